@@ -1,8 +1,8 @@
-"""Score query-passage pairs with the re-ranker, each pair once however many systems and depths need it.
+"""Score query-passage pairs with a re-ranker; a pair that several systems or depths need is scored once.
 
-Reads a re-ranker folder, token caches and one or more candidate runs; writes scores.parquet, from which `rerank` makes
-runs of any depth. Or reads triples, whose scores an encoder is to learn from. With a folder of checkpoints, finished
-blocks are kept there until all pairs are scored: what was ended goes on after the last one.
+Reads a re-ranker folder, token caches, and candidate runs or triples; writes scores.parquet. From the scores of runs,
+`rerank` makes runs of any depth; an encoder learns from the scores of triples. With a folder of checkpoints, finished
+blocks are kept there until all pairs are scored, so that an interrupted call resumes after the last one.
 
 Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec cort+bm25.trec --depth 1000
               --queries queries.test.arrow --passages passages.arrow --output scores.parquet
@@ -41,39 +41,39 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Pairs sorted by length together. Part of the result, as padding changes the last bits: not a setting.
+# Pairs that are sorted by length together. Not a setting, as padding changes the last bits of the scores.
 BLOCK = 8_192
 
 
 def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
-    """Collect the pairs within `depth` of any run, each once, by query and document id."""
+    """Collect the distinct pairs within the top `depth` of the runs, sorted by query and document id."""
     parts = []
     for run in runs:
         kept = np.flatnonzero(run.ranks() <= depth)
         queries = pa.array(run.query_ids, pa.string()).take(pa.array(run.query_numbers()[kept]))
         parts.append(pa.table({"query_id": queries, "doc_id": run.doc_ids.take(pa.array(kept))}))
-    return _each_once(pa.concat_tables(parts))
+    return _distinct(parts)
 
 
 def pairs_of_triples(triples: pa.Table) -> pa.Table:
-    """Collect the pairs of a query and its positive or negative, each once, by query and document id."""
-    columns = ["query_id", "doc_id"]
-    parts = [triples.select(["query_id", one]).rename_columns(columns) for one in ("positive", "negative")]
-    return _each_once(pa.concat_tables(parts))
+    """Collect the distinct pairs of a query and its positive or negative, sorted by query and document id."""
+    names = ["query_id", "doc_id"]
+    parts = [triples.select(["query_id", column]).rename_columns(names) for column in ("positive", "negative")]
+    return _distinct(parts)
 
 
-def _each_once(pairs: pa.Table) -> pa.Table:
-    pairs = pairs.group_by(["query_id", "doc_id"], use_threads=False).aggregate([])
+def _distinct(parts: list[pa.Table]) -> pa.Table:
+    pairs = pa.concat_tables(parts).group_by(["query_id", "doc_id"], use_threads=False).aggregate([])
     return pairs.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])
 
 
 def make_scorer(
     model: Reranker, pairs: PairsToScore, table: pa.Table, source: str, device: torch.device, precision: str
 ) -> Callable[[int], pa.RecordBatch]:
-    """Look up all pairs; return what scores the block that starts at a row.
+    """Look up all pairs; return a function that scores the block that starts at a row.
 
-    :param precision: of the model, for messages.
-    :raises InputError: unknown ids, for which `source` is to blame; scores that are not finite.
+    :param source: of the pairs, for messages, as is the `precision`.
+    :raises InputError: unknown ids, NaN or infinite scores.
     """
     import torch
 
@@ -87,14 +87,13 @@ def make_scorer(
     def score_block(start: int) -> pa.RecordBatch:
         part = slice(start, start + BLOCK)
         with torch.inference_mode():
-            scores = pairs.score(model, queries[part], passages[part], device).float().cpu()  # (block,)
+            scores = pairs.score(model, queries[part], passages[part], device).float().cpu().numpy()  # (block,)
         rows = table.slice(start, BLOCK)
-        if not bool(scores.isfinite().all()):
-            row = int((~scores.isfinite()).nonzero()[0])
+        for row in np.flatnonzero(~np.isfinite(scores)).tolist():
             query_id, doc_id = (shorten(rows[name][row].as_py()) for name in ("query_id", "doc_id"))
-            found = f"in {precision} the score {float(scores[row])} of query {query_id} and document {doc_id}"
+            found = f"in {precision} the score {scores[row]} of query {query_id} and document {doc_id}"
             raise input_error(source, found, "a finite number", "use precision fp32 or train the re-ranker again")
-        return rows.append_column("score", pa.array(scores.numpy())).combine_chunks().to_batches()[0]
+        return rows.append_column("score", pa.array(scores)).combine_chunks().to_batches()[0]
 
     return score_block
 

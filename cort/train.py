@@ -1,12 +1,12 @@
 """Train one encoder for queries and passages, as CoRT (section 3.3), as RepBERT (section 3.2 there), or otherwise.
 
 CoRT: batch-wise triplet margin loss on angular similarity. RepBERT: multi-label margin loss on inner products, where
-all passages of a batch that are judged relevant count as such. InfoNCE takes all passages of a batch but the relevant
-ones as negatives; margin MSE learns from the scores of a cross-encoder.
+all passages of a batch that are judged relevant count as such. InfoNCE: all passages of a batch except the relevant
+ones are negatives. Margin MSE: the model learns from the scores of a cross-encoder.
 
-Reads triples in training order, validation triples, token caches and a base model; writes the best encoder, by
-validation loss or by a measure, and the last one, the training curve, and
-what was gained. The start takes part in the choice.
+Reads triples in training order, validation triples, token caches and a base model; writes the best encoder, chosen by
+validation loss or by a measure, and the last one, the training curve, and what the training gained. The encoder before
+the first update takes part in the choice.
 
 Usage: python -m cort.train --base-model base_models/small --triples triples.parquet --validation-triples ...
               --passages passages.arrow --queries queries.train.arrow --validation-queries queries.validation.arrow
@@ -16,14 +16,15 @@ Usage: python -m cort.train --base-model base_models/small --triples triples.par
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 from cort.system import cli
 from cort.training import parallel
-from cort.training.settings import EncoderTraining, check_files, check_settings, needs_judgements, needs_teacher
+from cort.training.losses import ENCODER_OBJECTIVES, with_settings
+from cort.training.settings import EncoderTraining, check_options
 
 
+@with_settings(ENCODER_OBJECTIVES)
 @dataclass(frozen=True, kw_only=True)
 class Options(EncoderTraining):
     """Options of this stage."""
@@ -31,14 +32,26 @@ class Options(EncoderTraining):
 
 def stage(options: Options) -> None:
     """Train and write, here or in a process per GPU."""
-    judged, taught = needs_judgements(options.loss), needs_teacher(options.loss)
-    needed = {"qrels": judged, "validation_qrels": judged or options.by_measure}
-    check_settings(options)
-    check_files(options, {**needed, "teacher_scores": taught, "validation_teacher_scores": taught})
-    parallel.run("cort.train", options, "cort.training.triples")
+    objective = ENCODER_OBJECTIVES[options.loss]
+    needed = {
+        "qrels": objective.judgements,
+        "validation_qrels": objective.judgements or options.by_measure,
+        "teacher_scores": objective.teacher,
+        "validation_teacher_scores": objective.teacher,
+    }
+    check_options(options, needed)
+    parallel.run(options, lambda: train_encoder(options))
+
+
+def train_encoder(options: Options) -> None:
+    """Train in this process, alone or as one of several."""
+    from cort.training.loop import train
+    from cort.training.triples import make_task
+
+    train(options, make_task)
 
 
 main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parallel.exit_with(main)

@@ -1,7 +1,7 @@
-"""Train the cross-encoder re-ranker: pointwise binary cross-entropy on sampled pairs (CoRT, section 4.3.1).
+"""Train a re-ranker on pairs, for example a cross-encoder with pointwise cross-entropy (CoRT, section 4.3.1).
 
-Reads pairs in training order, validation pairs, token caches and a base model; writes the model with the best
-validation loss and the last one, and the training curve.
+Reads pairs in training order, validation pairs, token caches and a base model; writes the best model, chosen by
+validation loss or by a measure, and the last one, the training curve, and what the training gained.
 
 Usage: python -m cort.train_reranker --base-model base_models/small --pairs pairs.parquet --validation-pairs ...
               --passages passages.arrow --queries queries.train.arrow --validation-queries queries.validation.arrow
@@ -11,14 +11,15 @@ Usage: python -m cort.train_reranker --base-model base_models/small --pairs pair
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 from cort.system import cli
 from cort.training import parallel
-from cort.training.settings import RerankerTraining, check_files, check_settings
+from cort.training.losses import RERANKER_OBJECTIVES, with_settings
+from cort.training.settings import RerankerTraining, check_options
 
 
+@with_settings(RERANKER_OBJECTIVES)
 @dataclass(frozen=True, kw_only=True)
 class Options(RerankerTraining):
     """Options of this stage."""
@@ -26,12 +27,19 @@ class Options(RerankerTraining):
 
 def stage(options: Options) -> None:
     """Train and write, here or in a process per GPU."""
-    check_settings(options)
-    check_files(options, {"validation_qrels": options.by_measure})
-    parallel.run("cort.train_reranker", options, "cort.training.pairs")
+    check_options(options, {"validation_qrels": options.by_measure})
+    parallel.run(options, lambda: train_reranker(options))
+
+
+def train_reranker(options: Options) -> None:
+    """Train in this process, alone or as one of several."""
+    from cort.training.loop import train
+    from cort.training.pairs import make_task
+
+    train(options, make_task)
 
 
 main = cli.main_of(Options, stage)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parallel.exit_with(main)

@@ -40,10 +40,10 @@ from cort.models.encoder import Encoder, Texts, texts_of
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import Template
 from cort.retrieval.exact import ExactIndex
-from cort.training.loop import Task, fit
-from cort.training.run import make_deterministic
+from cort.training.loop import Task, fit, make_deterministic
+from cort.training.losses import Triplet
 from cort.training.selection import Validation
-from cort.training.settings import ObjectiveSettings, TrainingSettings
+from cort.training.settings import TrainingSettings
 from cort.training.triples import TripleTexts, make_objective
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,7 +128,7 @@ def train(device: str, folder: Path) -> Finding:
     count = 4 * MINI_BATCH * size.accumulation
     encoder, passages, queries = world(device, folder, count)
     rows = np.random.default_rng(1).integers(0, count, (3, count))
-    texts = TripleTexts(rows, queries, passages, make_objective(ObjectiveSettings(), "angular"))
+    texts = TripleTexts(rows, queries, passages, make_objective("triplet", Triplet(), "angular"))
     nothing: Any = lambda *_: Validation(1.0)  # noqa: E731
     task = Task(encoder, count, count, texts.split, texts.losses, nothing, nothing)
     make_deterministic(1, torch.get_num_threads())

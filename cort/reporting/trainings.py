@@ -10,8 +10,7 @@ import numpy as np
 from cort.reporting.inputs import MEASURE, Curve
 from cort.reporting.labels import count, fixed, measure_label
 from cort.reporting.panels import WINDOWS
-from cort.training.outcome import Selection
-from cort.training.settings import LOSS
+from cort.training.outcome import LOSS, Selection
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Checkpoints of a training: one safetensors file each, verified when read, the last two kept.
 
-A checkpoint holds tensors and a state that JSON can express, and a SHA-256 over both and over the identity of its
-training. What is damaged or belongs to another training is never taken. Several processes may use one folder at once.
+A checkpoint holds tensors, a state that JSON can express, and a SHA-256 over both and the identity of its training.
+Damaged checkpoints and those of another training are never used. Several processes may use one folder at a time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 KEPT = 2
 NAME = re.compile(r"checkpoint-(\d+)\.safetensors")
-# Writing takes seconds: what is temporary and this old (in seconds) was left by a process that was killed on any host.
+# Writing takes seconds: temporary files this old (in seconds) were left by a killed process, perhaps on another host.
 STALE = 3600.0
-# Another process that trains the same may remove the folder when it is done, at the worst moment.
+# Another process with the same training may remove the folder at any moment, when it is done.
 ATTEMPTS = 5
 ALIGNMENT = 8
 DTYPES = {
@@ -48,7 +48,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training after update `step`; `state` is what JSON can express, or arrays, which are read as lists."""
+    """A training after update `step`; `state` is JSON, with arrays that are read back as lists."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -58,19 +58,19 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one training in `folder`, to be written `every` so many seconds.
 
-    `identify` names the training; asked once, by the process that reads and writes.
+    :param identify: returns the identity of the training; called once, by the process that reads and writes.
     """
 
     def __init__(self, folder: str | Path, identify: Callable[[], str], every: float) -> None:
         self.folder, self.every, self._identity = Path(folder), every, cache(identify)
-        self._useless: set[Path] = set()
+        self._unusable: set[Path] = set()
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of an update is."""
+        """Path of the checkpoint of an update."""
         return self.folder / f"checkpoint-{step}.safetensors"
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest whole checkpoint of this training; one line says why another was passed over."""
+        """Read the newest complete checkpoint of this training; log a line for each newer file that is not used."""
         _despite_others(lambda: self.folder.mkdir(parents=True, exist_ok=True))
         wanted, damaged = self._identity(), False
         for path in self._paths().values():
@@ -80,19 +80,19 @@ class Checkpoints:
                     return checkpoint
                 log.info("%s belongs to another training: ignored", path)
             except FileNotFoundError:
-                continue  # another process was faster
+                continue  # another process removed it
             except DamagedError as error:
                 damaged = True
-                log.warning("%s is no whole checkpoint (%s): the one before is used", path, error)
-            self._useless.add(path)
+                log.warning("%s is not a complete checkpoint (%s): the previous one is used", path, error)
+            self._unusable.add(path)
         if damaged:
-            log.warning("%s holds no whole checkpoint of this training: it starts anew", self.folder)
+            log.warning("%s has no complete checkpoint of this training: it starts from the beginning", self.folder)
         return None
 
     def write(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint and drop all but the last two.
+        """Write a checkpoint and remove all but the last two.
 
-        :raises OSError: it could not be written; those before are as they were.
+        :raises OSError: it could not be written; the previous ones are unchanged.
         """
         path = self.path(checkpoint.step)
 
@@ -102,10 +102,10 @@ class Checkpoints:
 
         _despite_others(attempt)
         paths = list(self._paths().values())
-        kept = [one for one in paths if one == path or one not in self._useless][:KEPT]
-        self._useless.clear()
+        kept = [other for other in paths if other == path or other not in self._unusable][:KEPT]
+        self._unusable.clear()
         for old in {*paths} - {*kept, path}:
-            with suppress(OSError):  # it is in nobody's way, next time it may work
+            with suppress(OSError):  # the next call tries again
                 old.unlink(missing_ok=True)
         self._sweep()
         return path
@@ -115,26 +115,26 @@ class Checkpoints:
         for path in self._paths().values():
             path.unlink(missing_ok=True)
         self._sweep()
-        with suppress(OSError):  # another process writes there, or took it away
+        with suppress(OSError):  # another process writes there, or has removed it
             self.folder.rmdir()
 
     def remaining(self) -> int | None:
-        """Update of the newest checkpoint that was not passed over; None if there is none."""
-        return next((step for step, path in self._paths().items() if path not in self._useless), None)
+        """Update of the newest usable checkpoint; None if there is none."""
+        return next((step for step, path in self._paths().items() if path not in self._unusable), None)
 
     def _sweep(self) -> None:
-        """Remove what killed writers left."""
+        """Remove temporary files of killed processes."""
         temporary = [path for path in self._files() if path.name.startswith(".checkpoint-")]
         remove_leftovers(temporary)
         for path in temporary:
-            with suppress(OSError):  # it went meanwhile
+            with suppress(OSError):  # it is gone by now
                 if time.time() - path.stat().st_mtime > STALE:
                     shutil.rmtree(path, ignore_errors=True)
 
     def _paths(self) -> dict[int, Path]:
         """Checkpoints by their update, newest first."""
-        found = {int(match[1]): path for path in self._files() if (match := NAME.fullmatch(path.name))}
-        return dict(sorted(found.items(), reverse=True))
+        paths = {int(match[1]): path for path in self._files() if (match := NAME.fullmatch(path.name))}
+        return dict(sorted(paths.items(), reverse=True))
 
     def _files(self) -> list[Path]:
         with suppress(FileNotFoundError):
@@ -143,11 +143,11 @@ class Checkpoints:
 
 
 class DamagedError(ValueError):
-    """A file is no whole checkpoint; the message says why."""
+    """A file is not a complete checkpoint; the message says why."""
 
 
 def write_checkpoint(handle: BinaryIO, identity: str, checkpoint: Checkpoint) -> None:
-    """Write the safetensors format piece by piece: no second copy of the tensors is needed."""
+    """Write the safetensors format tensor by tensor: its own library needs a copy of all GPU tensors at once."""
     state = {"step": checkpoint.step, "identity": identity, **checkpoint.state}
     text = json.dumps(state, default=methodcaller("tolist"))
     header: dict[str, Any] = {"__metadata__": {"state": text, "sha256": digest(text, checkpoint.tensors)}}
@@ -164,24 +164,25 @@ def write_checkpoint(handle: BinaryIO, identity: str, checkpoint: Checkpoint) ->
 
 
 def read_checkpoint(path: Path) -> tuple[str, Checkpoint]:
-    """Read and verify a checkpoint; the identity of its training, and itself.
+    """Read and verify a checkpoint; return the identity of its training as well.
 
     :raises FileNotFoundError: there is none.
+    :raises DamagedError: it is not complete.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-            # Copies: a tensor that maps the file would keep it alive after it was removed.
+            # Copies: tensors that map the file would keep its disk space in use after it was removed.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        # The file is opened twice, by name; the second time Torch reports whatever is wrong as a RuntimeError.
+        # Safetensors opens the file twice, by name; the second time torch reports any failure as a RuntimeError.
         if not path.exists():
             raise FileNotFoundError(path) from error
         raise DamagedError(str(error)) from error
     if not {"state", "sha256"} <= metadata.keys():
-        raise DamagedError("no checkpoint at all")
+        raise DamagedError("not a checkpoint")
     if digest(metadata["state"], tensors) != metadata["sha256"]:
         raise DamagedError("its checksum is wrong")
     state = json.loads(metadata["state"])
@@ -189,7 +190,7 @@ def read_checkpoint(path: Path) -> tuple[str, Checkpoint]:
 
 
 def digest(state: str, tensors: dict[str, Tensor]) -> str:
-    """SHA-256 over all that a checkpoint means: state, names, types, shapes and values."""
+    """SHA-256 over the content of a checkpoint: state, names, types, shapes and values."""
     total = hashlib.sha256(state.encode())
     for name, tensor in sorted(tensors.items()):
         total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -198,7 +199,7 @@ def digest(state: str, tensors: dict[str, Tensor]) -> str:
 
 
 def _despite_others(action: Callable[[], None]) -> None:
-    """Act, and act again if the folder vanished meanwhile: pathlib then finds no file, or one that is no folder."""
+    """Retry if another process removes the folder meanwhile, which pathlib reports in one of two ways."""
     for _ in range(ATTEMPTS - 1):
         with suppress(FileNotFoundError, FileExistsError):
             return action()

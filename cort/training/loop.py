@@ -1,11 +1,12 @@
-"""The training loop of both models: accelerate underneath, AdamW, best and last model kept."""
+"""The training loop of encoders and re-rankers: AdamW on accelerate; the best and the last model are kept."""
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,69 +16,34 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cort.formats.artifacts import write_artifact
+from cort.models.transformer import identity, model_fingerprint
 from cort.system.errors import InputError, input_error
+from cort.system.options import read_options
 from cort.system.progress import Counter
-from cort.training.accelerator import exchange, make_accelerator
 from cort.training.checkpoints import Checkpoints
-from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit
-from cort.training.outcome import Selection, report_gain
-from cort.training.preemption import PreemptionHandler
+from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit, make_accelerator
+from cort.training.outcome import CurvePoint, Selection, report_gain, write_curve
+from cort.training.parallel import stage_name
 from cort.training.selection import Validation
-from cort.training.settings import TrainingSettings
-from cort.training.state import CurvePoint, Progress, TrainingState
-
-# What torch says of an operation on a GPU.
-NOT_DETERMINISTIC = "does not have a deterministic implementation"
-
-
-def share_of(losses: Tensor, batch: MicroBatch, examples: int) -> Tensor:
-    """Part that the losses of a micro-batch have in that of an update, which is the mean over mini-batches."""
-    share: Tensor = losses.sum() * (batch.shape[1] / examples)
-    return share
-
-
-def total_loss(step: int, found: Sequence[tuple[MicroBatch, Tensor]], examples: int) -> float:
-    """Add up the losses of an update; looked at once it is done, as a GPU is waited for each time.
-
-    :raises InputError: one is not finite.
-    """
-    total = 0.0
-    for batch, losses in found:
-        for position in torch.nonzero(~torch.isfinite(losses)).flatten().tolist():
-            first, last = batch[position, [0, -1]]
-            place = f"the examples {first} to {last}" if last > first else f"the example {first}"
-            raise diverged(step, f"the loss {losses[position].item()} on {place}")
-        total += share_of(losses, batch, examples).item()
-    return total
-
-
-@contextmanager
-def enough_memory(settings: TrainingSettings) -> Iterator[None]:
-    """Say which setting to lower when memory is full."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not (isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)):
-            raise
-        found = f"{settings.tokens_at_once}, for whose activations there is too little memory"
-        more = ", or set gradient_checkpointing if one mini-batch alone is too large"
-        fix = "lower it" if settings.gradient_checkpointing else f"lower it{more}"
-        raise input_error("tokens_at_once", found, "fewer tokens", fix) from error
-
-
-def diverged(step: int, found: str) -> InputError:
-    """Say that a number of an update is not finite."""
-    fix = "lower learning_rate, set max_gradient_norm, or train in fp32"
-    return input_error(f"update {step}", found, "a finite number", fix)
-
+from cort.training.settings import TrainingOptions, TrainingSettings
+from cort.training.state import PreemptionHandler, Progress, TrainingState
 
 log = logging.getLogger(__name__)
 
+Options = TypeVar("Options", bound=TrainingOptions)
 Result = TypeVar("Result")
 
+#: options that affect where results go, speed, checkpoints and failure, but not the weights
+NOT_DECISIVE = (
+    *("output", "output_curve", "output_selection", "events", "threads", "processes"),
+    *("checkpoints", "checkpoint_every", "require_gain"),
+)
+#: part of torch's message about an op without a deterministic CUDA kernel
+NOT_DETERMINISTIC = "does not have a deterministic implementation"
 POINTS_OF_CURVE = 200
-# TensorBoard's names of what it shows.
-NAMES = {
+#: names of the curve's columns in TensorBoard
+TAGS = {
     "loss": "loss/training",
     "validation_loss": "loss/validation",
     "validation_measure": "validation/measure",
@@ -91,9 +57,10 @@ NAMES = {
 class Task:
     """What is trained.
 
-    `split` joins the mini-batches of an update, given as the positions of their examples, up to so many tokens;
-    `losses` are one number per mini-batch of a micro-batch, `validate` is about held-out ones; `save` writes a model.
-    `unranked` is what the measure gives the candidates of the validation as they came, which a re-ranker should beat.
+    `split` joins the mini-batches of an update, given as the positions of their examples, up to a number of tokens.
+    `losses` computes one number per mini-batch of a micro-batch, `validate` is for held-out examples, and `save` writes
+    the model under a name. `unranked`, which a re-ranker should beat, is the measure of the validation candidates in
+    the order of the first stage.
     """
 
     model: nn.Module
@@ -106,22 +73,57 @@ class Task:
     unranked: float | None = None
 
 
-def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Give each parameter its weight decay; biases and the weights of layer normalisation are vectors."""
-    if settings.decay == "all":
-        return [{"params": list(model.parameters()), "weight_decay": settings.weight_decay}]
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
-    return [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+def train(options: Options, make_task: Callable[[Options], Task]) -> None:
+    """Train, write models and curve, and remove the checkpoints.
+
+    :param make_task: called after the seed was set, as it draws new weights.
+    """
+    from accelerate import PartialState
+
+    make_deterministic(options.seed, options.threads)
+    task = make_task(options)
+    checkpoints: Checkpoints | None = None
+    if options.checkpoints is not None:
+        identify = partial(_identity, options, task.examples)
+        checkpoints = Checkpoints(options.checkpoints, identify, options.checkpoint_every)
+    curve, selection = fit(task, read_options(TrainingSettings, options), checkpoints, options.events)
+    if PartialState().is_main_process:
+        write_curve(options.output_curve, curve)
+        write_artifact(options.output_selection, selection)
+        if checkpoints:
+            checkpoints.remove()
+
+
+def make_deterministic(seed: int, threads: int) -> None:
+    """Fix every source of randomness; the same machine then gives the same weights."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    torch.manual_seed(seed)
+    # Not `warn_only`: the backward pass of attention would then be nondeterministic on a GPU. `_run_or_rerun` warns.
+    torch.use_deterministic_algorithms(True)
+    # Filling new tensors halves the speed, and no stage reads memory that it did not write.
+    deterministic: Any = torch.utils.deterministic
+    deterministic.fill_uninitialized_memory = False
+
+
+def _identity(options: TrainingOptions, examples: int) -> str:
+    """Identify the training by everything that affects its result; its paths and number of processes may change."""
+    values: dict[str, Any] = vars(options)
+    files = options.files()
+    decisive = {name: value for name, value in values.items() if name not in {*files, *NOT_DECISIVE, "base_model"}}
+    if decisive.get("start"):
+        decisive["start"] = model_fingerprint(decisive["start"])
+    inputs = [values[name] for name in files]
+    return identity(stage_name(options), decisive | {"examples": examples}, inputs, options.base_model)
 
 
 def fit(
     task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None = None, events: str | None = None
 ) -> tuple[list[CurvePoint], Selection]:
-    """Train over the examples in their order, once; save "best" and "last" at the end. The start may be the best.
+    """Train on each example once, in order, and save "best" and "last" at the end; the start may be the best.
 
-    An incomplete last mini-batch is left out: its loss would count fewer terms than all others. With `checkpoints`
-    the training goes on where the newest one was taken.
+    An incomplete last mini-batch is dropped: its loss would have fewer terms than all others. With `checkpoints`, the
+    training resumes from the newest one.
 
     :param events: folder for TensorBoard.
     :raises Interrupted: it was asked to end and wrote a checkpoint.
@@ -133,7 +135,7 @@ def fit(
 
 
 class _Loop:
-    """One training run. Of several processes all go through the same updates; the first one validates and writes."""
+    """One training. All processes make the same updates; the first one validates and writes."""
 
     def __init__(
         self, task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None, events: str | None
@@ -141,7 +143,7 @@ class _Loop:
         from transformers import get_scheduler
 
         examples = task.examples // settings.batch_size * settings.batch_size or task.examples
-        self.task, self.settings = replace(task, examples=examples), settings
+        self.task, self.events_folder = replace(task, examples=examples), events
         self.per_update = settings.gradient_accumulation * settings.batch_size
         self.updates = math.ceil(examples / self.per_update)
         self.settings = settings = settings.of(self.updates, task.examples_per_epoch / self.per_update)
@@ -159,8 +161,7 @@ class _Loop:
         self.state = TrainingState(task.model, optimizer, schedule, self.accelerator)
         self.forward = Forward(self.model, settings, self.accelerator)
         self.alone = Forward(task.model, settings, self.accelerator, alone=True)
-        self.preemption = PreemptionHandler(checkpoints, self.state, self.updates) if checkpoints else None
-        self.events_folder = events
+        self.preemption = PreemptionHandler(checkpoints, self.state, self.updates)
         self.last_loss = math.nan
 
     @property
@@ -172,20 +173,18 @@ class _Loop:
         log.info("%d examples in %d updates on %s in %s", self.task.examples, self.updates, device, settings.precision)
         every, warmup, rate = settings.validate_every, settings.warmup_updates, settings.learning_rate
         log.info("validation every %d updates, warm-up %d updates, learning rate %g", every, warmup, rate)
-        preemption = self.preemption.answering() if self.preemption else nullcontext()
-        with preemption, self._open_events() as self.events:
+        with self.preemption.answering(), self._open_events() as self.events:
             self._train()
-        chosen = self._selection()
-        report_gain(chosen, self.settings.require_gain)
+        selection = self._selection()
+        report_gain(selection, settings.require_gain)
         if self.first:
             self.task.save("last")
             self.task.model.load_state_dict(self.state.best)
             self.task.save("best")
         self.accelerator.end_training()
-        return self.progress.curve, chosen
+        return self.progress.curve, selection
 
     def _selection(self) -> Selection:
-        """Say what the best model was chosen by, and what it gained."""
         now, metric = self.progress, self.settings.best_model_metric
         sign = -1.0 if self.settings.by_measure else 1.0
         start, best = (sign * (value or 0.0) for value in (now.start, now.best))
@@ -193,35 +192,31 @@ class _Loop:
 
     def _train(self) -> None:
         done = self.progress.step
-        steps: Iterable[int] = range(done + 1, self.updates + 1)
         self.since = time.perf_counter()
         self._close_row()  # the one before the first update, or one that an interruption left open
         seen = min(done * self.per_update, self.task.examples)
         with Counter(self.task.examples, "examples", seen, self._note, shown=self.first) as self.counter:
-            self._take(steps)
-
-    def _take(self, steps: Iterable[int]) -> None:
-        for step in steps:
-            if 0 < self.settings.patience <= self.progress.stale:
-                log.info("no better model in %d validations: training ends", self.settings.patience)
-                break
-            with enough_memory(self.settings):
-                self._or_anew(partial(self._update, step))
-            if self.preemption:
+            for step in range(done + 1, self.updates + 1):
+                if 0 < self.settings.patience <= self.progress.stale:
+                    log.info("no better model in %d validations: training ends", self.settings.patience)
+                    break
+                with enough_memory(self.settings):
+                    self._run_or_rerun(partial(self._update, step))
                 self.preemption.leave_if_asked()
-            self._close_row()
-            if self.preemption and step < self.updates:
-                self.preemption.save_if_due()
-            self.since = time.perf_counter()
+                self._close_row()
+                if step < self.updates:
+                    self.preemption.save_if_due()
+                self.since = time.perf_counter()
 
-    def _or_anew(self, work: Callable[[], Result]) -> Result:
-        """Do something, anew without a promise if the model needs what has no deterministic form on a GPU."""
+    def _run_or_rerun(self, work: Callable[[], Result]) -> Result:
+        """Run `work`; if an op has no deterministic CUDA kernel, warn and rerun it without determinism."""
         try:
             return work()
         except RuntimeError as error:
             if NOT_DETERMINISTIC not in str(error):
                 raise
-            log.warning("%s; trained again, this model would be a slightly different one", str(error).partition(",")[0])
+            op = str(error).partition(",")[0]
+            log.warning("%s; another training with the same settings would give a slightly different model", op)
             torch.use_deterministic_algorithms(True, warn_only=True)
             self.state.optimizer.zero_grad()
             self.state.rewind()
@@ -230,7 +225,7 @@ class _Loop:
     def _update(self, step: int) -> None:
         losses: list[tuple[MicroBatch, Tensor]] = []
         self.model.train()
-        # In the last update there are, perhaps, fewer.
+        # The last update may have fewer.
         examples = np.arange((step - 1) * self.per_update, min(step * self.per_update, self.task.examples))
         size = min(self.settings.batch_size, len(examples))
         batches = self.task.split(examples, size, activation_limit(self.settings, self.accelerator.num_processes))
@@ -238,39 +233,35 @@ class _Loop:
             last = batch is batches[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):
                 losses.append((batch, self._accumulate(batch, len(examples), last)))
-        total = total_loss(step, losses, len(examples))
+        self.last_loss = total_loss(step, losses, len(examples))
         limit = self.settings.max_gradient_norm or math.inf
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
-        # In fp16 such an update is left out, and the next losses are scaled less.
+        # In fp16 the gradient scaler skips such an update, and scales the next losses down.
         if self.settings.precision != "fp16" and not math.isfinite(norm):
             raise diverged(step, f"gradients of norm {norm}")
         self.state.optimizer.step()
         self.state.schedule.step()
         self.state.optimizer.zero_grad()
-        seconds = time.perf_counter() - self.since
-        self.last_loss = total
-        self.state.advance(step, total, len(examples), seconds)
+        self.state.advance(step, self.last_loss, len(examples), time.perf_counter() - self.since)
 
     def _accumulate(self, batch: MicroBatch, examples: int, completes: bool) -> Tensor:
         """Add the gradients of a micro-batch to those of the update; returns its losses, (mini-batches,)."""
         losses = self.task.losses(batch, self.forward)  # (mini-batches,)
-        if self.preemption:
-            self.preemption.ask()
-            if not completes:
-                self.preemption.leave_if_asked()
-        # Gradients of several processes are averaged; the sum is wanted.
+        self.preemption.ask()
+        if not completes:
+            self.preemption.leave_if_asked()
+        # The gradients of several processes are averaged, but their sum is the gradient of the loss.
         self.accelerator.backward(share_of(losses, batch, examples) * self.accelerator.num_processes)
         self.counter.advance(batch.size)
         return losses.detach()
 
     def _note(self) -> str:
-        """Say where the training is."""
         rate = self.state.schedule.get_last_lr()[0]
         loss = "" if math.isnan(self.last_loss) else f", loss {self.last_loss:.4f}"
         return f"update {self.progress.step} of {self.updates}{loss}, learning rate {rate:.2g}"
 
     def _open_events(self) -> Any:
-        """Open what TensorBoard shows meanwhile, beside files of earlier calls, void after this update; or nothing."""
+        """Open a file for TensorBoard, if asked for; events that earlier calls wrote after this update become void."""
         if self.events_folder is None or not self.first:
             return nullcontext()
         from tensorboardX import SummaryWriter  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -278,45 +269,42 @@ class _Loop:
         return SummaryWriter(logdir=self.events_folder, purge_step=self.progress.step + 1, write_to_disk=True)
 
     def _close_row(self) -> None:
-        """Validate and add a row to the curve where one is due: before the first update, and then now and again."""
+        """Validate and add a row to the curve if one is due; the first is due before the first update."""
         step, begun = self.progress.step, self.progress.losses or not self.progress.curve
         validate = step % self.settings.validate_every == 0 or step == self.updates
         if not begun or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
             return
-        validation = self._or_anew(partial(self._validate, step)) if validate else None
+        validation = self._run_or_rerun(partial(self._validate, step)) if validate else None
         if not step:
-            self.state.rewind()  # as if the start had not been validated
+            self.state.rewind()  # validating the start must not change the updates
         seen = min(step * self.per_update, self.task.examples)
         point = self.state.close_row(seen / self.task.examples_per_epoch, validation)
         if self.events:
-            for name, shown in NAMES.items():
+            for name, tag in TAGS.items():
                 if (value := getattr(point, name)) is not None:
-                    self.events.add_scalar(shown, value, step)
+                    self.events.add_scalar(tag, value, step)
             self.events.flush()
 
     def _validate(self, step: int) -> Validation:
         self.model.eval()
-        found = Validation(math.nan)
-        watch = self.preemption.interruptible(self.task.model) if self.preemption else nullcontext()
+        validation = Validation(math.nan)
         if self.first:
-            with watch, torch.inference_mode():
-                found = self.task.validate(self.alone)
-        told = found.loss, math.nan if found.measure is None else found.measure
-        if self.preemption:
-            loss, measure = self.preemption.ask(*told)
-            self.preemption.leave_if_asked()
-        else:
-            loss, measure = exchange(self.accelerator, *told)[0]
+            with self.preemption.interruptible(self.task.model), torch.inference_mode():
+                validation = self.task.validate(self.alone)
+        loss, measure = self.preemption.ask(
+            validation.loss, math.nan if validation.measure is None else validation.measure
+        )
+        self.preemption.leave_if_asked()
         if not math.isfinite(loss):
             raise diverged(step, f"the validation loss {loss}")
-        also = f", {self.settings.best_model_metric} {measure:.4f}" if self.settings.by_measure else ""
+        by_measure = self.settings.by_measure
+        also = f", {self.settings.best_model_metric} {measure:.4f}" if by_measure else ""
         log.info("update %d of %d: validation loss %.5f%s", step, self.updates, loss, also)
-        # Both as something that falls as the model gets better.
-        self._judge(-measure if self.settings.by_measure else loss)
-        return Validation(loss, measure if self.settings.by_measure else None)
+        # Either value falls as the model gets better.
+        self._keep_if_best(-measure if by_measure else loss)
+        return Validation(loss, measure if by_measure else None)
 
-    def _judge(self, value: float) -> None:
-        """Keep the model of the lowest value."""
+    def _keep_if_best(self, value: float) -> None:
         now = self.progress
         now.stale += 1
         if now.best is None or value < now.best:
@@ -324,3 +312,53 @@ class _Loop:
             now.start = value if now.start is None else now.start
             if self.first:
                 self.state.keep_best()
+
+
+def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """Give each parameter its weight decay; biases and the weights of layer normalisation are vectors."""
+    if settings.decay == "all":
+        return [{"params": list(model.parameters()), "weight_decay": settings.weight_decay}]
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    return [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+def share_of(losses: Tensor, batch: MicroBatch, examples: int) -> Tensor:
+    """Share of a micro-batch in the loss of an update, which is the mean over all mini-batches."""
+    share: Tensor = losses.sum() * (batch.shape[1] / examples)
+    return share
+
+
+def total_loss(step: int, losses: Sequence[tuple[MicroBatch, Tensor]], examples: int) -> float:
+    """Add up the losses of an update; done once per update, as each look synchronizes with the GPU.
+
+    :raises InputError: NaN or infinite.
+    """
+    total = 0.0
+    for batch, values in losses:
+        for position in torch.nonzero(~torch.isfinite(values)).flatten().tolist():
+            first, last = batch[position, [0, -1]]
+            place = f"the examples {first} to {last}" if last > first else f"the example {first}"
+            raise diverged(step, f"the loss {values[position].item()} on {place}")
+        total += share_of(values, batch, examples).item()
+    return total
+
+
+@contextmanager
+def enough_memory(settings: TrainingSettings) -> Iterator[None]:
+    """Turn a lack of memory into an error that names the setting to lower."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)):
+            raise
+        found = f"{settings.tokens_at_once}, for whose activations there is too little memory"
+        more = ", or set gradient_checkpointing if one mini-batch alone is too large"
+        fix = "lower it" if settings.gradient_checkpointing else f"lower it{more}"
+        raise input_error("tokens_at_once", found, "fewer tokens", fix) from error
+
+
+def diverged(step: int, found: str) -> InputError:
+    """Make the error of an update with a NaN or infinite number."""
+    fix = "lower learning_rate, set max_gradient_norm, or train in fp32"
+    return input_error(f"update {step}", found, "a finite number", fix)

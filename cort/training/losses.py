@@ -1,40 +1,55 @@
-"""Training objectives as pure functions of embeddings and logits."""
+"""Training objectives: a loss and its settings are one entry of `ENCODER_OBJECTIVES` or `RERANKER_OBJECTIVES`.
+
+To add an objective, write a function and, if it has settings, a dataclass with their options; enter both under the name
+that the experiment uses. All settings become options of the training stage. The workflow reads these entries as well
+and must not wait for torch, so the functions import it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, make_dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from cort.system.options import optional
 
-from cort.models.transformer import single
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Similarity: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+    from cort.training.triples import Batch
 
-# arccos has an infinite slope at +-1; the nearest cosines this far inside have a finite one.
+Options = TypeVar("Options")
+Similarity: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+
+# arccos has an infinite slope at -1 and 1, so cosines are clamped slightly inside.
 COSINE_LIMIT = 1.0 - 1e-6
 
 
 def inner_product(queries: Tensor, passages: Tensor) -> Tensor:
     """Compute ``q . d`` for all pairs (RepBERT, section 3.1), in single precision at least.
 
-    Of queries (..., n, e) and passages (..., m, e); returns (..., n, m).
+    :param queries: (..., n, e); `passages` (..., m, e).
+    :returns: (..., n, m).
     """
-    return single(queries) @ single(passages).mT  # (..., n, m)
+    from cort.models.transformer import single
+
+    return single(queries) @ single(passages).mT
 
 
 def cosine_similarity(queries: Tensor, passages: Tensor) -> Tensor:
-    """Compute the cosine for all pairs, which ranks as the angle does; shapes as for `inner_product`."""
-    return inner_product(functional.normalize(single(queries), dim=-1), functional.normalize(single(passages), dim=-1))
+    """Compute the cosine for all pairs, which ranks like the angle; shapes as for `inner_product`."""
+    from torch.nn.functional import normalize
+
+    from cort.models.transformer import single
+
+    return inner_product(normalize(single(queries), dim=-1), normalize(single(passages), dim=-1))
 
 
 def angular_similarity(queries: Tensor, passages: Tensor) -> Tensor:
-    """Compute ``1 - arccos(cos(q, d)) / pi`` for all pairs, in [0, 1] (CoRT, section 3.3); shapes as there."""
+    """Compute ``1 - arccos(cos(q, d)) / pi`` for all pairs, in [0, 1] (CoRT, section 3.3)."""
     cosine = cosine_similarity(queries, passages).clamp(-COSINE_LIMIT, COSINE_LIMIT)  # (..., n, m)
-    return 1.0 - torch.arccos(cosine) / math.pi
+    return 1.0 - cosine.arccos() / math.pi
 
 
 SIMILARITIES: dict[str, Similarity] = {
@@ -44,96 +59,170 @@ SIMILARITIES: dict[str, Similarity] = {
 }
 
 
-def batch_triplet_loss(
-    queries: Tensor, positives: Tensor, negatives: Tensor, margin: float, similarity_of: Similarity = angular_similarity
-) -> Tensor:
-    """Sum the triplet margin loss over each query and every other passage of the batch (CoRT, section 3.3).
+@dataclass(frozen=True)
+class NoSettings:
+    """Settings of a loss that has none."""
 
-    For query i all 2n passages but its own positive are negatives: ``max(0, sim(q_i, d) - sim(q_i, d_i+) + margin)``.
 
-    :param queries: (..., n, e), many mini-batches at once; `positives` and `negatives` likewise, row i of query i.
-    :returns: (...), the sum (not the mean) over the n * (2n - 1) terms of each mini-batch.
+@dataclass(frozen=True)
+class EncoderObjective:
+    """A loss of an encoder, called with mini-batches of triples, its settings, and the similarity of vectors.
+
+    It returns one number per mini-batch. `judgements` and `teacher` say that it reads `Batch.relevant` or
+    `Batch.margins`. Only a loss that reads `Batch.others` is `guided`: it leaves out negatives that may be relevant.
     """
-    similarity = similarity_of(queries, torch.cat([positives, negatives], dim=-2))  # (..., n, 2n)
+
+    loss: Callable[[Batch, Any, Similarity], Tensor]
+    settings: type[Any] = NoSettings
+    judgements: bool = False
+    teacher: bool = False
+    guided: bool = False
+
+
+@dataclass(frozen=True)
+class Triplet:
+    """Settings of the triplet loss."""
+
+    margin: float = optional(0.1, "of the triplet loss")
+
+
+def triplet_loss(batch: Batch, settings: Triplet, similarity_of: Similarity) -> Tensor:
+    """Sum the triplet margin loss over each query and every other passage of the mini-batch (CoRT, section 3.3).
+
+    For query i all 2n passages except its own positive are negatives: ``max(0, sim(q_i, d) - sim(q_i, d+) + margin)``.
+
+    :returns: (mini-batches,), the sum (not the mean) over the n * (2n - 1) terms of each.
+    """
+    import torch
+
+    similarity = similarity_of(batch.queries, batch.passages)  # (..., n, 2n)
     own = similarity.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)  # (..., n, 1)
-    terms = functional.relu(similarity - own + margin)  # (..., n, 2n)
+    terms = (similarity - own + settings.margin).relu()  # (..., n, 2n)
     is_own = torch.eye(*similarity.shape[-2:], dtype=torch.bool, device=similarity.device)  # (n, 2n)
     return terms.masked_fill(is_own, 0.0).sum((-2, -1))
 
 
-def multilabel_margin_loss(
-    queries: Tensor, passages: Tensor, positive: Tensor, similarity_of: Similarity = inner_product
-) -> Tensor:
-    """Margin loss of every relevant passage of the batch against every other one (RepBERT, section 3.2).
+def multilabel_margin_loss(batch: Batch, _: NoSettings, similarity_of: Similarity) -> Tensor:
+    """Margin loss of every relevant passage against every other one of the mini-batch (RepBERT, section 3.2).
 
-    For query i: the sum of ``max(0, 1 - (sim(q_i, d+) - sim(q_i, d)))`` over its relevant passages d+ of the batch and
-    all that are not, divided by the number of passages.
+    For query i: the sum of ``max(0, 1 - (sim(q_i, d+) - sim(q_i, d)))`` over its relevant passages d+ and all other
+    passages d of the mini-batch, divided by the number of passages.
 
-    :param queries: (..., n, e), many mini-batches at once; `passages` (..., m, e).
-    :param positive: (..., n, m), whether a passage is relevant.
-    :returns: (...), the mean over the queries of each mini-batch.
+    :returns: (mini-batches,), the mean over the queries of each.
     """
-    similarity = similarity_of(queries, passages)  # (..., n, m)
-    # Torch wants the columns of the relevant passages first, then -1.
-    counts = positive.sum(-1, keepdim=True)  # (..., n, 1)
-    columns = torch.argsort(positive.int(), dim=-1, descending=True, stable=True)  # (..., n, m)
-    place = torch.arange(positive.shape[-1], device=positive.device)  # (m,)
-    columns = columns.masked_fill(place >= counts, -1).flatten(0, -2)
-    terms = functional.multilabel_margin_loss(similarity.flatten(0, -2), columns, reduction="none")
+    import torch
+    from torch.nn.functional import multilabel_margin_loss
+
+    similarity, relevant = similarity_of(batch.queries, batch.passages), batch.relevant  # (..., n, 2n) each
+    # Torch's labels are the columns of the relevant passages, followed by -1.
+    columns = torch.argsort(relevant.int(), dim=-1, descending=True, stable=True)  # (..., n, 2n)
+    place = torch.arange(relevant.shape[-1], device=relevant.device)  # (2n,)
+    columns = columns.masked_fill(place >= relevant.sum(-1, keepdim=True), -1).flatten(0, -2)
+    terms = multilabel_margin_loss(similarity.flatten(0, -2), columns, reduction="none")
     return terms.reshape(similarity.shape[:-1]).mean(-1)
 
 
-def info_nce_loss(
-    queries: Tensor, passages: Tensor, others: Tensor, temperature: float, similarity_of: Similarity = cosine_similarity
-) -> Tensor:
-    """Cross-entropy of each query's own passage among all passages of the batch (van den Oord et al., 2018).
+@dataclass(frozen=True)
+class InfoNCE:
+    """Settings of InfoNCE."""
 
-    For query i: ``-log(exp(sim(q_i, d_i) / t) / sum of exp(sim(q_i, d) / t))`` over its own passage d_i, which is the
-    i-th, and all that count as negatives.
+    temperature: float = optional(0.05, "of InfoNCE")
+    relative_margin: float | None = optional(
+        None, "of InfoNCE: leave out passages that the start scores above 1 - this of the positive's score", "SHARE"
+    )
 
-    :param queries: (..., n, e), many mini-batches at once; `passages` (..., m, e), m >= n.
-    :param others: (..., n, m), whether a passage is relevant though not the query's own: these are left out.
-    :returns: (...), the mean over the queries of each mini-batch.
+
+def info_nce_loss(batch: Batch, settings: InfoNCE, similarity_of: Similarity) -> Tensor:
+    """Cross-entropy of each query's positive among the passages of the mini-batch (van den Oord et al., 2018).
+
+    For query i: ``-log(exp(sim(q_i, d_i) / t) / sum of exp(sim(q_i, d) / t))``; the sum is over its positive d_i and
+    all passages d that are not, and may not be, relevant.
+
+    :returns: (mini-batches,), the mean over the queries of each.
     """
-    logits = similarity_of(queries, passages) / temperature  # (..., n, m)
-    logits = logits.masked_fill(others, -torch.inf)
+    logits = similarity_of(batch.queries, batch.passages) / settings.temperature  # (..., n, 2n)
+    logits = logits.masked_fill(batch.others, -math.inf)
     own = logits.diagonal(dim1=-2, dim2=-1)  # (..., n)
     return (logits.logsumexp(-1) - own).mean(-1)
 
 
-def margin_mse_loss(
-    queries: Tensor, positives: Tensor, negatives: Tensor, margins: Tensor, similarity_of: Similarity = inner_product
-) -> Tensor:
+def margin_mse_loss(batch: Batch, _: NoSettings, similarity_of: Similarity) -> Tensor:
     """Squared error of the margin between positive and negative (Hofstaetter et al., 2020).
 
-    :param queries: (..., n, e); `positives` and `negatives` likewise, row i of query i.
-    :param margins: (..., n), the teacher's score of the positive less that of the negative.
-    :returns: (...), the mean over the triples of each mini-batch.
+    :returns: (mini-batches,), the mean over the triples of each.
     """
-    near, far = (
-        similarity_of(queries.unsqueeze(-2), one.unsqueeze(-2)).flatten(-3) for one in (positives, negatives)
+    positive, negative = (
+        similarity_of(batch.queries.unsqueeze(-2), passages.unsqueeze(-2)).flatten(-3)
+        for passages in (batch.positives, batch.negatives)
     )  # (..., n) each
-    return (near - far - margins.to(near.dtype)).square().mean(-1)
+    return (positive - negative - batch.margins.to(positive.dtype)).square().mean(-1)
 
 
-def pointwise_loss(logits: Tensor, relevance: Tensor, pos_weight: float = 1.0) -> Tensor:
-    """Binary cross-entropy of query-passage pairs (CoRT, section 4.3.1), that of positives times `pos_weight`.
+ENCODER_OBJECTIVES = {
+    "triplet": EncoderObjective(triplet_loss, Triplet),
+    "multilabel_margin": EncoderObjective(multilabel_margin_loss, judgements=True),
+    "info_nce": EncoderObjective(info_nce_loss, InfoNCE, judgements=True, guided=True),
+    "margin_mse": EncoderObjective(margin_mse_loss, teacher=True),
+}
 
-    :param logits: (n, 1) or (n,); `relevance` likewise, 0 or 1.
-    :returns: (n,).
+
+@dataclass(frozen=True)
+class RerankerObjective:
+    """A loss of a re-ranker, called with logits and relevance (examples, pairs) and its settings; returns (examples,).
+
+    An example is one pair or, if `grouped`, a positive and the negatives that follow it, padded to the largest group.
     """
+
+    loss: Callable[[Tensor, Tensor, Any], Tensor]
+    settings: type[Any] = NoSettings
+    grouped: bool = False
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """Settings of the pointwise loss."""
+
+    pos_weight: float = optional(1.0, "of positives in the pointwise loss")
+
+
+def pointwise_loss(logits: Tensor, relevance: Tensor, settings: Pointwise) -> Tensor:
+    """Binary cross-entropy of query-passage pairs (CoRT, section 4.3.1), times `pos_weight` for positives."""
+    from torch.nn.functional import binary_cross_entropy_with_logits
+
+    from cort.models.transformer import single
+
     logits = single(logits).reshape(-1)
     relevance = relevance.reshape(-1).to(logits.dtype)
-    loss = functional.binary_cross_entropy_with_logits(logits, relevance, reduction="none")
-    return loss if pos_weight == 1 else loss * (1 + (pos_weight - 1) * relevance)
+    loss = binary_cross_entropy_with_logits(logits, relevance, reduction="none")
+    return loss if settings.pos_weight == 1 else loss * (1 + (settings.pos_weight - 1) * relevance)
 
 
-def softmax_loss(logits: Tensor, relevance: Tensor) -> Tensor:
+def softmax_loss(logits: Tensor, relevance: Tensor, _: NoSettings) -> Tensor:
     """Cross-entropy of the positive of each group among its passages (Gao et al., 2021, localised contrastive).
 
-    :param logits: (groups, most), those of places without a passage -inf.
-    :param relevance: (groups, most), 1 for one passage of each group.
-    :returns: (groups,).
+    :param logits: padded with -inf.
+    :param relevance: 1 for one passage of each group.
     """
+    from cort.models.transformer import single
+
     logits = single(logits)
     return logits.logsumexp(-1) - logits.masked_fill(relevance == 0, 0.0).sum(-1)
+
+
+RERANKER_OBJECTIVES = {
+    "pointwise": RerankerObjective(pointwise_loss, Pointwise),
+    "softmax": RerankerObjective(softmax_loss, grouped=True),
+}
+
+
+def with_settings(
+    objectives: Mapping[str, EncoderObjective] | Mapping[str, RerankerObjective],
+) -> Callable[[type[Options]], type[Options]]:
+    """Decorate the options of a training stage: add the settings of all objectives."""
+
+    def extend(options: type[Options]) -> type[Options]:
+        bases = tuple(dict.fromkeys([options, *(objective.settings for objective in objectives.values())]))
+        names = {"__module__": options.__module__, "__doc__": options.__doc__}
+        return make_dataclass(options.__name__, [], bases=bases, namespace=names, frozen=True, kw_only=True)
+
+    return extend

@@ -1,12 +1,16 @@
-"""Examples through the model in training: which go together, at what precision, shared among the processes.
+"""Forward passes of training: which examples go together, at what precision, and shared among the processes.
 
-The loss couples the examples of one mini-batch only (CoRT: 6 triples of 600), so many mini-batches can be encoded at
-once, in order of length; the gradients are those of one mini-batch after the other, up to rounding.
+The loss couples only the examples of one mini-batch (CoRT: 6 triples of 600), so many mini-batches can be encoded
+together, sorted by length; the gradients are those of one mini-batch after another, up to rounding.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import warnings
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from math import inf
 from typing import Any, TypeAlias
@@ -22,17 +26,53 @@ from cort.models.transformer import TOKEN_BUDGETS, forward_by_length, single
 from cort.training.settings import TrainingSettings
 
 Rows: TypeAlias = npt.NDArray[np.int64]
-#: mini-batches that are encoded together: positions of their examples, shape (mini-batches, examples of each)
+#: mini-batches that are encoded together: positions of their examples, (mini-batches, examples of each)
 MicroBatch: TypeAlias = Rows
+
+# The other processes wait while the first one validates or writes. If it dies, the launcher ends them.
+LONGEST_WAIT = timedelta(days=1)
+
+
+def make_accelerator(precision: str) -> Any:
+    """Set up device, precision and, in a worker, the process group."""
+    from accelerate import Accelerator
+    from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
+
+    handlers: list[Any] = []
+    if "LOCAL_RANK" in os.environ:
+        # Processes make different numbers of forward passes per mini-batch: no pass may communicate by itself.
+        handlers.append(DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True))
+        handlers.append(InitProcessGroupKwargs(timeout=LONGEST_WAIT))
+        # Accelerate does not pass on torch's new name of the setting.
+        warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
+    accelerator = Accelerator(
+        mixed_precision={"fp32": "no"}.get(precision, precision),
+        step_scheduler_with_optimizer=False,
+        kwargs_handlers=handlers,
+    )
+    if torch.distributed.is_initialized():
+        # Deleting a group joins Gloo's threads while it holds Python's global lock, which one of them may need to
+        # release a tensor: a deadlock. With an extra reference the group is never deleted, and ends with its process.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(torch.distributed.group.WORLD))
+    return accelerator
+
+
+def exchange(accelerator: Any, *values: float) -> list[list[float]]:
+    """Send numbers to all processes; return those of each process, by rank."""
+    if accelerator.num_processes == 1:
+        return [list(values)]
+    mine = torch.tensor([values], dtype=torch.float64, device=accelerator.device)
+    gathered: list[list[float]] = accelerator.gather(mine).tolist()
+    return gathered
 
 
 def activation_limit(settings: TrainingSettings, processes: int) -> float:
-    """Tokens that may wait for their gradients; without limit if they are computed again for them."""
+    """Tokens whose activations may be kept for the backward pass; no limit if activations are computed again."""
     return inf if settings.gradient_checkpointing else settings.tokens_at_once * processes
 
 
 def join_consecutive(examples: Rows, size: int, tokens: npt.NDArray[np.integer], limit: float) -> list[MicroBatch]:
-    """Join consecutive mini-batches of `size` examples to at most `limit` tokens; a longer one stands alone."""
+    """Join consecutive mini-batches of `size` examples up to `limit` tokens; a longer one stands alone."""
     starts, joined = [0], 0
     for position, total in enumerate(tokens.reshape(-1, size).sum(1).tolist()):
         if position > starts[-1] and joined + total > limit:
@@ -43,24 +83,24 @@ def join_consecutive(examples: Rows, size: int, tokens: npt.NDArray[np.integer],
 
 
 def join_by_length(examples: Rows, tokens: npt.NDArray[np.integer], limit: float) -> list[MicroBatch]:
-    """Join examples of similar length, longest first; each is a mini-batch of its own, as no other changes its loss."""
-    by = np.argsort(-np.asarray(tokens), kind="stable")
-    return join_consecutive(examples[by], 1, tokens[by], limit)
+    """Join examples of similar length, longest first, each a mini-batch of its own: no other changes its loss."""
+    order = np.argsort(-np.asarray(tokens), kind="stable")
+    return join_consecutive(examples[order], 1, tokens[order], limit)
 
 
 class Forward:
-    """Run sequences through `model`, each process its share; all of them get all outputs.
+    """Run sequences through `model`; each process runs its share, and all of them get all outputs.
 
-    Gradients flow to the process that computed an output. So if every process computes the whole loss from all outputs,
-    the sum of their gradients is the gradient of the loss. A process that works `alone` asks no others.
+    Gradients flow to the process that computed an output. If every process computes the loss of all outputs, the sum of
+    their gradients is the gradient of the loss. With `alone`, this process runs all sequences itself.
     """
 
     def __init__(self, model: nn.Module, settings: TrainingSettings, accelerator: Any, alone: bool = False) -> None:
         self.model, self.device, self._accelerator = model, accelerator.device, accelerator
         self._processes = 1 if alone else accelerator.num_processes
         self._gradient_checkpointing = settings.gradient_checkpointing
-        # More at once only mean more padding on a CPU: of SQuAD's triples, 96 an update, 1.10 tokens are computed for
-        # each real one; with four times as many 1.26, and 1.60 mini-batch by mini-batch.
+        # On a CPU, larger sub-batches only add padding: with SQuAD's triples, 96 per update, 1.10 tokens are computed
+        # for each real one; with four times the budget 1.26, and 1.60 one mini-batch at a time.
         on_gpu = self.device.type == "cuda"
         self._tokens = settings.tokens_at_once if on_gpu else min(settings.tokens_at_once, TOKEN_BUDGETS["cpu"])
 
@@ -68,12 +108,12 @@ class Forward:
         """Compute one output per sequence, in single precision at least; shape (sequences, ...)."""
         if self._processes == 1:
             return self._run(sequences)
-        by = np.argsort(-np.asarray(sequences.lengths), kind="stable")
-        shares = [by[rank :: self._processes] for rank in range(self._processes)]
+        order = np.argsort(-np.asarray(sequences.lengths), kind="stable")
+        shares = [order[rank :: self._processes] for rank in range(self._processes)]
         rank = self._accelerator.process_index
         mine = shares[rank]
-        # All processes take part in every pass: one without a sequence runs any, to no effect.
-        outputs = self._run(sequences.take(mine if len(mine) else by[:1]))  # (share, ...)
+        # All processes take part in every pass; one without a share runs any sequence and drops the output.
+        outputs = self._run(sequences.take(mine if len(mine) else order[:1]))  # (share, ...)
         padded = outputs.detach().new_zeros(len(shares[0]), *outputs.shape[1:])
         padded[: len(mine)] = outputs.detach()[: len(mine)]
         gathered = self._accelerator.gather(padded).split(len(padded))
@@ -86,7 +126,7 @@ class Forward:
     def _run(self, sequences: Sequences) -> Tensor:
         model: Callable[[dict[str, Tensor]], Tensor] = self.model
         if self._gradient_checkpointing and torch.is_grad_enabled():
-            # Activations are thrown away and computed again, sub-batch by sub-batch, on the way back.
+            # Activations are dropped, and computed again in the backward pass, sub-batch by sub-batch.
             model = partial(checkpoint, self.model, use_reentrant=False)
         with self._accelerator.autocast():
             return single(forward_by_length(model, sequences, self.device, self._tokens))  # (sequences, ...)

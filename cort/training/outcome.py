@@ -1,20 +1,48 @@
-"""What a training gained: the model that was chosen, and what it should be better than; no torch."""
+"""What a training reports: its curve, which model is the best, and whether that gained anything; no torch."""
 
 from __future__ import annotations
 
+import csv
 import logging
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from cort.system.errors import input_error
+from cort.system.files import atomic_file
 
 log = logging.getLogger(__name__)
+
+#: value of `best_model_metric` that is no measure
+LOSS = "loss"
+
+
+class CurvePoint(NamedTuple):
+    """One row of the curve: `loss` is the mean since the previous row; only some rows have validation values.
+
+    The row of step 0, before the first update, has neither loss nor speed.
+    """
+
+    step: int
+    epoch: float
+    loss: float | None
+    validation_loss: float | None
+    validation_measure: float | None
+    learning_rate: float
+    examples_per_second: float | None
+
+
+def write_curve(path: str | Path, curve: list[CurvePoint]) -> None:
+    """Write the curve as CSV, absent values empty."""
+    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle, lineterminator="\n").writerows([CurvePoint._fields, *curve])
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which model of a training is the best: by `loss` or a measure, before training and at its best.
+    """How the best model was chosen: the value of `metric`, the loss or a measure, before training and at its best.
 
-    `unranked` is the measure of a re-ranker's candidates as the first stage left them.
+    `unranked` is the measure of a re-ranker's candidates in the order of the first stage.
     """
 
     metric: str
@@ -25,30 +53,29 @@ class Selection:
 
     @property
     def better_than_unranked(self) -> bool:
-        """Whether a re-ranker orders its candidates better than the first stage did; True where that is not known."""
+        """Whether a re-ranker orders its candidates better than the first stage did; True if that is unknown."""
         return self.unranked is None or self.best > self.unranked
 
     @property
     def complaint(self) -> str | None:
-        """What the best model is no better than; None if it is better than its start and than not re-ranking."""
+        """What the best model is no better than; None if it beats both its start and not re-ranking."""
         if self.best_step == 0:
             return f"{self.start:.4f} before the first update"
         if not self.better_than_unranked:
-            return f"{self.unranked:.4f} of the candidates as they came"
+            return f"{self.unranked:.4f} of the candidates in the order of the first stage"
         return None
 
 
-def report_gain(found: Selection, required: bool) -> None:
+def report_gain(selection: Selection, required: bool) -> None:
     """Log whether the training gained anything.
 
-    :raises InputError: it did not, and a gain is `required`.
+    :raises InputError: it gained nothing, and a gain is `required`.
     """
-    best = f"{found.metric} {found.best:.4f} after update {found.best_step}"
-    if found.complaint is None:
-        before = f"{found.start:.4f} before the first"
-        log.info("best model: %s; %s", best, before)
+    best = f"{selection.metric} {selection.best:.4f} after update {selection.best_step}"
+    if selection.complaint is None:
+        log.info("best model: %s; %.4f before the first", best, selection.start)
     elif required:
-        fix = "train it longer or otherwise, or set require_gain to false"
-        raise input_error("require_gain", f"{best} as the best", f"better than {found.complaint}", fix)
+        fix = "train longer or with other settings, or set require_gain to false"
+        raise input_error("require_gain", f"{best} as the best", f"better than {selection.complaint}", fix)
     else:
-        log.warning("best model: %s, no better than %s", best, found.complaint)
+        log.warning("best model: %s, no better than %s", best, selection.complaint)

@@ -1,10 +1,9 @@
-"""Training of a re-ranker on pairs: rows of token caches, the loss of each or of groups, and the model's validation."""
+"""Training a re-ranker on pairs: rows of token caches, the loss of pairs or groups, and the validation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,13 @@ from cort.models.transformer import counted
 from cort.system.errors import input_error
 from cort.system.options import read_options
 from cort.system.progress import Counter
-from cort.training import losses
 from cort.training.loop import Task
+from cort.training.losses import RERANKER_OBJECTIVES
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length, join_consecutive
 from cort.training.selection import Validation, read_candidates
-from cort.training.settings import RERANKING_OBJECTIVES, RerankerTraining
+from cort.training.settings import RerankerTraining
 
-# Of a validation.
+# Validation candidates are scored in blocks: late interaction keeps the vectors of one block in memory.
 PAIRS_AT_ONCE = 8_192
 
 
@@ -49,7 +48,7 @@ class PairTexts:
         return len(self.starts) - 1
 
     def split(self, examples: Rows, _: int, limit: float) -> list[MicroBatch]:
-        """Join examples up to so many tokens: of similar length, or as they come where these share texts."""
+        """Join examples up to `limit` tokens: those of similar length, or consecutive ones where these share texts."""
         rows, sizes = self._rows(examples)
         tokens = self.pairs.lengths(self.queries[rows], self.passages[rows])
         tokens = np.add.reduceat(tokens, np.cumsum(sizes) - sizes)
@@ -61,7 +60,7 @@ class PairTexts:
         """Compute the loss of each example of a micro-batch; returns (examples,)."""
         rows, sizes = self._rows(batch[:, 0])
         scores = self.pairs.scores(forward, self.queries[rows], self.passages[rows])  # (pairs,)
-        # One row per example, filled up.
+        # One row per example, padded.
         inside = torch.from_numpy(np.arange(sizes.max()) < sizes[:, None]).to(scores.device)  # (examples, most)
         logits = scores.new_full(inside.shape, -torch.inf).masked_scatter(inside, scores)
         relevance = torch.zeros(inside.shape, dtype=torch.int32, device=scores.device)
@@ -74,40 +73,40 @@ class PairTexts:
         return self.pairs.texts(self.queries[rows], self.passages[rows])
 
     def _rows(self, examples: Rows) -> tuple[Rows, Rows]:
-        """Rows of the pairs of some examples, and how many each has."""
+        """Rows of the pairs of examples, and the number of pairs of each example."""
         first, sizes = self.starts[examples], np.diff(self.starts)[examples]
         return np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum()), sizes
 
 
 def read_pairs(path: str, pairs: PairsToScore, options: RerankerTraining) -> PairTexts:
-    """Look up the rows of all pairs; refuse unknown ids, empty tables, and for groups a first negative."""
+    """Look up the rows of all pairs.
+
+    :raises InputError: unknown ids, an empty table, a relevance other than 0 and 1, a group without a positive.
+    """
     table = tables.read_table(path, tables.PAIRS)
     if not table.num_rows:
         raise input_error(path, "no pairs", "at least one", "sample them again")
     rows = pairs.queries.rows_of(table["query_id"], path), pairs.passages.rows_of(table["doc_id"], path)
-    relevance, objective = table["relevance"].to_numpy(), RERANKING_OBJECTIVES[options.loss]
+    relevance, objective = table["relevance"].to_numpy(), RERANKER_OBJECTIVES[options.loss]
     if (wrong := np.flatnonzero((relevance != 0) & (relevance != 1))).size:
         place = int(wrong[0])
         raise input_error(path, f"the relevance {relevance[place]}", "0 or 1", "sample them again", place + 1)
-    starts = np.flatnonzero(relevance > 0) if objective.of_groups else np.arange(len(relevance))
+    starts = np.flatnonzero(relevance > 0) if objective.grouped else np.arange(len(relevance))
     if not len(starts) or starts[0]:
         expected = "a positive, which begins a group"
         raise input_error(path, "a negative in the first row", expected, "sample the pairs again")
-    loss: Callable[..., Tensor] = getattr(losses, objective.loss)
-    settings = {name: getattr(options, name) for name in objective.of_settings}
-    return PairTexts(*rows, relevance, np.append(starts, len(relevance)), pairs, partial(loss, **settings))
+    settings = read_options(objective.settings, options)
 
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return objective.loss(logits, labels, settings)
 
-def _blocks(rows: tuple[Rows, Rows]) -> list[tuple[Rows, Rows]]:
-    """Cut pairs into blocks, of which late interaction has the vectors of one in memory."""
-    cuts = range(PAIRS_AT_ONCE, len(rows[0]), PAIRS_AT_ONCE)
-    return list(zip(*(np.split(one, cuts) for one in rows), strict=True))
+    return PairTexts(*rows, relevance, np.append(starts, len(relevance)), pairs, loss)
 
 
 def make_task(options: RerankerTraining) -> Task:
-    """Make the re-ranker, and read what the options name.
+    """Make the re-ranker and read its pairs.
 
-    :raises InputError: files that do not fit each other.
+    :raises InputError: files that do not fit together.
     """
     model = new_reranker(options.base_model, read_options(PairSettings, options), options.seed)
     tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
@@ -120,19 +119,20 @@ def make_task(options: RerankerTraining) -> Task:
     )
     candidates = read_candidates(options)
     parts = validation.split(np.arange(len(validation)), 1, options.tokens_at_once)
-    blocks = _blocks(candidates.rows(caches[1], passages)) if candidates else []
+    blocks: list[tuple[Rows, Rows]] = []
+    if candidates:
+        rows = candidates.rows(caches[1], passages)
+        cuts = range(PAIRS_AT_ONCE, len(rows[0]), PAIRS_AT_ONCE)
+        blocks = list(zip(*(np.split(column, cuts) for column in rows), strict=True))
 
     def validate(forward: Forward) -> Validation:
         total = sum(map(validation.texts, parts)) + sum(validation.pairs.texts(*block) for block in blocks)
         with Counter(total, "texts in validation") as counter, counted(model, counter):
-            return measured(forward)
-
-    def measured(forward: Forward) -> Validation:
-        loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
-        if candidates is None:
-            return Validation(loss)
-        scores = torch.cat([validation.pairs.scores(forward, *block) for block in blocks])  # (candidates,)
-        return Validation(loss, candidates.value(replace(candidates.run, scores=scores.double().cpu().numpy())))
+            loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
+            if candidates is None:
+                return Validation(loss)
+            scores = torch.cat([validation.pairs.scores(forward, *block) for block in blocks])  # (candidates,)
+            return Validation(loss, candidates.value(replace(candidates.run, scores=scores.double().cpu().numpy())))
 
     def save(name: str) -> None:
         save_reranker(model, options.base_model, Path(options.output) / name)

@@ -1,14 +1,15 @@
-"""One process per GPU: a stage works here, or workers run it again that this starts, passes signals on to, and ends.
+"""One process per GPU: a stage starts workers that run it again, passes signals on to them, and ends them.
 
-torchrun does the same, but its store listens on all network devices, and it kills workers that need more than 30 s to
-write a checkpoint. A worker runs this module, ``python -m cort.training.parallel STAGE OPTIONS``, and imports nothing
-from torch before it has tied its life to that of its launcher.
+Torchrun's elastic agent (torch 2.13) cannot replace this launcher. After a signal it does not tell how the workers
+ended: with a checkpoint (status 75 or 130), without one (1), or while still loading (128 + signal). Its workers survive
+it when it is killed, and its store listens on all network interfaces.
+
+A worker imports torch only after the kernel knows that it must die with its launcher.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import logging
 import os
 import signal
@@ -22,7 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from cort.system.devices import lease
-from cort.system.errors import InputError, input_error
+from cort.system.errors import InputError
 from cort.system.interruption import REQUESTS, Interrupted, Requests
 from cort.system.options import to_words
 from cort.training.settings import TrainingOptions
@@ -36,27 +37,18 @@ Worker = subprocess.Popen[bytes]
 
 LOOPBACK = "127.0.0.1"
 PR_SET_PDEATHSIG = 1
-#: set for workers: process id of the launcher, and the file its log goes to
+#: environment of workers: process id of the launcher, and its log file
 LAUNCHER, LOG = "CORT_LAUNCHER", "CORT_LOG"
-SECONDS_BETWEEN_LOOKS = 0.1
-# Workers that another one's failure ended get so many seconds to leave.
+SECONDS_BETWEEN_POLLS = 0.1
+#: time that the remaining workers get to exit after another one failed
 SECONDS_TO_END = 30
-# When one worker fails the others are ended: one that still runs this many seconds after its failure was the first.
+#: The first worker to fail ends all others: one that still runs this many seconds after its failure was the first.
 GRACE = 4.0
 
 
-def run(module: str, options: TrainingOptions, task: str) -> None:
-    """Train here, or have several processes run the stage `module` with the same options.
-
-    :param task: the module whose `make_task` makes what is trained; imported by those who train.
-    """
-
-    def work() -> None:
-        from cort.training.run import train
-
-        train(module, options, importlib.import_module(task).make_task)
-
-    if "LOCAL_RANK" in os.environ:  # one of several, also if other software started it
+def run(options: TrainingOptions, work: Callable[[], None]) -> None:
+    """Do `work` in this process, or start workers that run this stage with the same options."""
+    if "LOCAL_RANK" in os.environ:  # this process is a worker, perhaps of another launcher
         _work_together(work)
         return
     with lease(options.processes):
@@ -64,39 +56,43 @@ def run(module: str, options: TrainingOptions, task: str) -> None:
         if processes == 1:
             work()
         else:
-            _launch(module, options, processes)
+            _launch(options, processes)
+
+
+def stage_name(options: TrainingOptions) -> str:
+    """Name the stage, as in ``python -m NAME``, whose options these are."""
+    stage = sys.modules[type(options).__module__]
+    return stage.__spec__.name if stage.__spec__ else stage.__name__
 
 
 # The launcher
 
 
 def usable_processes(wanted: int) -> int:
-    """Take as many processes as there are GPUs at most; the option's help says how to use the CPU."""
-    if wanted < 1:
-        raise input_error("--processes", str(wanted), "1 or more", "change it")
+    """Limit the number of processes to that of GPUs, unless the environment asks for the CPU."""
     if wanted == 1 or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"1", "true", "yes", "on"}:
         return wanted
     import torch
 
-    found = torch.cuda.device_count()
-    if found < wanted:
-        log.info("%d processes asked for, %d GPUs found", wanted, found)
-    return max(min(wanted, found), 1)
+    gpus = torch.cuda.device_count()
+    if gpus < wanted:
+        log.info("%d processes asked for, %d GPUs found", wanted, gpus)
+    return max(min(wanted, gpus), 1)
 
 
-def _launch(module: str, options: TrainingOptions, processes: int) -> None:
-    """Have `processes` workers run the stage `module`, and wait.
+def _launch(options: TrainingOptions, processes: int) -> None:
+    """Start workers and wait for them.
 
-    :raises Interrupted: they ended otherwise than well; the status is theirs.
+    :raises Interrupted: at least one failed; the status is theirs.
     """
     threads = max(options.threads // processes, 1)
     log.info("%d processes of %d threads", processes, threads)
-    command = [sys.executable, "-m", "cort.training.parallel", module, *to_words(replace(options, threads=threads))]
+    command = [sys.executable, "-m", stage_name(options), *to_words(replace(options, threads=threads))]
     store = open_store()
     handlers = logging.getLogger().handlers
     environment = {
-        # Workers of one machine need no other network, and nobody needs hints for developers, which torch writes from
-        # beyond the reach of Python's filters. What the environment says goes first.
+        # The workers share a machine and need no other network. Torch writes hints for developers that Python's warning
+        # filters cannot suppress. The user's own environment takes precedence.
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -115,11 +111,11 @@ def _launch(module: str, options: TrainingOptions, processes: int) -> None:
     with Requests() as requests:
         try:
             for rank in map(str, range(processes)):
-                # In a session of its own, so that a Ctrl-C comes from the launcher alone.
+                # A session of its own: only the launcher passes Ctrl-C on.
                 ranked = {**environment, "RANK": rank, "LOCAL_RANK": rank}
                 workers.append(subprocess.Popen(command, env=ranked, start_new_session=True))
             codes, passed = _wait(workers, requests)
-        except KeyboardInterrupt:  # the second one
+        except KeyboardInterrupt:  # the second Ctrl-C
             for worker in workers:
                 worker.kill()
             raise
@@ -130,7 +126,7 @@ def _launch(module: str, options: TrainingOptions, processes: int) -> None:
 
 
 def open_store() -> TCPStore:
-    """Open the store in which the workers meet, on the loopback device only."""
+    """Open the store in which the workers meet, on the loopback interface only."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = socket.create_server((LOOPBACK, 0))
@@ -139,7 +135,10 @@ def open_store() -> TCPStore:
 
 
 def _wait(workers: Sequence[Worker], requests: Requests) -> tuple[list[int], int | None]:
-    """Pass requests to end on until all are done or one failed; exit codes, 0 of who goes on, and the last request."""
+    """Pass signals on until all workers are done or one failed.
+
+    :returns: exit codes, 0 for workers that still run, and the last signal passed on.
+    """
     passed: int | None = None
     while True:
         codes = [worker.poll() for worker in workers]
@@ -149,11 +148,10 @@ def _wait(workers: Sequence[Worker], requests: Requests) -> tuple[list[int], int
             passed, requests.received = requests.received, None
             for worker in workers:
                 worker.send_signal(passed)
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(SECONDS_BETWEEN_POLLS)
 
 
 def _end(workers: Sequence[Worker]) -> None:
-    """End those that are left."""
     for worker in workers:
         worker.terminate()
     deadline = time.monotonic() + SECONDS_TO_END
@@ -165,27 +163,37 @@ def _end(workers: Sequence[Worker]) -> None:
 
 
 def _status(codes: Sequence[int], passed: int | None) -> int:
-    """Exit status all workers agreed on, or of the one whose failure ended the others, from exit codes by rank."""
+    """Exit status from the workers' exit codes: that of the worker that failed first, or the one they agreed on."""
     for rank, code in enumerate(codes):
         if code < 0 and -code not in REQUESTS:
             log.error("process %d was killed by signal %d (out of memory?); the others were ended", rank, -code)
             return 128 - code
-    ended = [code if code > 0 else 128 - code for code in codes if code]
+    failed = [code if code > 0 else 128 - code for code in codes if code]
     if passed:
-        # What a signal finds before Python has started ends with 1.
-        ended = [128 + passed if code == 1 else code for code in ended]
-    # With SIGTERM those that are left were ended.
-    return next((code for code in ended if code != 128 + signal.SIGTERM), 128 + signal.SIGTERM)
+        # A signal that arrives before Python has started ends a worker with 1.
+        failed = [128 + passed if code == 1 else code for code in failed]
+    # Workers that ended with SIGTERM were ended by this launcher.
+    return next((code for code in failed if code != 128 + signal.SIGTERM), 128 + signal.SIGTERM)
 
 
 # A worker
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run a stage as a worker, which speaks less than its launcher."""
+def exit_with(main: Callable[[], int]) -> NoReturn:
+    """Run the stage's `main` and exit with its status."""
+    if LAUNCHER not in os.environ:
+        sys.exit(main())
     die_with(int(os.environ[LAUNCHER]))
-    logging.disable(_silent())
-    return int(importlib.import_module(argv[0]).main(argv[1:]))
+    logging.disable(_muted())
+    try:
+        status: object = main()
+    except SystemExit as end:
+        status = end.code
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Skip Python's finalization: Gloo's threads crash if they release a tensor during it.
+    os._exit(status if isinstance(status, int) else 1)
 
 
 def die_with(parent: int) -> None:
@@ -193,12 +201,12 @@ def die_with(parent: int) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:  # it ended before the kernel was told
-        sys.exit(128 + signal.SIGKILL)
+    if os.getppid() != parent:  # the parent ended before the call
+        os._exit(128 + signal.SIGKILL)
 
 
 def _work_together(work: Callable[[], None]) -> None:
-    """Work as one of several; only the first says what all know."""
+    """Work as one of several processes; only the first one logs what all of them run into."""
     if LAUNCHER in os.environ and _is_first():
         if path := os.environ[LOG]:
             handler = logging.FileHandler(path, mode="a", encoding="utf-8")
@@ -214,34 +222,20 @@ def _work_together(work: Callable[[], None]) -> None:
             raise
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        # What all run into, the first one says; what follows from the end of another, nobody need say.
+        # The first process reports an error of the input. Any other error may be a mere consequence of the end of
+        # another process; this one is then ended during the grace period.
         if not (_is_first() and isinstance(error, InputError | OSError)):
             time.sleep(GRACE)
         raise
     finally:
         if LAUNCHER in os.environ:
-            logging.disable(_silent())
+            logging.disable(_muted())
 
 
 def _is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _silent() -> int:
-    """Highest level of messages that are not of this process to say: the launcher tells start and end."""
+def _muted() -> int:
+    """Highest level of log messages that a worker drops: the launcher logs start and end."""
     return logging.INFO if _is_first() else logging.WARNING
-
-
-def _end_now(status: int) -> NoReturn:
-    """End without Python's finalization, which Gloo's threads do not survive if they let go of a tensor meanwhile."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
-if __name__ == "__main__":
-    try:
-        _end_now(main(sys.argv[1:]))
-    except SystemExit as end:
-        _end_now(end.code if isinstance(end.code, int) else 1)

@@ -1,7 +1,7 @@
-"""Passes over examples that are too many for the memory: rows in a file, in their order or shuffled.
+"""Passes over more examples than fit into memory: the rows of a file, in order or shuffled.
 
-A shuffle takes two steps: each row goes into one of several files, drawn at random, and these are shuffled one by one.
-So all orders are as probable as each other, and a file is all that has to be in memory.
+A shuffle has two steps: each row goes to one of several files at random, then each file is shuffled in memory. All
+orders are equally likely.
 """
 
 from __future__ import annotations
@@ -16,33 +16,30 @@ import numpy.typing as npt
 #: examples, (n, columns)
 Rows = npt.NDArray[np.int32]
 
-# Rows in memory at a time, and in a file of a shuffle on average. Part of the result: not settings.
+# Rows in memory at a time, and the average per file of a shuffle. They affect the result, so they are not settings.
 BLOCK, ROWS_PER_FILE = 1 << 20, 1 << 22
 
 
 def iter_rows(path: Path, columns: int) -> Iterator[Rows]:
     """Yield the rows of a file block by block."""
     with open(path, "rb") as file:
-        while len(found := np.fromfile(file, np.int32, BLOCK * columns)):
-            yield found.reshape(-1, columns)
+        while len(values := np.fromfile(file, np.int32, BLOCK * columns)):
+            yield values.reshape(-1, columns)
 
 
 def draw_rows(blocks: Iterator[Rows], total: int, count: int, seed: int) -> Iterator[Rows]:
-    """Keep `count` of `total` rows, drawn at random, in their order; 0 keeps all."""
-    generator, rest, wanted = np.random.default_rng([seed]), total, count if 0 < count < total else total
+    """Keep `count` of `total` rows, drawn at random, in order; 0 keeps all."""
+    generator, left, wanted = np.random.default_rng([seed]), total, count if 0 < count < total else total
     for block in blocks:
-        others = rest - len(block)
-        # So many of a random choice are in this block.
-        here = (
-            int(generator.hypergeometric(len(block), others, wanted)) if 0 < wanted < rest else min(wanted, len(block))
-        )
-        kept = np.sort(generator.choice(len(block), here, replace=False)) if here < len(block) else slice(None)
-        yield block[kept]
-        rest, wanted = others, wanted - here
+        size, left = len(block), left - len(block)
+        # The number of drawn rows that are in this block is random, too.
+        drawn = int(generator.hypergeometric(size, left, wanted)) if 0 < wanted < size + left else min(wanted, size)
+        yield block[np.sort(generator.choice(size, drawn, replace=False)) if drawn < size else slice(None)]
+        wanted -= drawn
 
 
 def shuffled(path: Path, columns: int, seed: int, epoch: int, folder: Path) -> Iterator[Rows]:
-    """Yield the rows of a file in the random order of an epoch, block by block; `folder` is for files meanwhile."""
+    """Yield the rows of a file in the random order of an epoch, block by block; `folder` is for temporary files."""
     generator = np.random.default_rng([seed, epoch])
     files = -(-path.stat().st_size // (4 * columns * ROWS_PER_FILE))
     parts = [path] if files < 2 else [folder / f"{epoch}.{number}" for number in range(files)]

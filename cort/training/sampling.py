@@ -1,7 +1,7 @@
-"""Training examples drawn from judgements and rankings: shared by `triples` (CoRT) and `pairs` (re-ranker).
+"""Training examples drawn from judgements and rankings, for `triples` (encoders) and `pairs` (re-rankers).
 
-Per query: its judged positives, and the documents that rankers put on the ranks asked for, judged positives excluded.
-All in columns: MS MARCO's training queries have fifty million results.
+Each query has a pool of positives, which are judged relevant, and of negatives, which are on a range of ranks but not
+judged relevant. Data are in columns: MS MARCO's training queries have fifty million results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """Options that `triples` and `pairs` share; a re-ranker's first rank is another."""
+    """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 
     qrels: str = required("PARQUET")
     run: tuple[str, ...] = required("TREC", "where negatives come from: one run, or several together")
@@ -54,9 +54,10 @@ def write_epochs(
     examples: str,
     sample_epoch: Callable[[pa.RecordBatch, int, dict[str, int]], pa.Table],
 ) -> None:
-    """Sample `examples` of all epochs from the pools the options ask for, and write them; log and write the counts.
+    """Sample and write the examples of all epochs; log and write the counts.
 
-    :param sample_epoch: of pools and an epoch; it may add to the counts.
+    :param examples: what the log calls them.
+    :param sample_epoch: called with pools, an epoch and the counts, to which it may add.
     """
     (pools, counts), rows = read_pools(options), 0
     with tables.open_writer(options.output, schema) as writer:
@@ -71,7 +72,7 @@ def write_epochs(
 
 
 def read_pools(options: SamplingOptions) -> tuple[pa.RecordBatch, dict[str, int]]:
-    """Build the pools the options ask for, and count, as `build_pools` does."""
+    """Read files and build pools; pools and counts as of `build_pools`, which lists the counts."""
     if options.first_rank < 1:
         raise input_error("--first-rank", str(options.first_rank), "1 or more", "ranks count from 1")
     if not 1 <= options.epochs <= MOST_EPOCHS:
@@ -91,9 +92,9 @@ def read_pools(options: SamplingOptions) -> tuple[pa.RecordBatch, dict[str, int]
 
 @dataclass(frozen=True)
 class Results:
-    """What rankers put on the ranks asked for, by query: row i is of query ``queries[i]``.
+    """Results on the given ranks, sorted by query: row i is of query ``queries[i]``.
 
-    Of each query, `sizes` counts the results of its longest ranking.
+    `sizes` has the length of the longest ranking of each query.
     """
 
     query_ids: pa.Array
@@ -104,9 +105,9 @@ class Results:
 
 
 def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
-    """Collect the results on some ranks, from 1, both inclusive; a document that several runs have, at its best rank.
+    """Collect the results between two ranks, both inclusive; a document of several runs has its best rank.
 
-    Queries are in the order of the first run that has them, their results in the order of rank and run.
+    Queries are in the order of their first run, their results in the order of rank and run.
     """
     query_ids = pa.array(dict.fromkeys(query_id for run in runs for query_id in run.query_ids), pa.string())
     sizes, parts = np.zeros(len(query_ids), np.int64), []
@@ -118,7 +119,7 @@ def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
     queries, ranks = (np.concatenate([part[column] for part in parts]) for column in (0, 2))
     doc_ids = pa.concat_arrays([part[1] for part in parts])
     if len(runs) > 1:
-        # Stable, so that of one document at one rank the first run's comes first, and only the first is kept.
+        # The sort is stable: for the same document and rank, the result of the first run is kept.
         order = np.lexsort((ranks, queries))
         documents = pc.dictionary_encode(doc_ids).indices.to_numpy()[order]
         _, first = np.unique(queries[order] * (len(doc_ids) + 1) + documents, return_index=True)
@@ -130,20 +131,20 @@ def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
 def build_pools(
     qrels: pa.Table, relevance_level: int, results: Results, minimum_results: int
 ) -> tuple[pa.RecordBatch, dict[str, int]]:
-    """Collect what examples are drawn from, in the order of the queries, and count what each filter dropped.
+    """Build a pool per query, and count what each filter dropped.
 
-    Rows are of one query each: `query_id`, the lists `positives` and `negatives`, and `ranks` of the negatives in their
-    ranking. Queries whose longest ranking is shorter than `minimum_results` are dropped.
+    Columns: `query_id`, the lists `positives` and `negatives`, and `ranks` of the negatives. Queries whose longest
+    ranking is shorter than `minimum_results` are dropped.
     """
     relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevance_level)).combine_chunks()
     query_ids, queries = results.query_ids, results.queries
-    asked = positions(relevant["query_id"], query_ids)
-    without_results = pc.count_distinct(relevant["query_id"].filter(pa.array(asked < 0))).as_py()
-    judged = np.bincount(asked[asked >= 0], minlength=len(query_ids))
+    judged_queries = positions(relevant["query_id"], query_ids)
+    without_results = pc.count_distinct(relevant["query_id"].filter(pa.array(judged_queries < 0))).as_py()
+    judged = np.bincount(judged_queries[judged_queries >= 0], minlength=len(query_ids))
     long_enough = results.sizes >= minimum_results
 
     inside = (judged > 0)[queries] & long_enough[queries]
-    excluded = inside & _are_judged(queries, results.doc_ids, asked, relevant["doc_id"])
+    excluded = inside & _are_judged(queries, results.doc_ids, judged_queries, relevant["doc_id"])
     negatives = np.flatnonzero(inside & ~excluded)
     left = np.bincount(queries[negatives], minlength=len(query_ids))
 
@@ -157,11 +158,9 @@ def build_pools(
         "queries kept": len(kept),
         "queries without results": without_results,
     }
-    # Stable, so that the positives of a query stay in the order of their file.
-    wanted = asked >= 0
-    wanted[wanted] = left[asked[wanted]] > 0
-    by_query = np.argsort(asked, kind="stable")
-    by_query = by_query[wanted[by_query]]
+    # The sort is stable: positives stay in the order of the file.
+    rows = np.flatnonzero(np.isin(judged_queries, kept))
+    by_query = rows[np.argsort(judged_queries[rows], kind="stable")]
     columns = {
         "query_id": query_ids.take(pa.array(kept)),
         "positives": _lists(judged[kept], relevant["doc_id"].combine_chunks().take(pa.array(by_query))),
@@ -180,38 +179,37 @@ def limit_pools(pools: pa.RecordBatch, maximum: int, seed: int) -> pa.RecordBatc
 
 
 def shuffle(pools: pa.RecordBatch, seed: int, epoch: int) -> tuple[Positions, np.random.Generator]:
-    """Positions of the pools in the random order of one epoch, and the generator to draw its examples from."""
+    """Return the pools' positions in the random order of one epoch, and the generator for its examples."""
     generator = np.random.default_rng([seed, epoch])
     return generator.permutation(len(pools)), generator
 
 
-def draw(lists: pa.ListArray, some: Positions, generator: np.random.Generator) -> Positions:
-    """Draw one value from each of some lists, none of them empty; positions in ``lists.values``."""
+def draw(lists: pa.ListArray, chosen: Positions, generator: np.random.Generator) -> Positions:
+    """Draw one value from each of the chosen lists, none of them empty; positions in ``lists.values``."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
-    drawn: Positions = offsets[some] + generator.integers(0, np.diff(offsets)[some])
+    drawn: Positions = offsets[chosen] + generator.integers(0, np.diff(offsets)[chosen])
     return drawn
 
 
-def draw_distinct(lists: pa.ListArray, some: Positions, count: int, generator: np.random.Generator) -> Positions:
-    """Draw `count` different values from each of some lists; shape (lists, count), -1 where a list has no more."""
+def draw_distinct(lists: pa.ListArray, chosen: Positions, count: int, generator: np.random.Generator) -> Positions:
+    """Draw `count` distinct values from each of the chosen lists; shape (lists, count), -1 where a list has no more."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
-    sizes = np.diff(offsets)[some]
-    drawn = np.full((len(some), count), -1)
+    sizes = np.diff(offsets)[chosen]
+    drawn = np.full((len(chosen), count), -1)
     for column in range(count):
-        rest = np.maximum(sizes - column, 1)
-        place = generator.integers(0, rest)
-        # The place is one among those not yet drawn: step over the others, from the lowest on.
+        place = generator.integers(0, np.maximum(sizes - column, 1))
+        # The place counts only values not yet drawn: skip the drawn ones, the lowest first.
         for taken in np.sort(drawn[:, :column], axis=1).T:
             place += place >= taken
         drawn[:, column] = np.where(column < sizes, place, np.iinfo(np.int64).max)
     inside = drawn < sizes[:, None]
-    return np.where(inside, drawn + offsets[some][:, None], -1)
+    return np.where(inside, drawn + offsets[chosen][:, None], -1)
 
 
 def _are_judged(
     queries: Positions, doc_ids: pa.Array, judged_queries: Positions, judged_documents: pa.ChunkedArray
 ) -> npt.NDArray[np.bool_]:
-    """Whether each (query, document) is among the judged ones."""
+    """Tell which (query, document) pairs are judged."""
     encoded = pc.dictionary_encode(doc_ids)
     documents = positions(judged_documents, encoded.dictionary)
     known = (judged_queries >= 0) & (documents >= 0)

@@ -1,12 +1,11 @@
-"""Choosing the best model by what it retrieves: a measure over the validation queries and a pool of passages.
+"""Choosing the best model by a measure over the validation queries.
 
-An encoder ranks, for every query, the passages of the pool: the first candidates of all queries and what is judged
-relevant. A cross-encoder ranks each query's own candidates.
+An encoder ranks, for every query, one pool of passages: the top candidates of all queries and all relevant passages. A
+re-ranker ranks each query's own candidates.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,15 +26,13 @@ from cort.training.losses import Similarity
 from cort.training.microbatches import Rows
 from cort.training.settings import TrainingOptions
 
-log = logging.getLogger(__name__)
-
 # No measure that models are chosen by looks deeper.
-MOST = 1_000
+MAXIMUM_DEPTH = 1_000
 QUERIES_AT_ONCE = 256
 
 
 class Validation(NamedTuple):
-    """What a validation found: the mean loss, and the measure if one is asked for."""
+    """The mean loss, and the measure if there is one."""
 
     loss: float
     measure: float | None = None
@@ -43,7 +40,7 @@ class Validation(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidates:
-    """The first results, by the run `source`, of the validation queries with relevant passages; their judgements."""
+    """The top results, from the run `source`, of the validation queries with relevant passages; their judgements."""
 
     run: Run
     source: str
@@ -63,7 +60,7 @@ class Candidates:
 
 
 def read_candidates(options: TrainingOptions) -> Candidates | None:
-    """Read the first results of the queries of the qrels; None if the best model is chosen by the loss.
+    """Read the top results of the judged queries; None if the loss chooses the best model.
 
     :raises InputError: an unknown measure, no query with both results and a relevant passage.
     """
@@ -71,8 +68,6 @@ def read_candidates(options: TrainingOptions) -> Candidates | None:
     if not options.by_measure or source is None or qrels is None:
         return None
     parse_measures([options.best_model_metric])
-    if options.pool_depth < 1:
-        raise input_error("pool_depth", str(options.pool_depth), "1 or more", "change it")
     table = tables.read_table(qrels, tables.QRELS)
     relevant = table.filter(pc.greater_equal(table["relevance"], relevance_level))
     if not relevant.num_rows:
@@ -102,10 +97,10 @@ class Pool:
 
     def value(self, queries: Tensor, passages: Tensor, similarity_of: Similarity) -> float:
         """Measure how vectors (queries, e) rank vectors (passages, e)."""
-        depth = min(MOST, len(passages))
+        depth = min(MAXIMUM_DEPTH, len(passages))
         parts = []
-        for some in torch.split(queries, QUERIES_AT_ONCE):
-            best = similarity_of(some, passages).topk(depth, dim=1)  # (some, depth)
+        for block in torch.split(queries, QUERIES_AT_ONCE):
+            best = similarity_of(block, passages).topk(depth, dim=1)  # (block, depth)
             parts.append((best.values.double().cpu().numpy(), best.indices.cpu().numpy()))
         scores, columns = (np.concatenate(arrays).reshape(-1) for arrays in zip(*parts, strict=True))
         offsets = np.arange(0, len(scores) + 1, depth)

@@ -1,32 +1,27 @@
-"""Hyper-parameters of a training, objectives of encoders, and the options of the training stages; no torch."""
+"""Hyper-parameters of a training, and the options of the training stages except those of their losses; no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 from cort.models.settings import EncoderSettings, PairSettings, Precision
 from cort.system.errors import input_error
 from cort.system.options import optional, required, thread_count
+from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES
+from cort.training.outcome import LOSS
 
-#: value of `best_model_metric` that is no measure
-LOSS = "loss"
-# What the options of files that are read show as their value.
+#: metavars of the options that name input files
 FILES = ("PARQUET", "ARROW", "TREC")
-
-
-def _count(value: float, updates: int) -> int:
-    """Give a number of updates, or the number that a share below 1 means."""
-    return round(value * updates) if value < 1 else int(value)
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
     """Hyper-parameters of one training.
 
-    In each process the activations of `tokens_at_once` padded tokens wait for their gradients; with
-    `gradient_checkpointing` mini-batches may be of any size, for a third more of time.
+    Each process keeps the activations of `tokens_at_once` padded tokens for the backward pass. With
+    `gradient_checkpointing`, which takes a third more time, mini-batches may be of any size.
     """
 
     batch_size: int = optional(6, "examples per mini-batch")
@@ -44,36 +39,38 @@ class TrainingSettings:
     adam_epsilon: float = optional(1e-6)
     schedule: Literal["linear", "constant"] = optional("linear", "learning rate after the warm-up; linear: down to 0")
     best_model_metric: str = optional(LOSS, "best model by: loss, RR@10, ...", "MEASURE")
-    patience: int = optional(0, "validations without a better model that end the training; 0: any number", "N")
+    patience: int = optional(0, "end after this many validations without a better model; 0: never", "N")
     require_gain: bool = optional(False, "fail if the best model is no better than its start, or than not re-ranking")
     compile: bool = optional(False, "with torch.compile")
 
     def of(self, updates: int, per_epoch: float) -> TrainingSettings:
-        """Return the settings of a training of so many updates, shares of them as numbers.
+        """Return the settings of a training of this many updates, with shares turned into numbers of updates.
 
-        A share of few updates validates after every second one, unless an epoch has no second.
+        A share of a short training validates after every second update, unless an epoch is a single update.
         """
-        warmup, every = (_count(value, updates) for value in (self.warmup_updates, self.validate_every))
+        warmup, every = (
+            round(value * updates) if value < 1 else int(value) for value in (self.warmup_updates, self.validate_every)
+        )
         least = 2 if self.validate_every < 1 < per_epoch else 1
         return replace(self, warmup_updates=warmup, validate_every=max(every, least))
 
     @property
     def by_measure(self) -> bool:
-        """Whether the best model is chosen by a measure, not by the loss."""
+        """Whether a measure, not the loss, chooses the best model."""
         return self.best_model_metric != LOSS
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(TrainingSettings):
-    """Options of training encoders and re-rankers."""
+    """Options that encoders and re-rankers share."""
 
     base_model: str = required("FOLDER")
     passages: str = required("ARROW", "token cache")
     threads: int = thread_count()
     processes: int = optional(
         1,
-        "GPUs to use, one process each; without any GPU N means 1, but if the environment has "
-        "ACCELERATE_USE_CPU=true, N processes share the CPU",
+        "GPUs to use, one process each; without any GPU N means 1, but with ACCELERATE_USE_CPU=true in the "
+        "environment N processes share the CPU",
         "N",
     )
     checkpoints: str | None = optional(
@@ -86,7 +83,7 @@ class TrainingOptions(TrainingSettings):
     output: str = required("FOLDER", "gets best/ and last/")
     output_curve: str = required("CSV")
     output_selection: str = required("JSON", "how the best model was chosen, and what it gained")
-    events: str | None = optional(None, "gets the curve for TensorBoard, while it grows", "FOLDER")
+    events: str | None = optional(None, "gets the curve for TensorBoard during the training", "FOLDER")
     queries: str = required("ARROW", "token cache of the training queries")
     validation_queries: str = required("ARROW")
     validation_run: str | None = optional(None, "with a measure: candidates for the pool", "TREC")
@@ -95,84 +92,19 @@ class TrainingOptions(TrainingSettings):
     pool_depth: int = optional(20, "candidates per validation query", "N")
 
     def files(self) -> list[str]:
-        """Names of the options whose files decide what is trained."""
+        """Names of the options whose files affect the result."""
         return [
-            field.name for field in fields(self) if field.metadata["metavar"] in FILES and getattr(self, field.name)
+            option.name
+            for option in fields(self)
+            if option.metadata.get("metavar") in FILES and getattr(self, option.name)
         ]
 
 
-class Objective(NamedTuple):
-    """A function of `cort.training.losses`, and its arguments before the similarity.
-
-    These are properties of `cort.training.triples.Batch`, then fields of `ObjectiveSettings`.
-    """
-
-    loss: str
-    of_batch: tuple[str, ...]
-    of_settings: tuple[str, ...] = ()
-
-
-#: an objective is added here, its settings below, its value in the experiment's schema
-OBJECTIVES = {
-    "triplet": Objective("batch_triplet_loss", ("queries", "positives", "negatives"), ("margin",)),
-    "multilabel_margin": Objective("multilabel_margin_loss", ("queries", "passages", "relevant")),
-    "info_nce": Objective("info_nce_loss", ("queries", "passages", "others"), ("temperature",)),
-    "margin_mse": Objective("margin_mse_loss", ("queries", "positives", "negatives", "margins")),
-}
-
-
-class RerankingObjective(NamedTuple):
-    """A function of `cort.training.losses` of logits and relevance, and settings of `RerankerTraining` that it takes.
-
-    An example is a pair or, if `of_groups`, a positive and the negatives after it.
-    """
-
-    loss: str
-    of_groups: bool
-    of_settings: tuple[str, ...] = ()
-
-
-RERANKING_OBJECTIVES = {
-    "pointwise": RerankingObjective("pointwise_loss", False, ("pos_weight",)),
-    "softmax": RerankingObjective("softmax_loss", True),
-}
-
-if TYPE_CHECKING:
-    Loss: TypeAlias = str
-    RerankingLoss: TypeAlias = str
-else:
-    Loss = Literal[tuple(OBJECTIVES)]
-    RerankingLoss = Literal[tuple(RERANKING_OBJECTIVES)]
-
-
-@dataclass(frozen=True)
-class ObjectiveSettings:
-    """Which objective, and the settings of those that have some."""
-
-    loss: Loss = optional("triplet")
-    margin: float = optional(0.1, "of the triplet loss")
-    temperature: float = optional(0.05, "of InfoNCE")
-    relative_margin: float | None = optional(
-        None, "of InfoNCE: leave out passages that the start scores above 1 - this of the positive's score", "SHARE"
-    )
-
-
-COUNTS = (
-    "batch_size",
-    "gradient_accumulation",
-    "validate_every",
-    "tokens_at_once",
-    "pool_depth",
-    "processes",
-    "dimension",
-)
-POSITIVE = ("learning_rate", "adam_epsilon", "temperature", "relevance_level")
-
-
 @dataclass(frozen=True, kw_only=True)
-class EncoderTraining(EncoderSettings, ObjectiveSettings, TrainingOptions):
+class EncoderTraining(EncoderSettings, TrainingOptions):
     """Options of training an encoder on triples."""
 
+    loss: str = field(default="triplet", metadata={"choices": tuple(ENCODER_OBJECTIVES)})
     triples: str = required("PARQUET")
     validation_triples: str = required("PARQUET")
     qrels: str | None = optional(None, "for a loss that needs judgements", "PARQUET")
@@ -185,46 +117,45 @@ class EncoderTraining(EncoderSettings, ObjectiveSettings, TrainingOptions):
 class RerankerTraining(PairSettings, TrainingOptions):
     """Options of training a re-ranker on pairs."""
 
-    loss: RerankingLoss = optional("pointwise")
-    pos_weight: float = optional(1.0, "of positives in the pointwise loss")
+    loss: str = field(default="pointwise", metadata={"choices": tuple(RERANKER_OBJECTIVES)})
     pairs: str = required("PARQUET")
     validation_pairs: str = required("PARQUET")
 
 
-def check_settings(options: TrainingOptions) -> None:
-    """Refuse counts of nothing, and settings that nothing can be learned or divided by."""
-    for name in (*COUNTS, *POSITIVE):
-        value = getattr(options, name, 1)
-        if value <= 0:
-            raise input_error(f"--{name.replace('_', '-')}", str(value), "more than 0", "fix it")
+def check_options(options: TrainingOptions, needed: Mapping[str, bool]) -> None:
+    """Refuse numbers that must be positive but are not, missing files, and files that have no effect.
+
+    :param needed: for each optional file, whether the chosen loss and metric need it.
+    """
+    counts = ("batch_size", "gradient_accumulation", "validate_every", "tokens_at_once", "pool_depth", "processes")
+    rates = ("dimension", "learning_rate", "adam_epsilon", "temperature", "relevance_level")
+    chosen: dict[str, Any] = vars(options)
+    for name in (*counts, *rates):
+        if chosen.get(name, 1) <= 0:
+            raise input_error(_option(name), str(chosen[name]), "more than 0", "fix it")
+    for name, wanted in {**needed, "validation_run": options.by_measure}.items():
+        given = bool(chosen[name])
+        if given != wanted:
+            place = " and ".join(f"{_option(key)} {chosen[key]}" for key in ("loss", "best_model_metric"))
+            found, expected = ("a file", "none") if given else ("none", "a file")
+            fix = "name it" if wanted else "leave it out"
+            raise input_error(_option(name), found, f"{expected} with {place}", fix)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def needs_judgements(loss: str) -> bool:
     """Whether a loss must know all relevant passages of a batch."""
-    return not {"relevant", "others"}.isdisjoint(OBJECTIVES[loss].of_batch)
+    return ENCODER_OBJECTIVES[loss].judgements
 
 
 def leaves_out(loss: str) -> bool:
-    """Whether a loss can leave out passages that may be relevant."""
-    return "others" in OBJECTIVES[loss].of_batch
+    """Whether a loss can leave out negatives that may be relevant."""
+    return ENCODER_OBJECTIVES[loss].guided
 
 
 def needs_teacher(loss: str) -> bool:
     """Whether a loss learns from the scores of a cross-encoder."""
-    return "margins" in OBJECTIVES[loss].of_batch
-
-
-def check_files(options: TrainingOptions, needed: Mapping[str, bool]) -> None:
-    """Refuse files that nothing needs, and settings without the files they need.
-
-    :param needed: whether each option must name a file; that of a validation by a measure is known here.
-    """
-    chosen: dict[str, Any] = vars(options)
-    for name, wanted in {**needed, "validation_run": options.by_measure}.items():
-        given = bool(chosen[name])
-        if given != wanted:
-            settings = [key for key in ("loss", "best_model_metric") if key in chosen]
-            place = " and ".join(f"--{key.replace('_', '-')} {chosen[key]}" for key in settings)
-            found, expected = ("a file", "none") if given else ("none", "a file")
-            fix = "name it" if wanted else "leave it out"
-            raise input_error(f"--{name.replace('_', '-')}", found, f"{expected} with {place}", fix)
+    return ENCODER_OBJECTIVES[loss].teacher

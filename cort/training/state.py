@@ -1,43 +1,38 @@
-"""All that a training must remember to go on as if nothing had happened: taken from its objects, and put back."""
+"""Everything that a training needs to resume exactly where it was interrupted, and when to write it to a checkpoint."""
 
 from __future__ import annotations
 
+import logging
 import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cort.training.accelerator import share
-from cort.training.checkpoints import Checkpoint
+from cort.system.errors import InputError, input_error
+from cort.system.interruption import Interrupted, Requests, exit_status
+from cort.training.checkpoints import Checkpoint, Checkpoints
+from cort.training.microbatches import exchange
+from cort.training.outcome import CurvePoint
 from cort.training.selection import Validation
 
+log = logging.getLogger(__name__)
+
 MODEL, OPTIMIZER, BEST = "model", "optimizer", "best"
-
-
-class CurvePoint(NamedTuple):
-    """One row of the curve: `loss` is a mean since the row before, what is validated None between validations.
-
-    The row of step 0, before the first update, has neither loss nor speed.
-    """
-
-    step: int
-    epoch: float
-    loss: float | None
-    validation_loss: float | None
-    validation_measure: float | None
-    learning_rate: float
-    examples_per_second: float | None
 
 
 @dataclass
 class Progress:
     """How far a training is; `losses`, `examples` and `seconds` are of the updates since the last row of the curve.
 
-    `start` is the loss, or the measure with a minus, before the first update, `best` that of the best model, which was
-    found after `best_step` updates, `stale` the number of validations since.
+    `start` and `best` are the loss, or the negated measure, before the first update and of the best model, which has
+    `best_step` updates; `stale` counts the validations since.
     """
 
     step: int = 0
@@ -54,19 +49,19 @@ class Progress:
 class TrainingState:
     """Weights, optimizer, schedule, progress and random states of a training.
 
-    Between two updates only the random states change, so these are marked when an update is done: a checkpoint can be
+    Between two updates only the random states change. They are marked after each update, so that a checkpoint can be
     written in the middle of the next one.
     """
 
     def __init__(self, model: nn.Module, optimizer: Any, schedule: Any, accelerator: Any) -> None:
         self.model, self.optimizer, self.schedule, self.accelerator = model, optimizer, schedule, accelerator
         self.progress = Progress()
-        #: weights of the best model, of the first process only
+        #: weights of the best model, in the first process only
         self.best: dict[str, Tensor] = {}
         self.mark()
 
     def advance(self, step: int, loss: float, examples: int, seconds: float) -> None:
-        """Note that update `step` is done."""
+        """Record that update `step` is done."""
         self.progress.step = step
         self.progress.losses.append(loss)
         self.progress.examples += examples
@@ -79,27 +74,27 @@ class TrainingState:
         loss, speed = None, None
         if now.losses:
             loss, speed = sum(now.losses) / len(now.losses), now.examples / now.seconds
-        found, measure = validation or (None, None)
-        point = CurvePoint(now.step, epoch, loss, found, measure, self.schedule.get_last_lr()[0], speed)
+        validation_loss, measure = validation or (None, None)
+        point = CurvePoint(now.step, epoch, loss, validation_loss, measure, self.schedule.get_last_lr()[0], speed)
         now.curve.append(point)
         now.losses, now.examples, now.seconds = [], 0, 0.0
-        self.mark()  # validating may have drawn numbers
+        self.mark()  # validating may have drawn random numbers
         return point
 
     def mark(self) -> None:
-        """Remember the random states of this moment."""
+        """Remember the current random states."""
         self._random = random_states(self.accelerator.device)
 
     def rewind(self) -> None:
-        """Go back to the random states that were marked."""
+        """Go back to the marked random states."""
         restore_random_states(self._random, self.accelerator.device)
 
     def keep_best(self) -> None:
-        """Remember the weights of this moment as the best so far."""
+        """Remember the current weights as the best so far."""
         self.best = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
 
     def capture(self) -> Checkpoint:
-        """Take a checkpoint of the last update; all processes must ask for it together."""
+        """Take a checkpoint of the last update; all processes must call this together."""
         from accelerate.utils import gather_object
 
         scaler = self.accelerator.scaler
@@ -114,12 +109,12 @@ class TrainingState:
             tensors |= _with_prefix(f"{OPTIMIZER}.{index}", moments)
         return Checkpoint(self.progress.step, tensors, state)
 
-    def restore(self, found: Checkpoint | None) -> bool:
-        """Go back to the checkpoint that the first process found, if it found one."""
-        tensors, state = (found.tensors, found.state) if found else ({}, None)
+    def restore(self, checkpoint: Checkpoint | None) -> bool:
+        """Go back to the checkpoint that the first process read; return whether it read one."""
+        tensors, state = (checkpoint.tensors, checkpoint.state) if checkpoint else ({}, None)
         self.best = _part(BEST, tensors)
-        others = {name: one for name, one in tensors.items() if not name.startswith(f"{BEST}.")}
-        tensors, state = share(self.accelerator, others, state)
+        shared = {name: tensor for name, tensor in tensors.items() if not name.startswith(f"{BEST}.")}
+        tensors, state = _share(self.accelerator, shared, state)
         if state is None:
             return False
         self.progress = Progress(**state["progress"])
@@ -146,7 +141,7 @@ class TrainingState:
 
 
 def random_states(device: torch.device) -> dict[str, Any]:
-    """Random states of a process: of torch on the CPU and on `device`, of Python, and of numpy's legacy generator."""
+    """Random states of this process: torch on the CPU and on `device`, Python, and numpy's legacy generator."""
     states = {
         "torch": torch.get_rng_state(),
         "numpy": np.random.get_state(),  # noqa: NPY002 - libraries still draw from it
@@ -156,7 +151,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
-    """Put back what `random_states` returned, by way of JSON; a GPU's state is left out where there is none."""
+    """Restore what `random_states` returned, also after a round trip through JSON, and on another kind of device."""
     torch.set_rng_state(torch.as_tensor(states["torch"], dtype=torch.uint8))
     np.random.set_state(states["numpy"])  # noqa: NPY002
     version, words, normal = states["python"]
@@ -170,5 +165,138 @@ def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _part(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors whose name starts with ``prefix.``, without it."""
-    return {name.removeprefix(f"{prefix}."): one for name, one in tensors.items() if name.startswith(f"{prefix}.")}
+    """Select the tensors whose name starts with ``prefix.``, and drop it."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def _share(accelerator: Any, tensors: dict[str, Tensor], state: Any) -> tuple[dict[str, Tensor], Any]:
+    """Send the first process's tensors and JSON value to all processes."""
+    if accelerator.num_processes == 1:
+        return tensors, state
+    message = [{name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}, state]
+    torch.distributed.broadcast_object_list(message, src=0)
+    layout, state = message
+    shared = {}
+    for name, (shape, dtype) in layout.items():
+        tensor = tensors[name] if accelerator.is_main_process else torch.empty(shape, dtype=dtype)
+        tensor = tensor.to(accelerator.device)
+        torch.distributed.broadcast(tensor, src=0)
+        shared[name] = tensor.cpu()
+    return shared, state
+
+
+class PreemptionHandler:
+    """Resumes from the newest checkpoint, and writes one from time to time and when a signal asks to end.
+
+    All processes call the same methods at the same time. Without `checkpoints`, signals are not handled.
+    """
+
+    def __init__(self, checkpoints: Checkpoints | None, state: TrainingState, updates: int) -> None:
+        self._checkpoints, self._state, self._updates = checkpoints, state, updates
+        self._accelerator, self._several = state.accelerator, state.accelerator.num_processes > 1
+        # The launcher counts each Ctrl-C and passes it on to the workers.
+        self._requests = Requests(patient=self._several)
+        self._signal, self._is_due = 0, False
+        self._written: tuple[int, int] | None = None
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Resume from the newest checkpoint, and take signals as requests to end with a checkpoint."""
+        if self._checkpoints is None:
+            yield
+            return
+        if self._state.restore(self._checkpoints.newest() if self._accelerator.is_main_process else None):
+            self._written = self._position()
+            step = self._state.progress.step
+            log.info("resumed at update %d of %d from %s", step, self._updates, self._checkpoints.path(step))
+        self._last = time.monotonic()
+        try:
+            with self._requests:
+                yield
+        except (Interrupted, InputError):
+            raise
+        except Exception:
+            # This may follow from the end of another process, after which the launcher ended this one.
+            if self._several and self._requests.received == signal.SIGTERM:
+                signal.raise_signal(signal.SIGTERM)
+            raise
+
+    def ask(self, *values: float) -> list[float]:
+        """Find out whether any process was asked to end or a checkpoint is due; return the first process's `values`."""
+        if self._checkpoints is None:
+            return exchange(self._accelerator, *values)[0] if values else []
+        due = time.monotonic() - self._last >= self._checkpoints.every
+        answers = exchange(self._accelerator, self._requests.received or 0, due, *values)
+        self._signal = int(max(received for received, *_ in answers))
+        self._is_due = bool(answers[0][1])
+        return answers[0][2:]
+
+    def save_if_due(self) -> None:
+        """Write a checkpoint if it is time; if that fails the training continues."""
+        if self._is_due:
+            if failure := self._save():
+                log.warning("no checkpoint of update %d: %s; training continues", self._state.progress.step, failure)
+            self._last = time.monotonic()
+
+    def leave_if_asked(self) -> None:
+        """Write a checkpoint of the last update and leave if any process was asked to end.
+
+        :raises Interrupted: with the exit status that makes a scheduler try again.
+        """
+        if not self._several:
+            self.ask()
+        if not self._signal or self._checkpoints is None:
+            return
+        step, name = self._state.progress.step, signal.Signals(self._signal).name
+        path = self._checkpoints.path(step)
+        if failure := self._save():
+            before = self._checkpoints.remaining()
+            fix = "it starts from the beginning" if before is None else f"it resumes at update {before}"
+            raise input_error(
+                path, f"{failure} at {name}", "room for a checkpoint", f"make room and call it again: {fix}"
+            )
+        self._accelerator.end_training()
+        raise Interrupted(
+            f"{name}: checkpoint written at update {step} of {self._updates}; call it again to resume from {path}",
+            exit_status(self._signal),
+        )
+
+    @contextmanager
+    def interruptible(self, model: Any) -> Iterator[None]:
+        """Leave the body before the next pass through `model` when a signal arrives; call `ask` afterwards."""
+
+        def check(*_: object) -> None:
+            if self._requests.received:
+                raise _AskedError
+
+        hook = model.register_forward_pre_hook(check)
+        try:
+            with suppress(_AskedError):
+                yield
+        finally:
+            hook.remove()
+
+    def _save(self) -> str | None:
+        """Write a checkpoint unless it is written already; return why that failed, or None."""
+        assert self._checkpoints  # noqa: S101 - callers have checked
+        checkpoint = self._state.capture()
+        written = self._written == self._position() and self._checkpoints.path(checkpoint.step).exists()
+        failure: str | None = None
+        if self._accelerator.is_main_process and not written:
+            try:
+                self._checkpoints.write(checkpoint)
+                self._written = self._position()
+            except OSError as error:
+                failure = error.strerror or str(error)
+        # No process continues, or leaves, before the checkpoint is on the disk.
+        failed = exchange(self._accelerator, failure is not None)[0][0]
+        return failure or ("the first process could not write it" if failed else None)
+
+    def _position(self) -> tuple[int, int]:
+        """Distinguish an update before its row of the curve from the same update after it."""
+        return self._state.progress.step, len(self._state.progress.curve)
+
+
+class _AskedError(Exception):
+    """Leaves a validation."""

@@ -1,11 +1,10 @@
-"""Training of an encoder on triples: rows of token caches, the loss of mini-batches, and the model's validation."""
+"""Training an encoder on triples: rows of token caches, the loss of mini-batches, and the validation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +22,12 @@ from cort.models.transformer import counted
 from cort.system.errors import input_error, shorten
 from cort.system.options import read_options
 from cort.system.progress import Counter
-from cort.training import losses
 from cort.training.guide import Guide, encode_start, report_left_out
 from cort.training.loop import Task
+from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_consecutive
 from cort.training.selection import Validation, make_pool, read_candidates
-from cort.training.settings import OBJECTIVES, EncoderTraining, ObjectiveSettings
-
-Objective: TypeAlias = Callable[["Batch"], Tensor]
+from cort.training.settings import EncoderTraining
 
 
 def read_triples(path: str, queries: Tokens, passages: Tokens) -> Rows:
@@ -51,25 +48,25 @@ def read_triples(path: str, queries: Tokens, passages: Tokens) -> Rows:
 
 
 class KnownPairs:
-    """Pairs of a query and a passage, as rows of the token caches: which are known, and where."""
+    """Query-passage pairs of a table, as rows of the token caches, to look up their place in the table."""
 
     def __init__(self, table: pa.Table, source: str, queries: Tokens, passages: Tokens) -> None:
         self._passages = len(passages)
         query_rows, passage_rows = queries.rows_of(table["query_id"], source), passages.rows_of(table["doc_id"], source)
-        pairs, self.first = np.unique(query_rows * self._passages + passage_rows, return_index=True)
-        # No pair is at the end, so that every search ends before it.
-        self._pairs = np.append(pairs, np.iinfo(np.int64).max)
+        pairs, places = np.unique(query_rows * self._passages + passage_rows, return_index=True)
+        # A last entry that is no pair: every search ends before it.
+        self._pairs, self._places = np.append(pairs, np.iinfo(np.int64).max), np.append(places, -1)
 
     def find(self, queries: Rows, passages: Rows) -> Rows:
-        """Places of pairs among the known ones, sorted; -1 where unknown. Arrays of shapes that fit each other."""
+        """Rows of the table that hold the pairs, -1 for unknown pairs; the two shapes are broadcast."""
         pairs = queries * self._passages + passages
-        # Mini-batches are small and known pairs many: a binary search for each pair, not a pass over all of them.
+        # A binary search per pair: mini-batches are small, and the table is large.
         places = np.searchsorted(self._pairs, pairs)
-        return np.where(self._pairs[places] == pairs, places, -1)
+        return np.where(self._pairs[places] == pairs, self._places[places], -1)
 
 
 def read_judgements(path: str, relevance_level: int, queries: Tokens, passages: Tokens) -> KnownPairs:
-    """Look up what is judged relevant; `relevance_level` is the lowest grade that counts."""
+    """Look up the relevant pairs; `relevance_level` is the lowest grade that counts."""
     table = tables.read_table(path, tables.QRELS)
     return KnownPairs(table.filter(pc.greater_equal(table["relevance"], relevance_level)), path, queries, passages)
 
@@ -80,8 +77,7 @@ class Teacher:
     def __init__(self, path: str, queries: Tokens, passages: Tokens) -> None:
         self._path, self._queries, self._passages = path, queries, passages
         table = tables.read_table(path, tables.SCORES)
-        self._known = KnownPairs(table, path, queries, passages)
-        self._scores = table["score"].to_numpy()[self._known.first]
+        self._known, self._scores = KnownPairs(table, path, queries, passages), table["score"].to_numpy()
 
     def scores(self, queries: Rows, passages: Rows) -> npt.NDArray[np.float64]:
         """Look up the score of each pair.
@@ -100,12 +96,12 @@ class Teacher:
 
 @dataclass(frozen=True)
 class TripleTexts:
-    """Triples as `read_triples` reads them, the texts they are rows of, their loss, and what is known of them."""
+    """Triples as `read_triples` reads them, their texts, their loss, and what it needs to know about them."""
 
     triples: Rows
     queries: Texts
     passages: Texts
-    objective: Objective
+    objective: Callable[[Batch], Tensor]
     judgements: KnownPairs | None = None
     teacher: Teacher | None = None
     guide: Guide | None = None
@@ -114,7 +110,7 @@ class TripleTexts:
         return len(self.triples[0])
 
     def split(self, examples: Rows, size: int, limit: float) -> list[MicroBatch]:
-        """Join consecutive mini-batches of `size` triples up to so many tokens."""
+        """Join consecutive mini-batches of `size` triples up to `limit` tokens."""
         queries, positives, negatives = self.triples[:, examples]
         passages = self.passages.lengths(positives) + self.passages.lengths(negatives)
         return join_consecutive(examples, size, self.queries.lengths(queries) + passages, limit)
@@ -145,9 +141,9 @@ class Batch:
 
     @property
     def relevant(self) -> Tensor:
-        """Which passages are relevant for which query, (mini-batches, n, 2n).
+        """Which passages are relevant to which query, (mini-batches, n, 2n).
 
-        A passage that is the query's own positive is relevant, whatever the judgements say.
+        A query's own positive is relevant, whatever the judgements say.
         """
         queries, positives, negatives = self.rows
         passages = np.concatenate([positives, negatives], axis=-1)  # (mini-batches, 2n)
@@ -158,15 +154,15 @@ class Batch:
 
     @property
     def others(self) -> Tensor:
-        """Which passages are relevant, or may be, though not at the place of the query's own, (mini-batches, n, 2n)."""
-        found = self.relevant
+        """Which passages, except the query's own positive, are or may be relevant, (mini-batches, n, 2n)."""
+        others = self.relevant
         if self.texts.guide:
-            found |= torch.from_numpy(self.texts.guide.too_near(self.rows)).to(found.device)
-        return found & ~torch.eye(*found.shape[-2:], dtype=torch.bool, device=found.device)
+            others |= torch.from_numpy(self.texts.guide.too_near(self.rows)).to(others.device)
+        return others & ~torch.eye(*others.shape[-2:], dtype=torch.bool, device=others.device)
 
     @property
     def margins(self) -> Tensor:
-        """Score of the positive less that of the negative, by the teacher, (mini-batches, n)."""
+        """The teacher's score of the positive minus that of the negative, (mini-batches, n)."""
         if self.texts.teacher is None:
             raise ValueError("this loss needs a teacher")
         queries, positives, negatives = self.rows
@@ -174,16 +170,19 @@ class Batch:
         return torch.from_numpy(margins).to(self.queries.device)
 
 
-def make_objective(settings: ObjectiveSettings, similarity: str) -> Objective:
-    """Choose the loss of mini-batches, returned in shape (mini-batches,); `similarity` names that of vectors."""
-    chosen, similarity_of = OBJECTIVES[settings.loss], losses.SIMILARITIES[similarity]
-    loss: Callable[..., Tensor] = getattr(losses, chosen.loss)
-    values = [getattr(settings, name) for name in chosen.of_settings]
-    return lambda batch: loss(*(getattr(batch, name) for name in chosen.of_batch), *values, similarity_of)
+def make_objective(loss: str, options: object, similarity: str) -> Callable[[Batch], Tensor]:
+    """Make the function that computes the loss of mini-batches, (mini-batches,).
+
+    :param options: has the settings of the loss, and perhaps others.
+    :param similarity: of vectors, by name.
+    """
+    objective = ENCODER_OBJECTIVES[loss]
+    settings, similarity_of = read_options(objective.settings, options), SIMILARITIES[similarity]
+    return lambda batch: objective.loss(batch, settings, similarity_of)
 
 
 def _guided(encoder: Encoder, margin: float, size: int, *parts: TripleTexts) -> list[TripleTexts]:
-    """Let the encoder as it is now tell which negatives are too near; a passage of several parts is encoded once."""
+    """Have the encoder before training find likely false negatives; passages of several parts are encoded once."""
     rows = np.concatenate([part.triples[1:].reshape(-1) for part in parts])
     passages = encode_start(encoder, parts[0].passages, rows, "passages")
     queries = [encode_start(encoder, part.queries, part.triples[0], "queries") for part in parts]
@@ -193,19 +192,19 @@ def _guided(encoder: Encoder, margin: float, size: int, *parts: TripleTexts) -> 
 
 
 def make_task(options: EncoderTraining) -> Task:
-    """Make the encoder, and read what the options name.
+    """Make the encoder and read its triples.
 
-    :raises InputError: files that do not fit each other.
+    :raises InputError: files that do not fit together.
     """
-    asked = read_options(EncoderSettings, options)
-    encoder = new_encoder(options.base_model, asked, options.seed, options.start)
+    settings = read_options(EncoderSettings, options)
+    encoder = new_encoder(options.base_model, settings, options.seed, options.start)
     settings = encoder.settings
     tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
     cache, *caches = (
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
     )
     passages = texts_of(cache, template, settings, "passage")
-    objective = make_objective(options, settings.similarity)
+    objective = make_objective(options.loss, options, settings.similarity)
 
     def read(queries: Tokens, triples: str, qrels: str | None, scores: str | None) -> TripleTexts:
         return TripleTexts(
@@ -221,26 +220,24 @@ def make_task(options: EncoderTraining) -> Task:
     held_out = options.validation_triples, options.validation_qrels, options.validation_teacher_scores
     validation = read(caches[1], *held_out)
     per_epoch = len(training) // tables.count_epochs(options.triples)
-    if options.relative_margin is not None:
-        training, validation = _guided(encoder, options.relative_margin, options.batch_size, training, validation)
+    margin: float | None = vars(options)["relative_margin"]
+    if margin is not None:
+        training, validation = _guided(encoder, margin, options.batch_size, training, validation)
     candidates = read_candidates(options)
     pool = make_pool(candidates, caches[1], cache) if candidates else None
 
     def validate(forward: Forward) -> Validation:
-        total = validation.triples.size + (len(pool.queries) + len(pool.passages) if pool else 0)
-        with Counter(total, "texts in validation") as counter, counted(encoder, counter):
-            return measured(forward)
-
-    def measured(forward: Forward) -> Validation:
-        # Whole mini-batches as in training, so that both losses count the same number of negatives per query.
+        # Complete mini-batches as in training, so that both losses have the same number of negatives per query.
         size = min(options.batch_size, len(validation))
         examples = np.arange(len(validation) // size * size)
         parts = validation.split(examples, size, options.tokens_at_once)
-        loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
-        if pool is None:
-            return Validation(loss)
-        vectors = forward(validation.queries.sequences(pool.queries)), forward(passages.sequences(pool.passages))
-        return Validation(loss, pool.value(*vectors, losses.SIMILARITIES[settings.similarity]))
+        total = validation.triples.size + (len(pool.queries) + len(pool.passages) if pool else 0)
+        with Counter(total, "texts in validation") as counter, counted(encoder, counter):
+            loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
+            if pool is None:
+                return Validation(loss)
+            vectors = forward(validation.queries.sequences(pool.queries)), forward(passages.sequences(pool.passages))
+            return Validation(loss, pool.value(*vectors, SIMILARITIES[settings.similarity]))
 
     def save(name: str) -> None:
         save_encoder(encoder, options.base_model, Path(options.output) / name)

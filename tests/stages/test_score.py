@@ -59,19 +59,7 @@ def test_each_pair_within_the_depth_of_any_run_once(runs, depth):
     assert len(expected) < sum(len(docs[:depth]) for ranking in rankings for docs in ranking.values()) or depth == 1
 
 
-def test_the_log_says_how_much_is_truncated(model, caches, runs, tmp_path, capsys):
-    rows = run(model, caches, runs[0], tmp_path / "scores.parquet")
-    logged = capsys.readouterr().err
-    assert f"queries: {len({row['query_id'] for row in rows})} texts" in logged
-    assert f"passages of the pairs: {len(rows)} texts" in logged
-
-
-def test_one_run(runs):
-    paths, rankings = runs
-    assert score.distinct_pairs([read_run(paths[0])], 3).num_rows == 3 * len(rankings[0])
-
-
-def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, tmp_path):
+def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, tmp_path, capsys):
     paths, rankings = runs
     rows = run(model, caches, paths, tmp_path / "scores.parquet", depth=6)
     expected = {(q, doc) for ranking in rankings for q, docs in ranking.items() for doc in docs[:6]}
@@ -85,20 +73,20 @@ def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, tmp_path)
             place = np.array([position[0][row["query_id"]]]), np.array([position[1][row["doc_id"]]])
             assert row["score"] == pytest.approx(pairs.score(loaded, *place, CPU, 1).item(), abs=1e-5)
     assert np.std([row["score"] for row in rows]) > 0.01
+    logged = capsys.readouterr().err
+    assert f"queries: {len({row['query_id'] for row in rows})} texts" in logged
+    assert f"passages of the pairs: {len(rows)} texts" in logged
 
 
 def test_blocks_change_the_last_bits_at_most(model, caches, runs, tmp_path, monkeypatch):
-    whole = run(model, caches, runs[0], tmp_path / "whole.parquet")
+    together = run(model, caches, runs[0], tmp_path / "together.parquet")
+    # The order of the runs changes no byte.
+    run(model, caches, runs[0][::-1], tmp_path / "reversed.parquet")
+    assert (tmp_path / "together.parquet").read_bytes() == (tmp_path / "reversed.parquet").read_bytes()
     monkeypatch.setattr(score, "BLOCK", 7)
     blocks = run(model, caches, runs[0], tmp_path / "blocks.parquet")
-    assert [(row["query_id"], row["doc_id"]) for row in whole] == [(row["query_id"], row["doc_id"]) for row in blocks]
-    assert [row["score"] for row in whole] == pytest.approx([row["score"] for row in blocks], abs=1e-5)
-
-
-def test_the_same_runs_in_any_order_give_the_same_bytes(model, caches, runs, tmp_path):
-    for name, paths in {"one": runs[0], "two": runs[0][::-1]}.items():
-        run(model, caches, paths, tmp_path / name)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    for row, other in zip(together, blocks, strict=True):
+        assert other == row | {"score": pytest.approx(row["score"], abs=1e-5)}
 
 
 def test_bf16_is_close(model, caches, runs, tmp_path):
@@ -114,13 +102,6 @@ def test_bf16_is_close(model, caches, runs, tmp_path):
     assert np.corrcoef(single, bf16)[0, 1] > 0.999
 
 
-def test_an_empty_run_among_the_candidates_is_refused(model, caches, runs, tmp_path, complaint):
-    (tmp_path / "empty.trec").write_bytes(b"")
-    output, names = tmp_path / "scores.parquet", [*runs[0], tmp_path / "empty.trec"]
-    found = f"{tmp_path}/empty.trec: found an empty run, expected at least one result"
-    assert found in complaint(score.main, options(model, caches, names, output), output)
-
-
 @pytest.mark.parametrize(
     ("query_id", "doc_id", "unknown", "cache"),
     [("q25", "d1", "q25", "queries.train"), ("q1", "nothing", "nothing", "passages")],
@@ -134,8 +115,11 @@ def test_unknown_ids_are_refused(model, caches, tmp_path, complaint, query_id, d
     )
 
 
-def test_a_missing_run_and_a_model_of_another_kind(model, make_encoder, caches, runs, tmp_path, complaint):
-    output = tmp_path / "scores.parquet"
+def test_wrong_files_are_refused(model, make_encoder, caches, runs, tmp_path, complaint):
+    (tmp_path / "empty.trec").write_bytes(b"")
+    output, names = tmp_path / "scores.parquet", [*runs[0], tmp_path / "empty.trec"]
+    found = f"{tmp_path}/empty.trec: found an empty run, expected at least one result"
+    assert found in complaint(score.main, options(model, caches, names, output), output)
     assert "none.trec" in complaint(score.main, options(model, caches, [tmp_path / "none.trec"], output), output)
     line = complaint(score.main, options(make_encoder(), caches, runs[0], output), output)
     assert "found no re-ranker (" in line
@@ -155,7 +139,7 @@ def test_either_candidates_or_triples_are_scored(model, caches, runs, tmp_path, 
 LATE = {"kind": "late_interaction", "dimension": 5, "term_weights": True}
 
 
-def test_late_interaction_is_a_teacher_as_good_as_any(make_reranker, caches, tmp_path):
+def test_late_interaction_scores_the_pairs_of_triples(make_reranker, caches, tmp_path):
     model = make_reranker(**LATE)
     rows = [("q1", "d3", "d4"), ("q1", "d3", "d5"), ("q2", "d4", "d3")]
     columns = dict(zip(("query_id", "positive", "negative"), map(list, zip(*rows, strict=True)), strict=True))

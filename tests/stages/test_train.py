@@ -1,24 +1,36 @@
-import itertools
+"""Encoders: what is learnt by each loss, how the best model is chosen, and input that is refused."""
+
 import json
 import shutil
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from tensorboardX.proto.event_pb2 import Event
 
-from cort import train
+from cort import score, train
+from cort.evaluation.measures import evaluate_run, means, qrels_by_query
 from cort.formats import tables
+from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
-from cort.models.encoder import Texts, load_encoder, texts_of
-from cort.models.transformer import forward_by_length
+from cort.models.encoder import load_encoder, new_encoder, texts_of
+from cort.models.settings import EncoderSettings
+from cort.models.tokenizer import load_template
 from cort.system.errors import shorten
 from cort.training import triples as training_triples
-from cort.training.losses import batch_triplet_loss, multilabel_margin_loss
-from cort.training.settings import ObjectiveSettings
+from cort.training.losses import (
+    NoSettings,
+    Triplet,
+    angular_similarity,
+    inner_product,
+    multilabel_margin_loss,
+    triplet_loss,
+)
 from tests.support.common import contents, read_curve
-from tests.support.training import train_options, write_examples
+from tests.support.training import batch_of, train_options, without_dropout, write_examples
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
@@ -30,37 +42,46 @@ def examples(world, tmp_path_factory):
     return write_examples(world, tmp_path_factory.mktemp("examples"), epochs=6, seed=1)
 
 
+@pytest.fixture(scope="module")
+def qrels(examples):
+    """Options of a loss that needs judgements."""
+    return {"qrels": examples / "qrels.train.parquet", "validation_qrels": examples / "qrels.validation.parquet"}
+
+
 @pytest.fixture
 def options(lm, caches, examples, tmp_path):
     return partial(train_options, lm, caches, examples, tmp_path)
 
 
-def validation_loss(model, examples, caches, margin, batch_size):
-    """The mean of the paper's loss over whole batches of validation triples, each text encoded alone."""
+def encoded(encoder, template, tokens, kind, ids=None):
+    """Vectors of texts, each encoded alone."""
+    texts = texts_of(tokens, template, encoder.settings, kind)
+    rows = np.arange(len(tokens)) if ids is None else tokens.rows_of(ids, "x")
+    with torch.inference_mode():
+        return torch.cat([texts.encode(encoder, rows[i : i + 1], CPU, 1) for i in range(len(rows))])
+
+
+def validation_loss(model, examples, caches, batch_size, loss):
+    """The mean loss over complete mini-batches of validation triples, each text encoded alone.
+
+    :param loss: of a slice of the table and the three vectors of its triples.
+    """
     encoder, template = load_encoder(model)
     table = tables.read_table(examples / "triples.validation.parquet", tables.TRIPLES)
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.validation"])
-
-    def vectors(tokens, kind, ids):
-        texts = texts_of(tokens, template, encoder.settings, kind)
-        rows = tokens.rows_of(ids, "x")
-        return torch.cat([texts.encode(encoder, rows[i : i + 1], CPU, 1) for i in range(len(rows))])
-
     losses = []
-    with torch.inference_mode():
-        for start in range(0, table.num_rows - batch_size + 1, batch_size):
-            part = table.slice(start, batch_size)
-            both = (vectors(passages, "passage", part[name]) for name in ("positive", "negative"))
-            losses.append(batch_triplet_loss(vectors(queries, "query", part["query_id"]), *both, margin).item())
+    for start in range(0, table.num_rows - batch_size + 1, batch_size):
+        part = table.slice(start, batch_size)
+        both = (encoded(encoder, template, passages, "passage", part[name]) for name in ("positive", "negative"))
+        losses.append(loss(part, encoded(encoder, template, queries, "query", part["query_id"]), *both).item())
     return np.mean(losses)
 
 
-def triplet(margin):
-    """The paper's loss of a batch, as the stage uses it."""
-    return training_triples.make_objective(ObjectiveSettings(margin=margin), "angular")
+def triplet(_, *vectors, margin=0.1):
+    return triplet_loss(batch_of(*vectors), Triplet(margin), angular_similarity)
 
 
-def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, caches, lm):
+def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, caches, lm, world):
     assert train.main(options()) == 0
     start, *curve = read_curve(tmp_path / "curve.csv")
     assert start["step"] == 0
@@ -72,39 +93,18 @@ def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, 
     early, late = (np.mean([point["loss"] for point in part]) for part in (curve[:6], curve[-6:]))
     assert late < 0.85 * early
     validated = [point["validation_loss"] for point in curve if point["validation_loss"] is not None]
-    for name, expected in (("best", min(validated)), ("last", validated[-1])):
-        loss = validation_loss(tmp_path / "model" / name, examples, caches, margin=0.1, batch_size=5)
-        assert loss == pytest.approx(expected, rel=1e-4)
     names = {path.name for path in lm.iterdir()} | {"cort.json", "projection.safetensors"}
-    for name in ("best", "last"):
+    for name, expected in (("best", min(validated)), ("last", validated[-1])):
+        loss = validation_loss(tmp_path / "model" / name, examples, caches, 5, triplet)
+        assert loss == pytest.approx(expected, rel=1e-4)
         assert {path.name for path in (tmp_path / "model" / name).glob("[!.]*")} == names
     settings = json.loads((tmp_path / "model" / "best" / "cort.json").read_text())
-    assert settings == {
-        "pooling": "mean",
-        "dimension": 16,
-        "query_length": 12,
-        "passage_length": 24,
-        "similarity": "angular",
-        "projection": True,
-        "query_segment": 1,
-        "passage_segment": 0,
-        "activation": "tanh",
-        "query_prompt": "",
-        "passage_prompt": "",
-    }
-
-
-def test_a_tiny_world_is_learnt(options, tmp_path, world, caches):
-    """Every training query finds its passage among all 60 better than by chance."""
-    assert train.main(options()) == 0
+    assert settings == asdict(EncoderSettings("mean", 16, 12, 24))
+    # Every training query finds its passage among all 60 better than by chance.
     encoder, template = load_encoder(tmp_path / "model" / "last")
-    vectors = {}
-    with torch.inference_mode():
-        for kind, name in (("passage", "passages"), ("query", "queries.train")):
-            tokens = Tokens(caches[name])
-            texts = texts_of(tokens, template, encoder.settings, kind)
-            vectors[kind] = torch.nn.functional.normalize(texts.encode(encoder, np.arange(len(tokens)), CPU, 1000))
-    scores = vectors["query"] @ vectors["passage"].T
+    queries, passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
+    vectors = [encoded(encoder, template, *texts) for texts in ((queries, "query"), (passages, "passage"))]
+    scores = angular_similarity(*vectors)
     rows = [world.doc_ids.index(world.target[query_id]) for query_id in world.query_ids[:20]]
     ranks = [int((scores[i] > scores[i, row]).sum()) + 1 for i, row in enumerate(rows)]
     # By chance the mean is 30.5, its standard deviation 60 / sqrt(12 * 20) = 3.9.
@@ -124,124 +124,39 @@ def test_the_seed_decides_the_bytes(options, tmp_path):
 
 
 def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(options, tmp_path, lm, caches, examples):
-    from cort.models.encoder import new_encoder
-    from cort.models.settings import EncoderSettings
-    from cort.models.tokenizer import load_template
-
     # Without dropout the loss at the start can be computed again.
-    folder = tmp_path / "lm"
-    shutil.copytree(lm, folder)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(config))
+    folder = without_dropout(lm, tmp_path / "lm")
     assert train.main(options(base_model=folder, gradient_accumulation=2, warmup_updates=0, margin=0.3)) == 0
-    encoder = new_encoder(folder, EncoderSettings("mean", 16, 12, 24), 1)
-    template = load_template(folder)
+    encoder, template = new_encoder(folder, EncoderSettings("mean", 16, 12, 24), 1).eval(), load_template(folder)
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
-    rows = training_triples.read_triples(str(examples / "triples.train.parquet"), queries, passages)
-    as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
-    texts = training_triples.TripleTexts(rows, as_query, as_passage, triplet(0.3))
-    losses = [texts.losses(np.arange(start, start + 5)[None], alone(encoder)) for start in (0, 5)]
-    assert read_curve(tmp_path / "curve.csv")[1]["loss"] == pytest.approx(sum(losses).item() / 2, rel=1e-5)
+    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).slice(0, 10)
+    vectors = [encoded(encoder, template, queries, "query", table["query_id"])]
+    vectors += [encoded(encoder, template, passages, "passage", table[name]) for name in ("positive", "negative")]
+    losses = [triplet(None, *(part[i : i + 5] for part in vectors), margin=0.3).item() for i in (0, 5)]
+    assert read_curve(tmp_path / "curve.csv")[1]["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
 
 
-def alone(model):
-    """Run each sequence by itself."""
-    return lambda sequences: forward_by_length(model, sequences, CPU, 1)
+REPBERT = {"similarity": "inner_product", "projection": "False", "dimension": 32, "loss": "multilabel_margin"}
+REPBERT |= {"query_segment": 0, "passage_segment": 1, "decay": "weights", "learning_rate": 0.002}
 
 
-def repbert(options, examples, **changes):
-    """Options of a training as RepBERT's."""
-    settings = {"similarity": "inner_product", "projection": "False", "dimension": 32}
-    settings |= {"query-segment": 0, "passage-segment": 1}
-    settings |= {"loss": "multilabel_margin", "decay": "weights", "qrels": examples / "qrels.train.parquet"}
-    settings |= {"validation-qrels": examples / "qrels.validation.parquet", "learning-rate": 0.002}
-    return options(**{name.replace("-", "_"): value for name, value in (settings | changes).items()})
-
-
-def test_repbert_recognises_all_relevant_passages_of_a_batch(options, tmp_path, examples, caches, world):
-    assert train.main(repbert(options, examples)) == 0
+def test_repbert_recognises_all_relevant_passages_of_a_batch(options, tmp_path, examples, caches, qrels):
+    assert train.main(options(**REPBERT, **qrels)) == 0
     _, *curve = read_curve(tmp_path / "curve.csv")
     early, late = (np.mean([point["loss"] for point in part]) for part in (curve[:6], curve[-6:]))
     assert late < 0.85 * early
-    encoder, template = load_encoder(tmp_path / "model" / "last")
-    assert encoder.projection is None
-    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.validation"])
-    table = tables.read_table(examples / "triples.validation.parquet", tables.TRIPLES)
-    qrels = tables.read_table(examples / "qrels.validation.parquet", tables.QRELS).to_pylist()
-    judged = {(row["query_id"], row["doc_id"]) for row in qrels if row["relevance"] >= 1}
-    losses = []
-    with torch.inference_mode():
-        for start in range(0, table.num_rows - 4, 5):
-            part = table.slice(start, 5).to_pydict()
-            documents = part["positive"] + part["negative"]
-            vectors = [
-                torch.cat([texts.encode(encoder, rows[i : i + 1], CPU, 1) for i in range(len(rows))])
-                for texts, rows in (
-                    (texts_of(queries, template, encoder.settings, "query"), queries.rows_of(part["query_id"], "x")),
-                    (texts_of(passages, template, encoder.settings, "passage"), passages.rows_of(documents, "x")),
-                )
-            ]
-            relevant = [[(query, document) in judged for document in documents] for query in part["query_id"]]
-            losses.append(multilabel_margin_loss(*vectors, torch.tensor(relevant)).item())
-    assert np.mean(losses) == pytest.approx(curve[-1]["validation_loss"], rel=1e-4)
+    assert load_encoder(tmp_path / "model" / "last")[0].projection is None
+    rows = tables.read_table(qrels["validation_qrels"], tables.QRELS).to_pylist()
+    judged = {(row["query_id"], row["doc_id"]) for row in rows if row["relevance"] >= 1}
 
+    def loss(part, *vectors):
+        part = part.to_pydict()
+        documents = part["positive"] + part["negative"]
+        relevant = torch.tensor([[(query, document) in judged for document in documents] for query in part["query_id"]])
+        return multilabel_margin_loss(batch_of(*vectors, relevant=relevant), NoSettings(), inner_product)
 
-def test_a_projection_that_is_left_out_needs_the_models_dimension(options, examples, capsys):
-    assert train.main(repbert(options, examples, dimension=16)) == 1
-    assert "dimension: found 16, expected the model's 32 without a projection; set it to 32" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"loss": "triplet"}, "--qrels: found a file, expected none with --loss triplet"),
-        ({"validation-qrels": None}, "--validation-qrels: found none, expected a file with --loss multilabel_margin"),
-    ],
-)
-def test_judgements_go_with_their_loss(options, examples, complaint, tmp_path, changes, line):
-    arguments = repbert(options, examples, **changes)
-    if None in changes.values():
-        place = arguments.index("--validation-qrels")
-        del arguments[place : place + 2]
-    assert complaint(train.main, arguments, tmp_path / "model").startswith(line)
-
-
-def test_the_loss_of_a_batch_is_that_of_texts_encoded_alone(lm, caches, examples):
-    from cort.models.encoder import new_encoder
-    from cort.models.settings import EncoderSettings
-    from cort.models.tokenizer import load_template
-
-    encoder, template = new_encoder(lm, EncoderSettings("cls", 16, 12, 24), 1).eval(), load_template(lm)
-    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
-    rows = training_triples.read_triples(str(examples / "triples.train.parquet"), queries, passages)
-    as_query, as_passage = Texts(queries, template, 12, 1), Texts(passages, template, 24, 0)
-
-    def vectors(texts, column):
-        return torch.cat([texts.encode(encoder, column[i : i + 1], CPU, 1) for i in range(len(column))])
-
-    expected = [
-        batch_triplet_loss(
-            vectors(as_query, rows[0, part]),
-            vectors(as_passage, rows[1, part]),
-            vectors(as_passage, rows[2, part]),
-            0.1,
-        ).item()
-        for part in (slice(0, 7), slice(7, 14))
-    ]
-    texts = training_triples.TripleTexts(rows, as_query, as_passage, triplet(0.1))
-    together = lambda sequences: forward_by_length(encoder, sequences, CPU, 100)  # noqa: E731
-    assert texts.losses(np.arange(14).reshape(2, 7), together).tolist() == pytest.approx(expected, rel=1e-4)
-
-
-def test_triples_are_looked_up_by_id(caches, examples, world):
-    rows = training_triples.read_triples(
-        str(examples / "triples.train.parquet"), Tokens(caches["queries.train"]), Tokens(caches["passages"])
-    )
-    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).to_pylist()
-    assert [world.query_ids[row] for row in rows[0]] == [row["query_id"] for row in table]
-    assert [world.doc_ids[row] for row in rows[1]] == [row["positive"] for row in table]
-    assert [world.doc_ids[row] for row in rows[2]] == [row["negative"] for row in table]
+    found = validation_loss(tmp_path / "model" / "last", examples, caches, 5, loss)
+    assert found == pytest.approx(curve[-1]["validation_loss"], rel=1e-4)
 
 
 def test_bf16_trains_too(options, tmp_path):
@@ -252,32 +167,218 @@ def test_bf16_trains_too(options, tmp_path):
     assert {weight.dtype for weight in encoder.parameters()} == {torch.float32}
 
 
-def test_fp16_is_refused_on_a_cpu(options, tmp_path, complaint):
-    if torch.cuda.is_available():
+@pytest.mark.parametrize(("batch_size", "counted"), [(11, 10), (4, 4)])
+def test_validation_has_complete_batches_or_one_smaller(options, tmp_path, examples, caches, batch_size, counted):
+    assert train.main(options(batch_size=batch_size, validate_every=100)) == 0
+    curve = read_curve(tmp_path / "curve.csv")
+    assert [point["step"] for point in curve] == list(range(len(curve)))
+    expected = validation_loss(tmp_path / "model" / "last", examples, caches, counted, triplet)
+    assert curve[-1]["validation_loss"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_triples_and_judged_pairs_are_looked_up_by_id(caches, examples, world, qrels):
+    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
+    rows = training_triples.read_triples(str(examples / "triples.train.parquet"), queries, passages)
+    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).to_pylist()
+    names = (world.query_ids, "query_id"), (world.doc_ids, "positive"), (world.doc_ids, "negative")
+    for (ids, name), column in zip(names, rows, strict=True):
+        assert [ids[row] for row in column] == [row[name] for row in table]
+    judgements = tables.read_table(qrels["qrels"], tables.QRELS).to_pylist()
+    for level in (1, max(row["relevance"] for row in judgements) + 1):
+        judged = {(row["query_id"], row["doc_id"]) for row in judgements if row["relevance"] >= level}
+        known = training_triples.read_judgements(str(qrels["qrels"]), level, queries, passages)
+        found = known.find(np.arange(len(queries))[:, None], np.arange(len(passages))) >= 0
+        expected = [[(query, document) in judged for document in world.doc_ids] for query in world.query_ids[:20]]
+        assert found[:20].tolist() == expected
+        assert found.sum() == len(judged)
+
+
+# Choice of the best model
+
+
+@pytest.fixture
+def by_measure(options, qrels, world):
+    """Options of a training whose best model is chosen by a measure."""
+    named = {"best_model_metric": "nDCG@10", "pool_depth": 4, "validation_run": world.path("ranking.trec")}
+    return partial(options, **named, validation_qrels=qrels["validation_qrels"])
+
+
+def measured_alone(folder, qrels, caches, world, measure, depth):
+    """The measure of a model over the pool, computed from its parts."""
+    encoder, template = load_encoder(folder)
+    qrels = qrels_by_query(tables.read_table(qrels, tables.QRELS))
+    first = {query_id: doc_ids[:depth] for query_id, doc_ids, _ in read_run(world.path("ranking.trec"))}
+    pool = sorted({doc_id for query_id in qrels for doc_id in [*first[query_id], *qrels[query_id]]})
+    texts = ("queries.validation", "query", list(qrels)), ("passages", "passage", pool)
+    vectors = [encoded(encoder, template, Tokens(caches[name]), kind, pa.array(ids)) for name, kind, ids in texts]
+    offsets = np.arange(len(qrels) + 1) * len(pool)
+    scores = angular_similarity(*vectors).double().numpy().reshape(-1)
+    run = Run(list(qrels), offsets, pa.array(pool * len(qrels)), scores)
+    return means(evaluate_run(run, qrels, [measure]), [measure])[measure]
+
+
+def test_the_best_model_is_that_of_the_best_measure(by_measure, tmp_path, qrels, caches, world):
+    assert train.main(by_measure(learning_rate=0.004, validate_every=3)) == 0
+    rows = [row for row in read_curve(tmp_path / "curve.csv") if row["validation_loss"] is not None]
+    values = [row["validation_measure"] for row in rows]
+    # The loss would have chosen another model.
+    assert int(np.argmin([row["validation_loss"] for row in rows])) != int(np.argmax(values))
+    for name, expected in (("best", max(values)), ("last", values[-1])):
+        folder = tmp_path / "model" / name
+        value = measured_alone(folder, qrels["validation_qrels"], caches, world, "nDCG@10", 4)
+        assert value == pytest.approx(expected, abs=1e-6)
+
+
+def test_training_ends_when_it_brings_no_more(options, tmp_path, capsys):
+    # At such a rate nothing gets better after a few updates.
+    assert train.main(options(learning_rate=0.5, warmup_updates=0, validate_every=1, patience=3)) == 0
+    curve = read_curve(tmp_path / "curve.csv")
+    losses = [row["validation_loss"] for row in curve]
+    assert len(curve) < 1 + 24
+    assert int(np.argmin(losses)) == len(losses) - 1 - 3
+    assert "no better model in 3 validations: training ends" in capsys.readouterr().err
+
+
+# Other losses, starts, and events
+
+
+@pytest.fixture
+def few(examples, tmp_path):
+    """Five triples again and again, which even this small model learns by heart."""
+    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).slice(0, 5)
+    tables.write_table(tmp_path / "few.parquet", pa.concat_tables([table] * 96).combine_chunks())
+    return tmp_path / "few.parquet"
+
+
+def test_info_nce_learns_with_relevant_passages_left_out(options, qrels, few, tmp_path):
+    settings = {"loss": "info_nce", "similarity": "cosine", "temperature": 0.1, **qrels}
+    assert train.main(options(triples=few, **settings)) == 0
+    losses = [row["loss"] for row in read_curve(tmp_path / "curve.csv")[1:]]
+    # Guessing among 10 passages costs ln 10.
+    assert np.mean(losses[-3:]) < 0.5 * np.log(10)
+    assert load_encoder(tmp_path / "model" / "best")[0].settings.similarity == "cosine"
+
+
+def test_a_guide_that_leaves_nothing_out_changes_nothing(options, qrels, tmp_path):
+    curves = []
+    for number, changes in enumerate(({}, {"relative_margin": -1e6}, {"relative_margin": 0.0})):
+        named = {"output": tmp_path / str(number), "gradient_accumulation": 4, **changes}
+        assert train.main(options(loss="info_nce", **qrels, **named)) == 0
+        curves.append([row.rsplit(",", 1)[0] for row in (tmp_path / "curve.csv").read_text().splitlines()])
+    assert curves[0] == curves[1] != curves[2]
+
+
+@pytest.fixture
+def taught(make_reranker, caches, examples, tmp_path):
+    """Options of training with a cross-encoder of random weights: its scores are as hard to learn as any."""
+    model, scores = make_reranker(), {}
+    for split, prefix in (("train", ""), ("validation", "validation_")):
+        scores[f"{prefix}teacher_scores"] = output = tmp_path / f"{split}.parquet"
+        inputs = ["--model", str(model), "--triples", str(examples / f"triples.{split}.parquet")]
+        inputs += ["--queries", caches[f"queries.{split}"], "--passages", caches["passages"]]
+        assert score.main([*inputs, "--output", str(output)]) == 0
+    return {"loss": "margin_mse", "similarity": "inner_product", **scores}
+
+
+def test_an_encoder_learns_the_margins_of_a_teacher(options, taught, few, tmp_path):
+    assert train.main(options(triples=few, learning_rate=0.004, **taught)) == 0
+    losses = [row["loss"] for row in read_curve(tmp_path / "curve.csv")[1:]]
+    assert np.mean(losses[-4:]) < 0.2 * np.mean(losses[:4])
+
+
+def test_a_pair_without_a_score_is_named(options, taught, tmp_path, complaint):
+    path = taught["teacher_scores"]
+    table = tables.read_table(path, tables.SCORES)
+    tables.write_table(path, table.slice(1))
+    line = complaint(train.main, options(**taught), tmp_path / "curve.csv")
+    first = table.slice(0, 1).to_pylist()[0]
+    assert line.startswith(f"{path}: found no score of document {first['doc_id']!r} for query {first['query_id']!r}, ")
+
+
+def test_a_second_round_starts_from_the_first_ones_weights(options, tmp_path, complaint):
+    assert train.main(options(gradient_accumulation=8)) == 0
+    first = tmp_path / "model" / "last"
+    # At a rate of almost 0, nothing is learnt: what is written is the start.
+    again = {"start": first, "learning_rate": 1e-30, "output": tmp_path / "again", "decay": "weights"}
+    assert train.main(options(**again, weight_decay=0.0, gradient_accumulation=8)) == 0
+    assert contents(tmp_path / "again" / "last") == contents(first)
+    line = complaint(train.main, options(start=first, dimension=8, output=tmp_path / "third"))
+    assert "model/last/projection.safetensors: found bias of shape (16,), expected (8,);" in line
+    assert not (tmp_path / "third").exists()
+
+
+def test_the_curve_can_be_watched_in_tensorboard(options, tmp_path):
+    assert train.main(options(events=tmp_path / "events", gradient_accumulation=4)) == 0
+    (file,) = (tmp_path / "events").iterdir()
+    shown = {}
+    with open(file, "rb") as stream:
+        # A record is its length, a checksum of it, the content, and a checksum of that.
+        while head := stream.read(12):
+            event = Event.FromString(stream.read(int.from_bytes(head[:8], "little")))
+            stream.read(4)
+            for value in event.summary.value:
+                shown.setdefault(value.tag, {})[event.step] = value.simple_value
+    assert set(shown) == {
+        *("loss/training", "loss/validation", "progress/learning_rate"),
+        *("progress/epoch", "progress/examples_per_second"),
+    }
+    curve = read_curve(tmp_path / "curve.csv")
+    for tag, column in (("loss/training", "loss"), ("loss/validation", "validation_loss")):
+        expected = {int(row["step"]): row[column] for row in curve if row[column] is not None}
+        assert shown[tag] == pytest.approx(expected, rel=1e-6)
+
+
+# Input that is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"qrels": "x"}, "--qrels: found a file, expected none with --loss triplet"),
+        ({"loss": "info_nce", "qrels": "x"}, "--validation-qrels: found none, expected a file with --loss info_nce"),
+        (
+            {"best_model_metric": "RR@10"},
+            "--validation-qrels: found none, expected a file with --loss triplet and --best-model-metric RR@10; name",
+        ),
+        ({"loss": "margin_mse"}, "--teacher-scores: found none, expected a file with --loss margin_mse"),
+        ({"validation_run": "x"}, "--validation-run: found a file, expected none with --loss triplet and --best-model"),
+        ({"temperature": 0}, "--temperature: found 0.0, expected more than 0; fix it"),
+        ({"processes": 0}, "--processes: found 0, expected more than 0; fix it"),
+        ({"precision": "fp16"}, "precision: found fp16 on a CPU, expected fp32 or bf16; change it"),
+        ({"passage_length": 49}, "passage_length: found 49, expected 3 to 48 tokens for this model; change it"),
+        ({"projection": "False"}, "dimension: found 16, expected the model's 32 without a projection; set it to 32"),
+        ({"learning_rate": 1e30, "warmup_updates": 0}, "update 2: found the loss nan on the examples 5 to 9, expected"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_settings_are_one_line(options, complaint, tmp_path, changes, line):
+    if changes.get("precision") == "fp16" and torch.cuda.is_available():
         pytest.skip("fp16 is fine here")
-    line = complaint(train.main, options(precision="fp16"), tmp_path / "curve.csv")
-    assert line == "precision: found fp16 on a CPU, expected fp32 or bf16; change it"
+    assert complaint(train.main, options(**changes), tmp_path / "curve.csv").startswith(line)
     assert not (tmp_path / "model").exists()
 
 
-def test_a_diverging_training_stops_with_one_line(options, tmp_path, complaint):
-    changes = {"learning_rate": 1e30, "warmup_updates": 0}
-    line = complaint(train.main, options(**changes), tmp_path / "curve.csv")
-    assert line.startswith("update 2: found the loss nan on the examples 5 to 9, expected a finite number; lower")
-    assert not (tmp_path / "model").exists()
+def test_a_measure_that_is_unknown_or_has_nothing_to_measure_is_refused(by_measure, complaint, tmp_path):
+    curve = tmp_path / "curve.csv"
+    line = complaint(train.main, by_measure(best_model_metric="MRR@10"), curve)
+    assert line.startswith("measures: found 'MRR@10', expected RR")
+    line = complaint(train.main, by_measure(relevance_level=2), curve)
+    assert "found no relevant passage, expected at least one; lower relevance_level or name other qrels" in line
+    (tmp_path / "other.trec").write_text("nobody Q0 d1 1 1.0 x\n")
+    line = complaint(train.main, by_measure(validation_run=tmp_path / "other.trec"), curve)
+    assert line.endswith("no query of the validation qrels, expected their results; name the run of the same split")
 
 
-def test_an_unknown_id_is_refused(options, tmp_path, examples, complaint):
+@pytest.mark.parametrize(("name", "cache"), [("query_id", "queries.train.arrow"), ("negative", "passages.arrow")])
+def test_an_unknown_id_is_refused(options, tmp_path, examples, complaint, name, cache):
     table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES)
-    for name, known in (("query_id", "queries.train.arrow"), ("negative", "passages.arrow")):
-        values = table[name].to_pylist()
-        values[3] = "nobody"
-        changed = table.set_column(table.column_names.index(name), name, pa.array(values))
-        path = tmp_path / f"{name}.parquet"
-        tables.write_table(path, changed)
-        line = complaint(train.main, options(triples=path), tmp_path / "curve.csv")
-        assert line.startswith(f"{path}: found the unknown id 'nobody', expected ids of ")
-        assert known in line
+    values = table[name].to_pylist()
+    values[3] = "nobody"
+    path = tmp_path / f"{name}.parquet"
+    tables.write_table(path, table.set_column(table.column_names.index(name), name, pa.array(values)))
+    line = complaint(train.main, options(triples=path), tmp_path / "curve.csv")
+    assert line.startswith(f"{path}: found the unknown id 'nobody', expected ids of ")
+    assert cache in line
 
 
 @pytest.mark.parametrize("name", ["triples", "validation_triples"])
@@ -289,15 +390,13 @@ def test_an_empty_table_is_refused(options, tmp_path, complaint, name):
 
 
 def test_a_triple_of_one_passage_is_refused(options, examples, tmp_path, complaint):
-    path = examples / "triples.train.parquet"
-    table = tables.read_table(path, tables.TRIPLES)
+    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES)
     column = pa.array([*table["negative"].to_pylist()[:2], *table["positive"].to_pylist()[2:]])
     same = tmp_path / "triples.parquet"
     tables.write_table(same, table.set_column(table.schema.get_field_index("negative"), "negative", column))
     line = complaint(train.main, options(triples=same), tmp_path / "curve.csv")
-    doc_id = shorten(column[2].as_py())
-    expected = f"row 3: found the passage {doc_id} as positive and negative, expected two passages; remove the row"
-    assert line == f"{same}: {expected}"
+    found = f"the passage {shorten(column[2].as_py())} as positive and negative"
+    assert line == f"{same}: row 3: found {found}, expected two passages; remove the row"
 
 
 def test_tokens_of_another_tokenizer_are_refused(options, tmp_path, lm, complaint):
@@ -306,35 +405,3 @@ def test_tokens_of_another_tokenizer_are_refused(options, tmp_path, lm, complain
     (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + "\n")
     line = complaint(train.main, options(base_model=folder), tmp_path / "curve.csv")
     assert "passages.arrow: found tokens of tokenizer " in line
-
-
-def test_a_length_over_the_positions_is_refused(options, tmp_path, complaint):
-    line = complaint(train.main, options(passage_length=49), tmp_path / "curve.csv")
-    assert line == "passage_length: found 49, expected 3 to 48 tokens for this model; change it"
-
-
-@pytest.mark.parametrize(("batch_size", "counted"), [(11, 10), (4, 4)])
-def test_validation_is_in_whole_batches_or_in_one_smaller(options, tmp_path, examples, caches, batch_size, counted):
-    assert train.main(options(batch_size=batch_size, validate_every=100)) == 0
-    _, point = (point for point in read_curve(tmp_path / "curve.csv") if point["validation_loss"] is not None)
-    expected = validation_loss(tmp_path / "model" / "last", examples, caches, margin=0.1, batch_size=counted)
-    assert point["validation_loss"] == pytest.approx(expected, rel=1e-4)
-
-
-def test_steps_of_the_curve_rise(options, tmp_path):
-    assert train.main(options(batch_size=3)) == 0
-    steps = [point["step"] for point in read_curve(tmp_path / "curve.csv")]
-    assert all(one < other for one, other in itertools.pairwise(steps))
-
-
-def test_judged_pairs_are_found_and_no_others(caches, examples, world):
-    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
-    path = str(examples / "qrels.train.parquet")
-    rows = tables.read_table(path, tables.QRELS).to_pylist()
-    for level in (1, max(row["relevance"] for row in rows) + 1):
-        judged = {(row["query_id"], row["doc_id"]) for row in rows if row["relevance"] >= level}
-        known = training_triples.read_judgements(path, level, queries, passages)
-        found = known.find(np.arange(len(queries))[:, None], np.arange(len(passages))) >= 0
-        expected = [[(query, document) in judged for document in world.doc_ids] for query in world.query_ids[:20]]
-        assert found[:20].tolist() == expected
-        assert found.sum() == len(judged)

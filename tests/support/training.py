@@ -1,13 +1,17 @@
 """Examples to train on, options of the training stages, and stages as processes that can be watched and signalled."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pyarrow as pa
+import torch
 
 from cort import pairs, triples
 from cort.formats import tables
@@ -50,48 +54,26 @@ def write_examples(world, folder, epochs, seed):
 
 def train_options(lm, caches, examples, output, /, **changes):
     """Options of a short training of an encoder; keyword arguments replace some."""
-    named = {
-        "triples": examples / "triples.train.parquet",
-        "validation-triples": examples / "triples.validation.parquet",
-        "pooling": "mean",
-        "dimension": 16,
-        "passage-length": 24,
-        "batch-size": 5,
-        "gradient-accumulation": 1,
-        "learning-rate": 0.004,
-    }
-    return command_line(_shared_options(lm, caches, output) | named, changes)
+    named = {"batch_size": 5, "gradient_accumulation": 1, "learning_rate": 0.004, **changes}
+    return long_training_options(lm, caches, examples, "train", output, **named)
 
 
 def long_training_options(lm, caches, examples, stage, output, /, **changes):
     """Options of a long training of a small model by either stage; keyword arguments replace some."""
-    named = {
-        "train": {
-            "triples": examples / "triples.train.parquet",
-            "validation-triples": examples / "triples.validation.parquet",
-            "pooling": "mean",
-            "dimension": 16,
-            "passage-length": 24,
-            "batch-size": 2,
-        },
-        "train_reranker": {
-            "pairs": examples / "pairs.train.parquet",
-            "validation-pairs": examples / "pairs.validation.parquet",
-            "max-length": 32,
-            "batch-size": 4,
-        },
+    table, own = {
+        "train": ("triples", {"pooling": "mean", "dimension": 16, "passage-length": 24, "batch-size": 2}),
+        "train_reranker": ("pairs", {"max-length": 32, "batch-size": 4}),
     }[stage]
-    named |= {"gradient-accumulation": 3, "learning-rate": 0.002}
-    return command_line(_shared_options(lm, caches, output) | named, changes)
-
-
-def _shared_options(lm, caches, output):
-    return {
+    shared = {
         "base-model": lm,
+        table: examples / f"{table}.train.parquet",
+        f"validation-{table}": examples / f"{table}.validation.parquet",
         "passages": caches["passages"],
         "queries": caches["queries.train"],
         "validation-queries": caches["queries.validation"],
         "query-length": 12,
+        "gradient-accumulation": 3,
+        "learning-rate": 0.002,
         "warmup-updates": 2,
         "validate-every": 6,
         "seed": 1,
@@ -99,6 +81,22 @@ def _shared_options(lm, caches, output):
         "output-curve": output / "curve.csv",
         "output-selection": output / "selection.json",
     }
+    return command_line(shared | own, changes)
+
+
+def without_dropout(model, folder):
+    """Copy a base model without its dropout."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def batch_of(queries, positives, negatives, **known):
+    """What a loss knows of mini-batches."""
+    vectors = {"queries": queries, "positives": positives, "negatives": negatives}
+    return SimpleNamespace(**vectors, passages=torch.cat([positives, negatives], dim=-2), **known)
 
 
 class Process:

@@ -20,7 +20,7 @@ from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template
 from cort.system.progress import Counter
 from cort.training import pairs as pairs_of_training
-from cort.training.losses import pointwise_loss, softmax_loss
+from cort.training.losses import NoSettings, Pointwise, pointwise_loss, softmax_loss
 from cort.training.pairs import read_pairs
 from tests.support.common import command_line, contents, read_curve
 from tests.support.training import write_examples
@@ -60,8 +60,8 @@ def test_a_saved_model_gives_the_same_scores(lm, caches, tmp_path, kind):
 def test_losses_follow_their_formulas():
     logits, relevance = torch.tensor([[2.0, 1.0, 0.0], [0.5, 1.5, -math.inf]]), torch.tensor([[1, 0, 0], [1, 0, 0]])
     expected = [math.log(1 + math.exp(-1) + math.exp(-2)), math.log(1 + math.exp(1))]
-    assert softmax_loss(logits, relevance).tolist() == pytest.approx(expected)
-    weighted = pointwise_loss(torch.tensor([[0.0], [0.0]]), torch.tensor([[1], [0]]), 3.0)
+    assert softmax_loss(logits, relevance, NoSettings()).tolist() == pytest.approx(expected)
+    weighted = pointwise_loss(torch.tensor([[0.0], [0.0]]), torch.tensor([[1], [0]]), Pointwise(3.0))
     assert weighted.tolist() == pytest.approx([3 * math.log(2), math.log(2)])
 
 
@@ -134,7 +134,7 @@ def test_training_keeps_the_model_with_the_lowest_validation_loss(options, tmp_p
         model, template = load_reranker(tmp_path / "model" / name)
         path = examples / "pairs.validation.parquet"
         # The mean over all pairs, although their number is no multiple of the batch size.
-        loss = pointwise_loss(*logits_of(path, model, template, caches, "queries.validation")).mean()
+        loss = pointwise_loss(*logits_of(path, model, template, caches, "queries.validation"), Pointwise()).mean()
         assert loss.item() == pytest.approx(expected, rel=1e-4)
 
 
@@ -177,7 +177,7 @@ def test_the_first_loss_is_that_of_the_first_pairs(options, tmp_path, lm, caches
     assert train_reranker.main(options(base_model=folder, gradient_accumulation=5)) == 0
     model = new_cross_encoder(folder, PairSettings(query_length=12, max_length=32), 1)
     path = examples / "pairs.train.parquet"
-    expected = pointwise_loss(*logits_of(path, model, load_template(folder), caches, count=5 * 12)).mean().item()
+    expected = pointwise_loss(*logits_of(path, model, load_template(folder), caches, count=5 * 12), Pointwise()).mean().item()
     assert read_curve(tmp_path / "curve.csv")[1]["loss"] == pytest.approx(expected, rel=1e-4)
 
 

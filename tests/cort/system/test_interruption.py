@@ -266,10 +266,8 @@ def test_damage_costs_one_checkpoint_and_no_bit(undisturbed, tmp_path, caplog):
     same(training.run(), undisturbed)
     assert training.starts[0] == 6 * ACCUMULATE * BATCH
     (line,) = logged(caplog, "WARNING")
-    assert (
-        line
-        == f"{folder}/checkpoint-7.safetensors is no whole checkpoint (its checksum is wrong): the one before is used"
-    )
+    reason = "is not a complete checkpoint (its checksum is wrong): the previous one is used"
+    assert line == f"{folder}/checkpoint-7.safetensors {reason}"
 
 
 def test_a_checkpoint_of_another_training_is_not_used(undisturbed, tmp_path, caplog):
@@ -303,11 +301,13 @@ def test_a_full_disk_does_not_end_a_training(undisturbed, tmp_path, caplog, monk
     monkeypatch.setattr(Checkpoints, "write", fail_at(5, 6))
     same(training.run(), undisturbed)
     assert logged(caplog, "WARNING") == [
-        f"no checkpoint of update {step}: No space left on device; training goes on" for step in (5, 6)
+        f"no checkpoint of update {step}: No space left on device; training continues" for step in (5, 6)
     ]
 
 
-@pytest.mark.parametrize(("steps", "then"), [((5, 6, 7), "it resumes at update 4"), (range(20), "it starts anew")])
+@pytest.mark.parametrize(
+    ("steps", "then"), [((5, 6, 7), "it resumes at update 4"), (range(20), "it starts from the beginning")]
+)
 def test_a_full_disk_at_a_signal_is_one_line_and_costs_no_bit(undisturbed, tmp_path, monkeypatch, steps, then):
     training = Training(tmp_path / "c", every=0, signals={22: signal.SIGUSR1})
     with monkeypatch.context() as patch:

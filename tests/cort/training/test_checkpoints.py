@@ -1,17 +1,21 @@
+import itertools
 import os
 import random
 import shutil
 import struct
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from cort.models import transformer
 from cort.models.transformer import identity
+from cort.training import checkpoints as module
 from cort.training.checkpoints import Checkpoint, Checkpoints, DamagedError, read_checkpoint
-from tests.support.common import ROOT, die_while_writing, logged
+from tests.support.common import die_while_writing, logged
 
 
 def make(step=3, value=0.5):
@@ -55,22 +59,17 @@ def file_names(*steps):
     return sorted(f"checkpoint-{step}.safetensors" for step in steps)
 
 
-def test_what_was_written_is_read(checkpoints):
+def test_what_was_written_is_read_also_by_other_software(checkpoints):
     assert checkpoints.newest() is None
     path = checkpoints.write(make())
     assert path == checkpoints.folder / "checkpoint-3.safetensors"
     assert equal(checkpoints.newest(), make())
-
-
-def test_others_can_read_the_file(checkpoints):
-    tensors = load_file(checkpoints.write(make()))
+    tensors = load_file(path)
     assert all(torch.equal(tensor, tensors[name]) for name, tensor in make().tensors.items())
-
-
-def test_what_is_written_does_not_depend_on_the_order_of_tensors(checkpoints, folder):
-    one = checkpoints.write(make()).read_bytes()
-    turned = Checkpoint(3, dict(reversed(make().tensors.items())), make().state)
-    assert checkpoints.write(turned).read_bytes() == one
+    # The order of the tensors does not matter.
+    content = path.read_bytes()
+    reversed_tensors = dict(reversed(make().tensors.items()))
+    assert checkpoints.write(Checkpoint(3, reversed_tensors, make().state)).read_bytes() == content
 
 
 def test_the_last_two_are_kept_and_the_newest_is_taken(checkpoints, folder):
@@ -79,6 +78,12 @@ def test_the_last_two_are_kept_and_the_newest_is_taken(checkpoints, folder):
     # By number, not by name.
     assert names(folder) == file_names(10, 11)
     assert checkpoints.newest().step == 11
+    # A slower process of the same training keeps its own and the newest.
+    slower = Checkpoints(folder, lambda: "this", 1.0)
+    for step in (5, 6):
+        slower.write(make(step))
+        assert names(folder) == file_names(step, 10, 11)
+    assert slower.newest().step == 11
 
 
 def test_the_end_removes_checkpoints_only(checkpoints, folder):
@@ -105,41 +110,9 @@ def test_what_a_process_left_that_died_on_another_host_goes_after_an_hour(checkp
     assert names(folder) == [".checkpoint-new.tmp", "checkpoint-3.safetensors"]
 
 
-def truncate(content):
-    return content[: len(content) // 2]
-
-
-def one_byte_short(content):
-    return content[:-1]
-
-
-def nothing(content):
-    return b""
-
-
-def another_file(content):
-    return b"PK\x03\x04" + content[4:]
-
-
-def flip_last_value(content):
-    return content[:-1] + bytes([content[-1] ^ 1])
-
-
 def flip_first_value(content):
     start = 8 + struct.unpack("<Q", content[:8])[0]
     return content[:start] + bytes([content[start] ^ 128]) + content[start + 1 :]
-
-
-def flip_state(content):
-    return content.replace(b"1e-300", b"1e-301")
-
-
-def flip_identity(content):
-    return content.replace(b"this", b"thus")
-
-
-def flip_name(content):
-    return content.replace(b"model.half", b"model.halt")
 
 
 def swap_values(content):
@@ -147,22 +120,22 @@ def swap_values(content):
     return content.replace(b"model.weight", b"x").replace(b"turned", b"model.weight").replace(b'"x"', b'"turned"')
 
 
-DAMAGES = [
-    truncate,
-    one_byte_short,
-    nothing,
-    another_file,
-    flip_last_value,
-    flip_first_value,
-    flip_state,
-    flip_identity,
-    flip_name,
-    swap_values,
-]
+DAMAGES = {
+    "half": lambda content: content[: len(content) // 2],
+    "one byte short": lambda content: content[:-1],
+    "empty": lambda content: b"",
+    "another format": lambda content: b"PK\x03\x04" + content[4:],
+    "another last value": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    "another first value": flip_first_value,
+    "another state": lambda content: content.replace(b"1e-300", b"1e-301"),
+    "another identity": lambda content: content.replace(b"this", b"thus"),
+    "another name": lambda content: content.replace(b"model.half", b"model.halt"),
+    "swapped values": swap_values,
+}
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_of_a_damaged_checkpoint_the_one_before_is_taken(checkpoints, folder, caplog, damage):
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_instead_of_a_damaged_checkpoint_the_previous_one_is_used(checkpoints, folder, caplog, damage):
     checkpoints.write(make(4))
     path = checkpoints.write(make(5))
     content = path.read_bytes()
@@ -170,17 +143,17 @@ def test_of_a_damaged_checkpoint_the_one_before_is_taken(checkpoints, folder, ca
     path.write_bytes(damage(content))
     assert equal(checkpoints.newest(), make(4))
     (line,) = logged(caplog, "WARNING")
-    assert line.startswith(f"{path} is no whole checkpoint (")
-    assert line.endswith("): the one before is used")
+    assert line.startswith(f"{path} is not a complete checkpoint (")
+    assert line.endswith("): the previous one is used")
     assert "\n" not in line
     assert checkpoints.remaining() == 4
-    # It goes when the next one is there, so that two whole ones are kept.
+    # It is removed by the next write, so that two complete ones are kept.
     checkpoints.write(make(6))
     assert names(folder) == file_names(4, 6)
 
 
 def test_no_flipped_bit_passes(checkpoints):
-    """Wherever it is, reading fails, or what is read is what was written: padding means nothing."""
+    """Either reading fails, or the content is the same: padding has no meaning."""
     path = checkpoints.write(make())
     content = path.read_bytes()
     failed = 0
@@ -200,35 +173,23 @@ def test_no_flipped_bit_passes(checkpoints):
     assert failed > 0.9 * len(positions)
 
 
-def test_of_all_damaged_checkpoints_none_is_taken(checkpoints, folder, caplog):
-    for step in (4, 5):
-        checkpoints.write(make(step)).write_bytes(b"")
+def test_without_a_complete_checkpoint_it_starts_from_the_beginning(checkpoints, folder, caplog):
+    folder.mkdir()
+    for step, metadata in ((1, None), (2, {"state": "{}", "sha256": "0"})):
+        save_file({"a": torch.zeros(2)}, checkpoints.path(step), metadata)
+    checkpoints.path(3).mkdir()
     assert checkpoints.newest() is None
-    lines = logged(caplog, "WARNING")
-    assert len(lines) == 3
-    assert lines[-1] == f"{folder} holds no whole checkpoint of this training: it starts anew"
     assert checkpoints.remaining() is None
+    of_folder, *lines, last = logged(caplog, "WARNING")
+    assert of_folder.startswith(f"{checkpoints.path(3)} is not a complete checkpoint (")
+    assert [line.split("(")[1].split(")")[0] for line in lines] == ["its checksum is wrong", "not a checkpoint"]
+    assert last == f"{folder} has no complete checkpoint of this training: it starts from the beginning"
+    checkpoints.path(3).rmdir()
     checkpoints.write(make(1))
     assert names(folder) == file_names(1)
 
 
-def test_a_safetensors_file_that_is_no_checkpoint_is_not_taken(checkpoints, folder, caplog):
-    folder.mkdir()
-    for step, metadata in ((1, None), (2, {"state": "{}", "sha256": "0"})):
-        save_file({"a": torch.zeros(2)}, folder / f"checkpoint-{step}.safetensors", metadata)
-    assert checkpoints.newest() is None
-    reasons = [line.split("(")[1].split(")")[0] for line in logged(caplog, "WARNING")[:2]]
-    assert reasons == ["its checksum is wrong", "no checkpoint at all"]
-
-
-def test_a_folder_in_place_of_a_checkpoint_is_not_taken(checkpoints, folder, caplog):
-    (folder / "checkpoint-5.safetensors").mkdir(parents=True)
-    checkpoints.write(make(4))
-    assert checkpoints.newest().step == 4
-    assert len(logged(caplog, "WARNING")) == 1
-
-
-def test_another_trainings_checkpoints_are_ignored_and_give_way(checkpoints, folder, caplog):
+def test_checkpoints_of_another_training_are_ignored_and_replaced(checkpoints, folder, caplog):
     caplog.set_level("INFO")
     other = Checkpoints(folder, lambda: "another", 1.0)
     for step in (7, 8):
@@ -241,7 +202,7 @@ def test_another_trainings_checkpoints_are_ignored_and_give_way(checkpoints, fol
     assert checkpoints.newest().step == 1
 
 
-def test_a_folder_that_cannot_be_made_is_said_at_once(tmp_path):
+def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         Checkpoints(tmp_path / "file" / "checkpoints", lambda: "this", 1.0).newest()
@@ -261,25 +222,11 @@ def test_a_full_disk_leaves_the_checkpoints_before(tmp_path, mount_disk):
 # Several processes in one folder
 
 
-def test_a_slower_process_of_the_same_training_keeps_its_own_and_the_newest(checkpoints, folder):
-    for step in (90, 100):
-        checkpoints.write(make(step))
-    slower = Checkpoints(folder, lambda: "this", 1.0)
-    slower.write(make(5))
-    assert names(folder) == file_names(5, 90, 100)
-    slower.write(make(6))
-    assert names(folder) == file_names(6, 90, 100)
-    assert slower.newest().step == 100
-
-
-def test_the_end_of_another_process_does_not_break_a_write(checkpoints, folder, monkeypatch):
+def test_a_write_survives_the_end_of_another_process(checkpoints, folder, monkeypatch):
     """It removes the folder at the worst moments: once before the file is opened, once before it is renamed."""
     other = Checkpoints(folder, lambda: "this", 1.0)
     moments = iter(["before opening", "before renaming"])
-    import cort.training.checkpoints
-
-    write = cort.training.checkpoints.write_checkpoint
-    mkdir = cort.training.checkpoints.Path.mkdir
+    write, mkdir = module.write_checkpoint, module.Path.mkdir
 
     def interrupted_mkdir(path, *args, **options):
         mkdir(path, *args, **options)
@@ -292,60 +239,46 @@ def test_the_end_of_another_process_does_not_break_a_write(checkpoints, folder, 
             other.remove()
             assert not folder.exists()
 
-    monkeypatch.setattr(cort.training.checkpoints.Path, "mkdir", interrupted_mkdir)
-    monkeypatch.setattr(cort.training.checkpoints, "write_checkpoint", interrupted_write)
+    monkeypatch.setattr(module.Path, "mkdir", interrupted_mkdir)
+    monkeypatch.setattr(module, "write_checkpoint", interrupted_write)
     checkpoints.write(make(4))
     assert next(moments, "both came") == "both came"
     assert names(folder) == file_names(4)
 
 
 def test_writing_reading_and_removing_at_once(folder):
-    """Nobody fails, and what is read is whole; with threads, whose file operations interleave as processes' do."""
-    stop, errors, read = time.monotonic() + 3, [], []
+    """Nothing fails, and every checkpoint that is read is complete; file operations of threads interleave, too."""
+    stop, read = time.monotonic() + 1.5, []
 
     def work(action):
         checkpoints = Checkpoints(folder, lambda: "this", 1.0)
-        step = 0
-        while time.monotonic() < stop:
-            step += 1
-            try:
+        for step in itertools.takewhile(lambda _: time.monotonic() < stop, itertools.count(1)):
+            # The folder may be removed five times in a row: a training then continues without this checkpoint.
+            with suppress(FileNotFoundError):
                 action(checkpoints, step)
-            except FileNotFoundError:
-                pass  # removed five times in a row: training goes on
-            except Exception as error:
-                errors.append(error)
-                raise
 
     def look(checkpoints, step):
-        found = checkpoints.newest()
-        if found:
-            read.append(equal(found, make(found.step)))
+        if checkpoint := checkpoints.newest():
+            read.append(equal(checkpoint, make(checkpoint.step)))
 
     def end(checkpoints, step):
         time.sleep(0.02)
         checkpoints.remove()
 
-    actions = [lambda checkpoints, step: checkpoints.write(make(step)), look, end]
-    threads = [threading.Thread(target=work, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor() as pool:
+        for job in [pool.submit(work, action) for action in (lambda c, step: c.write(make(step)), look, end)]:
+            job.result()
     assert len(read) > 5
 
 
-# What a training is
+# The identity of a training
 
 
 @pytest.fixture
 def inputs(tmp_path):
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    (model / "model.safetensors").write_bytes(b"weights")
-    (tmp_path / "triples.parquet").write_bytes(b"triples")
-    (tmp_path / "passages.arrow").write_bytes(b"passages")
+    (tmp_path / "model").mkdir()
+    for name in ("model/config.json", "model/model.safetensors", "triples.parquet", "passages.arrow"):
+        (tmp_path / name).write_bytes(name.encode())
     return tmp_path
 
 
@@ -369,14 +302,8 @@ def test_a_training_is_named_by_options_contents_and_model(inputs):
     assert name_of(inputs) == name
 
 
-def test_the_program_belongs_to_the_training(inputs, monkeypatch, tmp_path):
-    from cort.system import program
-
-    name = name_of(inputs)
-    for module, counts in (("training/losses", True), ("train", True), ("formats/tables", True), ("report", False)):
-        root = tmp_path / module
-        shutil.copytree(ROOT / "cort", root / "cort", ignore=shutil.ignore_patterns("__pycache__"))
-        with open(root / "cort" / f"{module}.py", "a", encoding="utf-8") as file:
-            file.write("\nANOTHER = 1\n")
-        monkeypatch.setattr(program, "ROOT", root)
-        assert (name_of(inputs) != name) == counts
+def test_the_program_belongs_to_the_training(inputs, monkeypatch):
+    name, modules = name_of(inputs), []
+    monkeypatch.setattr(transformer, "program_of", lambda module: modules.append(module) or {"cort/train.py": "other"})
+    assert name_of(inputs) != name
+    assert modules == ["cort.train"]

@@ -1,14 +1,9 @@
 """Several processes train as one does; on the CPU, with gloo."""
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,32 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cort import train
-from cort.system import cli
-from cort.system.errors import InputError
-from cort.system.options import read_options, to_words
 from cort.training.parallel import LAUNCHER, open_store, usable_processes
-from tests.support.common import ROOT, logged, read_curve
-from tests.support.training import Process, long_training_options, results, write_examples
+from tests.support.common import ROOT, logged, read_curve, wait_until
+from tests.support.training import Process, results, without_dropout
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
 slow = pytest.mark.slow
-
-
-@pytest.fixture(scope="session")
-def stage_options(world, lm, caches, tmp_path_factory):
-    examples = write_examples(world, tmp_path_factory.mktemp("examples"), epochs=18, seed=42)
-    return partial(long_training_options, lm, caches, examples)
-
-
-@pytest.fixture(scope="session")
-def no_dropout(lm, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("no_dropout") / "lm"
-    shutil.copytree(lm, folder)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 # Each passage of a mini-batch is a negative of its queries, whichever process encoded it; activations are not kept.
@@ -57,16 +32,14 @@ ACROSS_PROCESSES = {"loss": "info_nce", "similarity": "cosine", "gradient_checkp
         pytest.param("train_reranker", {}, marks=pytest.mark.exhaustive),
     ],
 )
-def test_two_processes_make_the_updates_of_one(stage, more, stage_options, no_dropout, tmp_path):
+def test_two_processes_make_the_updates_of_one(stage, more, stage_options, lm, tmp_path):
     """The processes share every mini-batch; the last update has fewer of them."""
-    changes = {"base_model": no_dropout, "learning_rate": 1e-3, "warmup_updates": 0, "max_gradient_norm": 1.0}
-    # Texts meet others in their batches, which rounds otherwise; of gradients near 0 Adam would make steps of that.
-    changes |= {"adam_epsilon": 1e-3, **more}
-    changes |= {
-        "batch_size": {"train": 16, "train_reranker": 26}[stage],
-        "gradient_accumulation": 5,
-        "validate_every": 3,
-    }
+    model = without_dropout(lm, tmp_path / "lm")
+    changes = {"base_model": model, "learning_rate": 1e-3, "warmup_updates": 0, "max_gradient_norm": 1.0}
+    # Texts are batched with other texts, which changes the rounding. With a small epsilon, Adam would turn rounding
+    # errors of gradients near 0 into steps.
+    changes |= {"adam_epsilon": 1e-3, "gradient_accumulation": 5, "validate_every": 3, **more}
+    changes["batch_size"] = {"train": 16, "train_reranker": 26}[stage]
     if more:
         plain = stage_options(stage, tmp_path)
         folder = Path(plain[plain.index("--triples") + 1]).parent
@@ -82,17 +55,15 @@ def test_two_processes_make_the_updates_of_one(stage, more, stage_options, no_dr
         weights.append({path.name: load_file(path) for path in (output / "model" / "last").glob("*.safetensors")})
         assert (output / "model" / "best").is_dir()
     assert len(curves[0]) == 1 + {"train": 5, "train_reranker": 6}[stage]
-    for one, other in zip(*curves, strict=True):
+    for alone, together in zip(*curves, strict=True):
         for name in ("step", "epoch", "loss", "validation_loss", "learning_rate"):
-            if one[name] is None:
-                assert other[name] is None
-            else:
-                assert one[name] == pytest.approx(other[name], rel=1e-5)
+            values = alone[name], together[name]
+            assert values == (None, None) or values[0] == pytest.approx(values[1], rel=1e-5)
     changed = 0.0
-    start = load_file(no_dropout / "model.safetensors")
+    start = load_file(model / "model.safetensors")
     for file, tensors in weights[0].items():
         for name, tensor in tensors.items():
-            # Softmax does not see a key's bias: its gradient is rounding error, of which Adam makes steps.
+            # Softmax ignores the bias of keys: its gradient is rounding error, which Adam turns into steps.
             if name.endswith("key.bias"):
                 continue
             assert torch.allclose(tensor, weights[1][file][name], rtol=0, atol=1e-6), name
@@ -109,6 +80,10 @@ def test_two_processes_resume_as_if_nothing_had_happened(stage_options, tmp_path
     undisturbed, folder, output, log = (tmp_path / name for name in ("undisturbed", "checkpoints", "out", "a.log"))
     assert Process("train", stage_options("train", undisturbed, processes=2), **CPU).end() == 0
     options = stage_options("train", output, processes=2, checkpoints=folder, log=log)
+
+    def assert_log():
+        assert [text.split(" ", 1)[1] for text in log.read_text().splitlines()] == process.lines
+
     for number, every in ((signal.SIGUSR1, 600), (signal.SIGKILL, 0), (signal.SIGINT, 600)):
         process = Process("train", [*options, "--checkpoint-every", str(every)], **CPU)
         process.wait_for("validation loss", 2)
@@ -124,28 +99,30 @@ def test_two_processes_resume_as_if_nothing_had_happened(stage_options, tmp_path
         # One of both speaks, and the log has the same lines.
         (line,) = process.saying("WARNING", "ERROR", "Traceback")
         assert line.startswith(f"WARNING {number.name}: checkpoint written at update ")
-        assert [text.split(" ", 1)[1] for text in log.read_text().splitlines()] == process.lines
+        assert_log()
     process = Process("train", options, **CPU)
     assert process.end() == 0
     assert len(process.saying("resumed at update")) == 1
     assert len(process.saying("done in")) == 1
-    assert [text.split(" ", 1)[1] for text in log.read_text().splitlines()] == process.lines
+    assert_log()
     assert results(output) == results(undisturbed)
     assert not folder.exists()
 
 
 @slow
-def test_what_all_processes_run_into_is_one_line(stage_options, tmp_path):
-    options = stage_options("train", tmp_path, processes=2, passage_length=49)
-    process = Process("train", options, **CPU)
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"passage_length": 49}, "passage_length: found 49, expected 3 to 48 tokens for this model; change it"),
+        ({"learning_rate": 1e30, "warmup_updates": 0}, "update 2: found the loss nan on the examples "),
+    ],
+    ids=["before they meet", "in an update"],
+)
+def test_an_error_of_all_processes_is_one_line(stage_options, tmp_path, changes, error):
+    process = Process("train", stage_options("train", tmp_path, processes=2, **changes), **CPU)
     assert process.end() == 1
     (line,) = process.saying("WARNING", "ERROR", "Traceback")
-    assert line == "ERROR passage_length: found 49, expected 3 to 48 tokens for this model; change it"
-    options = stage_options("train", tmp_path, processes=2, learning_rate=1e30, warmup_updates=0)
-    process = Process("train", options, **CPU)
-    assert process.end() == 1
-    (line,) = process.saying("WARNING", "ERROR", "Traceback")
-    assert line.startswith("ERROR update 2: found the loss nan on the examples ")
+    assert line.startswith(f"ERROR {error}")
 
 
 @slow
@@ -172,10 +149,8 @@ def test_a_killed_process_ends_the_others_and_costs_little(stage_options, tmp_pa
 def test_a_signal_while_the_processes_start_ends_all(stage_options, tmp_path, number, status):
     process = Process("train", stage_options("train", tmp_path, processes=2), **CPU)
     process.wait_for("2 processes")
-    deadline = time.monotonic() + 60
-    while len(workers := psutil.Process(process.process.pid).children()) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    launcher = psutil.Process(process.process.pid)
+    workers = wait_until(lambda: len(started := launcher.children()) == 2 and started, "two workers", 60)
     assert process.end(number) == status
     assert not process.saying("Traceback")
     assert len(psutil.wait_procs(workers, timeout=30)[0]) == 2
@@ -183,7 +158,7 @@ def test_a_signal_while_the_processes_start_ends_all(stage_options, tmp_path, nu
 
 def test_a_worker_whose_launcher_is_gone_ends_at_once():
     environment = {**os.environ, LAUNCHER: str(os.getpid() + 1), "RANK": "0"}
-    command = [sys.executable, "-m", "cort.training.parallel", "cort.train", "--help"]
+    command = [sys.executable, "-m", "cort.train", "--help"]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (128 + signal.SIGKILL, "")
     environment[LAUNCHER] = str(os.getpid())
@@ -201,43 +176,20 @@ def test_a_worker_dies_with_its_launcher(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", launcher], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     pid = int(process.stdout.readline())
     assert process.stdout.readline() == "1\n"
-    one = psutil.Process(pid)
+    orphan = psutil.Process(pid)
     process.kill()
     process.wait()
     process.stdout.close()
-    assert psutil.wait_procs([one], timeout=30)[0] == [one]
+    assert psutil.wait_procs([orphan], timeout=30)[0] == [orphan]
 
 
 def test_the_store_listens_on_the_loopback_device_only():
     store = open_store()
-    listening = [one.laddr for one in psutil.Process().net_connections() if one.status == psutil.CONN_LISTEN]
+    listening = [socket.laddr for socket in psutil.Process().net_connections() if socket.status == psutil.CONN_LISTEN]
     assert [address.ip for address in listening if address.port == store.port] == ["127.0.0.1"]
 
 
-def test_a_worker_gets_the_options_of_its_launcher():
-    parser = cli.parser_of(train.Options)
-    needed = ["base-model", "triples", "validation-triples", "passages", "queries", "validation-queries"]
-    argv = [part for name in needed for part in (f"--{name}", f"a b$c/{name}")]
-    argv += [
-        "--output",
-        "./-o",
-        "--output-curve",
-        "c",
-        "--output-selection",
-        "s",
-        "--learning-rate",
-        "1.0000000000000002e-05",
-        "--threads",
-        "7",
-    ]
-    argv += ["--log", "a.log", "--checkpoints", "c", "--processes", "2", "--projection", "False", "--qrels"]
-    options = replace(read_options(train.Options, parser.parse_args(argv)), threads=3)
-    again = parser.parse_args(to_words(options))
-    assert read_options(train.Options, again) == options
-    assert again.log is None
-
-
-def test_without_a_gpu_all_is_one_process(monkeypatch, caplog):
+def test_there_are_as_many_processes_as_gpus_at_most(monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
@@ -247,5 +199,3 @@ def test_without_a_gpu_all_is_one_process(monkeypatch, caplog):
     assert [usable_processes(wanted) for wanted in (1, 2, 8)] == [1, 2, 4]
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     assert usable_processes(8) == 8
-    with pytest.raises(InputError, match=r"^--processes: found 0, expected 1 or more; change it$"):
-        usable_processes(0)

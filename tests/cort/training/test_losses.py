@@ -1,22 +1,42 @@
+"""Losses against the papers' formulas; and an objective of one's own, which is one entry of a registry."""
+
+import importlib
 import math
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch.nn import functional
 
+from cort import train, train_reranker
+from cort.models.encoder import load_encoder
+from cort.system.options import optional
 from cort.training.losses import (
     COSINE_LIMIT,
+    ENCODER_OBJECTIVES,
+    RERANKER_OBJECTIVES,
+    EncoderObjective,
+    InfoNCE,
+    NoSettings,
+    Pointwise,
+    RerankerObjective,
+    Triplet,
     angular_similarity,
-    batch_triplet_loss,
+    cosine_similarity,
     info_nce_loss,
     inner_product,
     margin_mse_loss,
     multilabel_margin_loss,
     pointwise_loss,
+    triplet_loss,
 )
+from tests.support.common import ROOT, read_curve
+from tests.support.training import batch_of, long_training_options, train_options, write_examples
 
-# What the limit on the cosine takes from the similarity of a vector with itself, and gives to that with its opposite.
+# By how much the limit lowers the similarity of a vector with itself, and raises that with its opposite.
 CUT = math.acos(COSINE_LIMIT) / math.pi
 
 
@@ -28,49 +48,55 @@ def sim(q, d):
     return 1 - math.acos(dot / norms) / math.pi
 
 
-def triplet(q, positive, negative, margin):
-    return max(0.0, sim(q, negative) - sim(q, positive) + margin)
-
-
 def paper_loss(queries, positives, negatives, margin):
     n = len(queries)
-    total = 0.0
-    for i in range(n):
-        total += sum(triplet(queries[i], positives[i], negatives[j], margin) for j in range(n))
-        total += sum(triplet(queries[i], positives[i], positives[k], margin) for k in range(n) if k != i)
-    return total
+
+    def term(i, other):
+        return max(0.0, sim(queries[i], other) - sim(queries[i], positives[i]) + margin)
+
+    total = sum(term(i, negatives[j]) for i in range(n) for j in range(n))
+    return total + sum(term(i, positives[k]) for i in range(n) for k in range(n) if k != i)
 
 
-def draw(seed, n, e):
+def draw(seed, *shape):
     generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randn(n, e, generator=generator, dtype=torch.float64) for _ in range(3))
+    return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(3))
+
+
+def triplet(*vectors, margin):
+    return triplet_loss(batch_of(*vectors), Triplet(margin), angular_similarity)
+
+
+def multilabel(*vectors, relevant):
+    return multilabel_margin_loss(batch_of(*vectors, relevant=relevant), NoSettings(), inner_product)
+
+
+def info_nce(*vectors, others, temperature=0.05):
+    return info_nce_loss(batch_of(*vectors, others=others), InfoNCE(temperature), cosine_similarity)
+
+
+def margin_mse(*vectors, margins):
+    return margin_mse_loss(batch_of(*vectors, margins=margins), NoSettings(), inner_product)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(("n", "e"), [(1, 3), (2, 2), (3, 5), (6, 16)])
-def test_batch_triplet_loss_equals_the_double_loop_of_the_paper(n, e, margin):
+def test_triplet_loss_equals_the_double_loop_of_the_paper(n, e, margin):
     vectors = draw(n * 100 + e, n, e)
-    assert batch_triplet_loss(*vectors, margin).item() == pytest.approx(paper_loss(*vectors, margin), abs=1e-12)
+    assert triplet(*vectors, margin=margin).item() == pytest.approx(paper_loss(*vectors, margin), abs=1e-12)
 
 
-def test_the_loss_sums_n_times_2n_minus_1_terms():
+def test_triplet_loss_sums_n_times_2n_minus_1_terms():
     queries = torch.eye(4, dtype=torch.float64)[:3]
     other = torch.eye(4, dtype=torch.float64)[3:].expand(3, 4)
     # Every similarity is 1/2: each term is the margin alone.
-    assert batch_triplet_loss(queries, other, other, 0.1).item() == pytest.approx(3 * (2 * 3 - 1) * 0.1, abs=1e-12)
-
-
-def test_a_triple_beyond_the_margin_costs_nothing():
-    query, positive, negative = torch.tensor([[1.0, 0]]), torch.tensor([[1.0, 0.1]]), torch.tensor([[-1.0, 0]])
-    assert batch_triplet_loss(query, positive, negative, 0.1).item() == 0
+    assert triplet(queries, other, other, margin=0.1).item() == pytest.approx(3 * (2 * 3 - 1) * 0.1, abs=1e-12)
 
 
 def test_the_own_positive_is_no_negative_but_an_equal_one_of_another_query_is():
-    vector = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
-    twice = vector.expand(2, 2)
-    opposite = -twice
+    twice = torch.tensor([[1.0, 2.0]], dtype=torch.float64).expand(2, 2)
     # Per query: the negatives cost 0, the other query's equal positive costs the margin.
-    assert batch_triplet_loss(twice, twice, opposite, 0.25).item() == pytest.approx(2 * 0.25, abs=1e-12)
+    assert triplet(twice, twice, -twice, margin=0.25).item() == pytest.approx(2 * 0.25, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -87,36 +113,26 @@ def test_the_own_positive_is_no_negative_but_an_equal_one_of_another_query_is():
 def test_angular_similarity_of_known_angles(a, b, expected):
     a, b = (torch.tensor([x], dtype=torch.float64) for x in (a, b))
     assert angular_similarity(a, b).item() == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_limit_costs_less_than_half_a_thousandth():
     assert 0 < CUT < 5e-4
 
 
-def test_similarity_is_of_all_pairs_and_in_single_precision_at_least():
+def test_similarities_are_of_all_pairs_and_in_single_precision_at_least():
     queries, passages, _ = draw(1, 4, 3)
     similarity = angular_similarity(queries[:2], passages)
-    assert similarity.shape == (2, 4)
-    assert all(
-        similarity[i, j].item() == pytest.approx(sim(queries[i], passages[j]), abs=1e-12)
-        for i in range(2)
-        for j in range(4)
-    )
+    expected = [[sim(query, passage) for passage in passages] for query in queries[:2]]
+    assert similarity.tolist() == [pytest.approx(row, abs=1e-12) for row in expected]
     half = angular_similarity(queries[:2].bfloat16(), passages.bfloat16())
     assert half.dtype == torch.float32
     assert torch.allclose(half.double(), similarity, atol=0.02)
+    ones = torch.ones(2, 3, dtype=torch.bfloat16)
+    assert inner_product(ones, 2 * ones).dtype == torch.float32
+    assert inner_product(ones, 2 * ones).tolist() == [[6, 6], [6, 6]]
 
 
-def test_similarity_orders_as_the_cosine_does():
+def test_angular_similarity_ranks_like_the_cosine():
     queries, passages, _ = draw(2, 50, 8)
     cosine = functional.normalize(queries[:1], dim=-1) @ functional.normalize(passages, dim=-1).T
     assert torch.equal(angular_similarity(queries[:1], passages).argsort(), cosine.argsort())
-
-
-@pytest.mark.parametrize("margin", [0.1, 1.0])
-def test_gradients_equal_finite_differences(margin):
-    vectors = [vector.requires_grad_() for vector in draw(7, 3, 4)]
-    assert torch.autograd.gradcheck(lambda *v: batch_triplet_loss(*v, margin), vectors, eps=1e-7, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -124,7 +140,7 @@ def test_gradients_equal_finite_differences(margin):
 def test_gradients_are_finite_at_cosine_one(sign, dtype):
     queries = torch.tensor([[0.3, -0.2, 0.9], [1.0, 0.0, 0.0]], dtype=dtype, requires_grad=True)
     passages = (sign * queries.detach() * 2).requires_grad_()
-    loss = batch_triplet_loss(queries, passages, -passages.detach(), 0.1)
+    loss = triplet(queries, passages, -passages.detach(), margin=0.1)
     loss.backward()
     assert math.isfinite(loss.item())
     assert torch.isfinite(queries.grad).all()
@@ -133,37 +149,32 @@ def test_gradients_are_finite_at_cosine_one(sign, dtype):
 
 def test_gradients_of_zero_vectors_are_finite():
     queries = torch.zeros(2, 3, requires_grad=True)
-    batch_triplet_loss(queries, torch.eye(3)[:2], torch.eye(3)[1:], 0.1).backward()
+    triplet(queries, torch.eye(3)[:2], torch.eye(3)[1:], margin=0.1).backward()
     assert torch.isfinite(queries.grad).all()
 
 
 def test_pointwise_loss_is_the_negative_log_of_the_sigmoid():
-    logits = torch.tensor([2.0, -1.0, 0.5, 0.0])
-    relevance = torch.tensor([1, 0, 0, 1])
+    logits, relevance = torch.tensor([2.0, -1.0, 0.5, 0.0], requires_grad=True), torch.tensor([1, 0, 0, 1])
     sigmoid = [1 / (1 + math.exp(-x)) for x in (2, -1, 0.5, 0)]
     expected = -(math.log(sigmoid[0]) + math.log(1 - sigmoid[1]) + math.log(1 - sigmoid[2]) + math.log(1 / 2)) / 4
-    assert pointwise_loss(logits, relevance).mean().item() == pytest.approx(expected, rel=1e-6)
+    loss = pointwise_loss(logits, relevance, Pointwise()).mean()
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+    loss.backward()
+    assert np.allclose(logits.grad.numpy(), (np.array(sigmoid) - relevance.numpy()) / 4, atol=1e-7)
 
 
 def test_pointwise_loss_of_large_logits_is_finite():
-    assert pointwise_loss(torch.tensor([-200.0]), torch.tensor([1])).item() == pytest.approx(200)
-    assert pointwise_loss(torch.tensor([200.0]), torch.tensor([1])).item() == pytest.approx(0, abs=1e-30)
+    logits, relevant = torch.tensor([-200.0, 200.0]), torch.tensor([1, 1])
+    assert pointwise_loss(logits, relevant, Pointwise()).tolist() == pytest.approx([200, 0], abs=1e-30)
 
 
-def test_pointwise_gradient_is_the_mean_of_sigmoid_minus_label():
-    logits = torch.tensor([2.0, -1.0, 0.5], requires_grad=True)
-    pointwise_loss(logits, torch.tensor([1, 0, 1])).mean().backward()
-    expected = (1 / (1 + np.exp(-np.array([2, -1, 0.5]))) - np.array([1, 0, 1])) / 3
-    assert np.allclose(logits.grad.numpy(), expected, atol=1e-7)
-
-
-def multilabel_loop(queries, passages, positive):
+def multilabel_loop(queries, passages, relevant):
     """RepBERT's loss, term by term."""
     total = 0.0
-    for query, relevant in zip(queries, positive, strict=True):
+    for query, labels in zip(queries, relevant, strict=True):
         scores = [float(query @ passage) for passage in passages]
-        for good, is_good in zip(scores, relevant, strict=True):
-            for other, is_other in zip(scores, relevant, strict=True):
+        for good, is_good in zip(scores, labels, strict=True):
+            for other, is_other in zip(scores, labels, strict=True):
                 if is_good and not is_other:
                     total += max(0.0, 1.0 - (good - other)) / len(passages)
     return total / len(queries)
@@ -171,46 +182,29 @@ def multilabel_loop(queries, passages, positive):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_multilabel_loss_is_the_sum_over_relevant_and_other_passages(seed):
-    queries, passages, _ = draw(seed, 4, 3)
-    passages = torch.cat([passages, draw(seed + 50, 5, 3)[0]])
-    positive = torch.from_numpy(np.random.default_rng(seed).random((4, 9)) < 0.4)
-    positive[0] = False
-    positive[1] = True
-    loss = multilabel_margin_loss(queries, passages, positive)
-    assert loss.item() == pytest.approx(multilabel_loop(queries, passages, positive), abs=1e-12)
-
-
-def test_multilabel_gradient_is_that_of_finite_differences():
-    queries, passages, _ = (vector.requires_grad_() for vector in draw(11, 3, 4))
-    positive = torch.eye(3, dtype=torch.bool)
-    loss = lambda q, p: multilabel_margin_loss(q, p, positive)  # noqa: E731
-    assert torch.autograd.gradcheck(loss, (queries, passages), eps=1e-7, atol=1e-6)
-
-
-def test_similarities_are_in_single_precision_at_least():
-    half = torch.ones(2, 3, dtype=torch.bfloat16)
-    for similarity in (angular_similarity, inner_product):
-        assert similarity(half, half).dtype == torch.float32
-    assert inner_product(half, 2 * half).tolist() == [[6, 6], [6, 6]]
+    vectors = draw(seed, 4, 3)
+    relevant = torch.from_numpy(np.random.default_rng(seed).random((4, 8)) < 0.4)
+    relevant[0] = False
+    relevant[1] = True
+    expected = multilabel_loop(vectors[0], torch.cat(vectors[1:]), relevant)
+    assert multilabel(*vectors, relevant=relevant).item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_info_nce_is_the_cross_entropy_of_the_own_passage():
-    queries, passages, negatives = draw(3, 4, 5)
-    passages = torch.cat([passages, negatives])
+    queries, *passages = draw(3, 4, 5)
     others = torch.zeros(4, 8, dtype=torch.bool)
     others[1, 2] = others[3, 7] = True
     total = 0.0
     for i, query in enumerate(queries):
-        cosine = [float(functional.cosine_similarity(query, passage, dim=0)) for passage in passages]
+        cosine = [float(functional.cosine_similarity(query, passage, dim=0)) for passage in torch.cat(passages)]
         terms = [math.exp(value / 0.05) for j, value in enumerate(cosine) if not others[i, j]]
         total -= math.log(math.exp(cosine[i] / 0.05) / sum(terms))
-    assert info_nce_loss(queries, passages, others, 0.05).item() == pytest.approx(total / 4, abs=1e-10)
+    assert info_nce(queries, *passages, others=others).item() == pytest.approx(total / 4, abs=1e-10)
 
 
 def test_info_nce_of_equal_passages_is_the_logarithm_of_their_number():
-    vector = torch.ones(3, 2, dtype=torch.float64)
-    nothing = torch.zeros(3, 6, dtype=torch.bool)
-    loss = info_nce_loss(vector, torch.cat([vector, vector]), nothing, 0.05)
+    vectors = [torch.ones(3, 2, dtype=torch.float64)] * 3
+    loss = info_nce(*vectors, others=torch.zeros(3, 6, dtype=torch.bool))
     assert loss.item() == pytest.approx(math.log(6), abs=1e-12)
 
 
@@ -221,34 +215,104 @@ def test_margin_mse_is_the_squared_error_of_the_margin():
         (float(q @ p) - float(q @ n) - m) ** 2
         for q, p, n, m in zip(queries, positives, negatives, margins.tolist(), strict=True)
     ]
-    loss = margin_mse_loss(queries, positives, negatives, margins)
-    assert loss.item() == pytest.approx(sum(expected) / 3, abs=1e-12)
+    assert margin_mse(queries, positives, negatives, margins=margins).item() == pytest.approx(sum(expected) / 3)
     exact = (queries * (positives - negatives)).sum(1)
-    assert margin_mse_loss(queries, positives, negatives, exact).item() == pytest.approx(0, abs=1e-25)
+    assert margin_mse(queries, positives, negatives, margins=exact).item() == pytest.approx(0, abs=1e-25)
 
 
-@pytest.mark.parametrize("name", ["info_nce", "margin_mse"])
-def test_gradients_of_the_other_objectives_equal_finite_differences(name):
+EYE = torch.eye(3, 6, dtype=torch.bool)
+LOSSES = {
+    "triplet": partial(triplet, margin=0.1),
+    "triplet of a large margin": partial(triplet, margin=1.0),
+    "multilabel_margin": partial(multilabel, relevant=EYE),
+    "info_nce": partial(info_nce, others=EYE.roll(1, 1), temperature=0.2),
+    "margin_mse": partial(margin_mse, margins=torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_equal_finite_differences(name):
     vectors = [vector.requires_grad_() for vector in draw(8, 3, 4)]
-    others = torch.zeros(3, 6, dtype=torch.bool)
-    losses = {
-        "info_nce": lambda q, p, n: info_nce_loss(q, torch.cat([p, n]), others, 0.2),
-        "margin_mse": lambda q, p, n: margin_mse_loss(q, p, n, torch.ones(3)),
-    }
-    assert torch.autograd.gradcheck(losses[name], vectors, eps=1e-7, atol=1e-6)
+    assert torch.autograd.gradcheck(LOSSES[name], vectors, eps=1e-7, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["triplet", "multilabel", "info_nce", "margin_mse"])
-def test_many_mini_batches_at_once_have_the_losses_of_each(name):
-    queries, positives, negatives = (one.reshape(5, 4, 3) for one in draw(9, 20, 3))
-    both = torch.cat([positives, negatives], dim=1)
+def test_many_mini_batches_at_once_have_the_losses_of_each():
+    vectors = draw(9, 5, 4, 3)
     marked = torch.from_numpy(np.random.default_rng(2).random((5, 4, 8)) < 0.3)
-    losses = {
-        "triplet": lambda i: batch_triplet_loss(queries[i], positives[i], negatives[i], 0.1),
-        "multilabel": lambda i: multilabel_margin_loss(queries[i], both[i], marked[i]),
-        "info_nce": lambda i: info_nce_loss(queries[i], both[i], marked[i].triu(1), 0.05),
-        "margin_mse": lambda i: margin_mse_loss(queries[i], positives[i], negatives[i], queries[i, :, 0]),
-    }
-    together = losses[name](slice(None))
-    assert together.shape == (5,)
-    assert together.tolist() == pytest.approx([losses[name](i).item() for i in range(5)], abs=1e-12)
+    losses = [
+        lambda i: triplet(*(part[i] for part in vectors), margin=0.1),
+        lambda i: multilabel(*(part[i] for part in vectors), relevant=marked[i]),
+        lambda i: info_nce(*(part[i] for part in vectors), others=marked[i].triu(1)),
+        lambda i: margin_mse(*(part[i] for part in vectors), margins=vectors[0][i, :, 0]),
+    ]
+    for loss in losses[:3]:
+        assert loss(slice(None)).tolist() == pytest.approx([loss(i).item() for i in range(5)], abs=1e-12)
+    together = margin_mse(*vectors, margins=vectors[0][..., 0])
+    assert together.tolist() == pytest.approx([losses[3](i).item() for i in range(5)], abs=1e-12)
+
+
+# Registries
+
+
+@pytest.mark.parametrize(
+    ("section", "objectives", "stage"),
+    [("encoders", ENCODER_OBJECTIVES, train), ("rerankers", RERANKER_OBJECTIVES, train_reranker)],
+)
+def test_every_objective_can_be_configured(section, objectives, stage):
+    schema = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
+    loss = schema["properties"][section]["additionalProperties"]["properties"]["loss"]
+    assert loss["enum"] == list(objectives)
+    assert loss["default"] == stage.Options.loss
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Settings of the test's own losses."""
+
+    factor: float = optional(1.0, "of the test's own losses")
+
+
+def scaled_distance(batch, settings, similarity_of):
+    """One minus the similarity of each query and its positive."""
+    own = similarity_of(batch.queries, batch.positives).diagonal(dim1=-2, dim2=-1)
+    return settings.factor * (1 - own).mean(-1)
+
+
+def scaled_error(logits, relevance, settings):
+    return settings.factor * (logits[:, 0] - relevance[:, 0]).square()
+
+
+@pytest.fixture
+def own_losses(monkeypatch):
+    """Stages whose registries have one more entry each."""
+    with monkeypatch.context() as patch:
+        patch.setitem(ENCODER_OBJECTIVES, "distance", EncoderObjective(scaled_distance, Scaled))
+        patch.setitem(RERANKER_OBJECTIVES, "error", RerankerObjective(scaled_error, Scaled))
+        modules = [importlib.import_module(f"cort.{name}") for name in ("training.settings", "train", "train_reranker")]
+        yield [importlib.reload(module) for module in modules][1:]
+    for module in modules:
+        importlib.reload(module)
+
+
+@pytest.mark.usefixtures("training_process")
+def test_an_objective_of_ones_own_is_one_entry_of_a_registry(own_losses, world, lm, caches, tmp_path):
+    encoders, rerankers = own_losses
+    examples = write_examples(world, tmp_path, epochs=1, seed=1)
+    curves = []
+    for factor in (1.0, 2.0):
+        output = tmp_path / str(factor)
+        # A learning rate of almost 0: all losses are those of the start.
+        changes = {"factor": factor, "learning_rate": 1e-30}
+        argv = train_options(lm, caches, examples, output / "encoder", loss="distance", **changes)
+        assert encoders.main(argv) == 0
+        argv = long_training_options(
+            lm, caches, examples, "train_reranker", output / "reranker", loss="error", **changes
+        )
+        assert rerankers.main(argv) == 0
+        names = ("encoder", "reranker")
+        curves.append([row["validation_loss"] for name in names for row in read_curve(output / name / "curve.csv")])
+        assert load_encoder(output / "encoder" / "model" / "best")
+    assert len(curves[0]) > 5
+    for loss, doubled in zip(*curves, strict=True):
+        assert (loss is None) == (doubled is None)
+        assert loss is None or doubled == pytest.approx(2 * loss, rel=1e-5)

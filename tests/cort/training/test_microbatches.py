@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -16,69 +17,57 @@ from cort.models.encoder import new_encoder, texts_of
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.tokenizer import load_template
 from cort.training.loop import Task, fit
-from cort.training.losses import pointwise_loss
+from cort.training.losses import Pointwise, Triplet, pointwise_loss
 from cort.training.microbatches import activation_limit, join_by_length, join_consecutive
 from cort.training.pairs import PairTexts
 from cort.training.selection import Validation
-from cort.training.settings import ObjectiveSettings, TrainingSettings
+from cort.training.settings import TrainingSettings
 from cort.training.triples import TripleTexts, make_objective, read_judgements
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
-SETTINGS = TrainingSettings(
-    batch_size=6,
-    gradient_accumulation=5,
-    learning_rate=1e-3,
-    weight_decay=0.1,
-    decay="all",
-    warmup_updates=0,
-    validate_every=100,
-    max_gradient_norm=0.0,
-    precision="fp32",
-    seed=1,
-)
+SETTINGS = TrainingSettings(batch_size=6, gradient_accumulation=5, learning_rate=1e-3, warmup_updates=0, seed=1)
 PLAIN = replace(SETTINGS, tokens_at_once=1)
 
 
 def test_consecutive_mini_batches_are_joined_up_to_the_limit():
     examples, tokens = np.arange(10, 22), np.array([5, 5, 1, 1, 9, 9, 30, 30, 2, 2, 2, 2])
-    chunks = join_consecutive(examples, 2, tokens, 20)
+    batches = join_consecutive(examples, 2, tokens, 20)
     # 10 + 2 are 12, 18 more would be 30; 60 are too many, but cannot be parted.
-    assert [(chunk.reshape(-1).tolist(), len(chunk)) for chunk in chunks] == [
+    assert [(batch.reshape(-1).tolist(), len(batch)) for batch in batches] == [
         ([10, 11, 12, 13], 2),
         ([14, 15], 1),
         ([16, 17], 1),
         ([18, 19, 20, 21], 2),
     ]
-    assert [len(chunk) for chunk in join_consecutive(examples, 2, tokens, math.inf)] == [6]
+    assert [len(batch) for batch in join_consecutive(examples, 2, tokens, math.inf)] == [6]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_example_is_lost_and_no_limit_is_passed(seed):
+def test_no_example_is_lost_and_no_limit_is_exceeded(seed):
     generator = np.random.default_rng(seed)
     size, count, limit = (int(generator.integers(1, high)) for high in (5, 30, 200))
     tokens = generator.integers(1, 60, size * count)
     examples = np.arange(size * count) + 7
-    chunks = join_consecutive(examples, size, tokens, limit)
-    assert np.concatenate(chunks).reshape(-1).tolist() == examples.tolist()
-    totals = [tokens[chunk - 7].sum() for chunk in chunks]
-    assert all(total <= limit or len(chunk) == 1 for total, chunk in zip(totals, chunks, strict=True))
-    # Nor is any chunk smaller than it must be.
-    firsts = [tokens[chunk[0] - 7].sum() for chunk in chunks]
+    batches = join_consecutive(examples, size, tokens, limit)
+    assert np.concatenate(batches).reshape(-1).tolist() == examples.tolist()
+    totals = [tokens[batch - 7].sum() for batch in batches]
+    assert all(total <= limit or len(batch) == 1 for total, batch in zip(totals, batches, strict=True))
+    # No micro-batch is smaller than it must be.
+    firsts = [tokens[batch[0] - 7].sum() for batch in batches]
     assert all(total + first > limit for total, first in zip(totals, firsts[1:], strict=False))
 
 
 def test_examples_that_do_not_touch_each_other_are_sorted_by_length():
-    chunks = join_by_length(np.arange(5), np.array([3, 9, 4, 9, 1]), 18)
-    assert [chunk.tolist() for chunk in chunks] == [[[1], [3]], [[2], [0], [4]]]
+    batches = join_by_length(np.arange(5), np.array([3, 9, 4, 9, 1]), 18)
+    assert [batch.tolist() for batch in batches] == [[[1], [3]], [[2], [0], [4]]]
 
 
-def test_what_is_computed_again_need_not_wait():
+def test_activations_that_are_computed_again_have_no_limit():
     assert activation_limit(replace(SETTINGS, tokens_at_once=100), 3) == 300
     assert activation_limit(replace(SETTINGS, gradient_checkpointing=True), 3) == math.inf
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The same gradients
 
 
@@ -97,8 +86,6 @@ class Exact:
             "query_id": self.queries.ids.take(self.rows[0]),
             "doc_id": self.passages.ids.take(self.rows[1]),
         }
-        import pyarrow as pa
-
         columns = [*(ids[name].combine_chunks() for name in ids), pa.repeat(pa.scalar(1, pa.int32()), 30)]
         tables.write_table(self.qrels, pa.table(columns, schema=tables.QRELS))
 
@@ -111,7 +98,7 @@ class Exact:
             self.rows,
             texts_of(self.queries, self.template, encoder_settings, "query"),
             texts_of(self.passages, self.template, encoder_settings, "passage"),
-            make_objective(ObjectiveSettings(loss, margin=0.5), similarity),
+            make_objective(loss, Triplet(0.5), similarity),
             read_judgements(str(self.qrels), 1, self.queries, self.passages) if multilabel else None,
         )
         return model, texts
@@ -120,26 +107,28 @@ class Exact:
         settings = PairSettings(12, 32)
         model = new_cross_encoder(self.lm, settings, 1)
         pairs = Pairs(self.queries, self.passages, self.template, settings)
-        return model, PairTexts(*self.rows[:2], self.relevance, np.arange(31), pairs, pointwise_loss)
+        return model, PairTexts(
+            *self.rows[:2], self.relevance, np.arange(31), pairs, partial(pointwise_loss, settings=Pointwise())
+        )
 
     def update(self, kind, settings):
-        """Weights after one update, how many chunks it took, and the loss."""
+        """Weights after one update, how many batches it took, and the loss."""
         model, texts = self.pairs() if kind == "pairs" else self.triples(kind)
         model = model.double()
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        found = []
+        batches = []
 
-        def counted(*args):
-            found.extend(texts.split(*args))
-            return list(found)
+        def split(*args):
+            batches.extend(texts.split(*args))
+            return batches
 
-        # What was updated is better than the start.
+        # The validation loss falls, so that the best model is the last one.
         validated = itertools.count(1, -1)
-        task = Task(model, 30, 30, counted, texts.losses, lambda _: Validation(float(next(validated))), lambda _: None)
+        task = Task(model, 30, 30, split, texts.losses, lambda _: Validation(float(next(validated))), lambda _: None)
         (_, point), _ = fit(task, settings)
-        return {name: value.clone() for name, value in model.state_dict().items()}, found, point.loss
+        return {name: value.clone() for name, value in model.state_dict().items()}, batches, point.loss
 
 
 @pytest.fixture
@@ -154,17 +143,17 @@ def exact(lm, caches, tmp_path):
 )
 def test_the_update_is_that_of_one_mini_batch_after_the_other(exact, kind, changes):
     plain, one_by_one, loss = exact.update(kind, PLAIN)
-    together, chunks, same_loss = exact.update(kind, replace(SETTINGS, **changes))
+    together, batches, same_loss = exact.update(kind, replace(SETTINGS, **changes))
     assert len(one_by_one) == (30 if kind == "pairs" else 5)
-    assert len(chunks) == {400: {"pairs": 2}.get(kind, 4), 10**6: 1, 60: 1}[changes["tokens_at_once"]]
+    assert len(batches) == {400: {"pairs": 2}.get(kind, 4), 10**6: 1, 60: 1}[changes["tokens_at_once"]]
     assert same_loss == pytest.approx(loss, abs=1e-12)
     for name, value in plain.items():
-        # Of what no gradient reaches, Adam makes steps out of rounding errors.
+        # Adam turns rounding errors into steps where no gradient arrives.
         if not name.endswith("key.bias"):
             assert (together[name] - value).abs().max() < 1e-9, name
 
 
-def test_it_would_notice_another_grouping(exact):
+def test_the_test_would_notice_another_grouping(exact):
     """Mini-batches of ten triples have more negatives each: another loss."""
     _, _, loss = exact.update("triplet", PLAIN)
     _, _, other = exact.update("triplet", replace(PLAIN, batch_size=10, gradient_accumulation=3))

@@ -1,4 +1,4 @@
-"""Rows of files in their order, drawn, and shuffled, with blocks and files of few rows in the place of millions."""
+"""Rows of files in order, drawn, and shuffled, with blocks and files of a few rows instead of millions."""
 
 from collections import Counter
 
@@ -48,17 +48,18 @@ def test_a_row_is_in_each_place_equally_often(rows, tmp_path, monkeypatch):
     assert all(abs(places[place] - runs / 20) < 6 * np.sqrt(runs / 20 * 19 / 20) for place in range(20))
 
 
+def drawn(folder, count, seed):
+    return np.concatenate(list(passes.draw_rows(passes.iter_rows(folder / "rows", 3), 20, count, seed)))
+
+
 @pytest.mark.parametrize(("count", "kept"), [(0, 20), (5, 5), (19, 19), (20, 20), (21, 20)])
-def test_so_many_are_drawn_in_their_order(rows, tmp_path, count, kept):
-    found = np.concatenate(list(passes.draw_rows(passes.iter_rows(tmp_path / "rows", 3), 20, count, 1)))
+def test_the_given_number_is_drawn_in_order(rows, tmp_path, count, kept):
+    found = drawn(tmp_path, count, 1)
     assert len(found) == len(np.unique(found[:, 0])) == kept
     assert (np.diff(found[:, 0]) > 0).all()
 
 
-def test_each_is_drawn_equally_often(rows, tmp_path):
+def test_each_row_is_drawn_equally_often(rows, tmp_path):
     runs = 600
-    drawn = Counter()
-    for seed in range(runs):
-        found = np.concatenate(list(passes.draw_rows(passes.iter_rows(tmp_path / "rows", 3), 20, 5, seed)))
-        drawn.update((found[:, 0] // 3).tolist())
-    assert all(abs(drawn[row] - runs / 4) < 6 * np.sqrt(runs / 4 * 3 / 4) for row in range(20))
+    counts = Counter((np.concatenate([drawn(tmp_path, 5, seed) for seed in range(runs)])[:, 0] // 3).tolist())
+    assert all(abs(counts[row] - runs / 4) < 6 * np.sqrt(runs / 4 * 3 / 4) for row in range(20))
