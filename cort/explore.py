@@ -1,9 +1,8 @@
-"""Look at an experiment's systems in a browser: the explorer of a split, and live searches with any open system.
+"""Explore an experiment in a browser: the results of a split, and live searches with any open system.
 
-Serves the page that `snakemake` has written, to this machine alone, and prints its address. A query that is typed there
-is answered by two systems side by side, with the time of each part, why each result ranks where it does, and, if it is
-a query of the split, its place in the stored run. The page's questions are open to programs: /api/openapi.json.
-Ctrl-C ends it.
+Serves the page that `snakemake` has written to this machine alone, and prints its address. Two systems answer any query
+side by side, with the time of each part, the reason for each rank and, for a query of the split, the rank in the stored
+run. The page's API is open to programs: /api/openapi.json. Ctrl-C ends the server.
 
 Reads:  the manifest of an experiment that `snakemake` has built, what it names, and its report/explore/SPLIT
 Writes: nothing
@@ -16,17 +15,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 import time
 import webbrowser
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cort.online.options import SearchOptions, find_manifest, opener
+from cort.online.options import SearchOptions, find_manifest, open_systems
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
@@ -34,69 +33,70 @@ from cort.system.options import flag, optional
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
-    from cort.online.serving import Line
+    from cort.online.web import Line
 
 log = logging.getLogger(__name__)
 
 PORT = 8765
-# The program that the page is; its data are those of the build.
-PAGE = Path(__file__).parent / "reporting" / "explorer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SearchOptions):
-    """Options of this command, which is no stage."""
+    """Options of this command, which is not a stage."""
 
-    systems: tuple[str, ...] = optional((), "that are opened; default: all", "NAME")
-    split: str | None = optional(None, "of the page; default: the first", "NAME")
-    port: int = optional(PORT, f"of the address (default {PORT}); 0 for any that is free", "N")
-    open: bool = flag("the page in a browser")
+    systems: tuple[str, ...] = optional((), "to open (default: all)", "NAME")
+    split: str | None = optional(None, "whose page is shown (default: the first)", "NAME")
+    port: int = optional(PORT, f"of the address (default {PORT}); 0 for any free port", "N")
+    open: bool = flag("open the page in a browser")
 
 
 def find_page(manifest: Path, split: str | None) -> Path:
-    """Find the explorer of a split, the first by name if none is named, that was built beside a manifest."""
+    """Find the explorer, built beside a manifest, of a split; by default, of the first split by name."""
     folder = manifest.parent / "report" / "explore"
     splits = sorted(path.parent.name for path in folder.glob("*/index.html"))
     if not splits:
-        expected = "the explorer of a split"
-        raise input_error(folder, "no page", expected, "run `snakemake` first")
+        raise input_error(folder, "no page", "the explorer of a split", "run `snakemake` first")
     if split is not None and split not in splits:
         raise input_error("--split", shorten(split), f"one of {', '.join(splits)}", "name one of these")
     return folder / (split or splits[0])
 
 
 def announce(address: str, in_browser: bool) -> None:
-    """Print the address, and open it if that is wanted."""
+    """Print the address, and open it in a browser on request."""
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     if in_browser:
-        # Some browsers are programs of a terminal, which end when they are closed.
+        # Some browsers run in the terminal, and the call returns only when they are closed.
         threading.Thread(target=browse, args=[address], daemon=True).start()
 
 
 def browse(address: str) -> None:
-    """Open an address in the browser of whoever is at this machine."""
+    """Open an address in the user's browser."""
     if not webbrowser.open(address):
         log.warning("no browser is known here: open %s yourself", address)
 
 
 def stage(options: Options) -> None:
-    """Open the systems, serve the page."""
+    """Open the systems, serve the page until a signal comes; Ctrl-C is not an error."""
     from cort.online.manifest import read_manifest
-    from cort.online.serving import Line, listening
+    from cort.online.web import Line, listening, make_app, serve
 
     path = find_manifest(options)
     manifest, page = read_manifest(path), find_page(path, options.split)
     systems = options.systems or tuple(manifest.systems)
     manifest.check_names(systems)
     with lease(int(options.device == "cuda")), listening(options.port) as listener:
-        # One thread for opening and searching: torch keeps the number of its own threads by thread.
+        host, port = listener.getsockname()
+        # One thread opens the systems and searches, because torch has a number of threads per calling thread.
         line, started = Line(), time.perf_counter()
-        opening = line.submit(opener(options, manifest, systems))
+        opening = line.submit(partial(open_systems, options, manifest, systems))
         try:
-            searcher = opening.result()
-            log.info("%s open after %.1f s; Ctrl-C ends it", ", ".join(systems), time.perf_counter() - started)
-            status = answer(searcher, page, line, listener, options.open)
+            app = make_app(opening.result(), page / "data", line, port)
+            log.info("opened %s in %.1f s; Ctrl-C to end", ", ".join(systems), time.perf_counter() - started)
+            # Requests that come now wait in the socket until the server takes them.
+            announce(f"http://{host}:{port}/", options.open)
+            number = serve(app, listener)
+            status = 0 if number == signal.SIGINT else 128 + number
         except KeyboardInterrupt:
             status = 128 + signal.SIGINT
         except SystemExit as error:
@@ -104,25 +104,14 @@ def stage(options: Options) -> None:
         end(line, opening, status)
 
 
-def answer(searcher: Searcher, page: Path, line: Line, listener: socket.socket, in_browser: bool) -> int:
-    """Serve until a signal comes; the exit status: Ctrl-C is how this is ended."""
-    from cort.online.serving import serve
-    from cort.online.web import Site, make_app
-
-    host, port = listener.getsockname()
-    app = make_app(searcher, Site(PAGE, page / "data"), line, port)
-    number = serve(app, listener, lambda: announce(f"http://{host}:{port}/", in_browser))
-    return 0 if number == signal.SIGINT else 128 + number
-
-
 def end(line: Line, opening: Future[Searcher], status: int) -> None:
-    """Close what is open, at once: a search that runs is not waited for."""
+    """Close what is open at once, without waiting for a search that runs."""
     if not line.end():
         if opening.done():
             opening.result().kill()
         logging.shutdown()
         sys.stdout.flush()
-        # A thread that is in torch would be waited for, or end the interpreter in disorder.
+        # The interpreter would wait for a thread in torch, or crash.
         os._exit(status)
     opening.result().close()
     if status:

@@ -1,8 +1,8 @@
 """Measure how long searches take: each part of each system, one query at a time and in batches.
 
-Every search goes through the searcher that answers users (`cort.online`), after a warm-up. Each is made twice: with the
-parts one after the other, whose sum is what Tables 4 and 5 of the CoRT paper count, and as deployed, with BM25 beside
-the dense ranker. Where there are GPUs, the vectors are also searched on the CPU and on each larger number of GPUs.
+Every search goes through the searcher that answers users (`cort.online`), after a warm-up, and is made twice: with the
+parts one after the other, whose sum Tables 4 and 5 of the CoRT paper report, and as deployed, with BM25 and the dense
+ranker in parallel. With GPUs, the vectors are also searched on the CPU and on each larger number of GPUs.
 
 Reads:  the manifest and all it names, queries (parquet); writes: JSON
 Usage:  python -m cort.latency --manifest manifest.json --queries queries.dev.parquet --split dev --number 1000
@@ -23,10 +23,8 @@ import numpy as np
 
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.online.manifest import Manifest, read_manifest
+from cort.online.manifest import Manifest, System, of_family, read_manifest
 from cort.online.timing import PARTS
-from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import JavaOptions, check_positive
 from cort.system import cli
 from cort.system.devices import lease, visible_devices
@@ -41,46 +39,46 @@ log = logging.getLogger(__name__)
 
 Times = dict[str, float]
 PERCENTILES = (50, 95, 99)
-# What the concurrent total may exceed the parts it has to wait for by, before the log says so.
+# How much longer than the parts it waits for the concurrent total may take before the log says so.
 ALLOWED = 1.1
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "pyjnius", "ngt", "numpy", "faiss-cpu")
 
 
 def summarize(times: Sequence[Times]) -> dict[str, Times]:
-    """Percentiles (linear between measurements) and mean of each part, in ms; a part all searches have."""
-    found = {}
+    """Compute percentiles (linearly interpolated) and mean, in ms, of each part; all searches have the same parts."""
+    statistics = {}
     for name in times[0]:
-        values = np.array([one[name] for one in times])
+        values = np.array([search[name] for search in times])
         ranks = zip(PERCENTILES, np.percentile(values, PERCENTILES).tolist(), strict=True)
-        found[name] = {f"p{rank}": value for rank, value in ranks} | {"mean": float(values.mean())}
-    return found
+        statistics[name] = {f"p{rank}": value for rank, value in ranks} | {"mean": float(values.mean())}
+    return statistics
 
 
 def measure(searcher: Searcher, system: str, batches: Sequence[Sequence[str]], depth: int) -> dict[str, Times]:
-    """Search each batch with its parts one after the other, then as deployed; statistics by part and of the totals.
+    """Search each batch with its parts one after the other, then as deployed; return statistics of parts and totals.
 
-    There is no concurrent total where nothing runs beside anything.
+    There is no concurrent total where nothing runs in parallel.
     """
-    apart: list[Times] = []
-    beside: list[Times] = []
+    sequential: list[Times] = []
+    concurrent: list[Times] = []
     for batch in batches:
         _, times = searcher.search_batch(system, batch, depth, concurrent=False)
         parts = {name: times[name] for name in PARTS if name in times}
-        apart.append(parts | {"sequential": sum(parts.values())})
+        sequential.append(parts | {"sequential": sum(parts.values())})
         if "bm25" in times and "search" in times:
             _, times = searcher.search_batch(system, batch, depth)
-            beside.append({"concurrent": times["total"]})
-    return summarize(apart) | (summarize(beside) if beside else {})
+            concurrent.append({"concurrent": times["total"]})
+    return summarize(sequential) | (summarize(concurrent) if concurrent else {})
 
 
-def overlap(found: Mapping[str, Times]) -> float | None:
-    """Compare the concurrent total with the slower of BM25 and the dense ranker, and what comes after them; medians.
+def overlap(statistics: Mapping[str, Times]) -> float | None:
+    """Divide the median of the concurrent total by those of the slower of BM25 and dense ranker, and of later parts.
 
-    1 means that the faster one costs nothing; None if a system has not both.
+    1 means that the faster one costs nothing; None that a system does not have both.
     """
-    if "concurrent" not in found:
+    if "concurrent" not in statistics:
         return None
-    median = {name: times["p50"] for name, times in found.items()}
+    median = {name: times["p50"] for name, times in statistics.items()}
     dense = median["tokenize"] + median["encode"] + median["search"]
     return median["concurrent"] / (max(median["bm25"], dense) + median.get("merge", 0) + median.get("rerank", 0))
 
@@ -88,69 +86,74 @@ def overlap(found: Mapping[str, Times]) -> float | None:
 def rows_of(
     searcher: Searcher, systems: Sequence[str], texts: Sequence[str], depth: int, batch: int, device: str
 ) -> Iterator[dict[str, Any]]:
-    """Measure some systems; a row for single queries, and one for batches where nothing is re-ranked.
+    """Measure some systems; a row for single queries, and one for batches unless the system re-ranks.
 
-    :param device: where the vectors are, in words.
+    :param device: name of where the vectors are.
     """
     for system in systems:
-        kinds = {one["kind"] for one in searcher.manifest.needed([system]).values()}
-        for size in (1, batch) if "rerank" not in kinds else (1,):
-            # The last ones may be fewer than a batch.
+        reranks = of_family(searcher.manifest.needed([system]), "rerank")
+        for size in (1,) if reranks else (1, batch):
+            # Incomplete batches are left out.
             batches = [texts[at : at + size] for at in range(0, len(texts) - size + 1, size)]
             if not batches:
                 continue
-            found = measure(searcher, system, batches, depth)
-            ratio = overlap(found)
-            words = ", ".join(f"{name} {times['p50']:.2f}" for name, times in found.items())
+            statistics = measure(searcher, system, batches, depth)
+            ratio = overlap(statistics)
+            words = ", ".join(f"{name} {times['p50']:.2f}" for name, times in statistics.items())
             log.info("%s on %s, %d at a time, median ms: %s", system, device, size, words)
             if ratio is not None:
                 verdict = "within" if ratio <= ALLOWED else "above"
                 log.info("%s: concurrent / slower part and merge = %.2f, %s %g", system, ratio, verdict, ALLOWED)
             kind = searcher.manifest.systems[system]["kind"]
             row = {"system": system, "kind": kind, "device": device, "batch": size, "searches": len(batches)}
-            yield row | {"overlap": ratio, "milliseconds": found}
+            yield row | {"overlap": ratio, "milliseconds": statistics}
 
 
 def device_sets(gpus: int) -> dict[str, list[str]]:
-    """Devices for the vectors by their name in rows; the first is where the systems are used."""
+    """Return the devices for the vectors by their name in rows; the first one is the default."""
     if not gpus:
         return {"cpu": ["cpu"]}
     sets = {"1 GPU": ["cuda:0"], "cpu": ["cpu"]}
     return sets | {f"{count} GPUs": [f"cuda:{number}" for number in range(count)] for count in range(2, gpus + 1)}
 
 
+def searches_exactly(system: System) -> bool:
+    """Tell whether a system searches the vectors of all passages."""
+    return "encoder" in system and "index" not in system
+
+
 def with_vectors(manifest: Manifest, systems: Sequence[str]) -> list[str]:
     """Choose the systems whose time depends on where the vectors are."""
-    return [name for name in systems if any(one["kind"] == "exact" for one in manifest.needed([name]).values())]
+    return [name for name in systems if any(map(searches_exactly, manifest.needed([name]).values()))]
 
 
 def published_form(manifest: Manifest, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Mean ms by system and batch size, as published numbers name them (config/papers).
+    """Return mean ms by system and batch size, with the names of published numbers (config/papers).
 
-    A retrieving system stands for its search alone, ENCODER-queries for encoding, others for all parts one after the
-    other; where the vectors are on more GPUs, each exact system in a name is followed by -2gpus and so on.
+    For systems that retrieve by vectors, this is the time of the search alone, with the encoding as ENCODER-queries;
+    for others, of all parts one after the other. With vectors on several GPUs, the name of each exact system is
+    followed by -2gpus and so on.
     """
-    found: dict[str, dict[str, float]] = {}
+    published: dict[str, dict[str, float]] = {}
     for row in rows:
-        if row["device"] == "cpu" and any(one["device"] == "1 GPU" for one in rows):
+        if row["device"] == "cpu" and any(other["device"] == "1 GPU" for other in rows):
             continue
         means = {name: times["mean"] for name, times in row["milliseconds"].items()}
-        kind, size = row["kind"], str(row["batch"])
-        part = "search" if kind in ("exact", *GRAPHS) else "sequential"
-        found.setdefault(_name(manifest, row["system"], row["device"]), {})[size] = means[part]
-        if kind == "exact" and row["device"] in ("cpu", "1 GPU"):
-            encoder = manifest.systems[row["system"]]["encoder"]
-            found.setdefault(f"{encoder}-queries", {})[size] = means["tokenize"] + means["encode"]
-    return [{"system": name, "split": split, "milliseconds": values} for name, values in found.items()]
+        system, size = manifest.systems[row["system"]], str(row["batch"])
+        part = "search" if "encoder" in system else "sequential"
+        published.setdefault(_published_name(manifest, row["system"], row["device"]), {})[size] = means[part]
+        if searches_exactly(system) and row["device"] in ("cpu", "1 GPU"):
+            published.setdefault(f"{system['encoder']}-queries", {})[size] = means["tokenize"] + means["encode"]
+    return [{"system": name, "split": split, "milliseconds": values} for name, values in published.items()]
 
 
-def _name(manifest: Manifest, system: str, device: str) -> str:
-    if not device.endswith("GPUs"):
+def _published_name(manifest: Manifest, system: str, device: str) -> str:
+    if not device.endswith("GPUs") or not with_vectors(manifest, [system]):
         return system
-    suffix, parts = f"-{device.split()[0]}gpus", manifest.parts_of(system)
-    if manifest.systems[system]["kind"] in FUSIONS and system == "+".join(parts):
-        return "+".join(_name(manifest, part, device) for part in parts)
-    return f"{system}{suffix}" if with_vectors(manifest, [system]) else system
+    parts = manifest.systems[system].get("parts", [])
+    if system == "+".join(parts):
+        return "+".join(_published_name(manifest, part, device) for part in parts)
+    return f"{system}-{device.split()[0]}gpus"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,10 +163,10 @@ class Options(JavaOptions):
     manifest: str = required("JSON")
     queries: str = required("PARQUET")
     split: str = required("NAME", "of the queries")
-    number: int = optional(1000, "first queries of the split that are searched", "N")
-    warm_up: int = optional(64, "searches before, with each system", "N")
-    bm25_warm_up: int = optional(2000, "searches before, with BM25 alone: Java compiles for so long", "N")
-    batch: int = optional(32, "queries of a batch", "N")
+    number: int = optional(1000, "how many queries of the split are searched", "N")
+    warm_up: int = optional(64, "earlier searches with each system", "N")
+    bm25_warm_up: int = optional(2000, "earlier searches with BM25 alone, until Java has compiled all it needs", "N")
+    batch: int = optional(32, "queries per batch", "N")
     depth: int = optional(1000, "results per query", "N")
     systems: tuple[str, ...] = required("NAME")
     gpus: int = optional(1, "at most", "N")
@@ -172,18 +175,18 @@ class Options(JavaOptions):
 
 def stage(options: Options) -> None:
     """Open, warm up, measure, write."""
-    check_positive(options, "number", "batch", "depth", "threads")
+    check_positive(options, "number", "batch", "depth")
     manifest = read_manifest(options.manifest)
     manifest.check_names(options.systems)
     texts = tables.read_table(options.queries, tables.QUERIES)["text"].to_pylist()
     if not texts:
-        raise input_error(options.queries, "no query", "some to search for", "name another split")
+        raise input_error(options.queries, "no query", "at least one", "name another split")
     texts = texts[: options.number]
     with lease(min(options.gpus, len(visible_devices()))) as leased:
         rows = measure_all(options, manifest, texts, len(leased))
     software = describe_software()
     libraries = {name: version for name, version in software["packages"].items() if name.lower() in LIBRARIES}
-    found = {
+    report = {
         "split": options.split,
         "queries": len(texts),
         "depth": options.depth,
@@ -193,40 +196,35 @@ def stage(options: Options) -> None:
         "hardware": {key: value for key, value in describe_hardware().items() if key != "host"},
         "software": {key: software[key] for key in ("python", "java", "system")} | libraries,
     }
-    write_artifact(options.output, found)
-
-
-def repeated(texts: Sequence[str], number: int) -> list[str]:
-    """Repeat texts until there are so many."""
-    return list(itertools.islice(itertools.cycle(texts), number))
+    write_artifact(options.output, report)
 
 
 def measure_all(options: Options, manifest: Manifest, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
     """Measure all systems on the first set of devices, and those with vectors on the others."""
     import torch
 
-    from cort.online.opening import open_searcher
+    from cort.online.searcher import open_searcher
+
+    def warm_up(name: str, number: int) -> None:
+        for text in itertools.islice(itertools.cycle(texts), number):
+            searcher.search(name, text, options.depth)
 
     sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)
     first, threads, memory_mb = next(iter(sets)), options.threads, options.memory_mb
     opened = open_searcher(manifest, options.systems, devices=sets[first], threads=threads, memory_mb=memory_mb)
-    systems: Sequence[str] = options.systems
-    warm_up: Sequence[str] = repeated(texts, options.warm_up)
+    systems, number = list(options.systems), options.warm_up
     rows: list[dict[str, Any]] = []
     with closing(opened) as searcher:
-        for name, one in manifest.needed(options.systems).items():
-            for text in repeated(texts, options.bm25_warm_up) if one["kind"] == "bm25" else ():
-                searcher.search(name, text, options.depth)
+        for name in of_family(manifest.needed(systems), "terms"):
+            warm_up(name, options.bm25_warm_up)
         for device, devices in sets.items():
             if device != first:
-                for index in searcher.models.exact.values():
-                    index.place(devices)
-                systems, warm_up = with_vectors(manifest, options.systems), texts[:1]
+                searcher.models.place(devices)
+                systems, number = with_vectors(manifest, options.systems), 1
                 # On the CPU the search alone is of interest.
-                systems = [one for one in systems if device != "cpu" or manifest.systems[one]["kind"] == "exact"]
+                systems = [name for name in systems if device != "cpu" or searches_exactly(manifest.systems[name])]
             for name in systems:
-                for text in warm_up:
-                    searcher.search(name, text, options.depth)
+                warm_up(name, number)
             rows += rows_of(searcher, systems, texts, options.depth, options.batch, device)
     return rows
 

@@ -1,8 +1,8 @@
-"""List what a searcher opens: collection, indexes, models, vectors, graphs, and how each system is made of them.
+"""List what a searcher opens: collection, indexes, models, vectors, graphs, and how each system is made from them.
 
-Nothing is opened here, and files need not be there yet: a searcher checks what it opens.
+The files need not exist yet: this stage opens none of them, and a searcher checks what it opens.
 
-Reads:  nothing but the options; see `cort.online.manifest` for the keys
+Reads:  nothing but its options; see `cort.online.manifest` for the keys
 Writes: manifest.json, with paths relative to its own folder
 Usage:  python -m cort.manifest --dataset pydocs --depth 1000 --passages passages.parquet
             --lexical '{"bm25": {"index": "lucene", "cleaning": "raw"}}'
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cort.formats.artifacts import Node, json_option
-from cort.online.manifest import Manifest, check_systems, indexes_of, models_of, systems_of, write_manifest
+from cort.online.manifest import SECTIONS, make_manifest, write_manifest
 from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.options import optional, required
@@ -44,21 +44,10 @@ class Options:
 def stage(options: Options) -> None:
     """Check, write."""
     check_positive(options, "depth")
-    lexical, encoders, rerankers, token_encoders, systems = (
-        Node(f"--{name.replace('_', '-')}", json_option(f"--{name.replace('_', '-')}", getattr(options, name)))
-        for name in ("lexical", "encoders", "rerankers", "token_encoders", "systems")
-    )
-    manifest = Manifest(
-        dataset=options.dataset,
-        depth=options.depth,
-        passages=Path(options.passages),
-        lexical=indexes_of(lexical, Path()),
-        encoders=models_of(encoders, Path()),
-        rerankers=models_of(rerankers, Path()),
-        systems=systems_of(systems, Path()),
-        token_encoders=models_of(token_encoders, Path()),
-    )
-    check_systems(manifest, "--systems")
+    named = {name: f"--{name.replace('_', '-')}" for name in (*SECTIONS, "systems")}
+    sections = {name: Node(option, json_option(option, getattr(options, name))) for name, option in named.items()}
+    passages = Path(options.passages)
+    manifest = make_manifest(options.dataset, options.depth, passages, sections, "--systems", Path())
     write_manifest(options.output, manifest)
     log.info("%d systems", len(manifest.systems))
 

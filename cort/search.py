@@ -1,8 +1,8 @@
 """Search an experiment's collection: BM25, a dense ranker and both together, side by side, with the time of each part.
 
-In a terminal it asks for queries until Ctrl-D, and opens the systems while the first one is typed. With --query, or
+In a terminal, it prompts for queries until Ctrl-D, and opens the systems while the first one is typed. With --query, or
 with lines on standard input, it prints a JSON line per query and system: query, system, results (rank, doc_id, score,
-text) and milliseconds by part, or error in the place of the last two; status 1 in the end if there was one.
+text) and milliseconds by part, or error instead of the last two; with any error, the exit status is 1.
 
 Reads:  the manifest of an experiment that `snakemake` has built, and what it names
 Writes: nothing
@@ -25,9 +25,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from cort.online.options import SearchOptions, choose_systems, find_manifest, opener
+from cort.online.options import SearchOptions, find_manifest, open_systems
 from cort.online.timing import PARTS
 from cort.retrieval.options import check_positive
 from cort.system import cli
@@ -44,16 +45,16 @@ PROMPT = "query> "
 BETWEEN = "  "
 UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 MOST = 1_000_000
-#: what a column needs for rank, score and a word or two
+#: fits rank, score and a word or two
 NARROWEST = 24
 
 
 def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: str) -> None:
-    """Answer queries in JSON lines; one that cannot be answered gets the reason for an answer.
+    """Answer queries in JSON lines; a query that cannot be answered gets its error.
 
     Systems are opened and warmed up one after the other, so that BM25 answers while torch is still being imported.
 
-    :raises InputError: in the end, names the first of these.
+    :raises InputError: at the end, if there was an error; names the first one.
     """
     wrong: list[tuple[int, str]] = []
     for row, query in enumerate(map(str.strip, queries), start=1):
@@ -68,7 +69,7 @@ def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: 
                 _say(_json(line | {"error": str(error)}))
                 wrong.append((row, str(error)))
                 continue
-            results = [one._asdict() | {"text": text} for one, text in zip(answer.results, texts, strict=True)]
+            results = [result._asdict() | {"text": text} for result, text in zip(answer.results, texts, strict=True)]
             milliseconds = {part: round(value, 3) for part, value in answer.milliseconds.items()}
             _say(_json(line | dict(results=results, milliseconds=milliseconds)))
     if wrong:
@@ -77,15 +78,15 @@ def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: 
 
 
 def _json(line: Mapping[str, object]) -> str:
-    """Write a line that moves no cursor: controls that JSON allows, and turns of the direction, are escaped, too."""
+    """Write a line of JSON; control characters that JSON allows, and changes of direction, are escaped, too."""
     text = json.dumps(line, ensure_ascii=False)
-    return UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def answer_with_texts(searcher: Searcher, system: str, query: str, depth: int) -> tuple[Answer, list[str]]:
-    """Answer a query, and read the texts of what was found."""
+    """Answer a query, and read the texts of the results."""
     answer = searcher.search(system, query, depth)
-    return answer, searcher.passages.texts([one.doc_id for one in answer.results])
+    return answer, searcher.passages.texts([result.doc_id for result in answer.results])
 
 
 def _say(text: str) -> None:
@@ -93,13 +94,8 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def side_by_side(searcher: Searcher, query: str, depth: int, width: int) -> str:
-    """Answer a query with all systems, in columns."""
-    return show([answer_with_texts(searcher, name, query, depth) for name in searcher.systems], width)
-
-
 def show(answers: Sequence[tuple[Answer, Sequence[str]]], width: int) -> str:
-    """Set one column per answer, with its texts, or one below the other where a line has too few characters."""
+    """Show each answer, with its texts, in a column, or one below the other where the terminal is too narrow."""
     column = (width - len(BETWEEN) * (len(answers) - 1)) // len(answers)
     if column < NARROWEST:
         lines = [line for answer, texts in answers for line in (*_cells(answer, texts, width), "")]
@@ -110,25 +106,25 @@ def show(answers: Sequence[tuple[Answer, Sequence[str]]], width: int) -> str:
 
 
 def _cells(answer: Answer, texts: Sequence[str], width: int) -> list[str]:
-    """Lines of an answer: its title, what was found, and the times of the parts."""
-    rows = [(str(one.rank), text, f"{one.score:.4g}") for one, text in zip(answer.results, texts, strict=True)]
-    rank, score = (max((len(row[place]) for row in rows), default=0) for place in (0, 2))
-    body = [f"{number:>{rank}} {_fit(text, width - rank - score - 2)} {value:>{score}}" for number, text, value in rows]
+    """Return the lines of an answer: title, results, and the times of the parts."""
+    rows = [(str(rank), text, f"{score:.4g}") for (_, score, rank), text in zip(answer.results, texts, strict=True)]
+    ranks, scores = (max((len(row[place]) for row in rows), default=0) for place in (0, 2))
+    body = [f"{rank:>{ranks}} {_fit(text, width - ranks - scores - 2)} {score:>{scores}}" for rank, text, score in rows]
     title, line = f"{answer.system}: {answer.milliseconds['total']:.1f} ms", "-" * width
-    # A comma ends each line, and is cut off; a name and its number stay together.
-    words = " ".join(f"{one},".replace(" ", "\xa0") for one in timings(answer.milliseconds))
+    # A name stays in a line with its number. Each line ends with a comma, which is cut off.
+    words = " ".join(f"{timing},".replace(" ", "\xa0") for timing in timings(answer.milliseconds))
     wrapped = textwrap.wrap(words, width + 1, break_long_words=False)
-    times = [one.replace("\xa0", " ").removesuffix(",") for one in wrapped]
-    return [title, line, *(body or ["(nothing found)"]), line, *times]
+    times = [timing.replace("\xa0", " ").removesuffix(",") for timing in wrapped]
+    return [title, line, *(body or ["(no results)"]), line, *times]
 
 
-def timings(milliseconds: dict[str, float]) -> list[str]:
-    """Words for the parts that ran, and for the total."""
+def timings(milliseconds: Mapping[str, float]) -> list[str]:
+    """List the times of the parts that ran, and the total."""
     return [f"{name} {milliseconds[name]:.1f}" for name in (*PARTS, "total") if name in milliseconds]
 
 
 def _fit(text: str, width: int) -> str:
-    """Cut or pad a text to columns of a terminal; some characters take two, others none or would move the cursor."""
+    """Cut or pad a text to terminal columns: a character takes up to two, and one that moves the cursor is a blank."""
     shown, used = "", 0
     for character in text:
         printable = character if character.isprintable() else " "
@@ -141,10 +137,10 @@ def _fit(text: str, width: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SearchOptions):
-    """Options of this command, which is no stage."""
+    """Options of this command, which is not a stage."""
 
-    systems: tuple[str, ...] = optional((), "default: first BM25, dense, fused system", "NAME")
-    query: str | None = optional(None, "answer this one in JSON lines", "TEXT")
+    systems: tuple[str, ...] = optional((), "default: the first BM25, dense and fused system", "NAME")
+    query: str | None = optional(None, "answer this query in JSON lines", "TEXT")
     depth: int = optional(10, "results per system (default 10)", "N")
 
 
@@ -157,34 +153,31 @@ def stage(options: Options) -> None:
     if options.depth > MOST:
         raise input_error("--depth", str(options.depth), f"{MOST} at most", "ask for fewer")
     manifest = read_manifest(path)
-    systems = options.systems or choose_systems(manifest)
-
+    systems = options.systems or manifest.typical_systems()
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
-            # Bytes that are no UTF-8 are the mistake of one query.
+            # Bytes that are not UTF-8 are an error of their query alone.
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     with lease(int(options.device == "cuda")):
         if options.query is None and sys.stdin.isatty():
-            interact(opener(options, manifest, systems), options.depth)
+            interact(partial(open_systems, options, manifest, systems), options.depth)
             return
-        with closing(opener(options, manifest, systems, models_later=True)()) as searcher:
-            if options.query is None:
-                print_lines(searcher, sys.stdin, options.depth, "standard input")
-            else:
-                print_lines(searcher, [options.query], options.depth, "--query")
+        queries, source = (sys.stdin, "standard input") if options.query is None else ([options.query], "--query")
+        with closing(open_systems(options, manifest, systems, models_later=True)) as searcher:
+            print_lines(searcher, queries, options.depth, source)
 
 
-def interact(open_systems: Callable[[], Searcher], depth: int) -> None:
-    """Ask for queries at once, open the systems behind the prompt, and show answers until the input ends.
+def interact(open_searcher: Callable[[], Searcher], depth: int) -> None:
+    """Prompt for queries at once, open the systems in the background, and show answers until the input ends.
 
-    :raises InputError: what was wrong when the systems were opened; what is wrong with a query is told, and no more.
+    :raises InputError: if the systems cannot be opened; the error of a query is only logged.
     """
     # Makes input() editable.
     import readline  # noqa: F401
 
-    # One thread for both: torch keeps the number of its own threads by thread.
+    # One thread opens the systems and searches, because torch has a number of threads per calling thread.
     with ThreadPoolExecutor(1, "searching") as worker:
-        opening = worker.submit(open_systems)
+        opening = worker.submit(open_searcher)
         try:
             while True:
                 query = input(PROMPT).strip()
@@ -192,12 +185,15 @@ def interact(open_systems: Callable[[], Searcher], depth: int) -> None:
                     continue
                 if not opening.done():
                     log.info("still opening")
-                searcher, width = opening.result(), shutil.get_terminal_size().columns
-                found = worker.submit(side_by_side, searcher, query, depth, width)
-                if isinstance(error := found.exception(), InputError):
+                searcher = opening.result()
+                try:
+                    answers = [
+                        worker.submit(answer_with_texts, searcher, name, query, depth).result()
+                        for name in searcher.systems
+                    ]
+                    _say(show(answers, shutil.get_terminal_size().columns))
+                except InputError as error:
                     log.error("%s", error)
-                else:
-                    _say(found.result())
         except (EOFError, KeyboardInterrupt):
             _say("")
         finally:

@@ -1,4 +1,4 @@
-"""What of a query meets what of a passage in a neural model, token by token."""
+"""Which tokens of a query and a passage a neural model matches, and what each match adds to the score."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from cort.models.kernel_pooling import PASSAGE, QUERY, KernelPooling, pool_kerne
 from cort.models.late_interaction import token_similarities
 from cort.models.rerankers import PairsToScore
 from cort.models.transformer import single
-from cort.online.neural import QueryEncoder, Reranker
-from cort.online.token_vectors import TokenSearch
-from cort.online.tokenizer import TokenIds
+from cort.online.neural import QueryEncoder, Reranker, TokenEncoder
 
-ONE = np.zeros(1, np.int64)
+FIRST_ROW = np.zeros(1, np.int64)
 
 
 class Match(NamedTuple):
-    """A token of the query, the token of the passage that is most similar to it, and what the similarity counts."""
+    """A query token, the most similar token of the passage, and the weight of their similarity in the score."""
 
     token: str
     match: str
@@ -37,27 +35,25 @@ class Match(NamedTuple):
 def nearest_tokens(encoder: QueryEncoder, query: str, passage: str) -> list[Match]:
     """Find, for each token of a query, the token of a passage with the most similar vector, by cosine.
 
-    A token's vector is its last state, projected as the pooled one is. Pooling, and the layers above it, leave no parts
-    of a score: these do not add up to it.
+    A token's vector is its last hidden state, projected like the pooled one. The similarities do not add up to the
+    score, because pooling and the layers after it cannot be split by token.
     """
-    sides = [
-        _token_vectors(encoder, encoder.tokenize([text], kind)[0], kind)
-        for kind, text in (("query", query), ("passage", passage))
-    ]
-    (tokens, vectors), (others, known) = sides
-    if not tokens or not others:
+    tokens, vectors = _token_vectors(encoder, query, "query")
+    passage_tokens, passage_vectors = _token_vectors(encoder, passage, "passage")
+    if not tokens or not passage_tokens:
         return []
-    best, at = (vectors @ known.mT).max(-1)  # (m,)
-    pairs = zip(tokens, at.tolist(), best.tolist(), strict=True)
-    return [Match(token, others[place], similarity) for token, place, similarity in pairs]
+    best, places = (vectors @ passage_vectors.mT).max(-1)  # (m,)
+    nearest = [passage_tokens[place] for place in places.tolist()]
+    return [Match(*match) for match in zip(tokens, nearest, best.tolist(), strict=True)]
 
 
-def _token_vectors(encoder: QueryEncoder, ids: TokenIds, kind: str) -> tuple[list[str], Tensor]:
-    """Tokens of a text, as far as the model reads it, and their vectors of length 1, of shape (tokens, e)."""
+def _token_vectors(encoder: QueryEncoder, text: str, kind: str) -> tuple[list[str], Tensor]:
+    """Return the tokens of a text, as far as the model reads it, and their unit vectors of shape (tokens, e)."""
     model, template = encoder.model, encoder.template
+    [ids] = encoder.tokenize([text], kind)
     texts = texts_of(Tokens.of_texts([ids]), template, model.settings, kind)
     kept = ids[: texts.max_length - template.extra]
-    batch = _on(texts.sequences(ONE), encoder.device)
+    batch = _on_device(texts.sequences(FIRST_ROW), encoder.device)
     with torch.inference_mode():
         states = model.transformer(**{name: batch[name] for name in model.inputs}).last_hidden_state
         vectors = single(states[0, len(template.before) :][: len(kept)])  # (tokens, h)
@@ -67,70 +63,68 @@ def _token_vectors(encoder: QueryEncoder, ids: TokenIds, kind: str) -> tuple[lis
     return encoder.tokenize.names(kept), functional.normalize(vectors, dim=-1)
 
 
-def best_matches(reranker: Reranker | TokenSearch, pairs: PairsToScore, row: int) -> list[Match]:
-    """Find what late interaction adds up: of each token of a query the best match, which counts `weight` times.
+def best_matches(model: Reranker | TokenEncoder, pairs: PairsToScore, row: int) -> list[Match]:
+    """Find the matches whose weighted similarities late interaction adds up: the best one of each query token.
 
-    Special tokens are among them, and what fills a query up; tokens that count nothing are not. A passage without
-    tokens has an empty match.
+    They include special tokens and query augmentation, but no tokens of weight 0. A passage without tokens has an empty
+    match.
     """
-    seen: list[tuple[Tensor, Tensor]] = []
+    sides: list[tuple[Tensor, Tensor]] = []
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
-        found: Tensor = reranker.model(batch)
-        seen.append((batch["input_ids"][0], found[0]))
-        return found
+        vectors: Tensor = model.model(batch)
+        sides.append((batch["input_ids"][0], vectors[0]))
+        return vectors
 
-    _score(pairs, row, reranker.device, forward)
-    (query_ids, queries), (passage_ids, passages) = seen
-    best, at = token_similarities(queries, passages, reranker.model.settings.similarity).max(-1)  # (m,)
-    tokens, others = reranker.tokenize.names(query_ids), reranker.tokenize.names(passage_ids)
-    matches = [others[place] if passages[place, -1] else "" for place in at.tolist()]
-    numbers = zip(matches, best.tolist(), queries[:, -1].tolist(), strict=True)
-    # Behind its tokens, a query is padded with what counts nothing.
-    listed = [(token, *rest) for token, rest in zip(tokens, numbers, strict=False)]
-    return [Match(*one) for one in listed if one[-1]]
+    _score(pairs, row, model.device, forward)
+    (query_ids, queries), (passage_ids, passages) = sides
+    best, places = token_similarities(queries, passages, model.model.settings.similarity).max(-1)  # (m,)
+    tokens = model.tokenize.names(passage_ids)
+    nearest = [tokens[place] if passages[place, -1] else "" for place in places.tolist()]
+    # After its tokens, a query has padding of weight 0.
+    listed = zip(model.tokenize.names(query_ids), nearest, best.tolist(), queries[:, -1].tolist(), strict=False)
+    return [match for match in (Match(*values) for values in listed) if match.weight]
 
 
 def word_scores(reranker: Reranker, query: str, row: int) -> list[tuple[str, float]]:
-    """Find what kernel pooling adds up: of each token of a query what the layer makes of its counts, and its bias.
+    """Compute what each query token adds to the score of kernel pooling, and last the bias of its layer.
 
-    With n-grams, the counts of those that begin at the token.
+    A token of Conv-KNRM adds what the n-grams that begin with it add.
     """
     model = reranker.model
-    found: list[tuple[str, float]] = []
+    added: list[tuple[str, float]] = []
     assert isinstance(model, KernelPooling)  # noqa: S101
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         score: Tensor = model(batch)
         segments, words = batch["token_type_ids"][0], model.vectors(batch["input_ids"])  # (1, length, e)
         masks = [segments == kind for kind in (QUERY, PASSAGE)]
-        sizes = [int(mask.sum()) for mask in masks]
-        if not all(sizes):
+        size, length = (int(mask.sum()) for mask in masks)
+        if not size or not length:
             return score
         queries, passages = (model._views(words[:, mask], torch.ones_like(segments[mask])[None]) for mask in masks)
-        counts = torch.ones(sizes[0], sizes[1], device=words.device)
-        # As many queries as words, in each of which one word counts.
-        each = torch.eye(sizes[0], device=words.device)
+        # As many copies of the query as it has words; in each copy, a single word counts.
+        single_words, counts = torch.eye(size, device=words.device), torch.ones(size, length, device=words.device)
         pooled = [
             pool_kernels(
-                one.expand(sizes[0], -1, -1), each, other.expand(sizes[0], -1, -1), counts, model.means, model.widths
+                view.expand(size, -1, -1), single_words, other.expand(size, -1, -1), counts, model.means, model.widths
             )
-            for one, other in product(queries, passages)
+            for view, other in product(queries, passages)
         ]
         scores = torch.cat(pooled, dim=-1) @ model.weigh.weight[0]  # (m,)
         tokens = reranker.tokenize.names(batch["input_ids"][0][masks[0]])
-        found.extend(zip(tokens, scores.tolist(), strict=True))
+        added.extend(zip(tokens, scores.tolist(), strict=True))
         return score
 
     _score(reranker.pairs(query), row, reranker.device, forward)
-    return [*found, ("", model.weigh.bias.item())]
+    return [*added, ("", model.weigh.bias.item())]
 
 
 def _score(pairs: PairsToScore, row: int, device: torch.device, forward: Callable[[dict[str, Tensor]], Tensor]) -> None:
-    """Score a pair by `forward`, which is given all that goes through the model."""
+    """Score a pair with `forward`, which sees every batch that the model is given."""
     with torch.inference_mode():
-        pairs.scores(lambda sequences: forward(_on(sequences, device)), ONE, np.array([row], np.int64))
+        pairs.scores(lambda sequences: forward(_on_device(sequences, device)), FIRST_ROW, np.array([row], np.int64))
 
 
-def _on(sequences: Sequences, device: torch.device) -> dict[str, Tensor]:
-    return {name: tensor.to(device) for name, tensor in sequences.batch(ONE).items()}
+def _on_device(sequences: Sequences, device: torch.device) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in sequences.batch(FIRST_ROW).items()}

@@ -1,16 +1,16 @@
-"""What a searcher opens, as the stage `manifest` writes it: files, models, and how each system is made.
+"""What a searcher opens, as the stage `manifest` writes it: files, models, and how each system is made from them.
 
-Paths are relative to the manifest, so that a folder of results can be moved whole. A system is a mapping with a `kind`:
+Paths are relative to the manifest, so a folder of results can be moved. A system is a mapping with a `kind`:
 
 * bm25: `lexical`, the name of an index, and `k1` and `b`, or `parameters`, a file with both
 * exact: `encoder`
 * late_interaction: `token_encoder`
-* ivfpq: `token_encoder`, `per_token`, the candidates of each token of a query, and the rest as below
-* one of `GRAPHS`: `encoder`, `index` (a folder), and the `width` of the search, or `audit`, a file, and the `recall` it
-  is to show
-* one of `FUSIONS`: `parts`, names of systems, the first-named first; with rrf `k`; with linear `normalization`, and
-  `weights` or `tuned`, a file with them
-* rerank: `candidates`, the name of a system, `reranker`, `depth`, how many candidates are scored, and the `weight` of
+* ivfpq: `token_encoder`, `per_token` (candidates per query token), and `index` and width as below
+* one of `GRAPHS`: `encoder`, `index` (a folder), and the `width` of the search, or `audit`, a file, and the `recall`
+  that the chosen width must reach there
+* one of `FUSIONS`: `parts`, names of systems, in the order of their priority; with rrf `k`; with linear
+  `normalization`, and `weights` or `tuned`, a file with them
+* rerank: `candidates`, the name of a system, `reranker`, `depth` (how many candidates are scored), and the `weight` of
   their scores if it is not 1, or `tuned`, a file with it
 """
 
@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import FORMS
@@ -34,32 +35,50 @@ from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 
 System: TypeAlias = Mapping[str, Any]
+#: how a system makes its rankings: from terms, one vector per text or a vector per token, or from other rankings
+Family: TypeAlias = Literal["terms", "vectors", "tokens", "fusion", "rerank"]
 
-#: of an index: the width of its searches, or what chooses it
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of system.
+
+    :ivar keys: the sets of keys that a system of this kind may have.
+    :ivar needs_all: whether the first results depend on how many are retrieved.
+    """
+
+    family: Family
+    keys: Sequence[tuple[str, ...]]
+    needs_all: bool = False
+
+
 WIDTHS = (("width",), ("audit", "recall"))
-#: kind -> keys a system of it has: numbers, or the file they are found in
-KEYS: Mapping[str, set[tuple[str, ...]]] = {
-    "bm25": {("lexical", "k1", "b"), ("lexical", "parameters")},
-    "exact": {("encoder",)},
-    "late_interaction": {("token_encoder",)},
-    **{kind: {("encoder", "index", *width) for width in WIDTHS} for kind in GRAPHS},
-    **{kind: {("token_encoder", "per_token", "index", *width) for width in WIDTHS} for kind in TOKEN_INDEXES},
-    **{method: {("parts",)} for method in FUSIONS},
-    "rrf": {("parts",), ("parts", "k")},
-    "linear": {("parts", "normalization", "weights"), ("parts", "normalization", "tuned")},
-    "rerank": {("candidates", "reranker", "depth", *more) for more in ((), ("weight",), ("tuned",))},
+FUSION_KEYS: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "rrf": [("parts",), ("parts", "k")],
+    "linear": [("parts", "normalization", "weights"), ("parts", "normalization", "tuned")],
+}
+#: the registry of kinds; elsewhere, code asks for the family or for keys of a system
+KINDS: Mapping[str, Kind] = {
+    "bm25": Kind("terms", [("lexical", "k1", "b"), ("lexical", "parameters")]),
+    "exact": Kind("vectors", [("encoder",)]),
+    **{kind: Kind("vectors", [("encoder", "index", *width) for width in WIDTHS], needs_all=True) for kind in GRAPHS},
+    "late_interaction": Kind("tokens", [("token_encoder",)]),
+    **{
+        kind: Kind("tokens", [("token_encoder", "per_token", "index", *width) for width in WIDTHS])
+        for kind in TOKEN_INDEXES
+    },
+    **{
+        method: Kind("fusion", FUSION_KEYS.get(method, [("parts",)]), fusion.needs_all)
+        for method, fusion in FUSIONS.items()
+    },
+    "rerank": Kind("rerank", [("candidates", "reranker", "depth", *more) for more in ((), ("weight",), ("tuned",))]),
 }
 #: keys whose value is a path
 PATHS = ("index", "parameters", "audit", "tuned")
-#: keys whose value is the name of a model or of a term-based index, and where that is
-SECTIONS = (
-    ("encoders", "encoder"),
-    ("rerankers", "reranker"),
-    ("token_encoders", "token_encoder"),
-    ("lexical", "lexical"),
-)
+#: sections of models and term-based indexes, and the key of a system that names an entry
+SECTIONS = {"lexical": "lexical", "encoders": "encoder", "rerankers": "reranker", "token_encoders": "token_encoder"}
 DEEPEST, LARGEST = 100_000, 1_000_000
-#: keys whose value is a number, its kind and its bounds
+#: keys whose value is a number: its type and bounds
 NUMBERS: Mapping[str, tuple[type, float, float]] = {
     "k1": (float, 0, LARGEST_K1),
     "b": (float, 0, 1),
@@ -77,8 +96,7 @@ REMEDY = "run `snakemake` again"
 class Model:
     """A model folder, how its texts are cleaned, the precision of its products, and its `files`.
 
-    Of an encoder, also one of tokens, these are the shards of the passages' vectors; of a re-ranker, the token cache of
-    the passages.
+    The files are the shards of the passages' vectors or token vectors or, for a re-ranker, the passages' token cache.
     """
 
     model: Path
@@ -88,7 +106,7 @@ class Model:
 
     @property
     def opened(self) -> tuple[Path, ...]:
-        """All that is opened."""
+        """All paths that are opened."""
         return (self.model, *self.files)
 
 
@@ -101,13 +119,13 @@ class LexicalIndex:
 
     @property
     def opened(self) -> tuple[Path, ...]:
-        """All that is opened."""
+        """All paths that are opened."""
         return (self.index,)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that a manifest names; `depth` is the number of results per query in the workflow's runs."""
+    """The content of a manifest; `depth` is the number of results per query in the workflow's runs."""
 
     dataset: str
     depth: int
@@ -119,36 +137,46 @@ class Manifest:
     token_encoders: Mapping[str, Model] = field(default_factory=dict)
 
     def parts_of(self, name: str) -> list[str]:
-        """Systems whose results a system is made from."""
+        """Return the systems whose results a system is made from."""
         system = self.systems[name]
         return list(system.get("parts", [])) + ([system["candidates"]] if "candidates" in system else [])
 
     def needed(self, names: Iterable[str]) -> dict[str, System]:
-        """Systems that some systems are made of, these included, each after its parts."""
-        found: dict[str, System] = {}
+        """Return systems and all systems they are made from, each after its parts."""
+        needed: dict[str, System] = {}
         for name in names:
-            found |= self.needed(self.parts_of(name)) | {name: self.systems[name]}
-        return found
+            needed |= self.needed(self.parts_of(name)) | {name: self.systems[name]}
+        return needed
 
     def opened(self, needed: Mapping[str, System]) -> Iterator[Path]:
-        """Files and folders that are opened for systems."""
+        """Return the files and folders that are opened for systems."""
         yield self.passages
         for system in needed.values():
             yield from (system[key] for key in PATHS if key in system)
-            for section, key in SECTIONS:
+            for section, key in SECTIONS.items():
                 if key in system:
                     yield from getattr(self, section)[system[key]].opened
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Refuse names of systems that are not there."""
+        """Refuse names of unknown systems."""
         for name in names:
             if name not in self.systems:
                 known = ", ".join(self.systems) or "(there is none)"
                 raise input_error("--systems", shorten(name), f"one of {known}", "name one of these")
 
+    def typical_systems(self) -> list[str]:
+        """Choose the first BM25, dense and fused system, as far as there are any."""
+        groups = [of_family(self.systems, *families) for families in (("terms",), ("vectors", "tokens"), ("fusion",))]
+        return [next(iter(group)) for group in groups if group] or list(self.systems)[:1]
+
+
+def of_family(systems: Mapping[str, System], *families: str) -> dict[str, System]:
+    """Select the systems of some families."""
+    return {name: system for name, system in systems.items() if KINDS[system["kind"]].family in families}
+
 
 def write_manifest(path: str | Path, manifest: Manifest) -> None:
-    """Write a manifest, atomically; its paths become relative to its own folder."""
+    """Write a manifest atomically; its paths become relative to its folder."""
     start = Path(path).parent
     text = json.dumps(asdict(manifest), indent=2, default=lambda value: Path(os.path.relpath(value, start)).as_posix())
     write_text(path, text + "\n")
@@ -157,63 +185,77 @@ def write_manifest(path: str | Path, manifest: Manifest) -> None:
 def read_manifest(path: str | Path) -> Manifest:
     """Read and check a manifest.
 
-    :raises InputError: names the file; one that is not there is still to be built.
+    :raises InputError: names the file; if it does not exist, the experiment must be built first.
     """
     path = Path(path)
     try:
-        found = read_json(path)
+        root = read_json(path)
     except FileNotFoundError:
         raise input_error(path, "no such file", "what the stage `manifest` writes", "run `snakemake` first") from None
+    # Older manifests have no token encoders.
+    sections = {"token_encoders": Node(path, {})}
+    sections |= {name: root[name] for name in (*SECTIONS, "systems") if name not in sections or name in root.of(dict)}
+    depth, passages = root["depth"].within(int, 1, DEEPEST), _path(root["passages"], path.parent)
+    return make_manifest(root["dataset"].read(str), depth, passages, sections, path, path.parent)
+
+
+def make_manifest(
+    dataset: str, depth: int, passages: Path, sections: Mapping[str, Node], source: str | Path, folder: Path
+) -> Manifest:
+    """Make a manifest from its sections and check it.
+
+    :param folder: to which the paths in the sections are relative.
+    :raises InputError: names `source`, or what has the section that is wrong.
+    """
     manifest = Manifest(
-        dataset=found["dataset"].read(str),
-        depth=found["depth"].within(int, 1, DEEPEST),
-        passages=_path(found["passages"], path.parent),
-        lexical=indexes_of(found["lexical"], path.parent),
-        encoders=models_of(found["encoders"], path.parent),
-        rerankers=models_of(found["rerankers"], path.parent),
-        systems=systems_of(found["systems"], path.parent),
-        # Manifests that are older than these have none.
-        token_encoders=models_of(found["token_encoders"], path.parent) if "token_encoders" in found.value else {},
+        dataset=dataset,
+        depth=depth,
+        passages=passages,
+        lexical={
+            name: LexicalIndex(_path(entry["index"], folder), _choice(entry["cleaning"], FORMS))
+            for name, entry in _entries(sections["lexical"])
+        },
+        encoders=_models(sections["encoders"], folder),
+        rerankers=_models(sections["rerankers"], folder),
+        systems={
+            name: {key: _value(key, value, folder) for key, value in _entries(entry)}
+            for name, entry in _entries(sections["systems"])
+        },
+        token_encoders=_models(sections["token_encoders"], folder),
     )
-    check_systems(manifest, path)
+    for name in manifest.systems:
+        _check_system(manifest, name, source)
+    try:
+        TopologicalSorter({name: manifest.parts_of(name) for name in manifest.systems}).prepare()
+    except CycleError as error:
+        found = f"the system {shorten(error.args[1][0])} made of itself"
+        raise input_error(source, found, "no cycle", REMEDY) from None
     return manifest
 
 
-def indexes_of(found: Node, folder: Path) -> dict[str, LexicalIndex]:
-    """Read term-based indexes by name; their paths are relative to `folder`."""
-    return {
-        name: LexicalIndex(_path(found[name]["index"], folder), _choice(found[name]["cleaning"], FORMS))
-        for name in found.of(dict)
-    }
+def _entries(section: Node) -> Iterator[tuple[str, Node]]:
+    return ((name, section[name]) for name in section.of(dict))
 
 
-def models_of(found: Node, folder: Path) -> dict[str, Model]:
-    """Read models by name; their paths are relative to `folder`."""
-    return {name: _model(found[name], folder) for name in found.of(dict)}
+def _models(section: Node, folder: Path) -> dict[str, Model]:
+    models = {}
+    for name, entry in _entries(section):
+        files = tuple(_path(file, folder) for file in entry["files"].items())
+        if not files:
+            raise entry["files"].complain("no file", "at least one")
+        precision = _choice(entry["precision"], get_args(Precision))
+        models[name] = Model(_path(entry["model"], folder), _choice(entry["cleaning"], FORMS), precision, files)
+    return models
 
 
-def _model(node: Node, folder: Path) -> Model:
-    files = tuple(_path(file, folder) for file in node["files"].items())
-    if not files:
-        raise node["files"].complain("no file", "one at least")
-    precision = _choice(node["precision"], get_args(Precision))
-    return Model(_path(node["model"], folder), _choice(node["cleaning"], FORMS), precision, files)
-
-
-def systems_of(found: Node, folder: Path) -> dict[str, System]:
-    """Read systems by name; their paths are relative to `folder`."""
-    return {name: {key: _value(found[name], key, folder) for key in found[name].of(dict)} for name in found.of(dict)}
-
-
-def _value(system: Node, key: str, folder: Path) -> Any:
-    """Return the value of a key, if it is of the right kind."""
-    node = system[key]
+def _value(key: str, node: Node, folder: Path) -> Any:
+    """Return the value of a key of a system, if it is of the right type."""
     if key in NUMBERS:
         return node.within(*NUMBERS[key])
     if key == "parts":
         return node.read(list[str])
     if key == "weights":
-        return [one.within(float, 0, LARGEST) for one in node.items()]
+        return [weight.within(float, 0, LARGEST) for weight in node.items()]
     if key == "normalization":
         return _choice(node, NORMALIZATIONS)
     return _path(node, folder) if key in PATHS else node.read(str)
@@ -233,31 +275,25 @@ def _choice(node: Node, known: Collection[str]) -> str:
     return name
 
 
-def check_systems(manifest: Manifest, source: str | Path) -> None:
-    """Refuse systems of unknown kinds, of wrong keys, or made of what is not there or of themselves.
-
-    :raises InputError: names `source`.
-    """
-    for name, system in manifest.systems.items():
-        kind = str(system.get("kind"))
-        keys = tuple(key for key in system if key != "kind")
-        if kind not in KEYS or not any(set(keys) == set(known) for known in KEYS[kind]):
-            found = f"the system {shorten(name)} of kind {kind} with {', '.join(keys) or 'nothing'}"
-            raise input_error(source, found, f"one of {', '.join(KEYS)} with all it needs", REMEDY)
-        for section, key in SECTIONS:
-            if key in system and system[key] not in getattr(manifest, section):
-                raise input_error(source, f"no {key} {shorten(system[key])}", f"that of {shorten(name)}", REMEDY)
-        if "width" in system:
-            INDEXES[kind].check(str(source), [system["width"]], 0)
-        parts = system.get("parts")
-        if parts is not None and (len(parts) < 2 or len(set(parts)) < len(parts)):
-            found = f"{len(parts)} parts of {shorten(name)}, {len(set(parts))} of them different"
-            raise input_error(source, found, "two or more, each once", REMEDY)
-        missing = [part for part in manifest.parts_of(name) if part not in manifest.systems]
-        if missing:
-            raise input_error(source, f"no system {shorten(missing[0])}", f"that of {shorten(name)}", REMEDY)
-    try:
-        TopologicalSorter({name: manifest.parts_of(name) for name in manifest.systems}).prepare()
-    except CycleError as error:
-        found = f"the system {shorten(error.args[1][0])} made of itself"
-        raise input_error(source, found, "no circle", REMEDY) from None
+def _check_system(manifest: Manifest, name: str, source: str | Path) -> None:
+    """Refuse a system of an unknown kind, with the wrong keys, or made of what is not there."""
+    refused = partial(input_error, source, fix=REMEDY)
+    system = manifest.systems[name]
+    kind = str(system.get("kind"))
+    keys = system.keys() - {"kind"}
+    if kind not in KINDS or keys not in map(set, KINDS[kind].keys):
+        listed = ", ".join(key for key in system if key != "kind") or "nothing"
+        found = f"the system {shorten(name)} of kind {kind} with {listed}"
+        raise refused(found, f"one of {', '.join(KINDS)} with all it needs")
+    for section, key in SECTIONS.items():
+        if key in system and system[key] not in getattr(manifest, section):
+            raise refused(f"no {key} {shorten(system[key])}", f"that of {shorten(name)}")
+    if "width" in system:
+        INDEXES[kind].check(str(source), [system["width"]], 0)
+    parts = system.get("parts")
+    if parts is not None and (len(parts) < 2 or len(set(parts)) < len(parts)):
+        found = f"{len(parts)} parts of {shorten(name)}, {len(set(parts))} of them different"
+        raise refused(found, "two or more, each once")
+    for part in manifest.parts_of(name):
+        if part not in manifest.systems:
+            raise refused(f"no system {shorten(part)}", f"that of {shorten(name)}")

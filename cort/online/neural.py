@@ -3,64 +3,138 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 
+from cort.formats.cleaning import convert
 from cort.formats.embeddings import STORAGE, Shard, open_shards
 from cort.formats.records import Ranking
+from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.encoder import load_encoder, texts_of
+from cort.models.late_interaction import QUERY, InteractingPairs, load_token_encoder, origin_of
 from cort.models.rerankers import PairsToScore, load_reranker
-from cort.models.tokenizer import fingerprint
+from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
 from cort.models.transformer import model_fingerprint
-from cort.online.manifest import REMEDY, Manifest, Model, System
-from cort.online.token_vectors import TokenCandidates, TokenSearch
-from cort.online.tokenizer import TokenIds, Tokenizer
+from cort.online.manifest import REMEDY, Manifest, Model, System, of_family
 from cort.retrieval.audits import width_of
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
-from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
 from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
+from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
 from cort.system.errors import input_error
 from cort.system.memory import memory_limit
 
+TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
-# Vectors are held in memory if they take one of so many parts of it.
+# Vectors are held in memory if they take at most one part in this many of it.
 PART_OF_MEMORY = 4
+
+
+class Tokenizer:
+    """Token ids of a few texts, as the stage `tokenize` makes them of many."""
+
+    def __init__(self, folder: Path, form: str) -> None:
+        self._tokenizer, self._form, self._prompts = load_tokenizer(folder), form, read_prompts(folder)
+
+    def __call__(self, texts: Sequence[str], kind: str = "query") -> list[TokenIds]:
+        """Clean and tokenize texts, without special tokens."""
+        prompt = self._prompts[kind]
+        converted = [f"{prompt}{text}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
+        encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def names(self, tokens: Iterable[int]) -> list[str]:
+        """Return tokens as the vocabulary spells them."""
+        return [self._tokenizer.id_to_token(int(token)) or "" for token in tokens]
 
 
 class QueryEncoder:
     """An encoder for queries, and the shards of the passages' vectors.
 
-    Vectors are those of the stage `encode` but for their last bits, as padding changes these: texts meet others of
-    other lengths there.
+    Vectors are those of the stage `encode` except for the last bits, which depend on padding.
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self.tokenize = Tokenizer(model.model, model.cleaning)
+        self.tokenize, self.device = Tokenizer(model.model, model.cleaning), device
         self.model, self.template = load_encoder(model.model)
         self.model.place(device, model.precision)
-        self.device = device
         self.fingerprint = model_fingerprint(model.model)
         self.shards = open_shards(model.files, self.fingerprint)
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
-        """Vectors of shape (texts, e), rounded as those of the passages are stored."""
+        """Compute vectors of shape (texts, e), rounded as those of the passages are stored."""
         texts = texts_of(Tokens.of_texts(tokens), self.template, self.model.settings, "query")
         vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device)  # (texts, e)
         stored = vectors.cpu().numpy().astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
         return np.asarray(stored, dtype=np.float32)
 
 
-class ExactSearch:
-    """The vectors of all passages, open on devices that work side by side; results are those of the stage `retrieve`.
+class TokenEncoder:
+    """A late-interaction model for queries, and the token vectors of all passages, mapped from their files.
 
-    They are held in memory if they take no more than a part of it, else their files are mapped.
+    Vectors are those of the stage `retrieve_tokens` except for the last bits, which depend on padding.
+    """
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        self.tokenize, self.device = Tokenizer(model.model, model.cleaning), device
+        self.model, self._template = load_token_encoder(model.model)
+        self.shards = open_token_shards(model.files, origin_of(model.model, self.model.settings))
+        self.model.place(device, model.precision)
+        self.index = TokenIndex(self.shards, self.model.settings.similarity, device.type)
+
+    def encode(self, tokens: Sequence[TokenIds]) -> list[QueryVectors]:
+        """Compute the token vectors of some queries."""
+        texts = self.model.texts(Tokens.of_texts(tokens), self._template, QUERY)
+        return by_query(texts.vectors(self.model, np.arange(len(tokens)), self.device))
+
+    def pairs(self, query: str, passage: str) -> InteractingPairs:
+        """Pair a query with a passage, each being row 0."""
+        queries, passages = self.tokenize([query]), self.tokenize([passage], "passage")
+        return self.model.pairs(Tokens.of_texts(queries), Tokens.of_texts(passages), self._template)
+
+
+class Reranker:
+    """A re-ranker, and the token ids of all passages, mapped from their cache."""
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        self._passages = Tokens(model.files[0], fingerprint(model.model))
+        self.tokenize, self.device = Tokenizer(model.model, model.cleaning), device
+        self.model, self._template = load_reranker(model.model)
+        self.model.place(device, model.precision)
+
+    def pairs(self, text: str) -> PairsToScore:
+        """Pair a query, as row 0, with all passages."""
+        return self.model.pairs(Tokens.of_texts(self.tokenize([text])), self._passages, self._template)
+
+    def score(self, text: str, rows: Sequence[int]) -> npt.NDArray[np.float64]:
+        """Score the passages in some rows of the collection for a query."""
+        if not len(rows):
+            return np.empty(0)
+        with torch.inference_mode():
+            logits = self.pairs(text).score(self.model, np.zeros(len(rows), np.int64), np.asarray(rows), self.device)
+        return logits.float().cpu().numpy().astype(np.float64)  # (rows,)
+
+
+class VectorIndex(Protocol):
+    """What ranks passages for the vectors of an encoder."""
+
+    def search(self, vectors: Any, depth: int) -> list[Ranking]:
+        """Rank passages for each query."""
+
+
+class ExactSearch:
+    """The vectors of all passages on devices that work in parallel, with the results of the stage `retrieve`.
+
+    They are held in memory if they take no more than a part of it; otherwise their files are mapped.
     """
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[str], threads: int) -> None:
@@ -74,94 +148,100 @@ class ExactSearch:
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
         """Rank all passages for each vector."""
-        found = self._index.search(vectors, depth)
-        return [Ranking("", self._index.ids(places), scores) for scores, places in found]
+        return _rankings(self._index, vectors, depth)
 
 
 @dataclass(frozen=True)
 class GraphSearch:
-    """A graph index and how widely a system searches it (epsilon of an ONNG, ef of an HNSW index)."""
+    """A graph index and the width of a system's searches (epsilon of an ONNG, ef of an HNSW index)."""
 
     graph: Graph
     width: float
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
-        """Rank passages for each vector, one after the other, as the stage `retrieve_graph` does."""
-        return [to_ranking("", self.graph.ids, self.graph.search(one, self.width, depth)) for one in vectors]
+        """Rank passages for one vector after the other, as the stage `retrieve_graph` does."""
+        return [to_ranking("", self.graph.ids, self.graph.search(vector, self.width, depth)) for vector in vectors]
 
 
-class Reranker:
-    """A re-ranker, and the token ids of all passages, mapped from their cache."""
+@dataclass(frozen=True)
+class TokenSearch:
+    """Late interaction with all passages, or with those that an IVF-PQ index finds, with the results of its stage."""
 
-    def __init__(self, model: Model, device: torch.device) -> None:
-        self._passages = Tokens(model.files[0], fingerprint(model.model))
-        self.model, self._template = load_reranker(model.model)
-        self.model.place(device, model.precision)
-        self.tokenize = Tokenizer(model.model, model.cleaning)
-        self.device = device
+    index: Search
 
-    def pairs(self, text: str) -> PairsToScore:
-        """Pairs of a query, its row being 0, and any passages."""
-        return self.model.pairs(Tokens.of_texts(self.tokenize([text])), self._passages, self._template)
-
-    def score(self, text: str, rows: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Score the passages of some rows of the collection for a query."""
-        if not len(rows):
-            return np.empty(0)
-        pairs = self.pairs(text)
-        with torch.inference_mode():
-            logits = pairs.score(self.model, np.zeros(len(rows), np.int64), np.asarray(rows), self.device)
-        return logits.float().cpu().numpy().astype(np.float64)  # (rows,)
+    def search(self, vectors: Sequence[QueryVectors], depth: int) -> list[Ranking]:
+        """Rank passages for the token vectors of each query."""
+        return _rankings(self.index, vectors, depth)
 
 
-Opened = tuple[
-    dict[str, QueryEncoder],
-    dict[str, ExactSearch],
-    dict[str, GraphSearch],
-    dict[str, Reranker],
-    dict[str, TokenSearch],
-    dict[str, TokenCandidates],
-]
+def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Ranking]:
+    return [Ranking("", index.ids(places), scores) for scores, places in index.search(vectors, depth)]
 
 
-def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Opened:
-    """Load encoders, vectors, graphs and re-rankers of the systems that are needed, as `searcher.Models` has them.
+class Retriever(NamedTuple):
+    """How a system retrieves: what encodes queries, and what ranks passages for their vectors."""
 
-    :raises InputError: files of another model, or an audit that does not reach the recall.
+    encoder: QueryEncoder | TokenEncoder
+    vector_index: VectorIndex
+
+
+@dataclass(frozen=True)
+class Models:
+    """Retrievers by name of the system, re-rankers by name of the model."""
+
+    retrievers: Mapping[str, Retriever]
+    rerankers: Mapping[str, Reranker]
+
+    def place(self, devices: Sequence[str]) -> None:
+        """Move the vectors of exact search to other devices."""
+        for index in {index for _, index in self.retrievers.values() if isinstance(index, ExactSearch)}:
+            index.place(devices)
+
+
+def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
+    """Load encoders, vectors, indexes and re-rankers of the systems that are needed; systems share what they can.
+
+    :raises InputError: if files belong to another model, or an audit does not reach its recall.
     """
     # Before tokenizers start threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
     torch.set_num_threads(threads)
     device = torch.device(devices[0])
-    systems = needed.values()
-    keys = ("encoder", "reranker", "token_encoder")
-    named = {key: {one[key]: None for one in systems if key in one} for key in keys}
-    encoders = {name: QueryEncoder(manifest.encoders[name], device) for name in named["encoder"]}
-    exact = {one["encoder"]: encoders[one["encoder"]].shards for one in systems if one["kind"] == "exact"}
-    open_once = cache(open_index)
+    encoder_of = cache(lambda name: QueryEncoder(manifest.encoders[name], device))
+    token_encoder_of = cache(lambda name: TokenEncoder(manifest.token_encoders[name], device))
+    exact_of = cache(lambda name: ExactSearch(encoder_of(name).shards, devices, threads))
+    graph_of = cache(open_index)
+    ivfpq_of = cache(
+        lambda folder, name: open_ivfpq(folder, token_encoder_of(name).shards, token_encoder_of(name).index)
+    )
 
-    def open_graph(system: System) -> GraphSearch:
-        kind, model = system["kind"], encoders[system["encoder"]].fingerprint
-        # Systems that search one index share it.
-        graph = open_once(kind, system["index"])
-        if graph.meta.model != model:
-            fix = f"the encoder changed since: {REMEDY}"
-            raise input_error(system["index"], f"vectors of model {graph.meta.model}", f"model {model}", fix)
-        if graph.meta.dimension != (wanted := encoders[system["encoder"]].shards[0].dimension):
-            found = f"vectors of {graph.meta.dimension} dimensions"
-            raise input_error(system["index"], found, f"{wanted} as of its encoder", REMEDY)
-        return GraphSearch(graph, width_of(system, model))
+    def by_vectors(system: System) -> Retriever:
+        encoder = encoder_of(system["encoder"])
+        if "index" not in system:
+            return Retriever(encoder, exact_of(system["encoder"]))
+        graph = graph_of(system["kind"], system["index"])
+        _check_graph(graph, system["index"], encoder)
+        return Retriever(encoder, GraphSearch(graph, width_of(system, encoder.fingerprint)))
 
-    searches = {name: ExactSearch(shards, devices, threads) for name, shards in exact.items()}
-    rerankers = {name: Reranker(manifest.rerankers[name], device) for name in named["reranker"]}
-    tokens = {name: TokenSearch(manifest.token_encoders[name], device) for name in named["token_encoder"]}
-    open_tokens_once = cache(lambda folder, name: open_ivfpq(folder, tokens[name].shards, tokens[name].index))
-
-    def open_candidates(system: System) -> TokenCandidates:
-        index = open_tokens_once(system["index"], system["token_encoder"])
+    def by_tokens(system: System) -> Retriever:
+        encoder = token_encoder_of(system["token_encoder"])
+        if "index" not in system:
+            return Retriever(encoder, TokenSearch(encoder.index))
+        index = ivfpq_of(system["index"], system["token_encoder"])
         probes = int(width_of(system, index.meta.model))
-        return TokenCandidates(IvfPqSearch(index, probes, system["per_token"], threads))
+        return Retriever(encoder, TokenSearch(IvfPqSearch(index, probes, system["per_token"], threads)))
 
-    graphs = {name: open_graph(system) for name, system in needed.items() if system["kind"] in GRAPHS}
-    candidates = {name: open_candidates(system) for name, system in needed.items() if system["kind"] in TOKEN_INDEXES}
-    return encoders, searches, graphs, rerankers, tokens, candidates
+    retrievers = {name: by_vectors(system) for name, system in of_family(needed, "vectors").items()}
+    retrievers |= {name: by_tokens(system) for name, system in of_family(needed, "tokens").items()}
+    rerankers = dict.fromkeys(system["reranker"] for system in of_family(needed, "rerank").values())
+    return Models(retrievers, {name: Reranker(manifest.rerankers[name], device) for name in rerankers})
+
+
+def _check_graph(graph: Graph, folder: Path, encoder: QueryEncoder) -> None:
+    """Refuse a graph of other vectors than those of an encoder."""
+    if graph.meta.model != encoder.fingerprint:
+        found, fix = f"vectors of model {graph.meta.model}", f"the encoder changed since: {REMEDY}"
+        raise input_error(folder, found, f"model {encoder.fingerprint}", fix)
+    if graph.meta.dimension != (expected := encoder.shards[0].dimension):
+        found = f"vectors of {graph.meta.dimension} dimensions"
+        raise input_error(folder, found, f"{expected} dimensions as of its encoder", REMEDY)

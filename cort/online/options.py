@@ -1,51 +1,45 @@
-"""What commands that search an experiment are told, and how they find what it has."""
+"""Options of commands that search an experiment, and how they find and open it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cort.retrieval.fusion import FUSIONS
-from cort.retrieval.graphs import INDEXES
-from cort.retrieval.options import JavaOptions, check_positive
+from cort.retrieval.options import JavaOptions
 from cort.system.errors import input_error
 from cort.system.options import optional, thread_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cort.online.manifest import Manifest
     from cort.online.searcher import Searcher
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(JavaOptions):
-    """Of commands that open systems of an experiment."""
+    """Options of commands that open systems of an experiment."""
 
-    experiment: str | None = optional(None, "its dataset names the manifest in results/", "YAML")
-    manifest: str | None = optional(None, "what the stage `manifest` wrote, in the place of --experiment", "JSON")
+    experiment: str | None = optional(None, "config of an experiment that was built", "YAML")
+    manifest: str | None = optional(None, "manifest of its results, instead of --experiment", "JSON")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
-    device: Literal["cpu", "cuda"] = optional("cpu", "of models and vectors")
+    device: Literal["cpu", "cuda"] = optional("cpu", "for models and vectors")
 
 
 def find_manifest(options: SearchOptions) -> Path:
     """Find the manifest that the options name.
 
-    :raises InputError: neither an experiment nor a manifest, or both.
+    :raises InputError: if there is neither an experiment nor a manifest, or both.
     """
     if (options.experiment is None) == (options.manifest is None):
         found = "neither" if options.manifest is None else "both"
-        raise input_error("--experiment, --manifest", found, "one of the two", "name what is to be searched")
-    check_positive(options, "threads")
+        raise input_error("--experiment, --manifest", found, "one of the two", "name what to search")
     return Path(options.manifest) if options.manifest else manifest_of(str(options.experiment))
 
 
 def manifest_of(experiment: str | Path) -> Path:
-    """Find the manifest of an experiment, of whose file nothing but the name of the dataset is read."""
+    """Find the manifest of an experiment; only the name of the dataset is read from its config."""
     from cort.formats.yaml_files import read_yaml
 
     dataset = read_yaml(experiment, "the file of an experiment").get("dataset")
@@ -54,18 +48,17 @@ def manifest_of(experiment: str | Path) -> Path:
     return Path("results") / dataset / "manifest.json"
 
 
-def choose_systems(manifest: Manifest) -> list[str]:
-    """Take the first BM25, the first dense and the first fused system, as far as there are such."""
-    kinds = {name: system["kind"] for name, system in manifest.systems.items()}
-    chosen = []
-    for wanted in (("bm25",), ("exact", "late_interaction", *INDEXES), tuple(FUSIONS)):
-        chosen += [name for name, kind in kinds.items() if kind in wanted][:1]
-    return chosen or list(kinds)[:1]
+def open_systems(
+    options: SearchOptions, manifest: Manifest, systems: Sequence[str], *, models_later: bool = False
+) -> Searcher:
+    """Open systems as `open_searcher` does, which is imported only now."""
+    from cort.online.searcher import open_searcher
 
-
-def opener(options: SearchOptions, manifest: Manifest, systems: Sequence[str], **more: bool) -> Callable[[], Searcher]:
-    """Return what opens systems; `more` is for `open_searcher`."""
-    from cort.online.opening import open_searcher
-
-    devices, threads, memory_mb = [options.device], options.threads, options.memory_mb
-    return partial(open_searcher, manifest, systems, devices=devices, threads=threads, memory_mb=memory_mb, **more)
+    return open_searcher(
+        manifest,
+        systems,
+        devices=[options.device],
+        threads=options.threads,
+        memory_mb=options.memory_mb,
+        models_later=models_later,
+    )

@@ -1,32 +1,43 @@
-"""The searcher: any system of a manifest, for one query or a batch, with the time that each part takes."""
+"""The searcher: any system of a manifest, for one query or a batch, with the time of each part."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cort.formats.records import Ranking
 from cort.formats.runs import strictly_decreasing
 from cort.online.lucene import LuceneProcess
-from cort.online.manifest import Manifest, System
-from cort.online.models import Models
+from cort.online.manifest import KINDS, REMEDY, LexicalIndex, Manifest, System, of_family
 from cort.online.passages import Passages
 from cort.online.timing import timed
 from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
-from cort.retrieval.fusion import FUSIONS, Settings, fuse
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.fusion import Settings, fuse
+from cort.retrieval.options import HEAP_MB
 from cort.retrieval.rerank import mix, rerank
 from cort.retrieval.weights import read_weights, weight_of
+from cort.system.checksums import verify
 from cort.system.errors import input_error, shorten
+from cort.system.imports import uncollected
 
-# Java compiles what runs often, and the first search of any kind reads what later ones find in memory.
+if TYPE_CHECKING:
+    from cort.online.neural import Models
+
+# Java compiles what runs often, and the first search of each kind reads what later ones find in memory.
 WARM_UP = ("warm up",) * 3
-# What stands for bytes that are no UTF-8, or is half of a pair.
+# What stands for bytes that are not UTF-8, or is half of a surrogate pair.
 LONE = re.compile("[\ud800-\udfff]+")
+# Seconds after which a waiting thread gets Python's lock: the one that receives BM25's answer must not wait longer.
+SWITCH = 0.0005
+#: opens models; importing it takes longer than opening them
+NEURAL = "cort.online.neural"
 
 
 class Result(NamedTuple):
@@ -39,9 +50,9 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a system found for one query, best first.
+    """The results of a system for one query, best first.
 
-    `milliseconds` has the parts that ran (`timing.PARTS`) and `total`, less than their sum where some ran side by side.
+    `milliseconds` has the parts that ran (`timing.PARTS`) and `total`, less than their sum where some ran in parallel.
     """
 
     system: str
@@ -50,7 +61,7 @@ class Answer:
 
 
 class Searcher:
-    """Systems that are open, but for the models of some. Not to be called by several threads at a time."""
+    """Open systems; their models are opened when first needed. Not thread-safe."""
 
     def __init__(
         self,
@@ -62,53 +73,48 @@ class Searcher:
     ) -> None:
         """Take what `open_searcher` opened for `systems`; `lucene` has the term-based indexes by name.
 
-        `open_models` is called once, by the first search that needs them.
-
         By name of the system: `parameters` of BM25, `settings` of fusions, `weights` of re-rankers.
         """
         self.manifest, self.systems = manifest, list(systems)
         self.lucene, self.passages, self._open_models = lucene, passages, open_models
-        self._known = manifest.needed(systems)
-        bm25 = {name: system for name, system in self._known.items() if system["kind"] == "bm25"}
-        self.parameters = {name: _parameters(system) for name, system in bm25.items()}
-        merged = {name: system for name, system in self._known.items() if system["kind"] in FUSIONS}
-        self.settings = {name: _settings(system) for name, system in merged.items()}
-        reranked = {name: system for name, system in self._known.items() if system["kind"] == "rerank"}
+        needed = self._needed = manifest.needed(systems)
+        self.parameters = {name: _parameters(system) for name, system in of_family(needed, "terms").items()}
+        self.settings = {name: _settings(system) for name, system in of_family(needed, "fusion").items()}
         self.weights = {
-            name: weight_of(one.get("weight", 1.0), one.get("tuned"), one["candidates"])
-            for name, one in reranked.items()
+            name: weight_of(system.get("weight", 1.0), system.get("tuned"), system["candidates"])
+            for name, system in of_family(needed, "rerank").items()
         }
-        self._beside = ThreadPoolExecutor(1, "beside")
+        self._bm25_thread = ThreadPoolExecutor(1, "bm25")
 
     @cached_property
     def models(self) -> Models:
-        """What computes, open from now on.
+        """The models, opened when they are first needed.
 
-        :raises InputError: a file that is missing or not what it was.
+        :raises InputError: if a file is missing or has changed.
         """
         return self._open_models()
 
     def warm_up(self, system: str) -> None:
-        """Search a few times with a system, which opens what it needs of models."""
+        """Search a few times with a system, which opens the models it needs."""
         for text in WARM_UP:
             self.search(system, text, self.manifest.depth)
 
     def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> Answer:
         """Search for one query.
 
-        :param depth: results wanted; the first of those of the workflow's run, but for rounding.
-        :param concurrent: whether BM25 runs beside the dense ranker, where a system has both.
-        :raises InputError: a system that is not open, an empty query.
+        :param depth: number of results; up to rounding, they are the first ones of the workflow's run.
+        :param concurrent: whether BM25 and the dense ranker run in parallel, where a system has both.
+        :raises InputError: for a system that is not open, or an empty query.
         """
         [ranking], milliseconds = self.search_batch(system, [text], depth, concurrent=concurrent)
-        found = enumerate(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True), start=1)
-        return Answer(system, [Result(doc_id, score, rank) for rank, (doc_id, score) in found], milliseconds)
+        ranked = enumerate(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True), start=1)
+        return Answer(system, [Result(doc_id, score, rank) for rank, (doc_id, score) in ranked], milliseconds)
 
     def search_batch(
         self, system: str, texts: Sequence[str], depth: int, *, concurrent: bool = True
     ) -> tuple[list[Ranking], dict[str, float]]:
-        """Search for several queries together: their rankings, and the milliseconds of all together."""
-        if system not in self._known:
+        """Search for several queries together; return their rankings, and the milliseconds of the batch."""
+        if system not in self._needed:
             raise input_error("system", shorten(system), f"one of {', '.join(self.systems)}", "name one of these")
         for text in texts:
             check_query(text)
@@ -116,93 +122,91 @@ class Searcher:
             raise input_error("depth", str(depth), "1 or more", "give the number of results")
         times: dict[str, float] = {}
         with timed(times, "total"):
-            found = self._retrieve(self._leaves(system, depth), texts, times, concurrent)
-            rankings = self._combine(system, depth, found, texts, times)
-        return [one._replace(scores=strictly_decreasing(one.scores)) for one in rankings], times
+            retrieved = self._retrieve(self._retrieving(system, depth), texts, times, concurrent)
+            rankings = self._combine(system, depth, retrieved, texts, times)
+        return [_as_in_run(ranking) for ranking in rankings], times
 
     def close(self) -> None:
-        """End all threads."""
-        self._beside.shutdown()
+        """End all threads and processes."""
+        self._bm25_thread.shutdown()
         for lucene in self.lucene.values():
             lucene.close()
 
     def kill(self) -> None:
-        """End the processes, also while another thread searches."""
+        """End the processes, even while another thread searches."""
         for lucene in self.lucene.values():
             lucene.kill()
 
-    def _leaves(self, name: str, depth: int) -> dict[str, int]:
-        """Find the retrieving systems below a system, with the number of results that is needed of each."""
+    def needed(self, name: str, depth: int) -> int:
+        """Return how many results a system must retrieve, or needs from each of its parts, for the first `depth`."""
+        system = self._needed[name]
+        if KINDS[system["kind"]].needs_all:
+            # The first results must be those of the workflow's runs.
+            return max(depth, self.manifest.depth)
+        # Of systems, only re-rankers have a depth.
+        return max(depth, int(system.get("depth", 0)))
+
+    def _retrieving(self, name: str, depth: int) -> dict[str, int]:
+        """Return the retrieving systems below a system, with the number of results that each must retrieve."""
         depth = self.needed(name, depth)
         parts = self.manifest.parts_of(name)
-        leaves = {} if parts else {name: depth}
+        depths = {} if parts else {name: depth}
         for part in parts:
-            for leaf, needed in self._leaves(part, depth).items():
-                leaves[leaf] = max(leaves.get(leaf, 0), needed)
-        return leaves
-
-    def needed(self, name: str, depth: int) -> int:
-        """Tell how many results a system has to retrieve, or to have of each of its parts, for the first `depth`."""
-        system = self._known[name]
-        kind = system["kind"]
-        if kind == "rerank":
-            return max(depth, int(system["depth"]))
-        # An approximate search finds others at another depth, and some fusions rank others first: this is the runs'.
-        as_in_runs = kind in GRAPHS or (kind in FUSIONS and FUSIONS[kind].needs_all)
-        return max(depth, self.manifest.depth) if as_in_runs else depth
+            for leaf, needed in self._retrieving(part, depth).items():
+                depths[leaf] = max(depths.get(leaf, 0), needed)
+        return depths
 
     def _retrieve(
-        self, leaves: Mapping[str, int], texts: Sequence[str], times: dict[str, float], concurrent: bool
+        self, depths: Mapping[str, int], texts: Sequence[str], times: dict[str, float], concurrent: bool
     ) -> dict[str, list[Ranking]]:
-        terms = {name: depth for name, depth in leaves.items() if name in self.parameters}
-        dense = {name: depth for name, depth in leaves.items() if name not in terms}
-        if not (concurrent and terms and dense):
-            return self._by_terms(terms, texts, times) | self._by_vectors(dense, texts, times)
-        waiting = self._beside.submit(self._by_terms, terms, texts, times)
-        try:
-            found = self._by_vectors(dense, texts, times)
-        finally:
-            beside = waiting.result()
-        return beside | found
-
-    def _by_terms(
-        self, leaves: Mapping[str, int], texts: Sequence[str], times: dict[str, float]
-    ) -> dict[str, list[Ranking]]:
-        found: dict[str, list[Ranking]] = {}
-        for name, depth in leaves.items():
-            lucene = self.lucene[self._known[name]["lexical"]]
-            with timed(times, "bm25"):
-                found[name] = lucene.search(texts, self.parameters[name], depth)
-        return found
-
-    def _by_vectors(
-        self, leaves: Mapping[str, int], texts: Sequence[str], times: dict[str, float]
-    ) -> dict[str, list[Ranking]]:
-        found = {}
         vectors: dict[int, Any] = {}
-        for name, depth in leaves.items():
-            encoder, opened = self.models.retriever(name, self._known[name])
-            if id(encoder) not in vectors:
-                with timed(times, "tokenize"):
-                    tokens = encoder.tokenize(texts)
-                with timed(times, "encode"):
-                    vectors[id(encoder)] = encoder.encode(tokens)
-            # Vectors are of the kind that is searched, as both are of one encoder.
-            search: Callable[[Any, int], list[Ranking]] = opened.search
-            with timed(times, "search"):
-                found[name] = search(vectors[id(encoder)], depth)
-        return found
+
+        def search(names: Sequence[str]) -> dict[str, list[Ranking]]:
+            return {name: self._search(name, depths[name], texts, vectors, times) for name in names}
+
+        terms = [name for name in depths if name in self.parameters]
+        dense = [name for name in depths if name not in self.parameters]
+        if not (concurrent and terms and dense):
+            return search([*terms, *dense])
+        bm25 = self._bm25_thread.submit(search, terms)
+        try:
+            rankings = search(dense)
+        finally:
+            by_terms = bm25.result()
+        return by_terms | rankings
+
+    def _search(
+        self, name: str, depth: int, texts: Sequence[str], vectors: dict[int, Any], times: dict[str, float]
+    ) -> list[Ranking]:
+        """Search with a system that retrieves; `vectors` has those of the queries by id of their encoder."""
+        if name in self.parameters:
+            lucene = self.lucene[self._needed[name]["lexical"]]
+            with timed(times, "bm25"):
+                return lucene.search(texts, self.parameters[name], depth)
+        encoder, index = self.models.retrievers[name]
+        if id(encoder) not in vectors:
+            with timed(times, "tokenize"):
+                tokens = encoder.tokenize(texts)
+            with timed(times, "encode"):
+                vectors[id(encoder)] = encoder.encode(tokens)
+        with timed(times, "search"):
+            return index.search(vectors[id(encoder)], depth)
 
     def _combine(
-        self, name: str, depth: int, found: Mapping[str, list[Ranking]], texts: Sequence[str], times: dict[str, float]
+        self,
+        name: str,
+        depth: int,
+        retrieved: Mapping[str, list[Ranking]],
+        texts: Sequence[str],
+        times: dict[str, float],
     ) -> list[Ranking]:
-        system, needed = self._known[name], self.needed(name, depth)
-        parts = [self._combine(part, needed, found, texts, times) for part in self.manifest.parts_of(name)]
-        if system["kind"] in FUSIONS:
+        system, needed = self._needed[name], self.needed(name, depth)
+        parts = [self._combine(part, needed, retrieved, texts, times) for part in self.manifest.parts_of(name)]
+        if name in self.settings:
             with timed(times, "merge"):
-                ranked = ([_as_in_run(one) for one in each] for each in zip(*parts, strict=True))
-                return [fuse(system["kind"], "", each, depth, self.settings[name]) for each in ranked]
-        if system["kind"] == "rerank":
+                queries = ([_as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
+                return [fuse(system["kind"], "", rankings, depth, self.settings[name]) for rankings in queries]
+        if name in self.weights:
             model, scored = self.models.rerankers[system["reranker"]], int(system["depth"])
             rankings = []
             with timed(times, "rerank"):
@@ -211,7 +215,7 @@ class Searcher:
                     mixed = mix(_as_in_run(candidates), scores, scored, self.weights[name])
                     rankings.append(rerank(candidates, mixed, scored))
         else:
-            rankings = found[name]
+            rankings = retrieved[name]
         return [Ranking(one.query_id, one.doc_ids[:depth], one.scores[:depth]) for one in rankings]
 
 
@@ -221,11 +225,11 @@ def _as_in_run(ranking: Ranking) -> Ranking:
 
 
 def check_query(text: str) -> None:
-    """Refuse a query without a word, and one that is no text: half a character of UTF-16, bytes that are no UTF-8."""
+    """Refuse a query without a word, and one with surrogates: half a UTF-16 character, or bytes that are not UTF-8."""
     if not text.strip():
         raise input_error("query", "no word", "a query", "write one")
     if wrong := LONE.search(text):
-        raise input_error("query", f"{shorten(wrong[0])} in it, no character", "text in UTF-8", "write it anew")
+        raise input_error("query", f"{shorten(wrong[0])} in it, no character", "text in UTF-8", "write it again")
 
 
 def _parameters(system: System) -> Parameters:
@@ -236,5 +240,80 @@ def _parameters(system: System) -> Parameters:
 
 def _settings(system: System) -> Settings:
     weights = read_weights(system["tuned"], system["parts"]) if "tuned" in system else system.get("weights", ())
-    default = Settings()
-    return Settings(system.get("k", default.k), system.get("normalization", default.normalization), tuple(weights))
+    given = {key: system[key] for key in ("k", "normalization") if key in system}
+    return Settings(**given, weights=tuple(weights))
+
+
+def open_searcher(
+    manifest: Manifest,
+    systems: Sequence[str],
+    *,
+    devices: Sequence[str] = ("cpu",),
+    threads: int = 1,
+    memory_mb: int = HEAP_MB,
+    models_later: bool = False,
+) -> Searcher:
+    """Open what the systems need, and search a few times with each.
+
+    Java starts in its process while this one imports torch and sorts the passages' ids.
+
+    :param devices: torch's names; the vectors are spread over all of them, the models are on the first one.
+    :param memory_mb: heap of Java.
+    :param models_later: whether to start importing torch, but leave models and warm-up to `Searcher.warm_up`.
+    :raises InputError: for an unknown system, or a file that is missing or has changed.
+    """
+    manifest.check_names(systems)
+    sys.setswitchinterval(SWITCH)
+    needed = manifest.needed(systems)
+    verify(manifest.opened(needed))
+    by_terms = of_family(needed, "terms")
+    # A core is left for BM25, which runs in parallel.
+    open_models = partial(_open_models, manifest, needed, devices, max(1, threads - bool(by_terms)))
+    with _naming_missing_files(), ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
+        lucene = {
+            name: pool.submit(_open_lucene, manifest.lexical[name], threads, memory_mb, opened)
+            for name in dict.fromkeys(system["lexical"] for system in by_terms.values())
+        }
+        passages = pool.submit(Passages, manifest.passages)
+        if of_family(needed, "vectors", "tokens", "rerank"):
+            importing = ThreadPoolExecutor(1, "importing")
+            importing.submit(_import_neural)
+            importing.shutdown(wait=False)
+        processes = {name: process.result() for name, process in lucene.items()}
+        searcher = Searcher(manifest, systems, processes, open_models, passages.result())
+        opened.callback(searcher.close)
+        for name in () if models_later else systems:
+            searcher.warm_up(name)
+        opened.pop_all()
+    return searcher
+
+
+def _import_neural() -> None:
+    with uncollected():
+        import_module(NEURAL)
+
+
+@contextmanager
+def _naming_missing_files() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        missing = str(error.filename or error)
+        raise input_error(missing, "no such file", "what the manifest names", "run `snakemake` first") from None
+
+
+def _open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
+    from cort.online.neural import open_models
+
+    with _naming_missing_files():
+        return open_models(manifest, needed, devices, threads)
+
+
+def _open_lucene(named: LexicalIndex, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
+    """Open an index; `opened` closes it again if something else is wrong."""
+    process = LuceneProcess(named.index, threads, memory_mb)
+    opened.callback(process.close)
+    if process.form != named.cleaning:
+        expected = f"the form {named.cleaning}"
+        raise input_error(named.index, f"texts of the form {process.form}", expected, REMEDY)
+    return process

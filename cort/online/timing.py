@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: in the order in which a search comes to them; BM25 runs beside tokenize, encode and search
+#: in the order in which a search reaches them; BM25 runs in parallel with tokenize, encode and search
 PARTS = ("tokenize", "encode", "search", "bm25", "merge", "rerank")
 
 
 @contextmanager
 def timed(milliseconds: dict[str, float], part: str) -> Iterator[None]:
-    """Add what happens within to the time of a part; threads may share the times, if not a part."""
+    """Add the duration of the block to the time of a part; threads may share the times, but not a part."""
     started = time.perf_counter()
     yield
     milliseconds[part] = milliseconds.get(part, 0.0) + 1000 * (time.perf_counter() - started)

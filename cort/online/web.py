@@ -1,21 +1,27 @@
-"""The explorer's page over open systems: a server for this machine alone, and what programs may ask it.
+"""The explorer's server: its page over open systems, for this machine alone, and an API for programs.
 
-Only requests that a browser or a program makes to this address by name are answered (a name that another site lets
-point here is refused), only such that read, and of limited length. The searcher is not for several threads: requests
-wait in line for the one that has it.
+It answers only requests to read, of limited length, that a browser or a program sends to this address by name (a name
+that another site has pointed here is refused). The searcher is not thread-safe, so requests queue for its one thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import logging
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -26,17 +32,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cort.formats.yaml_files import read_yaml
 from cort.online.searcher import Searcher, check_query
-from cort.online.serving import Line
 from cort.online.why import explain
 from cort.system.errors import InputError, input_error, shorten
 
 log = logging.getLogger(__name__)
 
-#: characters of a query, and bytes of an address, in which a character takes up to 12
+Returned = TypeVar("Returned")
+
+ADDRESS, LAST_PORT = "127.0.0.1", 65_535
+#: requests that may wait for the thread
+MOST_WAITING = 256
+#: characters of a query, and bytes of an address, where a character takes up to 12
 LONGEST_QUERY, LONGEST_ADDRESS = 1_000, 16_000
-#: results per system, and what is asked for if nothing is said
+#: results per system: maximum and default
 MOST_RESULTS, RESULTS = 1_000, 20
-HOSTS = ("127.0.0.1", "localhost")
 METHODS = ("GET", "HEAD")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
@@ -45,60 +54,51 @@ POLICY = (
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    # Scripts with data would else hand them to the page of any site.
+    # Otherwise, the page of any site could load the scripts with data.
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
-#: in the page, what is for a folder without a server, and what takes its place
+#: replacements that turn the page of a folder into one with a server
 LIVE = {
     '<html lang="en">': '<html lang="en" data-live="{most}">',
     "img-src data:;": "img-src data:; connect-src 'self';",
 }
+#: the program of the page; its data are those of the build
+PAGE = Path(__file__).parents[1] / "reporting" / "explorer"
 
 
-@dataclass(frozen=True)
-class Site:
-    """What is served: the folder of the page and its program, and that of an experiment's data."""
+def make_app(searcher: Searcher, folder: Path, line: Line, port: int) -> ASGIApp:
+    """Make the server's application.
 
-    page: Path
-    data: Path
-
-
-def make_app(searcher: Searcher, site: Site, line: Line, port: int) -> ASGIApp:
-    """Make the server's program.
-
-    :param port: at which it is asked; requests that name another are refused.
+    :param folder: of the page's data.
+    :param port: requests that name another one are refused.
     """
     api = Api(searcher, line)
-    page = live_page((site.page / "index.html").read_text("utf-8"), api.most)
+    page = live_page((PAGE / "index.html").read_text("utf-8"), api.most)
     document = read_yaml(Path(__file__).with_name("openapi.yaml"))
-    data = {path.name: path for path in site.data.glob("*.js")}
+    files = {name: PAGE / name for name in ("explorer.js", "explorer.css")}
+    files |= {f"data/{path.name}": path for path in folder.glob("*.js")}
 
     async def index(_: Request) -> Response:
         return HTMLResponse(page)
 
     async def file(request: Request) -> Response:
-        name = request.path_params["name"]
-        path = site.page / name if name in ("explorer.js", "explorer.css") else None
-        return _file(path)
-
-    async def shard(request: Request) -> Response:
-        return _file(data.get(request.path_params["name"]))
+        return _file(files.get(request.path_params["name"]))
 
     async def openapi(_: Request) -> Response:
         return answer(document)
 
-    pages = {"/": index, "/index.html": index, "/{name}": file, "/data/{name}": shard}
     answers = {"/api/search": api.search, "/api/why": api.why, "/api/openapi.json": openapi}
+    pages = {"/": index, "/index.html": index, "/{name:path}": file}
     app = Starlette(
-        routes=[Route(path, handler) for path, handler in (*answers.items(), *pages.items())],
+        routes=[Route(path, handler) for path, handler in (answers | pages).items()],
         exception_handlers={HTTPException: _refuse, InputError: _refuse, Exception: _fail},
     )
-    return Guard(app, {f"{host}:{port}" for host in HOSTS})
+    return Guard(app, {f"{host}:{port}" for host in (ADDRESS, "localhost")})
 
 
 def live_page(text: str, most: int) -> str:
-    """Tell the page that it is served, and let it ask the server; `most` is the number of results it may ask for."""
+    """Tell the page that it has a server, which gives at most `most` results."""
     for before, after in LIVE.items():
         if text.count(before) != 1:
             raise input_error("index.html", f"{text.count(before)} times {before}", "it once", "see cort/online/web.py")
@@ -108,13 +108,13 @@ def live_page(text: str, most: int) -> str:
 
 def _file(path: Path | None) -> Response:
     if path is None or not path.is_file():
-        raise HTTPException(404, "no such page: / is the explorer, /api/openapi.json says what can be asked")
-    # Built anew, it is another one.
+        raise HTTPException(404, "no such page: / is the explorer, /api/openapi.json describes the API")
+    # After another build, the file differs.
     return FileResponse(path, headers={"Cache-Control": "no-cache"})
 
 
 class Guard:
-    """Refuses requests before anything is done for them, and gives every answer its headers."""
+    """Refuses requests before any work is done for them, and adds headers to every answer."""
 
     def __init__(self, app: ASGIApp, hosts: set[str]) -> None:
         self.app, self.hosts = app, hosts
@@ -160,67 +160,69 @@ class Api:
 
     async def search(self, request: Request) -> Response:
         """Search with some systems, one after the other."""
-        wanted = _only(request, "q", "systems", "k")
-        query, names, count = self._query(wanted), self._systems(wanted), self._count(wanted)
+        given = _parameters(request, "q", "systems", "k")
+        query, names, count = _query(given), self._names("systems", given), self._count(given)
 
         def work() -> list[dict[str, Any]]:
             return [self._answer(name, query, count) for name in names]
 
-        found = await self.line.result(work, request.receive)
-        return answer({"query": query, "k": count, "systems": found})
+        systems = await self.line.result(work, request.receive)
+        return answer({"query": query, "k": count, "systems": systems})
 
     async def why(self, request: Request) -> Response:
         """Explain a result."""
-        wanted = _only(request, "q", "system", "doc_id")
-        query, doc_id = self._query(wanted), wanted.get("doc_id", "")
-        [name] = self._systems({"systems": wanted.get("system", "")}, "system", 1)
-        reason = await self.line.result(lambda: explain(self.searcher, name, query, doc_id), request.receive)
+        given = _parameters(request, "q", "system", "doc_id")
+        query, doc_id, names = _query(given), given.get("doc_id", ""), self._names("system", given)
+        if len(names) > 1:
+            raise input_error("system", f"{len(names)} names", f"one {self._open}", "choose one")
+        reason = await self.line.result(lambda: explain(self.searcher, names[0], query, doc_id), request.receive)
         return answer({"query": query, "doc_id": doc_id, **asdict(reason)})
 
     def _answer(self, name: str, query: str, count: int) -> dict[str, Any]:
         found = self.searcher.search(name, query, count)
-        texts = self.searcher.passages.texts([one.doc_id for one in found.results])
+        texts = self.searcher.passages.texts([result.doc_id for result in found.results])
         results = [
-            # Scores are of single precision: these are the shortest decimals that say which.
-            {"rank": one.rank, "doc_id": one.doc_id, "score": float(str(np.float32(one.score))), "text": text}
-            for one, text in zip(found.results, texts, strict=True)
+            # The shortest decimals that identify scores of single precision.
+            {"rank": rank, "doc_id": doc_id, "score": float(str(np.float32(score))), "text": text}
+            for (doc_id, score, rank), text in zip(found.results, texts, strict=True)
         ]
         milliseconds = {part: round(value, 3) for part, value in found.milliseconds.items()}
         return dict(system=name, results=results, milliseconds=milliseconds)
 
-    def _query(self, wanted: Mapping[str, str]) -> str:
-        query = wanted.get("q", "")
-        check_query(query)
-        if len(query) > LONGEST_QUERY:
-            raise input_error("q", f"{len(query):,} characters", f"{LONGEST_QUERY:,} at most", "shorten the query")
-        return query
+    @property
+    def _open(self) -> str:
+        return f"of the systems that are open here, {', '.join(self.searcher.systems)}"
 
-    def _systems(self, wanted: Mapping[str, str], key: str = "systems", most: int | None = None) -> list[str]:
-        known = self.searcher.systems
-        names = list(dict.fromkeys(wanted.get("systems", "").split(",")))
-        expected = f"of the systems that are open here, {', '.join(known)}"
+    def _names(self, key: str, given: Mapping[str, str]) -> list[str]:
+        names = list(dict.fromkeys(given.get(key, "").split(",")))
         for name in names:
-            if name not in known:
-                raise input_error(key, shorten(name), f"one {expected}", "choose among these")
-        if most is not None and len(names) > most:
-            raise input_error(key, f"{len(names)} names", f"one {expected}", "choose one")
+            if name not in self.searcher.systems:
+                raise input_error(key, shorten(name), f"one {self._open}", "choose among these")
         return names
 
-    def _count(self, wanted: Mapping[str, str]) -> int:
-        text = wanted.get("k", str(min(RESULTS, self.most)))
+    def _count(self, given: Mapping[str, str]) -> int:
+        text = given.get("k", str(min(RESULTS, self.most)))
         if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= self.most:
             raise input_error("k", shorten(text), f"a number from 1 to {self.most}", "fix it")
         return int(text)
 
 
-def _only(request: Request, *known: str) -> dict[str, str]:
-    """Take the parameters of a request, each of which is there once at most."""
-    pairs = request.query_params.multi_items()
+def _query(given: Mapping[str, str]) -> str:
+    query = given.get("q", "")
+    check_query(query)
+    if len(query) > LONGEST_QUERY:
+        raise input_error("q", f"{len(query):,} characters", f"{LONGEST_QUERY:,} at most", "shorten the query")
+    return query
+
+
+def _parameters(request: Request, *known: str) -> dict[str, str]:
+    """Return the parameters of a request; none may be unknown or repeated."""
+    pairs, fix = request.query_params.multi_items(), "see /api/openapi.json"
     for key, _ in pairs:
         if key not in known:
-            raise input_error("address", shorten(key), f"only {', '.join(known)}", "see /api/openapi.json")
+            raise input_error("address", shorten(key), f"only {', '.join(known)}", fix)
     if len(dict(pairs)) < len(pairs):
-        raise input_error("address", "a parameter twice", f"{', '.join(known)}, each once", "see /api/openapi.json")
+        raise input_error("address", "a parameter twice", f"{', '.join(known)}, each once", fix)
     return dict(pairs)
 
 
@@ -231,7 +233,7 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def refusal(status: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Make the response that says in one line what is wrong."""
+    """Make a response with a one-line error."""
     return answer({"error": " ".join(error.split())}, status, headers)
 
 
@@ -242,5 +244,102 @@ def _refuse(_: Request, error: Exception) -> Response:
 
 
 def _fail(_: Request, error: Exception) -> Response:
-    log.error("a request failed; this is a defect of the program, not of its input", exc_info=error)
-    return refusal(500, "a defect of the server, whose log says more")
+    log.error("a request failed because of a bug in this program, not because of its input", exc_info=error)
+    return refusal(500, "a bug in the server; its log has the details")
+
+
+@contextmanager
+def listening(port: int) -> Iterator[socket.socket]:
+    """Listen at a port of this machine's own address, or at any free one if it is 0.
+
+    :raises InputError: if another program uses the port, or it does not exist.
+    """
+    fix = "give another --port, or 0 for any free one"
+    if port > LAST_PORT:
+        raise input_error("--port", str(port), f"{LAST_PORT} at most", fix)
+    # Because the protocol is named, asyncio sends the parts of an answer at once; otherwise, every second one waits for
+    # 40 ms.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        # The port of a server that has just ended is free.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((ADDRESS, port))
+            listener.listen()
+        except OSError as error:
+            why = "that another program uses" if error.errno == errno.EADDRINUSE else f"({error.strerror})"
+            raise input_error("--port", f"{port} {why}", "a free one", fix) from None
+        yield listener
+
+
+class Line:
+    """A queue of work for a single thread."""
+
+    def __init__(self, most: int = MOST_WAITING) -> None:
+        """Let at most `most` requests wait."""
+        self.most, self._waiting = most, 0
+        self._pool = ThreadPoolExecutor(1, "searching")
+        self._open: set[Future[Any]] = set()
+
+    def submit(self, work: Callable[[], Returned]) -> Future[Returned]:
+        """Let the thread do something."""
+        future = self._pool.submit(work)
+        self._open.add(future)
+        future.add_done_callback(self._open.discard)
+        return future
+
+    async def result(self, work: Callable[[], Returned], receive: Receive) -> Returned:
+        """Wait for a result of the thread; the work does not begin if the client has disconnected by then.
+
+        :raises HTTPException: if too many requests wait already, or the client has disconnected.
+        """
+        if self._waiting >= self.most:
+            raise HTTPException(503, f"{self._waiting} requests wait already: ask again later")
+        self._waiting += 1
+        done = asyncio.wrap_future(self.submit(work))
+        disconnected = asyncio.ensure_future(_disconnected(receive))
+        both: set[asyncio.Future[Any]] = {done, disconnected}
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                raise HTTPException(499, "the client has disconnected")
+            return done.result()
+        finally:
+            self._waiting -= 1
+            for future in both:
+                future.cancel()
+
+    def end(self) -> bool:
+        """Accept no more work; return False if some is still running, which nothing can stop."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return all(future.done() for future in set(self._open))
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def serve(app: ASGIApp, listener: socket.socket) -> int:
+    """Answer requests until a signal comes, and return its number; requests that wait then get no answer."""
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical", server_header=False
+        )
+    )
+    received = [signal.SIGTERM]
+
+    def end(number: signal.Signals) -> None:
+        received.append(number)
+        server.should_exit = server.force_exit = True
+
+    async def run() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # A background job of a shell ignores Ctrl-C.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, end, number)
+        await server.serve([listener])
+
+    # Uvicorn's own handlers would wait for requests, and raise the signal again at the end.
+    setattr(server, "capture_signals", nullcontext)  # noqa: B010
+    asyncio.run(run())
+    return received[-1]

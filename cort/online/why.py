@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cort.formats.records import Ranking
+from cort.online.manifest import KINDS, System
 from cort.online.searcher import Searcher
-from cort.retrieval.fusion import FUSIONS, Settings, normalize
-from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
+from cort.retrieval.fusion import Settings, normalize
 
 if TYPE_CHECKING:
     from cort.online.alignment import Match
+    from cort.online.neural import QueryEncoder, TokenEncoder
 
-Cell: TypeAlias = str | float | int | None
+Rows: TypeAlias = list[list[str | float | int | None]]
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A system, or a model in it, and its score of a passage: what this is, a table, and the reasons of its parts.
+    """The score of a passage by a system, or by a model in it: an explanation, a table, and the reasons of its parts.
 
-    `rank` and `score` are None where the passage is not among the results. If `total` is true, the last column of the
+    `rank` and `score` are None if the passage is not among the results. If `total` is true, the last column of the
     table adds up to the score.
     """
 
@@ -31,14 +32,14 @@ class Reason:
     score: float | None
     about: str
     columns: list[str] = field(default_factory=list)
-    rows: list[list[Cell]] = field(default_factory=list)
+    rows: Rows = field(default_factory=list)
     total: bool = False
     parts: list[Reason] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A query, a passage and its row in the collection, and where a system ranks it."""
+    """A query, a passage, and the ranking of a system that is to be explained."""
 
     searcher: Searcher
     name: str
@@ -47,168 +48,158 @@ class Case:
     depth: int
     ranking: Ranking
 
-    def reason(self, about: str, **more: object) -> Reason:
-        """Give the reason, with the place of the passage in the ranking."""
-        rank, score = place_of(self.ranking, self.doc_id)
-        kind = str(self.searcher.manifest.systems[self.name]["kind"])
-        return Reason(self.name, kind, rank, score, about, **more)  # type: ignore[arg-type]
+    @property
+    def system(self) -> System:
+        """The system as the manifest has it."""
+        return self.searcher.manifest.systems[self.name]
 
-    def of_part(self, part: str) -> Case:
-        """Look at a part of the system, with as many results as are needed of it."""
-        return case_of(self.searcher, part, self.text, self.doc_id, self.searcher.needed(self.name, self.depth))
+    def place(self) -> tuple[int, float] | tuple[None, None]:
+        """Return rank and score of the passage."""
+        if self.doc_id not in self.ranking.doc_ids:
+            return None, None
+        place = self.ranking.doc_ids.index(self.doc_id)
+        return place + 1, float(self.ranking.scores[place])
+
+    def reason(self, about: str, **more: object) -> Reason:
+        """Make the reason of the passage's rank and score."""
+        rank, score = self.place()
+        return Reason(self.name, self.system["kind"], rank, score, about, **more)  # type: ignore[arg-type]
+
+    def explain(self) -> Reason:
+        """Explain the rank of the passage."""
+        return REASONS[KINDS[self.system["kind"]].family](self)
 
 
 def explain(searcher: Searcher, system: str, text: str, doc_id: str) -> Reason:
-    """Explain what a system makes of a passage.
+    """Explain how a system ranks a passage for a query.
 
-    :raises InputError: a system that is not open, a passage that is not there, a query without a word.
+    :raises InputError: for a system that is not open, an unknown passage, or a query without a word.
     """
     searcher.passages.rows([doc_id])
-    return _explain(case_of(searcher, system, text, doc_id, searcher.manifest.depth))
+    return _search(searcher, system, text, doc_id, searcher.manifest.depth).explain()
 
 
-def case_of(searcher: Searcher, system: str, text: str, doc_id: str, depth: int) -> Case:
-    """Search, and look at one passage."""
+def _search(searcher: Searcher, system: str, text: str, doc_id: str, depth: int) -> Case:
     [ranking], _ = searcher.search_batch(system, [text], depth)
     return Case(searcher, system, text, doc_id, depth, ranking)
 
 
-def place_of(ranking: Ranking, doc_id: str) -> tuple[int, float] | tuple[None, None]:
-    """Find rank and score of a passage."""
-    if doc_id not in ranking.doc_ids:
-        return None, None
-    place = ranking.doc_ids.index(doc_id)
-    return place + 1, float(ranking.scores[place])
+def _search_part(case: Case, part: str) -> Case:
+    """Search with a part of a system, for as many results as the system needs from it."""
+    return _search(case.searcher, part, case.text, case.doc_id, case.searcher.needed(case.name, case.depth))
 
 
-def _explain(case: Case) -> Reason:
-    return REASONS[case.searcher.manifest.systems[case.name]["kind"]](case)
-
-
-def _by_terms(case: Case) -> Reason:
-    searcher = case.searcher
-    parameters = searcher.parameters[case.name]
-    lucene = searcher.lucene[searcher.manifest.systems[case.name]["lexical"]]
-    terms = sorted(lucene.explain(case.text, parameters, case.doc_id), key=lambda one: -one.score)
-    about = (
-        f"BM25 with k1 {parameters.k1:g} and b {parameters.b:g}. Terms are those of the index: stemmed, some appended "
-    )
-    about += "or weighted if it is built so. Rounded, and a little lower among ties, their sum is the score."
-    rows = [[one.term, one.boost, one.frequency, one.passages, one.idf, one.score] for one in terms]
-    columns = ["term", "in the query", "in the passage", "passages with it", "idf", "adds"]
+def _explain_terms(case: Case) -> Reason:
+    parameters, lucene = case.searcher.parameters[case.name], case.searcher.lucene[case.system["lexical"]]
+    terms = sorted(lucene.explain(case.text, parameters, case.doc_id), key=lambda term: -term.score)
     if not terms:
-        return case.reason("No term of the query is in it.")
+        return case.reason("The passage contains no term of the query.")
+    about = (
+        f"BM25 with k1 {parameters.k1:g} and b {parameters.b:g}. Terms are those of the index: stemmed, and with the "
+        "expansions or weights it was built with. The score is their sum, rounded and, among ties, slightly lowered."
+    )
+    rows = [[term.term, term.boost, term.frequency, term.passages, term.idf, term.score] for term in terms]
+    columns = ["term", "in the query", "in the passage", "passages with it", "idf", "adds"]
     return case.reason(about, columns=columns, rows=rows, total=True)
 
 
-def _by_vectors(case: Case) -> Reason:
+def _explain_vectors(case: Case) -> Reason:
     from cort.online.alignment import nearest_tokens
 
-    searcher, system = case.searcher, case.searcher.manifest.systems[case.name]
-    encoder = searcher.models.encoders[system["encoder"]]
+    encoder = cast("QueryEncoder", case.searcher.models.retrievers[case.name].encoder)
     settings = encoder.model.settings
-    about = f"The score is the similarity ({settings.similarity}) of one vector of the query and one of the passage "
-    about += (
-        f"(pooling: {settings.pooling}), which has no parts. For orientation: of each token of the query, the token "
+    about = (
+        f"The score is the similarity ({settings.similarity}) of one vector of the query and one of the passage "
+        f"(pooling: {settings.pooling}), which has no parts. For orientation, the table shows the passage token with "
+        "the most similar vector (cosine) for each query token. These values do not add up to the score."
     )
-    about += "of the passage with the most similar vector, by cosine. These do not add up to the score."
-    matches = nearest_tokens(encoder, case.text, searcher.passages.texts([case.doc_id])[0])
-    rows: list[list[Cell]] = [[one.token, one.match, one.similarity] for one in matches]
+    matches = nearest_tokens(encoder, case.text, case.searcher.passages.texts([case.doc_id])[0])
+    rows: Rows = [[match.token, match.match, match.similarity] for match in matches]
     return case.reason(about, columns=["token", "nearest in the passage", "cosine"], rows=rows)
 
 
-#: what is said of late interaction, and of the columns of its matches
-MATCHES = (
-    "Each token of the query adds its weight times its similarity to the nearest token of the passage.",
-    ["token", "nearest in the passage", "similarity", "weight", "adds"],
-)
+MATCHES = "Each query token adds its weight times its similarity to the nearest token of the passage."
+MATCH_COLUMNS = ["token", "nearest in the passage", "similarity", "weight", "adds"]
 
 
-def matches_of(matches: Sequence[Match]) -> list[list[Cell]]:
-    """Rows of a table of matches."""
+def _match_rows(matches: Sequence[Match]) -> Rows:
     return [[one.token, one.match, one.similarity, one.weight, one.weight * one.similarity] for one in matches]
 
 
-def _by_tokens(case: Case) -> Reason:
+def _explain_tokens(case: Case) -> Reason:
     from cort.online.alignment import best_matches
 
-    searcher = case.searcher
-    model = searcher.models.token_encoders[searcher.manifest.systems[case.name]["token_encoder"]]
-    [passage] = searcher.passages.texts([case.doc_id])
-    about, columns = MATCHES
-    rows = matches_of(best_matches(model, model.pairs(case.text, passage), 0))
-    return case.reason(about, columns=columns, rows=rows, total=True)
+    encoder = cast("TokenEncoder", case.searcher.models.retrievers[case.name].encoder)
+    pairs = encoder.pairs(case.text, case.searcher.passages.texts([case.doc_id])[0])
+    rows = _match_rows(best_matches(encoder, pairs, 0))
+    return case.reason(MATCHES, columns=MATCH_COLUMNS, rows=rows, total=True)
 
 
-def _in_turns(_: Settings, parts: Sequence[Case]) -> tuple[str, list[str], list[list[Cell]]]:
-    return "The parts take turns, the first-named first; the score is 1 / rank.", [], [[] for _ in parts]
+def _by_turns(_: Settings, parts: Sequence[Case]) -> tuple[str, list[str], Rows]:
+    return "The parts take turns in the order given; the score is 1 / rank.", [], [[] for _ in parts]
 
 
-def _by_ranks(settings: Settings, parts: Sequence[Case]) -> tuple[str, list[str], list[list[Cell]]]:
-    ranks = [place_of(part.ranking, part.doc_id)[0] for part in parts]
-    rows: list[list[Cell]] = [[1 / (settings.k + rank) if rank else 0.0] for rank in ranks]
+def _by_ranks(settings: Settings, parts: Sequence[Case]) -> tuple[str, list[str], Rows]:
+    ranks = [part.place()[0] for part in parts]
+    rows: Rows = [[1 / (settings.k + rank) if rank else 0.0] for rank in ranks]
     return f"Each part adds 1 / ({settings.k:g} + rank).", ["adds"], rows
 
 
-def _by_scores(settings: Settings, parts: Sequence[Case]) -> tuple[str, list[str], list[list[Cell]]]:
+def _by_scores(settings: Settings, parts: Sequence[Case]) -> tuple[str, list[str], Rows]:
     weights = settings.weights or (1 / len(parts),) * len(parts)
-    rows: list[list[Cell]] = []
+    rows: Rows = []
     for weight, part in zip(weights, parts, strict=True):
         scores, missing = normalize(part.ranking.scores, settings.normalization)
-        rank = place_of(part.ranking, part.doc_id)[0]
-        normalised = float(scores[rank - 1]) if rank else missing
-        rows.append([normalised, float(weight), float(weight) * normalised])
-    about = f"Each part adds its weight times its normalised score ({settings.normalization})."
-    return about, ["normalised", "weight", "adds"], rows
+        rank = part.place()[0]
+        normalized = float(scores[rank - 1]) if rank else missing
+        rows.append([normalized, float(weight), float(weight) * normalized])
+    about = f"Each part adds its weight times its normalized score ({settings.normalization})."
+    return about, ["normalized", "weight", "adds"], rows
 
 
-#: what a method of `FUSIONS` says of its parts: in words, more columns, and a row of these per part
-MERGED: Mapping[str, Callable[[Settings, Sequence[Case]], tuple[str, list[str], list[list[Cell]]]]] = {
-    "interleave": _in_turns,
+#: explains each method of `FUSIONS`: a sentence, more columns, and their cells for each part
+MERGED: Mapping[str, Callable[[Settings, Sequence[Case]], tuple[str, list[str], Rows]]] = {
+    "interleave": _by_turns,
     "rrf": _by_ranks,
     "linear": _by_scores,
 }
 
 
-def _by_fusion(case: Case) -> Reason:
-    manifest = case.searcher.manifest
-    parts = [case.of_part(part) for part in manifest.parts_of(case.name)]
-    settings = case.searcher.settings[case.name]
-    about, columns, more = MERGED[manifest.systems[case.name]["kind"]](settings, parts)
-    rows = [[part.name, *place_of(part.ranking, case.doc_id), *rest] for part, rest in zip(parts, more, strict=True)]
+def _explain_fusion(case: Case) -> Reason:
+    parts = [_search_part(case, part) for part in case.system["parts"]]
+    about, columns, cells = MERGED[case.system["kind"]](case.searcher.settings[case.name], parts)
+    rows: Rows = [[part.name, *part.place(), *more] for part, more in zip(parts, cells, strict=True)]
+    reasons = [part.explain() for part in parts]
     columns = ["part", "rank", "score", *columns]
-    reasons = [_explain(part) for part in parts]
     return case.reason(about, columns=columns, rows=rows, total="adds" in columns, parts=reasons)
 
 
-def _by_reranking(case: Case) -> Reason:
-    searcher, system = case.searcher, case.searcher.manifest.systems[case.name]
-    before, scored = case.of_part(system["candidates"]), int(system["depth"])
+def _explain_reranking(case: Case) -> Reason:
+    searcher, scored, reranker = case.searcher, int(case.system["depth"]), case.system["reranker"]
+    before = _search_part(case, case.system["candidates"])
     doc_ids = before.ranking.doc_ids[:scored]
-    about = f"The first {scored} of {before.name} are scored again by {system['reranker']}"
-    reasons = [_explain(before)]
+    about, reasons = f"{reranker} scores the top {scored} of {before.name} again", [before.explain()]
     if case.doc_id not in doc_ids:
         return case.reason(f"{about}; this passage is not among them and follows below.", parts=reasons)
     place, weight = doc_ids.index(case.doc_id), searcher.weights[case.name]
-    model = searcher.models.rerankers[system["reranker"]]
-    scores = model.score(case.text, searcher.passages.rows(doc_ids))
+    scores = searcher.models.rerankers[reranker].score(case.text, searcher.passages.rows(doc_ids))
     rank = 1 + int((scores > scores[place]).sum())
-    kinds = [(before.name, place + 1, before.ranking.scores[:scored]), (system["reranker"], rank, scores)]
-    rows: list[list[Cell]] = [[name, at, float(values[place])] for name, at, values in kinds]
+    sides = [(before.name, place + 1, before.ranking.scores[:scored]), (reranker, rank, scores)]
+    rows: Rows = [[name, at, float(values[place])] for name, at, values in sides]
     columns = ["by", "rank among these", "score"]
     if weight == 1:
-        about += ", whose scores take the place of the former."
+        about += ", and its scores replace the former ones."
     else:
-        about += "; each adds its weight times its score, both from 0 to 1 among these."
-        columns += ["normalised", "weight", "adds"]
-        for row, (_, _, values), share in zip(rows, kinds, (1 - weight, weight), strict=True):
-            normalised = float(normalize(values, "min-max")[0][place])
-            row += [normalised, share, share * normalised]
-    reasons.insert(0, _of_model(case, system["reranker"], rank, float(scores[place])))
+        about += "; each adds its weight times its score, both normalized to 0 to 1 among these."
+        columns += ["normalized", "weight", "adds"]
+        for row, (_, _, values), share in zip(rows, sides, (1 - weight, weight), strict=True):
+            normalized = float(normalize(values, "min-max")[0][place])
+            row += [normalized, share, share * normalized]
+    reasons.insert(0, _explain_model(case, reranker, rank, float(scores[place])))
     return case.reason(about, columns=columns, rows=rows, total=weight < 1, parts=reasons)
 
 
-def _of_model(case: Case, name: str, rank: int, score: float) -> Reason:
+def _explain_model(case: Case, name: str, rank: int, score: float) -> Reason:
     """Explain a re-ranker's score of the passage, as far as it has parts."""
     from cort.online import alignment
 
@@ -217,24 +208,22 @@ def _of_model(case: Case, name: str, rank: int, score: float) -> Reason:
     [row] = case.searcher.passages.rows([case.doc_id])
     about = "It reads query and passage together, so its score has no parts."
     columns: list[str] = []
-    rows: list[list[Cell]] = []
+    rows: Rows = []
     if kind == "late_interaction":
-        about, columns = MATCHES
-        rows = matches_of(alignment.best_matches(model, model.pairs(case.text), row))
+        about, columns = MATCHES, MATCH_COLUMNS
+        rows = _match_rows(alignment.best_matches(model, model.pairs(case.text), row))
     elif kind in ("knrm", "conv_knrm"):
-        about = "What its kernels count for each token of the query, weighed; the last row is the bias of the layer."
+        about = "Its kernels add a weighted count for each query token; the last row is the bias of the layer."
         columns = ["token", "adds"]
         rows = [[token or "(bias)", value] for token, value in alignment.word_scores(model, case.text, row)]
     return Reason(name, kind, rank, score, about, columns, rows, total=bool(rows))
 
 
-#: kind of a system -> what explains it
+#: explains each family of systems
 REASONS: Mapping[str, Callable[[Case], Reason]] = {
-    "bm25": _by_terms,
-    "exact": _by_vectors,
-    **dict.fromkeys(GRAPHS, _by_vectors),
-    "late_interaction": _by_tokens,
-    **dict.fromkeys(TOKEN_INDEXES, _by_tokens),
-    **dict.fromkeys(FUSIONS, _by_fusion),
-    "rerank": _by_reranking,
+    "terms": _explain_terms,
+    "vectors": _explain_vectors,
+    "tokens": _explain_tokens,
+    "fusion": _explain_fusion,
+    "rerank": _explain_reranking,
 }

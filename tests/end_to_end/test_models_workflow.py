@@ -15,7 +15,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import EXPANSIONS, PASSAGES, QUERIES, TRIPLES, read_table
 from cort.online.manifest import read_manifest
-from cort.online.opening import open_searcher
+from cort.online.searcher import open_searcher
 from cort.retrieval.audits import Audit
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.cards import card_of, cells

@@ -1,4 +1,4 @@
-"""Latencies: statistics of injected times, what is measured, and how reports show it beside published numbers."""
+"""Latencies: statistics of injected times, what is measured, and how reports show it with published numbers."""
 
 import json
 from collections import Counter
@@ -6,26 +6,27 @@ from collections import Counter
 import numpy as np
 import pytest
 import yaml
-from cort.experiment.description import describe
 
 from cort import latency
 from cort.experiment.checks import ConfigError, load
 from cort.experiment.config import searchable
+from cort.formats import tables
 from cort.formats.artifacts import read_artifact
-from cort.online.manifest import read_manifest
+from cort.online.manifest import read_manifest, write_manifest
 from cort.online.searcher import WARM_UP, Searcher
 from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
 from cort.reporting.latency import Latencies, latency_blocks, latency_table, published_latencies
 from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
 from cort.reporting.tables import to_csv
+from cort.systems.registry import system_of
 from tests.support.online import SYSTEMS, Slow, manifest_with
 from workflow.online import manifest_options, searched_files
 from workflow.report_inputs import latencies
 
 
 class Injected:
-    """A searcher that takes exactly the times it is given, one after the other."""
+    """A searcher that takes the given times, one after the other."""
 
     def __init__(self, manifest, *times):
         self.manifest, self.times, self.calls = manifest, list(times), []
@@ -37,11 +38,11 @@ class Injected:
 
 def test_statistics_are_those_of_numpy():
     values = np.random.default_rng(4).exponential(20, 501)
-    found = latency.summarize([{"bm25": value, "merge": 2 * value} for value in values])
+    statistics = latency.summarize([{"bm25": value, "merge": 2 * value} for value in values])
     for name, factor in (("bm25", 1), ("merge", 2)):
         for rank in (50, 95, 99):
-            assert found[name][f"p{rank}"] == pytest.approx(np.percentile(factor * values, rank))
-        assert found[name]["mean"] == pytest.approx(factor * values.mean())
+            assert statistics[name][f"p{rank}"] == pytest.approx(np.percentile(factor * values, rank))
+        assert statistics[name]["mean"] == pytest.approx(factor * values.mean())
 
 
 def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured(tmp_path):
@@ -49,21 +50,21 @@ def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured
     apart = {"tokenize": 1.0, "encode": 7.0, "search": 12.0, "bm25": 30.0, "merge": 1.0, "total": 99.0}
     beside = {**apart, "bm25": 31.0, "total": 34.1}
     searcher = Injected(manifest, apart, beside)
-    found = latency.measure(searcher, "both", [["q"]], 10)
-    assert found["sequential"]["mean"] == 51
-    assert found["concurrent"]["p99"] == 34.1
-    assert found["encode"]["p50"] == 7
+    statistics = latency.measure(searcher, "both", [["q"]], 10)
+    assert statistics["sequential"]["mean"] == 51
+    assert statistics["concurrent"]["p99"] == 34.1
+    assert statistics["encode"]["p50"] == 7
     assert [call[3] for call in searcher.calls] == [False, True]
-    assert latency.overlap(found) == pytest.approx(34.1 / (30 + 1))
+    assert latency.overlap(statistics) == pytest.approx(34.1 / (30 + 1))
     # The dense ranker may be the slower one.
     slower = Injected(manifest, {**apart, "search": 40.0}, {**beside, "total": 49.0})
     assert latency.overlap(latency.measure(slower, "both", [["q"]], 10)) == pytest.approx(49 / (48 + 1))
-    alone = Injected(manifest, {"bm25": 30.0, "total": 30.1})
-    assert "concurrent" not in (found := latency.measure(alone, "bm25", [["q"]], 10))
-    assert latency.overlap(found) is None
+    alone = latency.measure(Injected(manifest, {"bm25": 30.0, "total": 30.1}), "bm25", [["q"]], 10)
+    assert "concurrent" not in alone
+    assert latency.overlap(alone) is None
 
 
-def test_batches_are_whole_and_nothing_is_re_ranked_in_batches(tmp_path):
+def test_batches_are_complete_and_nothing_is_re_ranked_in_batches(tmp_path):
     times = [{"bm25": 1.0, "total": 1.0}] * 100
     searcher = Injected(manifest_with(tmp_path), *times)
     rows = list(latency.rows_of(searcher, ["bm25", "reranked"], [f"q{n}" for n in range(7)], 10, 3, "cpu"))
@@ -86,8 +87,8 @@ def test_the_overlap_of_a_real_searcher_is_near_one(tmp_path, record_messages, c
 
 def row(system, kind, device="cpu", batch=1, **means):
     times = {name: dict.fromkeys(("p50", "p95", "p99", "mean"), value) for name, value in means.items()}
-    found = {"system": system, "kind": kind, "device": device, "batch": batch, "searches": 3, "overlap": None}
-    return found | {"milliseconds": times}
+    fields = {"system": system, "kind": kind, "device": device, "batch": batch, "searches": 3, "overlap": None}
+    return fields | {"milliseconds": times}
 
 
 def test_numbers_have_the_names_of_the_published_ones(tmp_path):
@@ -187,34 +188,33 @@ def experiment(tmp_path):
     return write
 
 
-def test_published_runs_are_left_out_of_the_manifest(experiment):
+def systems_of(config):
+    """Return the systems as the stage `manifest` is given them."""
+    options = manifest_options(config, lambda encoder: [])
+    return json.loads(options[options.index("--systems") + 1])
+
+
+def test_the_manifest_lists_fusions_with_their_method_but_no_published_runs(experiment):
     config = load(experiment())
     assert searchable(config) == ["bm25"]
-    options = manifest_options(config, lambda encoder: [])
-    assert json.loads(options[options.index("--systems") + 1]) == {
-        "bm25": {"kind": "bm25", "lexical": "bm25", "k1": 0.9, "b": 0.4}
-    }
-    assert latencies(config) == []
-
-
-def test_systems_that_merge_others_are_listed_with_their_method(experiment):
+    assert systems_of(config) == {"bm25": {"kind": "bm25", "lexical": "bm25", "k1": 0.9, "b": 0.4}}
+    both, parts = {"systems": ["again", "bm25"]}, ["again", "bm25"]
     systems = {"bm25": {"retrieve": "bm25"}, "again": {"retrieve": "bm25"}}
-    both = {"systems": ["again", "bm25"]}
     systems |= {"a": {"interleave": ["bm25", "again"]}, "b": {"fuse": both}, "c": {"fuse": {**both, "method": "rrf"}}}
-    linear, parts = {**both, "method": "linear"}, ["again", "bm25"]
+    linear = {**both, "method": "linear"}
     systems |= {"d": {"fuse": linear}, "e": {"fuse": {**linear, "normalization": "z-score", "weights": [1, 2]}}}
     config = load(experiment(systems=systems))
-    options = manifest_options(config, lambda encoder: [])
-    found = json.loads(options[options.index("--systems") + 1])
-    assert found["a"] == {"kind": "interleave", "parts": ["bm25", "again"]}
-    assert found["b"] == {"kind": "interleave", "parts": ["again", "bm25"]}
-    assert found["c"] == {"kind": "rrf", "parts": ["again", "bm25"], "k": 60}
-    assert found["d"] == {"kind": "linear", "parts": parts, "normalization": "min-max", "weights": [0.5, 0.5]}
-    assert found["e"] == {"kind": "linear", "parts": parts, "normalization": "z-score", "weights": [1, 2]}
-    assert describe(config, "c") == "again and bm25 merged by rrf, k = 60"
+    listed = systems_of(config)
+    assert listed["a"] == {"kind": "interleave", "parts": ["bm25", "again"]}
+    assert listed["b"] == {"kind": "interleave", "parts": parts}
+    assert listed["c"] == {"kind": "rrf", "parts": parts, "k": 60}
+    assert listed["d"] == {"kind": "linear", "parts": parts, "normalization": "min-max", "weights": [0.5, 0.5]}
+    assert listed["e"] == {"kind": "linear", "parts": parts, "normalization": "z-score", "weights": [1, 2]}
+    assert system_of(config, "c").describe() == "again and bm25 merged by rrf, k = 60"
 
 
-def test_latencies_wait_for_what_is_opened(experiment):
+def test_latencies_are_measured_on_request_after_what_is_opened(experiment):
+    assert latencies(load(experiment())) == []
     config = load(experiment(latency={"split": "test", "systems": ["bm25"]}))
     assert latencies(config) == ["results/toy/latency/test.json"]
     files = ["results/toy/collection/passages.parquet", "results/toy/lexical/bm25/index/manifest.json"]
@@ -222,23 +222,21 @@ def test_latencies_wait_for_what_is_opened(experiment):
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("split", "systems", "words"),
     [
-        (
-            {"split": "train", "systems": ["bm25"]},
-            "latency.split: found 'train', expected one of test; add it or fix the name",
-        ),
-        ({"split": "test", "systems": ["x"]}, "latency.systems: found 'x', expected one of bm25; add it"),
-        ({"split": "test", "systems": ["found"]}, "latency.systems: found found, made from a published run"),
-        ({"split": "test", "systems": ["found+bm25"]}, "latency.systems: found found.bm25, made from a published run"),
-        ({"split": "test", "systems": ["bm25", "bm25"]}, "latency.systems: found bm25 2 times"),
-        ({"split": "test", "systems": []}, "latency.systems: found .*, expected at least 1"),
-        ({"systems": ["bm25"]}, "latency: found no key split"),
+        ("train", ["bm25"], "latency.split: found 'train', expected one of test; add it or fix the name"),
+        ("test", ["x"], "latency.systems: found 'x', expected one of bm25; add it"),
+        ("test", ["found"], "latency.systems: found found, made from a published run"),
+        ("test", ["found+bm25"], "latency.systems: found found.bm25, made from a published run"),
+        ("test", ["bm25", "bm25"], "latency.systems: found bm25 2 times"),
+        ("test", [], "latency.systems: found .*, expected at least 1"),
+        (None, ["bm25"], "latency: found no key split"),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(experiment, asked, words):
+def test_config_errors_are_reported_before_anything_runs(experiment, split, systems, words):
+    latency = {"split": split, "systems": systems} if split else {"systems": systems}
     with pytest.raises(ConfigError, match=words):
-        load(experiment(latency=asked))
+        load(experiment(latency=latency))
 
 
 # The tiny experiment.
@@ -274,17 +272,17 @@ def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch):
     assert found["software"]["pyserini"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (["--systems", "x"], "--systems: found 'x', expected one of bm25, cort"),
+        (["--systems", "x"], "--systems: found 'x', expected one of bm25, dense"),
         (["--systems", "bm25", "--number", "0"], "--number: found 0"),
-        (["--systems", "bm25", "--manifest", "nowhere.json"], "nowhere.json: found no such file"),
+        (["--systems", "bm25"], "queries.parquet: found no query, expected at least one; name another split"),
     ],
 )
-def test_what_cannot_be_measured_is_told(built, tmp_path, complaint, changes, words):
-    results = built / "results" / "tiny"
-    options = ["--manifest", results / "manifest.json", "--split", "test", "--output", tmp_path / "out.json"]
-    options += ["--queries", results / "collection" / "queries.test.parquet"]
+def test_wrong_options_and_queries_are_refused(tmp_path, complaint, changes, words):
+    write_manifest(tmp_path / "manifest.json", manifest_with(tmp_path))
+    tables.write_table(tmp_path / "queries.parquet", tables.QUERIES.empty_table())
+    options = ["--manifest", tmp_path / "manifest.json", "--queries", tmp_path / "queries.parquet", "--split", "test"]
+    options += ["--output", tmp_path / "out.json"]
     assert words in complaint(latency.main, [*options, *changes], tmp_path / "out.json")

@@ -11,13 +11,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from cort import search
-from cort.online.manifest import read_manifest
-from cort.online.options import choose_systems, manifest_of
+from cort.online.manifest import write_manifest
+from cort.online.options import manifest_of
 from cort.online.searcher import Answer, Result
 from cort.search import show, timings
 from cort.system.errors import InputError
@@ -35,7 +34,7 @@ def answer(system, *scores):
 # Columns.
 
 
-def test_columns_are_as_wide_as_the_terminal_and_stand_side_by_side():
+def test_columns_share_the_width_of_the_terminal():
     texts = [["short", "a text that is much longer than its column can be"], ["only one"]]
     shown = show(list(zip([answer("bm25", 2.5, 1.25), answer("both", 1.0)], texts, strict=True)), 70).split("\n")
     assert shown[0] == "bm25: 1.3 ms".ljust(36) + "both: 1.3 ms"
@@ -46,55 +45,38 @@ def test_columns_are_as_wide_as_the_terminal_and_stand_side_by_side():
     assert max(map(len, shown)) <= 70
 
 
-def test_a_narrow_terminal_gets_one_answer_below_the_other():
+def test_a_narrow_terminal_shows_one_answer_below_the_other():
     shown = show([(answer("a", 1.0), ["text"]), (answer("b", 1.0), ["text"])], 30).split("\n")
     assert [line for line in shown if "ms" in line] == ["a: 1.3 ms", "b: 1.3 ms"]
     assert max(map(len, shown)) <= 30
 
 
-def test_wide_letters_and_what_would_move_the_cursor_keep_their_place():
+def test_wide_characters_and_control_characters_keep_columns_aligned():
     shown = show([(answer("a", 1.0), ["漢字\t\x1b[2J e\N{COMBINING ACUTE ACCENT}\n"])], 40).split("\n")[2]
     assert shown == "1 漢字  [2J e\N{COMBINING ACUTE ACCENT}" + " " * 26 + "1"
 
 
-def test_an_empty_answer_says_so():
-    assert "(nothing found)" in show([(answer("a"), [])], 40)
+def test_an_empty_answer_is_shown():
+    assert "(no results)" in show([(answer("a"), [])], 40)
 
 
-def test_timings_stand_in_the_order_of_the_parts():
+def test_timings_are_in_the_order_of_the_parts():
     assert timings({"total": 9.0, "bm25": 2.0, "tokenize": 1.0}) == ["tokenize 1.0", "bm25 2.0", "total 9.0"]
 
 
 # Input.
 
 
-def test_of_an_experiment_only_the_dataset_is_read(tmp_path):
+def test_only_the_dataset_of_an_experiment_is_read(tmp_path):
     (tmp_path / "a.yaml").write_text("dataset: toy\nsystems: [what, ever]\n")
     assert manifest_of(tmp_path / "a.yaml") == Path("results/toy/manifest.json")
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "- list", "title: only", "\x00", "[" * 20_000])
-def test_another_file_is_no_experiment(tmp_path, text):
+def test_another_file_is_not_an_experiment(tmp_path, text):
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=r"expected the file of an experiment|more than 32 levels"):
         manifest_of(tmp_path / "a.yaml")
-
-
-class Scripted:
-    """A searcher that knows of one mistake."""
-
-    systems = ("bm25",)
-    closed = False
-
-    def search(self, system, query, depth):
-        if "wrong" in query:
-            raise InputError("query: found too many words")
-        return answer(system)
-
-    passages = SimpleNamespace(texts=lambda ids: [])
-
-    def close(self):
-        self.closed = True
 
 
 def typed(monkeypatch, *lines):
@@ -108,42 +90,34 @@ def typed(monkeypatch, *lines):
     monkeypatch.setattr("builtins.input", read)
 
 
-def test_a_mistake_of_one_query_does_not_end_the_prompt(monkeypatch, capsys, caplog):
-    typed(monkeypatch, "", "all wrong", "right")
-    searcher = Scripted()
-    search.interact(lambda: searcher, 10)
-    assert "query: found too many words" in caplog.messages
-    assert capsys.readouterr().out.count("(nothing found)") == 1
-    assert searcher.closed
-
-
-@pytest.mark.parametrize("lines", [[], ["a query"]])
-def test_what_cannot_be_opened_ends_the_prompt(monkeypatch, lines):
-    typed(monkeypatch, *lines)
-
-    with pytest.raises(InputError, match="found 0 bytes"):
-        search.interact(refuse, 10)
-
-
-def test_bm25_answers_before_models_are_opened(tmp_path, capsys):
-    searcher = Slow().searcher(manifest_with(tmp_path), ["bm25", "dense"], refuse)
-    searcher.passages.texts = lambda ids: ids
-    with pytest.raises(InputError, match="model: found 0 bytes"):
-        search.print_lines(searcher, ["a query"], 3, "--query")
-    [line] = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (line["system"], len(line["results"])) == ("bm25", 3)
-    searcher.close()
+def test_an_error_of_one_query_does_not_end_the_prompt(tmp_path, monkeypatch, capsys, caplog):
+    typed(monkeypatch, "", "\udcff wrong", "right")
+    searcher, closed = Slow().searcher(manifest_with(tmp_path), ["dense"]), []
+    monkeypatch.setattr(searcher, "close", lambda: closed.append(True))
+    search.interact(lambda: searcher, 3)
+    assert "query: found '\\udcff' in it, no character, expected text in UTF-8; write it again" in caplog.messages
+    assert capsys.readouterr().out.count("3 e2") == 1
+    assert closed
 
 
 def refuse():
     raise InputError("model: found 0 bytes")
 
 
-def test_what_is_not_built_yet_is_told_in_a_line(tmp_path, complaint):
-    missing = tmp_path / "manifest.json"
-    assert complaint(search.main, ["--manifest", missing]) == (
-        f"{missing}: found no such file, expected what the stage `manifest` writes; run `snakemake` first"
-    )
+@pytest.mark.parametrize("lines", [[], ["a query"]])
+def test_an_error_while_opening_ends_the_prompt(monkeypatch, lines):
+    typed(monkeypatch, *lines)
+    with pytest.raises(InputError, match="found 0 bytes"):
+        search.interact(refuse, 10)
+
+
+def test_bm25_answers_before_models_are_opened(tmp_path, capsys):
+    searcher = Slow().searcher(manifest_with(tmp_path), ["bm25", "dense"], refuse)
+    with pytest.raises(InputError, match="model: found 0 bytes"):
+        search.print_lines(searcher, ["a query"], 3, "--query")
+    [line] = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["system"], len(line["results"])) == ("bm25", 3)
+    searcher.close()
 
 
 @pytest.mark.parametrize(
@@ -152,10 +126,16 @@ def test_what_is_not_built_yet_is_told_in_a_line(tmp_path, complaint):
         (["--depth", "0"], "--depth: found 0"),
         (["--depth", "9999999999"], "--depth: found 9999999999, expected 1000000 at most"),
         (["--experiment", "y"], "--experiment, --manifest: found both, expected one of the two"),
+        (["--systems", "nope", "--query", "a"], "--systems: found 'nope', expected one of bm25, dense, both, reranked"),
+        (
+            ["--manifest", "x"],
+            "x: found no such file, expected what the stage `manifest` writes; run `snakemake`",
+        ),
     ],
 )
-def test_wrong_options_are_told_in_a_line(complaint, options, words):
-    assert words in complaint(search.main, ["--manifest", "x", *options])
+def test_wrong_options_are_refused(tmp_path, complaint, options, words):
+    write_manifest(tmp_path / "manifest.json", manifest_with(tmp_path))
+    assert words in complaint(search.main, ["--manifest", tmp_path / "manifest.json", *options])
 
 
 # The tiny experiment.
@@ -167,13 +147,7 @@ def run(tree, *options, **changes):
 
 
 @pytest.mark.slow
-def test_systems_are_the_first_of_bm25_dense_and_both(built):
-    manifest = read_manifest(built / "results" / "tiny" / "manifest.json")
-    assert choose_systems(manifest) == ["bm25", "cort", "cort+bm25"]
-
-
-@pytest.mark.slow
-def test_one_query_is_answered_in_json_lines(built):
+def test_a_query_is_answered_in_json_lines(built):
     done = run(built, "--experiment", "tiny/tiny.yaml", "--query", "neriga balune", "--depth", "4")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -181,27 +155,13 @@ def test_one_query_is_answered_in_json_lines(built):
     passages = dict(row.split("\t") for row in (built / "tiny" / "data" / "collection.tsv").read_text().splitlines())
     for line in lines:
         assert line.keys() == {"query", "system", "results", "milliseconds"}
-        assert (line["query"], [one["rank"] for one in line["results"]]) == ("neriga balune", [1, 2, 3, 4])
-        assert all(one.keys() == {"doc_id", "score", "rank", "text"} for one in line["results"])
-        assert all(one["text"] == passages[one["doc_id"]] for one in line["results"])
+        assert (line["query"], [result["rank"] for result in line["results"]]) == ("neriga balune", [1, 2, 3, 4])
+        assert all(result.keys() == {"doc_id", "score", "rank", "text"} for result in line["results"])
+        assert all(result["text"] == passages[result["doc_id"]] for result in line["results"])
     assert lines[2]["milliseconds"].keys() == {"bm25", "tokenize", "encode", "search", "merge", "total"}
 
 
-@pytest.mark.slow
-def test_lines_of_the_input_are_queries(built):
-    done = run(built, "--manifest", "results/tiny/manifest.json", "--systems", "bm25", input="balune\nbaluko\n")
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["query"] for line in done.stdout.splitlines()] == ["balune", "baluko"]
-    done = run(built, "--manifest", "results/tiny/manifest.json", "--systems", "bm25", input="balune\n\nbaluko\n")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert (done.returncode, [line["query"] for line in lines]) == (1, ["balune", "", "baluko"])
-    assert lines[1] == {"query": "", "system": "bm25", "error": "query: found no word, expected a query; write one"}
-    error = "standard input: row 2: found 1 that cannot be answered (query: found no word, expected a query; write one)"
-    assert error in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-# Of a million letters, of no text, of half a character, with what moves a cursor, too many words, Lucene's own syntax.
+# A million letters, invalid UTF-8, half a character, control characters, too many words, Lucene's own syntax.
 ODD = {
     "empty": b"",
     "blank": b" \t ",
@@ -222,7 +182,7 @@ WRONG = {"empty", "blank", "bytes", "surrogate", "different"}
 
 
 @pytest.mark.slow
-def test_any_query_is_answered_or_refused_in_its_line_and_the_next_one_answered(built):
+def test_each_line_is_answered_or_gets_its_error(built):
     command = [sys.executable, "-m", "cort.search", "--manifest", "results/tiny/manifest.json", "--depth", "2"]
     command += ["--systems", "bm25", "cort", "cort+bm25-cross"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
@@ -235,14 +195,15 @@ def test_any_query_is_answered_or_refused_in_its_line_and_the_next_one_answered(
     assert b"standard input: row 1: found 5 that cannot be answered (query: found no word, " in done.stderr
     answers = [json.loads(line) for line in done.stdout.decode().splitlines()]
     assert len(answers) == 3 * len(ODD)
-    wrong = {list(ODD)[place // 3] for place, answer in enumerate(answers) if "error" in answer}
-    assert wrong == WRONG
+    assert answers[0] == {"query": "", "system": "bm25", "error": "query: found no word, expected a query; write one"}
+    assert {list(ODD)[place // 3] for place, answer in enumerate(answers) if "error" in answer} == WRONG
+    assert [answer["query"] for answer in answers[6:9]] == ["the of"] * 3
     assert all(answer["results"] for answer in answers[-3:])
     assert set(re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", done.stdout.decode())) == set()
 
 
 @pytest.mark.slow
-def test_a_query_of_no_text_on_the_command_line_gets_its_error(built):
+def test_a_query_on_the_command_line_that_is_not_text_gets_its_error(built):
     options = ["--manifest", "results/tiny/manifest.json", "--systems", "bm25", "--query", b"\xff neriga"]
     done = run(built, *options)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
@@ -252,24 +213,24 @@ def test_a_query_of_no_text_on_the_command_line_gets_its_error(built):
 
 @pytest.mark.slow
 def test_bm25_alone_imports_no_torch(built):
-    options = ["--experiment", "tiny/tiny.yaml", "--systems", "bm25", "--query", "neriga"]
-    done = run(built, *options, env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"})
+    options = ["--experiment", "tiny/tiny.yaml", "--systems", "bm25"]
+    done = run(built, *options, input="balune\nbaluko\n", env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"})
+    assert done.returncode == 0, done.stderr
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
-    assert json.loads(done.stdout)["system"] == "bm25"
+    assert [json.loads(line)["query"] for line in done.stdout.splitlines()] == ["balune", "baluko"]
     assert "pyarrow" in imported
-    # An import that is refused is listed, too: pandas, which pyarrow would import where it finds it.
+    # A blocked import is listed, too: pyarrow would import pandas where it is installed.
     assert not imported & {"torch", "transformers", "tokenizers", "pandas.core", "scipy"}
 
 
 @pytest.mark.slow
-def test_an_unknown_system_and_a_damaged_index_are_told_in_a_line(built, tmp_path):
+def test_a_damaged_index_is_reported_in_a_line(built, tmp_path):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
     (results / "lexical" / "bm25" / "index" / "segments_1").write_bytes(b"")
-    for options, words in ((["nope"], "--systems: found 'nope'"), (["bm25"], "found 0 bytes")):
-        done = run(ROOT, "--manifest", str(results / "manifest.json"), "--query", "a", "--systems", *options)
-        errors = [line for line in done.stderr.splitlines() if " ERROR " in line]
-        assert (done.returncode, len(errors), "Traceback" in done.stderr) == (1, 1, False)
-        assert words in errors[0]
+    done = run(ROOT, "--manifest", str(results / "manifest.json"), "--query", "a", "--systems", "bm25")
+    errors = [line for line in done.stderr.splitlines() if " ERROR " in line]
+    assert (done.returncode, len(errors), "Traceback" in done.stderr) == (1, 1, False)
+    assert "found 0 bytes" in errors[0]
 
 
 class Terminal:
@@ -283,18 +244,18 @@ class Terminal:
             command, cwd=tree, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
         )
         os.close(slave)
-        self.said = ""
+        self.output = ""
 
     def read_until(self, words, times=1):
         deadline = time.monotonic() + PATIENCE
-        while self.said.count(words) < times:
-            assert time.monotonic() < deadline, self.said
+        while self.output.count(words) < times:
+            assert time.monotonic() < deadline, self.output
             if select.select([self.master], [], [], 1)[0]:
                 try:
-                    self.said += os.read(self.master, 65_536).decode(errors="replace")
+                    self.output += os.read(self.master, 65_536).decode(errors="replace")
                 except OSError:
                     break
-        return self.said
+        return self.output
 
     def write(self, text):
         os.write(self.master, text.encode())
@@ -308,16 +269,16 @@ class Terminal:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["end of input", "interruption"])
-def test_the_prompt_answers_side_by_side_until_it_is_ended(built, ending):
+def test_the_prompt_answers_side_by_side_until_it_ends(built, ending):
     terminal = Terminal(built)
     terminal.read_until(search.PROMPT)
     terminal.write("\n")
     terminal.read_until(search.PROMPT, 2)
     terminal.write("neriga balune\n")
-    said = terminal.read_until(search.PROMPT, 3)
-    [title] = [line for line in said.splitlines() if "bm25: " in line and "cort: " in line and "cort+bm25: " in line]
+    output = terminal.read_until(search.PROMPT, 3)
+    [title] = [line for line in output.splitlines() if "bm25: " in line and "cort: " in line and "cort+bm25: " in line]
     assert title.count(" ms") == 3
-    [first] = [line for line in said.splitlines() if line.startswith(" 1 ")]
+    [first] = [line for line in output.splitlines() if line.startswith(" 1 ")]
     assert len(first) <= 100
     assert len(re.findall(r"(?:^| )1 [A-Z]", first)) == 3
     if ending == "end of input":
@@ -327,5 +288,5 @@ def test_the_prompt_answers_side_by_side_until_it_is_ended(built, ending):
         time.sleep(3)
         terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 0
-    assert "Traceback" not in terminal.said
-    assert " ERROR " not in terminal.said
+    assert "Traceback" not in terminal.output
+    assert " ERROR " not in terminal.output

@@ -7,7 +7,7 @@ import numpy as np
 
 from cort.formats.records import Ranking
 from cort.online.manifest import LexicalIndex, Manifest, Model
-from cort.online.searcher import Models, Searcher
+from cort.online.searcher import Searcher
 
 SYSTEMS = {
     "bm25": {"kind": "bm25", "lexical": "bm25", "k1": 0.9, "b": 0.4},
@@ -19,7 +19,7 @@ SYSTEMS = {
 
 def manifest_with(tmp_path, systems=None, **changes):
     model = Model(tmp_path / "model", "raw", "fp32", (tmp_path / "vectors.arrow",))
-    found = {
+    fields = {
         "dataset": "toy",
         "depth": 10,
         "passages": tmp_path / "passages.parquet",
@@ -28,11 +28,11 @@ def manifest_with(tmp_path, systems=None, **changes):
         "rerankers": {"cross": model},
         "systems": SYSTEMS if systems is None else systems,
     }
-    return Manifest(**(found | changes))
+    return Manifest(**(fields | changes))
 
 
 class Slow:
-    """Stands for BM25, an encoder, an index and a re-ranker that take a known time, in seconds."""
+    """BM25, an encoder, an index and a re-ranker that take a known time, in seconds."""
 
     def __init__(self, bm25=0.0, tokenize=0.0, encode=0.0, search=0.0, rerank=0.0):
         self.seconds = {"bm25": bm25, "tokenize": tokenize, "encode": encode, "search": search, "rerank": rerank}
@@ -43,13 +43,17 @@ class Slow:
         time.sleep(self.seconds[part])
 
     def searcher(self, manifest, systems, open_models=None):
+        def rankings(prefix, queries, depth):
+            doc_ids = [f"{prefix}{number}" for number in range(depth)]
+            return [Ranking("", doc_ids, -np.arange(depth, dtype=float)) for _ in queries]
+
         def lucene(texts, parameters, depth):
             self.spend("bm25", depth)
-            return [Ranking("", [f"b{n}" for n in range(depth)], -np.arange(depth, dtype=float)) for _ in texts]
+            return rankings("b", texts, depth)
 
         def exact(vectors, depth):
             self.spend("search", depth)
-            return [Ranking("", [f"e{n}" for n in range(depth)], -np.arange(depth, dtype=float)) for _ in vectors]
+            return rankings("e", vectors, depth)
 
         def tokenize(texts):
             self.spend("tokenize")
@@ -63,17 +67,16 @@ class Slow:
             self.spend("rerank", len(rows))
             return np.arange(len(rows), dtype=float)
 
-        closed = SimpleNamespace(close=lambda: None)
-        models = Models(
-            {"encoder": SimpleNamespace(tokenize=tokenize, encode=encode)},
-            {"encoder": SimpleNamespace(search=exact)},
+        encoder = SimpleNamespace(tokenize=tokenize, encode=encode)
+        models = SimpleNamespace(
+            retrievers={"dense": (encoder, SimpleNamespace(search=exact))},
             rerankers={"cross": SimpleNamespace(score=score)},
         )
-        passages = SimpleNamespace(rows=lambda doc_ids: list(range(len(doc_ids))))
+        passages = SimpleNamespace(rows=lambda doc_ids: list(range(len(doc_ids))), texts=list)
         return Searcher(
             manifest,
             systems,
-            {"bm25": SimpleNamespace(search=lucene, close=closed.close)},
+            {"bm25": SimpleNamespace(search=lucene, close=lambda: None)},
             open_models or (lambda: models),
             passages,
         )

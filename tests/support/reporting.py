@@ -9,31 +9,52 @@ VOID = {"meta", "link", "br"}
 
 
 class Outline(HTMLParser):
-    """Checks that tags are closed in order, and remembers them with their ids."""
+    """A page: checks that tags are closed in order, and collects tags, ids, attributes and the cells of tables."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.seen: list[str] = []
-        self.ids: list[str] = []
         self.attributes: list[tuple[str, str]] = []
+        self.tables: dict[str, list[list[str]]] = {}
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attrs) -> None:
-        self.seen.append(tag)
-        self.ids += [value for name, value in attrs if name == "id"]
-        self.attributes += [(name, value or "") for name, value in attrs]
+        self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs) -> None:
         self.seen.append(tag)
-        self.ids += [value for name, value in attrs if name == "id"]
         self.attributes += [(name, value or "") for name, value in attrs]
+        if tag == "div" and "aria-labelledby" in dict(attrs):
+            self.rows = self.tables.setdefault(dict(attrs)["aria-labelledby"], [])
+        elif tag == "table" and self.open[-1] != "div":
+            self.rows = []
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data) -> None:
+        if {"td", "th"} & {*self.open}:
+            self.rows[-1][-1] += data
 
     def handle_endtag(self, tag) -> None:
         assert self.open.pop() == tag
+
+    def values(self, name) -> list[str]:
+        """List all values of an attribute."""
+        return [value for key, value in self.attributes if key == name]
+
+    def check(self) -> None:
+        """Check that ids are unique, that every label exists, and that nothing is loaded or run."""
+        ids = self.values("id")
+        assert len(ids) == len(set(ids))
+        assert {one for label in self.values("aria-labelledby") for one in label.split()} <= {*ids}
+        assert not {"script", "img"} & {*self.seen}
+        assert not [value for value in self.values("src") + self.values("href") if "//" in value]
 
 
 PAPER = {

@@ -177,7 +177,9 @@ def test_the_first_loss_is_that_of_the_first_pairs(options, tmp_path, lm, caches
     assert train_reranker.main(options(base_model=folder, gradient_accumulation=5)) == 0
     model = new_cross_encoder(folder, PairSettings(query_length=12, max_length=32), 1)
     path = examples / "pairs.train.parquet"
-    expected = pointwise_loss(*logits_of(path, model, load_template(folder), caches, count=5 * 12), Pointwise()).mean().item()
+    expected = (
+        pointwise_loss(*logits_of(path, model, load_template(folder), caches, count=5 * 12), Pointwise()).mean().item()
+    )
     assert read_curve(tmp_path / "curve.csv")[1]["loss"] == pytest.approx(expected, rel=1e-4)
 
 

@@ -1,6 +1,5 @@
-"""The explorer's page as it is served: any query, its answer beside the stored one, and why."""
+"""The explorer's page with a server: any query, its answers beside the stored ones, and why."""
 
-import time
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -37,7 +36,6 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def searcher():
-
     return Scripted(SYSTEMS[:3])
 
 
@@ -66,8 +64,7 @@ def context(address):
 
 @pytest.fixture
 def page(context, address):
-    """A page whose every request and every error is seen."""
-    # The console tells of answers that refuse.
+    """A page whose requests and errors are all checked; the console reports refusals."""
     with watched(context, (address, "blob:"), tolerated="the server responded with a status of") as page:
         yield page
 
@@ -121,7 +118,7 @@ def test_a_query_of_the_list_is_compared_with_its_stored_run(page, address):
         assert shown_ids(page, side) == expected_ids(name, text, 22)
         places = [line.partition(" · ")[2] for line in page.locator(f".ranking.of-{side} .doc").all_text_contents()]
         relevant = {f"p{doc}" for doc, grade in judgements()[7].items() if grade}
-        # Of relevant passages, the page knows the rank in the whole run.
+        # The page knows the rank of relevant passages in the complete run.
         lower = [
             f"rank {rank} in the stored run" if doc in relevant else "not in the stored run's first 20"
             for rank, doc in enumerate(expected_ids(name, text, 22)[20:], 21)
@@ -156,7 +153,7 @@ def test_an_address_asks_and_the_back_button_works(page, address):
     assert (page.locator("h2").inner_text(), page.input_value("#text")) == (NEW, NEW)
 
 
-def test_why_is_told_below_a_result(page, address):
+def test_a_reason_is_shown_below_a_result(page, address):
     show(page, address, a="bm25", b="short", text=NEW)
     button = page.locator(".ranking.of-a").get_by_role("button", name="Why").nth(1)
     button.click()
@@ -168,16 +165,16 @@ def test_why_is_told_below_a_result(page, address):
     assert page.locator("img").count() == 0
     button.click()
     assert page.locator(".why:visible").count() == 0
-    # A reason that cannot be had is told there.
+    # So is an error instead of the reason.
     page.locator(".ranking.of-b").get_by_role("button", name="Why").first.click()
-    wait_until(lambda: "a defect of the server" in page.locator(".why:visible").inner_text(), "the error", 20)
+    wait_until(lambda: "a bug in the server" in page.locator(".why:visible").inner_text(), "the error", 20)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(" ", "query: found no word"), ("many words", "found too many words"), ("defect", "a defect of")],
+    [(" ", "query: found no word"), ("many words", "found too many words"), ("defect", "a bug in")],
 )
-def test_what_cannot_be_answered_is_said(page, address, text, words):
+def test_errors_of_a_query_are_shown(page, address, text, words):
     show(page, address, a="bm25", b="short", text=text)
     assert words in page.locator("#message").inner_text()
     assert page.locator(".ranking").count() == 0
@@ -189,7 +186,7 @@ def test_what_cannot_be_answered_is_said(page, address, text, words):
     assert len(shown_ids(page, "a")) == 20
 
 
-def test_nothing_is_found(page, address):
+def test_an_empty_answer_is_shown(page, address):
     show(page, address, a="bm25", b="short", text="nothing")
     assert page.locator(".ranking.of-a .message").inner_text() == "bm25 finds nothing for this query."
 
@@ -204,24 +201,25 @@ def test_markup_in_queries_texts_and_names_is_only_text(page, address):
     assert page.evaluate("document.scripts.length") == 1
 
 
-def test_a_search_takes_the_place_of_the_one_before(page, address, searcher):
+def test_a_search_replaces_the_previous_one(page, address, searcher):
     show(page, address, a="bm25", b="short")
-    del searcher.asked[:]
-    searcher.seconds = 0.3
+    del searcher.searched[:]
+    searcher.free.clear()
     try:
         for text in ("first", "second", "third"):
             page.fill("#text", text)
             page.press("#text", "Enter")
             page.wait_for_timeout(50)
+        # Until the server has noticed that the second one is not wanted any more.
+        page.wait_for_timeout(500)
         assert page.get_attribute("#page", "aria-busy") == "true"
-        time.sleep(0.1)
         assert page.locator("#status").inner_text() in ("Searching", "")
-        page.wait_for_selector(READY)
     finally:
-        searcher.seconds = 0
+        searcher.free.set()
+    page.wait_for_selector(READY)
     assert page.locator("h2").inner_text() == "third"
-    # The second one was left before its turn came.
-    assert {text for _, text, _ in searcher.asked} == {"first", "third"}
+    # The second one was given up before its turn came.
+    assert {text for _, text, _ in searcher.searched} == {"first", "third"}
 
 
 def test_the_keyboard_alone_is_enough(page, address):
@@ -258,10 +256,11 @@ def test_axe_finds_no_violation(page, address, width, scheme):
         assert faults_of(page) == []
 
 
-def test_a_server_that_has_ended_is_told(context, data):
+def test_a_system_that_is_not_open_and_a_server_that_has_ended_are_reported(context, data):
     page = context.new_page()
-    with served(Scripted(), data) as address:
-        show(page, address, a="bm25", b="short")
+    with served(Scripted(["bm25"]), data) as address:
+        show(page, address, a="bm25", b="short", text=NEW)
+        assert "found 'short', expected one of the systems that are open" in page.locator("#message").inner_text()
     page.fill("#text", NEW)
     page.press("#text", "Enter")
     settle(page)

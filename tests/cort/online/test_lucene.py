@@ -1,4 +1,4 @@
-"""BM25 for one query at once, in this process and in one of its own: what the stage gives.
+"""BM25 for single queries, in this process and in one of its own: the same results as the stage.
 
 Anserini and pyjnius are the real ones: Java starts once in this process.
 """
@@ -15,10 +15,18 @@ import pytest
 from cort import bm25, index
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
-from cort.online.lucene import Lucene, LuceneProcess, adjusted, decoded, printed
+from cort.online.lucene import (
+    Lucene,
+    LuceneProcess,
+    TermScore,
+    as_printed,
+    decode_ids,
+    lower_ties,
+    read_explanation,
+)
 from cort.retrieval.bm25 import Parameters
 from cort.system.errors import InputError
-from tests.support.common import TEXTS
+from tests.support.common import TEXTS, command_line
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +47,15 @@ def indexes(world, tmp_path_factory):
 K1_B = Parameters(1.1, 0.3)
 
 
-def adjusted_one_by_one(scores):
+def lowered_one_by_one(scores):
     """Anserini's loop over the results of a query."""
     unit, step = np.float32(1e-4), np.float32(1e-6)
-    found = np.floor(scores.astype(np.float64) * 1e4 + 0.5).astype(np.float32) / np.float32(1e4)
+    lowered = np.floor(scores.astype(np.float64) * 1e4 + 0.5).astype(np.float32) / np.float32(1e4)
     ties = 0
-    for at in range(1, len(found)):
-        ties = 0 if found[at - 1] - found[at] > unit else ties + 1
-        found[at] -= step * np.float32(ties)
-    return found.astype(np.float64)
+    for at in range(1, len(lowered)):
+        ties = 0 if lowered[at - 1] - lowered[at] > unit else ties + 1
+        lowered[at] -= step * np.float32(ties)
+    return lowered.astype(np.float64)
 
 
 @pytest.mark.parametrize("base", [0, 1, 40, 1000])
@@ -57,22 +65,22 @@ def test_ties_are_lowered_as_anserini_does(base, spread):
     for count in (0, 1, 2, 7, 60, 500):
         steps = generator.integers(1, spread + 1, count) * 1e-4 + generator.choice([0, 1e-5, 4.9e-5])
         scores = np.sort((base + steps).astype(np.float32))[::-1]
-        assert adjusted(scores).tolist() == adjusted_one_by_one(scores).tolist()
+        assert lower_ties(scores).tolist() == lowered_one_by_one(scores).tolist()
 
 
 @pytest.mark.parametrize("ids", [[], ["d1"], ["a", "\x00"], ["\t", "a\nb", "\n"], ["ö\x0f", "\U0001f642"], ["\n"] * 3])
 def test_any_id_is_read_as_java_writes_its_bytes(ids):
-    assert decoded([" ".join(f"{byte:x}" for byte in name.encode()) for name in ids]) == ids
+    assert decode_ids([" ".join(f"{byte:x}" for byte in name.encode()) for name in ids]) == ids
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["segments_1", "_0.si", "_0.fnm"])
 @pytest.mark.parametrize("damage", ["flip", "cut"])
-def test_a_damaged_index_is_told_in_a_line(indexes, tmp_path, name, damage):
+def test_a_damaged_index_is_reported(indexes, tmp_path, name, damage):
     copy = shutil.copytree(indexes / "raw", tmp_path / "index")
     content = (copy / name).read_bytes()
     (copy / name).write_bytes(content[:-9] if damage == "cut" else bytes([content[0] ^ 1]) + content[1:])
-    # A copy of which nobody knows what was written.
+    # Without checksums, Lucene itself must notice.
     sizes = {path.name: path.stat().st_size for path in copy.glob("_*")}
     (copy / "manifest.json").write_text(json.dumps({"text": "raw", "files": sizes}))
     words = "found what Lucene cannot read (.*), expected the index that was built; delete the index and build it again"
@@ -82,61 +90,39 @@ def test_a_damaged_index_is_told_in_a_line(indexes, tmp_path, name, damage):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["raw", "cort"])
-def test_bm25_gives_what_the_stage_gives(indexes, world, tmp_path, form):
-    texts = [*world.query_texts, *TEXTS, "tied", "near word", "near word " * 9, "absent", "the of"]
+def test_results_are_those_of_the_stage(indexes, world, tmp_path, form):
+    texts = [
+        *world.query_texts,
+        *TEXTS,
+        "tied",
+        "near word",
+        "near word " * 9,
+        "absent",
+        "the of",
+        "a line\nand another",
+    ]
     queries = pa.table({"query_id": [f"q{n}" for n in range(len(texts))], "text": texts}, schema=tables.QUERIES)
     tables.write_table(tmp_path / "queries.parquet", queries)
-    options = [
-        "--index",
-        str(indexes / form),
-        "--queries",
-        str(tmp_path / "queries.parquet"),
-        "--k1",
-        "1.1",
-        "--b",
-        "0.3",
-    ]
-    files = ["--tag", "t", "--output", str(tmp_path / "run.trec"), "--memory-mb", "300"]
-    assert bm25.main([*options, "--depth", "20", *files]) == 0
-    expected = {ranking.query_id: ranking for ranking in read_run(tmp_path / "run.trec")}
-    lucene = Lucene(indexes / form, threads=3)
-    found = lucene.search(texts, Parameters(1.1, 0.3), 20)
-    write_run(tmp_path / "ours.trec", [one._replace(query_id=f"q{n}") for n, one in enumerate(found)], "t")
+    named = {"index": indexes / form, "queries": tmp_path / "queries.parquet", "k1": 1.1, "b": 0.3, "depth": 20}
+    named |= {"tag": "t", "output": tmp_path / "run.trec", "memory-mb": 300}
+    assert bm25.main(command_line(named, {})) == 0
+    process = LuceneProcess(indexes / form, 3, 300)
+    assert process.form == form
+    rankings = process.search(texts, K1_B, 20)
+    write_run(tmp_path / "ours.trec", [one._replace(query_id=f"q{n}") for n, one in enumerate(rankings)], "t")
     assert (tmp_path / "ours.trec").read_bytes() == (tmp_path / "run.trec").read_bytes()
-    assert len(expected) > len(world.query_texts)
-    alone = [lucene.search([text], Parameters(1.1, 0.3), 20)[0] for text in texts]
-    assert [one.doc_ids for one in alone] == [one.doc_ids for one in found]
-    lucene.close()
-
-
-@pytest.mark.slow
-def test_a_query_of_too_many_words_is_refused_in_a_line(indexes):
-    lucene = Lucene(indexes / "raw")
-    with pytest.raises(InputError, match="query: found too many words"):
-        lucene.search([" ".join(f"word{n}" for n in range(2000))], Parameters(0.9, 0.4), 5)
-    lucene.close()
-
-
-@pytest.mark.slow
-def test_a_process_of_its_own_gives_the_same(indexes, world):
-    texts = [*world.query_texts[:5], *TEXTS, "absent", "the of", "a line\nand another"]
-    lucene, process = Lucene(indexes / "raw", threads=3), LuceneProcess(indexes / "raw", 3, 300)
-    assert process.form == lucene.form
-    for some in (texts, texts[:1], ["absent"]):
-        pairs = zip(lucene.search(some, K1_B, 20), process.search(some, K1_B, 20), strict=True)
-        for expected, found in pairs:
-            assert found.doc_ids == expected.doc_ids
-            assert found.scores.tolist() == expected.scores.tolist()
+    assert len({ranking.query_id for ranking in read_run(tmp_path / "run.trec")}) > len(world.query_texts)
     with pytest.raises(InputError, match="query: found too many words"):
         process.search([" ".join(f"word{n}" for n in range(2000))], K1_B, 5)
-    assert process.search(["tied"], K1_B, 5)[0].doc_ids == lucene.search(["tied"], K1_B, 5)[0].doc_ids
-    lucene.close()
+    alone = [process.search([text], K1_B, 20)[0] for text in texts]
+    assert [one.doc_ids for one in alone] == [one.doc_ids for one in rankings]
+    assert [one.scores.tolist() for one in alone] == [one.scores.tolist() for one in rankings]
     process.close()
     assert process._process.returncode == 0
 
 
 @pytest.mark.slow
-def test_what_terms_add_is_the_score(indexes, world):
+def test_terms_add_up_to_the_score(indexes, world):
     process = LuceneProcess(indexes / "cort", 1, 300)
     for text in (*world.query_texts[:4], "lists lists of files", "near words", "tied"):
         [ranking] = process.search([text], K1_B, 10)
@@ -155,7 +141,7 @@ def test_what_terms_add_is_the_score(indexes, world):
 
 
 @pytest.mark.slow
-def test_the_end_of_the_process_is_told_in_a_line(indexes, tmp_path):
+def test_the_end_of_the_process_is_reported(indexes, tmp_path):
     process = LuceneProcess(indexes / "raw", 1, 300)
     process._process.kill()
     process._process.wait()
@@ -167,7 +153,7 @@ def test_the_end_of_the_process_is_told_in_a_line(indexes, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_threads_run_while_java_does(indexes):
+def test_other_threads_run_while_java_runs(indexes):
     lucene = Lucene(indexes / "raw")
     import jnius
 
@@ -184,7 +170,37 @@ def test_other_threads_run_while_java_does(indexes):
 
 def test_scores_are_rounded_as_anserini_prints_them():
     scores = np.array([1.0078125, 2.5, 33.00012, 33.00012, 0.1234565], dtype=np.float32).astype(np.float64)
-    found = printed(["a", "b", "d", "c", "e"], scores)
+    found = as_printed(["a", "b", "d", "c", "e"], scores)
     assert found.doc_ids == ["c", "d", "b", "a", "e"]
     assert [f"{one:.6f}" for one in found.scores] == ["33.000118", "33.000118", "2.500000", "1.007813", "0.123457"]
-    assert printed([], np.empty(0)).doc_ids == []
+    assert as_printed([], np.empty(0)).doc_ids == []
+
+
+# Lucene 9 on two terms, one of which the query has twice.
+EXPLANATION = """5.5 = sum of:
+  3.5 = weight(contents:list in 12) [BM25Similarity], result of:
+    3.5 = score(freq=2.0), computed as boost * idf * tf from:
+      2.0 = boost
+      2.5 = idf, computed as log(1 + (N - n + 0.5) / (n + 0.5)) from:
+        3 = n, number of documents containing term
+        60 = N, total number of documents with field
+      0.7 = tf, computed as freq / (freq + k1 * (1 - b + b * dl / avgdl)) from:
+        4.0 = freq, occurrences of term within document
+        0.9 = k1, term saturation parameter
+        17.0 = dl, length of field (approximate)
+  2.0 = weight(contents:n = boost in 12) [BM25Similarity], result of:
+    2.0 = score(freq=1.0), computed as boost * idf * tf from:
+      4.0 = idf, computed as log(1 + (N - n + 0.5) / (n + 0.5)) from:
+        1 = n, number of documents containing term
+        60 = N, total number of documents with field
+      0.5 = tf, computed as freq / (freq + k1 * (1 - b + b * dl / avgdl)) from:
+        1.0 = freq, occurrences of term within document
+"""
+
+
+def test_lucenes_explanation_is_read():
+    expected = [TermScore("list", 2, 4, 3, 2.5, 3.5), TermScore("n = boost", 1, 1, 1, 4, 2)]
+    assert read_explanation(EXPLANATION) == expected
+    # For a single term, there is no sum.
+    assert read_explanation(EXPLANATION.partition("\n")[2]) == expected
+    assert read_explanation("0.0 = No matching clauses\n") == []

@@ -1,4 +1,4 @@
-"""The searcher: the same results as the runs of the workflow, for every kind of system; what runs beside what."""
+"""The searcher: the results of the workflow's runs, for every kind of system; and what runs in parallel."""
 
 import json
 import random
@@ -20,10 +20,11 @@ from cort.formats.tokens import Tokens
 from cort.models.transformer import model_fingerprint
 from cort.online.manifest import Model, read_manifest, write_manifest
 from cort.online.neural import ExactSearch, QueryEncoder, Reranker, Tokenizer
-from cort.online.opening import open_searcher
 from cort.online.passages import Passages
+from cort.online.searcher import open_searcher
 from cort.online.timing import PARTS
 from cort.retrieval.weights import Point, TunedWeights
+from cort.system.checksums import record_of
 from cort.system.errors import InputError
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS
@@ -42,39 +43,46 @@ def test_a_manifest_is_read_as_it_was_written_wherever_it_is_moved(tmp_path):
     assert read_manifest(moved) == manifest_with(tmp_path / "elsewhere")
 
 
+def test_typical_systems_are_the_first_of_bm25_dense_and_fusion(tmp_path):
+    first = {"again": SYSTEMS["both"], "late": {"kind": "late_interaction", "token_encoder": "late"}}
+    assert manifest_with(tmp_path, first | SYSTEMS).typical_systems() == ["bm25", "late", "again"]
+    assert manifest_with(tmp_path, {"dense": SYSTEMS["dense"]}).typical_systems() == ["dense"]
+    assert manifest_with(tmp_path, {"reranked": SYSTEMS["reranked"]}).typical_systems() == ["reranked"]
+
+
+def bm25_with(**keys):
+    return {"bm25": SYSTEMS["bm25"] | keys}
+
+
+def both_of(*parts):
+    return {"both": {"kind": "interleave", "parts": list(parts)}}
+
+
+def index_of(kind, width):
+    return {"index": {"kind": kind, "encoder": "encoder", "index": "i", "width": width}}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"bm25": {"kind": "bm26"}}, "the system 'bm25' of kind bm26 with nothing"),
         ({"bm25": {"kind": "bm25", "k1": 1}}, "of kind bm25 with k1"),
         ({"dense": {"kind": "exact", "encoder": "x"}}, "no encoder 'x'"),
-        ({"bm25": {"kind": "bm25", "lexical": "x", "k1": 1, "b": 1}}, "no lexical 'x'"),
-        ({"both": {"kind": "interleave", "parts": ["bm25", "x"]}}, "no system 'x'"),
-        ({"both": {"kind": "interleave", "parts": ["bm25", "reranked"]}}, "made of itself"),
-        ({"both": {"kind": "interleave", "parts": "bm25"}}, "'bm25' at systems.both.parts, expected a list"),
-        ({"both": {"kind": "interleave", "parts": [["bm25"]]}}, "both.parts.0., expected a text"),
-        ({"both": {"kind": "interleave", "parts": ["bm25", "bm25"]}}, "2 parts of 'both', 1 of them different"),
-        ({"both": {"kind": "interleave", "parts": []}}, "0 parts of 'both'"),
-        (
-            {"bm25": {"kind": "bm25", "lexical": "bm25", "k1": "high", "b": 1}},
-            "'high' at systems.bm25.k1, expected a number",
-        ),
-        (
-            {"bm25": {"kind": "bm25", "lexical": "bm25", "k1": float("nan"), "b": 1}},
-            "NaN at systems.bm25.k1, expected a number",
-        ),
-        (
-            {"bm25": {"kind": "bm25", "lexical": "bm25", "k1": 1e300, "b": 1}},
-            "1e.300 at systems.bm25.k1, expected a number from 0 to 1000",
-        ),
-        ({"graph": {"kind": "hnsw", "encoder": "encoder", "index": "i", "width": 0.5}}, "ef 0.5, expected a whole"),
-        ({"i": {"kind": "ivfpq", "encoder": "encoder", "index": "i", "width": 1}}, "of kind ivfpq with encoder, index"),
-        ({"graph": {"kind": "onng", "encoder": "encoder", "index": "i", "width": True}}, "true at systems.graph.width"),
-        (
-            {"reranked": {"kind": "rerank", "candidates": "bm25", "reranker": "reranker", "depth": 0}},
-            "0 at systems.reranked",
-        ),
         ({"dense": {"kind": "exact", "encoder": []}}, "dense.encoder, expected a text"),
+        (bm25_with(lexical="x"), "no lexical 'x'"),
+        (bm25_with(k1="high"), "'high' at systems.bm25.k1, expected a number"),
+        (bm25_with(k1=float("nan")), "NaN at systems.bm25.k1, expected a number"),
+        (bm25_with(k1=1e300), "1e.300 at systems.bm25.k1, expected a number from 0 to 1000"),
+        (both_of("bm25", "x"), "no system 'x'"),
+        (both_of("bm25", "reranked"), "made of itself"),
+        ({"both": {"kind": "interleave", "parts": "bm25"}}, "'bm25' at systems.both.parts, expected a list"),
+        (both_of(["bm25"]), "both.parts.0., expected a text"),
+        (both_of("bm25", "bm25"), "2 parts of 'both', 1 of them different"),
+        (both_of(), "0 parts of 'both'"),
+        (index_of("hnsw", 0.5), "ef 0.5, expected a whole"),
+        (index_of("ivfpq", 1), "of kind ivfpq with encoder, index"),
+        (index_of("onng", True), "true at systems.index.width"),
+        ({"reranked": SYSTEMS["reranked"] | {"depth": 0}}, "0 at systems.reranked"),
     ],
 )
 def test_a_manifest_that_cannot_be_searched_is_refused(tmp_path, changes, words):
@@ -87,36 +95,38 @@ def test_a_manifest_that_cannot_be_searched_is_refused(tmp_path, changes, words)
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"dataset": 1, "systems": 5}', '{"depth": 1e999}', "[" * 100_000, '{"a": 1, "a": 2}']
 )
-def test_another_file_is_no_manifest(tmp_path, text):
+def test_another_file_is_not_a_manifest(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(InputError, match=r"manifest\.json: found .*; delete the file and build it again"):
         read_manifest(tmp_path / "manifest.json")
 
 
+EXACT = '{"a": {"kind": "exact", "encoder": "e"}}'
 MODEL = '{"e": {"model": "m", "files": ["f"], "cleaning": "raw", "precision": "int8"}}'
 
 
-def test_the_stage_refuses_what_it_cannot_list(tmp_path, complaint):
-    options = ["--dataset", "toy", "--passages", "p", "--output", tmp_path / "manifest.json"]
-    for more, words in (
-        (["--depth", 0, "--systems", "{}"], "--depth: found 0"),
-        (["--depth", 9, "--systems", "[]"], "--systems: found a JSON list"),
-        (["--depth", 9, "--systems", '{"a": 1}'], "--systems: found 1 at a, expected an object; fix it"),
-        (["--depth", 9, "--systems", '{"a": {"kind": "exact", "encoder": "e"}}'], "--systems: found no encoder 'e'"),
-        (
-            ["--depth", 9, "--systems", "{}", "--encoders", '{"e": {"model": "m"}}'],
-            "--encoders: found no 'files' at e, expected",
-        ),
-        (["--depth", 9, "--systems", "{}", "--encoders", MODEL], "'int8' at e.precision, expected one of fp32, bf16"),
-    ):
-        assert words in complaint(manifest.main, [*options, *more], tmp_path / "manifest.json")
+@pytest.mark.parametrize(
+    ("depth", "systems", "encoders", "words"),
+    [
+        (0, "{}", "{}", "--depth: found 0"),
+        (9, "[]", "{}", "--systems: found a JSON list"),
+        (9, '{"a": 1}', "{}", "--systems: found 1 at a, expected an object; fix it"),
+        (9, EXACT, "{}", "--systems: found no encoder 'e'"),
+        (9, "{}", '{"e": {"model": "m"}}', "--encoders: found no 'files' at e, expected"),
+        (9, "{}", MODEL, "'int8' at e.precision, expected one of fp32, bf16"),
+    ],
+)
+def test_the_stage_refuses_systems_and_models_that_it_cannot_list(tmp_path, complaint, depth, systems, encoders, words):
+    output = tmp_path / "manifest.json"
+    options = ["--dataset", "toy", "--passages", "p", "--depth", depth, "--systems", systems, "--encoders", encoders]
+    assert words in complaint(manifest.main, [*options, "--output", output], output)
 
 
 # Texts and vectors.
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_texts_become_the_tokens_of_the_cache(lm, tmp_path, form):
+def test_token_ids_are_those_of_the_cache(lm, tmp_path, form):
     table = pa.table({"query_id": [str(n) for n in range(len(TEXTS))], "text": TEXTS}, schema=tables.QUERIES)
     tables.write_table(tmp_path / "queries.parquet", table)
     [(_, expected)] = token_batches(lm, str(tmp_path / "queries.parquet"), form)
@@ -178,13 +188,34 @@ def test_passages_are_found_by_id_over_row_groups(tmp_path):
 # Parts of a search.
 
 
+@pytest.fixture
+def opened(tmp_path):
+    """Open systems with parts that take a known time."""
+    searchers = []
+
+    def build(*names, slow=None, **systems):
+        searchers.append((slow or Slow()).searcher(manifest_with(tmp_path, SYSTEMS | systems), names or list(systems)))
+        return searchers[-1]
+
+    yield build
+    for searcher in searchers:
+        searcher.close()
+
+
+def ids_of(answer):
+    return [result.doc_id for result in answer.results]
+
+
+def scores_of(answer):
+    return [result.score for result in answer.results]
+
+
 def sum_of_parts(milliseconds):
     return sum(value for name, value in milliseconds.items() if name in PARTS)
 
 
-def test_bm25_runs_beside_the_dense_ranker_and_the_total_is_that_of_the_slower(tmp_path):
-    slow = Slow(bm25=0.4, tokenize=0.05, encode=0.15, search=0.2)
-    searcher = slow.searcher(manifest_with(tmp_path), ["both"])
+def test_bm25_and_the_dense_ranker_run_in_parallel_and_the_total_is_that_of_the_slower(opened):
+    searcher = opened("both", slow=Slow(bm25=0.4, tokenize=0.05, encode=0.15, search=0.2))
     times = searcher.search("both", "q", 5).milliseconds
     assert times["total"] < 650 < sum_of_parts(times)
     assert times["total"] >= max(times["bm25"], times["tokenize"] + times["encode"] + times["search"])
@@ -192,32 +223,28 @@ def test_bm25_runs_beside_the_dense_ranker_and_the_total_is_that_of_the_slower(t
     assert apart["total"] >= 800
     assert apart["total"] == pytest.approx(sum_of_parts(apart), abs=20)
     assert set(apart) == {"bm25", "tokenize", "encode", "search", "merge", "total"} <= {*PARTS, "total"}
-    searcher.close()
 
 
-def test_each_part_is_asked_for_as_much_as_is_needed(tmp_path):
+def test_each_part_retrieves_as_much_as_is_needed(opened):
     slow = Slow()
-    searcher = slow.searcher(manifest_with(tmp_path), ["reranked"])
+    searcher = opened("reranked", slow=slow)
     answer = searcher.search("reranked", "q", 2, concurrent=False)
-    # Three candidates are scored, the last of which is best.
+    # Three candidates are scored, and the last one is best.
     assert slow.seen == [("bm25", 3), ("tokenize",), ("encode",), ("search", 3), ("rerank", 3)]
-    assert [one.doc_id for one in answer.results] == ["e1", "b0"]
-    assert [one.rank for one in answer.results] == [1, 2]
-    assert [one.doc_id for one in searcher.search("both", "q", 5).results] == ["e0", "b0", "e1", "b1", "e2"]
-    searcher.close()
+    assert ids_of(answer) == ["e1", "b0"]
+    assert [result.rank for result in answer.results] == [1, 2]
+    assert ids_of(searcher.search("both", "q", 5)) == ["e0", "b0", "e1", "b1", "e2"]
 
 
-def test_rankings_are_merged_as_the_system_says(tmp_path):
-    systems = SYSTEMS | {"rrf": {"kind": "rrf", "parts": ["dense", "bm25"]}}
+def test_rankings_are_merged_as_the_system_says(opened):
     slow = Slow()
-    searcher = slow.searcher(manifest_with(tmp_path, systems), ["rrf"])
+    searcher = opened(slow=slow, rrf={"kind": "rrf", "parts": ["dense", "bm25"]})
     answer = searcher.search("rrf", "q", 4, concurrent=False)
     # The sums are those of the workflow's runs, which have ten results.
     assert slow.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
-    # Ties go by document id, not by turns.
-    assert [one.doc_id for one in answer.results] == ["b0", "e0", "b1", "e1"]
-    assert [one.score for one in answer.results] == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
-    searcher.close()
+    # Ties are ordered by document id, not by turns.
+    assert ids_of(answer) == ["b0", "e0", "b1", "e1"]
+    assert scores_of(answer) == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
 
 
 def tuned(path, parts, *weights):
@@ -226,42 +253,33 @@ def tuned(path, parts, *weights):
     return path
 
 
-def test_scores_are_weighed_over_as_many_results_as_in_the_runs(tmp_path):
+def test_scores_are_weighted_over_as_many_results_as_in_the_runs(opened, tmp_path):
     linear = {"kind": "linear", "parts": ["dense", "bm25"], "normalization": "min-max"}
-    systems = SYSTEMS | {
-        "given": linear | {"weights": [0.6, 0.4]},
-        "tuned": linear | {"tuned": tuned(tmp_path / "weights.json", ["dense", "bm25"], 0.6, 0.4)},
-    }
-    slow = Slow()
-    searcher = slow.searcher(manifest_with(tmp_path, systems), ["given", "tuned"])
+    weights, slow = tuned(tmp_path / "weights.json", ["dense", "bm25"], 0.6, 0.4), Slow()
+    searcher = opened(slow=slow, given=linear | {"weights": [0.6, 0.4]}, tuned=linear | {"tuned": weights})
     answer = searcher.search("given", "q", 4, concurrent=False)
     assert slow.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
-    # Ten results each with scores from 1 to 0: .6, .6 * 8/9, .6 * 7/9, and .4 of the first of BM25.
-    assert [one.doc_id for one in answer.results] == ["e0", "e1", "e2", "b0"]
-    assert [one.score for one in answer.results] == pytest.approx([0.6, 0.6 * 8 / 9, 0.6 * 7 / 9, 0.4], abs=1e-6)
+    # Each part has ten scores from 1 to 0: .6, .6 * 8/9, .6 * 7/9, and .4 of the first result of BM25.
+    assert ids_of(answer) == ["e0", "e1", "e2", "b0"]
+    assert scores_of(answer) == pytest.approx([0.6, 0.6 * 8 / 9, 0.6 * 7 / 9, 0.4], abs=1e-6)
     assert searcher.search("tuned", "q", 4).results == answer.results
-    searcher.close()
 
 
-def test_a_re_ranker_is_weighed_against_its_candidates(tmp_path):
+def test_a_re_ranker_is_weighted_against_its_candidates(opened, tmp_path):
     reranked = {"kind": "rerank", "candidates": "dense", "reranker": "cross", "depth": 3}
-    systems = SYSTEMS | {
-        "unmoved": reranked | {"weight": 0},
-        "light": reranked | {"weight": 0.25},
-        "heavy": reranked | {"tuned": tuned(tmp_path / "weights.json", ["dense", "cross"], 0.25, 0.75)},
-    }
-    searcher = Slow().searcher(manifest_with(tmp_path, systems), ["unmoved", "light", "heavy"])
-    # The re-ranker turns the order of the first three round.
-    found = {name: searcher.search(name, "q", 5).results for name in ("unmoved", "light", "heavy")}
-    assert [one.doc_id for one in found["unmoved"]] == ["e0", "e1", "e2", "e3", "e4"]
-    assert [one.doc_id for one in found["light"]] == ["e0", "e1", "e2", "e3", "e4"]
-    assert [one.doc_id for one in found["heavy"]] == ["e2", "e1", "e0", "e3", "e4"]
-    assert [one.score for one in found["heavy"]][:3] == pytest.approx([0.75, 0.5, 0.25])
-    searcher.close()
+    weights = tuned(tmp_path / "weights.json", ["dense", "cross"], 0.25, 0.75)
+    systems = {"unmoved": {"weight": 0}, "light": {"weight": 0.25}, "heavy": {"tuned": weights}}
+    searcher = opened(**{name: reranked | more for name, more in systems.items()})
+    # The re-ranker reverses the order of the top three.
+    for name in ("unmoved", "light"):
+        assert ids_of(searcher.search(name, "q", 5)) == ["e0", "e1", "e2", "e3", "e4"]
+    answer = searcher.search("heavy", "q", 5)
+    assert ids_of(answer) == ["e2", "e1", "e0", "e3", "e4"]
+    assert scores_of(answer)[:3] == pytest.approx([0.75, 0.5, 0.25])
 
 
-def test_a_failure_beside_is_told(tmp_path):
-    searcher = Slow().searcher(manifest_with(tmp_path), ["both"])
+def test_an_error_of_the_parallel_part_is_raised(opened):
+    searcher = opened("both")
 
     def fail(texts, parameters, depth):
         raise InputError("broken")
@@ -269,24 +287,19 @@ def test_a_failure_beside_is_told(tmp_path):
     searcher.lucene["bm25"].search = fail
     with pytest.raises(InputError, match="broken"):
         searcher.search("both", "q", 5)
-    searcher.close()
 
 
-def test_what_cannot_be_searched_for_is_refused(tmp_path):
-    searcher = Slow().searcher(manifest_with(tmp_path), ["both"])
-    for system, text, depth, words in (
+@pytest.mark.parametrize(
+    ("system", "text", "depth", "words"),
+    [
         ("reranked", "q", 5, "system: found 'reranked', expected one of both"),
         ("both", " \t", 5, "query: found no word"),
         ("both", "q", 0, "depth: found 0"),
-    ):
-        with pytest.raises(InputError, match=words):
-            searcher.search(system, text, depth)
-    searcher.close()
-
-
-def test_an_unknown_system_is_refused_before_anything_is_opened(tmp_path):
-    with pytest.raises(InputError, match="--systems: found 'x', expected one of bm25, dense, both, reranked"):
-        open_searcher(manifest_with(tmp_path), ["x"])
+    ],
+)
+def test_an_impossible_search_is_refused(opened, system, text, depth, words):
+    with pytest.raises(InputError, match=words):
+        opened("both").search(system, text, depth)
 
 
 # The tiny experiment.
@@ -301,7 +314,7 @@ def tiny(built):
 
 
 @pytest.mark.slow
-def test_the_manifest_lists_every_system_but_the_published_one(built):
+def test_the_manifest_lists_every_system_except_the_published_one(built):
     found = json.loads((built / "results" / "tiny" / "manifest.json").read_text())
     assert found["systems"] == {
         "bm25": {"kind": "bm25", "lexical": "bm25", "parameters": "lexical/bm25/parameters.json"},
@@ -327,53 +340,58 @@ def test_the_manifest_lists_every_system_but_the_published_one(built):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "system", ["bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "weighed"]
+    "system", ["bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "expanded", "weighed"]
 )
 def test_answers_are_the_runs_of_the_workflow(built, tiny, system):
     results = built / "results" / "tiny"
     queries = tables.read_table(results / "collection" / "queries.test.parquet", tables.QUERIES)
-    run = {ranking.query_id: ranking for ranking in read_run(results / "runs" / "test" / f"{system}.trec")}
-    for query_id, text in zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True):
+    run = read_run(results / "runs" / "test" / f"{system}.trec").by_query()
+    texts = queries["text"].to_pylist()
+    batch, _ = tiny.search_batch(system, texts, 20)
+    for query_id, text, together in zip(queries["query_id"].to_pylist(), texts, batch, strict=True):
+        expected = run.ranking(query_id)
         answer = tiny.search(system, text, tiny.manifest.depth)
-        assert [one.doc_id for one in answer.results] == run[query_id].doc_ids
-        assert [one.score for one in answer.results] == pytest.approx(run[query_id].scores, abs=1e-5)
-        # Fewer results are the first of these.
-        assert [one.doc_id for one in tiny.search(system, text, 3).results] == run[query_id].doc_ids[:3]
+        assert ids_of(answer) == expected.doc_ids
+        assert scores_of(answer) == pytest.approx(expected.scores, abs=1e-5)
+        # Fewer results are the first of these, and those of a batch are the same.
+        assert ids_of(tiny.search(system, text, 3)) == expected.doc_ids[:3]
+        assert together.doc_ids == expected.doc_ids[:20]
         times = answer.milliseconds
         assert max(value for name, value in times.items() if name != "total") <= times["total"]
 
 
-@pytest.mark.slow
-def test_a_batch_gives_what_its_queries_give_alone(built, tiny):
-    table = tables.read_table(built / "results" / "tiny" / "collection" / "queries.test.parquet", tables.QUERIES)
-    texts = table["text"].to_pylist()
-    for system in tiny.systems:
-        rankings, _ = tiny.search_batch(system, texts, 20)
-        for text, ranking in zip(texts, rankings, strict=True):
-            assert [one.doc_id for one in tiny.search(system, text, 20).results] == ranking.doc_ids
+def append_line(path):
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+def change_model(path):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model": "other"}))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("file", "system", "words"),
+    ("file", "change", "system", "words"),
     [
-        ("encoders/encoder/best/cort.json", "cort", "expected model .* encode again"),
-        ("encoders/encoder/best/cort.json", "cort-onng", "expected model"),
-        ("encoders/encoder/best/cort.json", "cort-hnsw", "expected model"),
-        ("rerankers/cross/best/tokenizer.json", "cort+bm25-cross", "expected tokenizer"),
+        ("encoders/encoder/best/cort.json", append_line, "cort", "expected model .* encode again"),
+        ("onng/encoder/meta.json", change_model, "cort-onng", "found vectors of model other, expected model"),
+        ("audit/validation/encoder.hnsw.json", change_model, "cort-hnsw", "found the audit of an hnsw index of model"),
+        ("rerankers/cross/best/tokenizer.json", append_line, "cort+bm25-cross", "expected tokenizer"),
     ],
 )
-def test_a_model_that_changed_since_is_noticed(built, tmp_path, file, system, words):
+def test_files_of_another_model_are_refused(built, tmp_path, file, change, system, words):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
-    (results / file).chmod(0o644)
-    (results / file).with_name(".sum").unlink()
-    (results / file).write_bytes((results / file).read_bytes() + b"\n")
+    path = results / file
+    path.chmod(0o644)
+    # Without checksums, the content itself must be checked.
+    for record in (path.with_name(".sum"), record_of(path)):
+        record.unlink(missing_ok=True)
+    change(path)
     with pytest.raises(InputError, match=words):
         open_searcher(read_manifest(results / "manifest.json"), [system])
 
 
 @pytest.mark.slow
-def test_files_that_are_not_there_are_named(built, tmp_path):
+def test_missing_files_are_named(built, tmp_path):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
     manifest = read_manifest(results / "manifest.json")
     (results / "embeddings" / "encoder" / "passages.1-of-1.arrow").unlink()

@@ -1,4 +1,4 @@
-"""Why a passage is ranked where it is: parts that add up to the score, of every kind of system and model."""
+"""Why a passage ranks where it does: parts that add up to the score, for every kind of system and model."""
 
 from types import SimpleNamespace
 
@@ -13,41 +13,13 @@ from cort.models.settings import EncoderSettings
 from cort.models.transformer import model_fingerprint
 from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores
-from cort.online.manifest import Model
+from cort.online.manifest import KINDS, Model
 from cort.online.neural import QueryEncoder, Reranker
-from cort.online.terms import TermScore, read_explanation
+from cort.retrieval.fusion import FUSIONS
 from cort.system.errors import InputError
 from tests.support.online import SYSTEMS, Slow, manifest_with
 
 CPU = torch.device("cpu")
-# Of two terms, one of which the query has twice; as Lucene 9 writes it.
-EXPLANATION = """5.5 = sum of:
-  3.5 = weight(contents:list in 12) [BM25Similarity], result of:
-    3.5 = score(freq=2.0), computed as boost * idf * tf from:
-      2.0 = boost
-      2.5 = idf, computed as log(1 + (N - n + 0.5) / (n + 0.5)) from:
-        3 = n, number of documents containing term
-        60 = N, total number of documents with field
-      0.7 = tf, computed as freq / (freq + k1 * (1 - b + b * dl / avgdl)) from:
-        4.0 = freq, occurrences of term within document
-        0.9 = k1, term saturation parameter
-        17.0 = dl, length of field (approximate)
-  2.0 = weight(contents:n = boost in 12) [BM25Similarity], result of:
-    2.0 = score(freq=1.0), computed as boost * idf * tf from:
-      4.0 = idf, computed as log(1 + (N - n + 0.5) / (n + 0.5)) from:
-        1 = n, number of documents containing term
-        60 = N, total number of documents with field
-      0.5 = tf, computed as freq / (freq + k1 * (1 - b + b * dl / avgdl)) from:
-        1.0 = freq, occurrences of term within document
-"""
-
-
-def test_lucenes_words_are_read():
-    expected = [TermScore("list", 2, 4, 3, 2.5, 3.5), TermScore("n = boost", 1, 1, 1, 4, 2)]
-    assert read_explanation(EXPLANATION) == expected
-    # Of one term there is no sum.
-    assert read_explanation(EXPLANATION.partition("\n")[2]) == expected
-    assert read_explanation("0.0 = No matching clauses\n") == []
 
 
 # Neural models.
@@ -83,7 +55,7 @@ def test_best_matches_add_up_to_the_score_of_late_interaction(reranker_of, world
     if settings.get("fill_queries"):
         assert len(matches) == reranker.model.settings.query_length
         assert matches[-1][0] == "[MASK]"
-    # A passage without tokens that count.
+    # Tokens of the passage have no weight.
     reranker.model.punctuation = torch.arange(10**5)
     matches = best_matches(reranker, reranker.pairs("ba"), 0)
     assert sum(one.similarity * one.weight for one in matches) == pytest.approx(reranker.score("ba", [0])[0])
@@ -91,17 +63,17 @@ def test_best_matches_add_up_to_the_score_of_late_interaction(reranker_of, world
 
 
 @pytest.mark.parametrize("settings", [{"kind": "knrm"}, {"kind": "conv_knrm", "filters": 6}])
-def test_what_words_add_is_the_score_of_kernel_pooling(reranker_of, world, settings):
+def test_words_add_up_to_the_score_of_kernel_pooling(reranker_of, world, settings):
     reranker = reranker_of(**settings)
     with torch.no_grad():
         reranker.model.weigh.weight.mul_(30)
     for query in (world.query_texts[0], "baluko"):
         expected = reranker.score(query, range(6))
         for row in range(6):
-            found = word_scores(reranker, query, row)
-            assert sum(score for _, score in found) == pytest.approx(expected[row], abs=1e-4)
-            assert found[-1][0] == ""
-            assert len({round(score, 6) for _, score in found}) > 1
+            words = word_scores(reranker, query, row)
+            assert sum(score for _, score in words) == pytest.approx(expected[row], abs=1e-4)
+            assert words[-1][0] == ""
+            assert len({round(score, 6) for _, score in words}) > 1
 
 
 @pytest.fixture
@@ -143,99 +115,88 @@ def test_only_tokens_that_the_model_reads_are_compared(encoder_of, world):
 @pytest.fixture
 def explain(tmp_path, monkeypatch):
     """Explain results of systems with slow parts, whose own reasons are left out."""
-    for kind in ("bm25", "exact"):
-        monkeypatch.setitem(why.REASONS, kind, lambda case: case.reason("a part"))
+    for family in ("terms", "vectors"):
+        monkeypatch.setitem(why.REASONS, family, lambda case: case.reason("a part"))
 
     def of_model(case, name, rank, score):
         return why.Reason(name, "cross_encoder", rank, score, "a model")
 
-    monkeypatch.setattr(why, "_of_model", of_model)
+    monkeypatch.setattr(why, "_explain_model", of_model)
+    searchers = []
 
     def build(**systems):
-        searcher = Slow().searcher(manifest_with(tmp_path, SYSTEMS | systems), list(systems))
-        return searcher, lambda name, doc_id: why.explain(searcher, name, "q", doc_id)
+        searchers.append(Slow().searcher(manifest_with(tmp_path, SYSTEMS | systems), list(systems)))
+        return searchers[-1], lambda name, doc_id: why.explain(searchers[-1], name, "q", doc_id)
 
-    return build
+    yield build
+    for searcher in searchers:
+        searcher.close()
 
 
-def check_total(searcher, name, reasons_of):
+def check_total(searcher, name, reasons_of, depth=10):
     """The last column adds up to the score of every result."""
-    for one in searcher.search(name, "q", 10).results:
-        reason = reasons_of(name, one.doc_id)
-        assert (reason.rank, reason.score) == (one.rank, pytest.approx(one.score))
-        assert sum(row[-1] for row in reason.rows) == pytest.approx(one.score, abs=1e-5)
+    for result in searcher.search(name, "q", depth).results:
+        reason = reasons_of(name, result.doc_id)
+        assert (reason.rank, reason.score) == (result.rank, pytest.approx(result.score))
+        assert sum(row[-1] for row in reason.rows) == pytest.approx(result.score, abs=1e-5)
         assert reason.total
-    searcher.close()
 
 
 @pytest.mark.parametrize(
     "more", [{"kind": "rrf", "k": 7}, {"kind": "linear", "normalization": "min-max", "weights": [0.6, 0.4]}]
 )
-def test_what_parts_add_is_the_score_of_both(explain, more):
+def test_parts_add_up_to_the_score_of_a_fusion(explain, more):
     searcher, reasons_of = explain(merged={"parts": ["dense", "bm25"], **more})
     reason = reasons_of("merged", "e2")
     assert reason.rows[0][:3] == ["dense", 3, -2.0]
     assert reason.rows[1][:3] == ["bm25", None, None]
-    assert [(one.system, one.rank) for one in reason.parts] == [("dense", 3), ("bm25", None)]
+    assert [(part.system, part.rank) for part in reason.parts] == [("dense", 3), ("bm25", None)]
     check_total(searcher, "merged", reasons_of)
 
 
-def test_of_turns_the_ranks_of_both_are_told(explain):
-    searcher, reasons_of = explain(both=SYSTEMS["both"])
+def test_interleaving_shows_the_ranks_in_both_parts(explain):
+    _, reasons_of = explain(both=SYSTEMS["both"])
     reason = reasons_of("both", "b1")
     assert (reason.rank, reason.score, reason.total) == (4, 0.25, False)
     assert reason.rows == [["dense", None, None], ["bm25", 2, -1.0]]
-    searcher.close()
+    assert reasons_of("both", "nowhere").rank is None
+    with pytest.raises(InputError, match="system: found 'bm26'"):
+        reasons_of("bm26", "b0")
+
+
+RERANKED = {"kind": "rerank", "candidates": "dense", "reranker": "cross", "depth": 3}
 
 
 @pytest.mark.parametrize("weight", [0.25, 0.75])
-def test_what_a_re_ranker_and_its_candidates_add_is_the_score(explain, weight):
-    reranked = {"kind": "rerank", "candidates": "dense", "reranker": "cross", "depth": 3}
-    searcher, reasons_of = explain(mixed=reranked | {"weight": weight})
+def test_a_re_ranker_and_its_candidates_add_up_to_the_score(explain, weight):
+    searcher, reasons_of = explain(mixed=RERANKED | {"weight": weight})
     reason = reasons_of("mixed", "e0")
-    # First before, last by the re-ranker, which turns the order round.
+    # Among the candidates it is first, for the re-ranker, which reverses the order, last.
     assert reason.rows == [["dense", 1, 0.0, 1.0, 1 - weight, 1 - weight], ["cross", 3, 0.0, 0.0, weight, 0.0]]
-    assert [one.system for one in reason.parts] == ["cross", "dense"]
-    for one in searcher.search("mixed", "q", 3).results:
-        found = reasons_of("mixed", one.doc_id)
-        assert found.total
-        assert sum(row[-1] for row in found.rows) == pytest.approx(one.score, abs=1e-5)
-    # What is below is not scored.
+    assert [part.system for part in reason.parts] == ["cross", "dense"]
+    check_total(searcher, "mixed", reasons_of, depth=3)
+    # Lower candidates are not scored.
     reason = reasons_of("mixed", "e4")
     assert (reason.rank, reason.rows, reason.total) == (5, [], False)
     assert "this passage is not among them" in reason.about
-    searcher.close()
 
 
 def test_a_re_ranker_alone_gives_its_score(explain):
-    reranked = {"kind": "rerank", "candidates": "dense", "reranker": "cross", "depth": 3}
-    searcher, reasons_of = explain(alone=reranked)
+    _, reasons_of = explain(alone=RERANKED)
     reason = reasons_of("alone", "e2")
     assert (reason.rank, reason.score, reason.total) == (1, 2.0, False)
     assert reason.rows == [["dense", 3, -2.0], ["cross", 1, 2.0]]
-    searcher.close()
 
 
-def test_a_model_that_reads_both_together_says_so():
+def test_the_score_of_a_cross_encoder_has_no_parts():
     model = SimpleNamespace(model=SimpleNamespace(settings=SimpleNamespace(kind="cross_encoder")))
     searcher = SimpleNamespace(models=SimpleNamespace(rerankers={"cross": model}))
     searcher.passages = SimpleNamespace(rows=lambda ids: [0])
-    reason = why._of_model(SimpleNamespace(searcher=searcher, doc_id="d", text="q"), "cross", 2, 1.5)
+    reason = why._explain_model(SimpleNamespace(searcher=searcher, doc_id="d", text="q"), "cross", 2, 1.5)
     assert (reason.rank, reason.score, reason.rows) == (2, 1.5, [])
     assert reason.about == "It reads query and passage together, so its score has no parts."
 
 
-def test_what_is_not_there_has_no_reason(explain):
-    searcher, reasons_of = explain(both=SYSTEMS["both"])
-    assert reasons_of("both", "nowhere").rank is None
-    with pytest.raises(InputError, match="system: found 'bm26'"):
-        reasons_of("bm26", "b0")
-    searcher.close()
-
-
-def test_every_kind_of_system_has_its_reason():
-    from cort.online.manifest import KEYS
-    from cort.retrieval.fusion import FUSIONS
-
-    assert set(why.REASONS) == set(KEYS)
+def test_every_family_and_fusion_method_has_an_explanation():
+    assert set(why.REASONS) == {kind.family for kind in KINDS.values()}
     assert set(why.MERGED) == set(FUSIONS)
