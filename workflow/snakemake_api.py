@@ -38,6 +38,10 @@ BEGUN, FAILED, FINISHED, PROGRESS = "job_info", "job_error", "job_finished", "pr
 PROTECTED = "Write-protected output files"
 #: and the one about files that no rule makes and that are not there
 MISSING = "Missing input files"
+#: how messages begin: of a Ctrl-C; of failed jobs, whose logs say more; and all of the last one after either
+INTERRUPTED = "Terminating processes on user request"
+ABOUT_FAILURES = "RuleException:\nCalledProcessError", "Exiting because a job execution failed."
+SOME_FAILED = "WorkflowError:\nAt least one job did not complete successfully."
 #: of all rules, as seen from their files
 ENVIRONMENT = "../envs/cort.yaml"
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import atexit
 import logging
 import re
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cort.reporting.labels import duration
 from workflow import snakemake_api
 
 # The target rule, which runs nothing.
@@ -22,50 +25,71 @@ TARGET = "all"
 
 
 class JobLines(logging.Handler):
-    """Write a line for each job that begins or ends, and Snakemake's warnings and errors."""
+    """Write a line for each job that begins, fails or ends, and Snakemake's warnings and errors."""
 
     def __init__(self) -> None:
         super().__init__()
         self._begun: dict[int, tuple[str, float]] = {}
         self._ended: list[tuple[str, float]] = []
         self._targets = 0
+        self._interrupted = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line of a record, if it has one."""
-        line = self.line(record)
-        if line:
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+        """Write the lines of a record, if it has any."""
+        lines = self.lines(record)
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
+        sys.stderr.flush()
 
-    def line(self, record: Any) -> str | None:
-        """Return the line of a record."""
+    def lines(self, record: Any) -> list[str]:
+        """Return the lines of a record."""
         event = str(getattr(record, "event", ""))
         if event == snakemake_api.BEGUN and record.rule_name != TARGET:
             self._begun[record.jobid] = record.rule_msg or record.rule_name, time.monotonic()
-            return f"{time.strftime('%H:%M:%S')} {self._begun[record.jobid][0]}"
+            return [_now(self._begun[record.jobid][0])]
         if event == snakemake_api.PLANNED:
             return self._planned(record.stats)
+        if event == snakemake_api.FAILED:
+            title, begun = self._begun.pop(record.jobid, (f"rule {record.rule_name}", time.monotonic()))
+            return [_now(f"failed, {duration(time.monotonic() - begun)}: {title}")]
         if event == snakemake_api.FINISHED:
             self._ended += [self._begun.pop(record.job_id)] if record.job_id in self._begun else []
-            return None
+            return []
         if event == snakemake_api.PROGRESS:
             return self._done(f"{record.done} of {record.total - self._targets}")
-        text = str(record.getMessage())
-        told = record.levelno >= logging.WARNING and event != snakemake_api.FAILED
-        return text if told or text.startswith("Nothing to be done") else None
+        return self._message(record)
 
-    def _planned(self, stats: Mapping[str, int]) -> str:
-        """Tell which jobs will run."""
+    def _planned(self, stats: Mapping[str, int]) -> list[str]:
+        """Tell which jobs will run, wrapped at words on a terminal."""
         rules = {rule: count for rule, count in stats.items() if rule not in (TARGET, "total")}
         self._targets = stats.get(TARGET, 0)
-        return f"{sum(rules.values())} jobs: {', '.join(f'{rule} {count}' for rule, count in rules.items())}"
+        number = sum(rules.values())
+        names = ", ".join(f"{rule} {count}" for rule, count in rules.items())
+        line = f"{number} {'job' if number == 1 else 'jobs'}: {names}"
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else len(line)
+        return textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
-    def _done(self, count: str) -> str | None:
+    def _done(self, count: str) -> list[str]:
         """Tell which jobs ended since the last progress, and how long each took."""
         ended, self._ended = self._ended, []
         now = time.monotonic()
-        lines = [f"{time.strftime('%H:%M:%S')} {count} done, {now - begun:.1f} s: {title}" for title, begun in ended]
-        return "\n".join(lines) or None
+        return [_now(f"{count} done, {duration(now - begun)}: {title}") for title, begun in ended]
+
+    def _message(self, record: logging.LogRecord) -> list[str]:
+        """Return a warning or an error, but not what Snakemake says of failed jobs: their logs say more, in the end."""
+        text = str(record.getMessage())
+        if text.startswith(snakemake_api.INTERRUPTED):
+            self._interrupted = True
+            return ["Interrupted; running jobs are ended, and the same call goes on from here."]
+        if text == snakemake_api.SOME_FAILED:
+            return [] if self._interrupted else ["Some jobs failed:"]
+        if text.startswith(snakemake_api.ABOUT_FAILURES):
+            return []
+        return [text] if record.levelno >= logging.WARNING or text.startswith("Nothing to be done") else []
+
+
+def _now(text: str) -> str:
+    """Put the time before a line."""
+    return f"{time.strftime('%H:%M:%S')} {text}"
 
 
 class Failures:

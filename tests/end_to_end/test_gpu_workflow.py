@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.sandbox import TINY, copy_with_tiny, snakemake
+from scripts.sandbox import TINY, copy_with_tiny
+from tests.support.changes import snakemake
 from tests.support.common import fake_gpus, gpu_uuid
 from tests.support.workflow import planned
 from tests.tiny.generate import PASSAGES, make_passages

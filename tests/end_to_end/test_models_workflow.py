@@ -17,8 +17,9 @@ from cort.formats.tables import EXPANSIONS, PASSAGES, QUERIES, TRIPLES, read_tab
 from cort.online.manifest import read_manifest
 from cort.online.searcher import open_searcher
 from cort.retrieval.audits import Audit
-from scripts.sandbox import TINY, copy_with_tiny, snakemake
+from scripts.sandbox import TINY, copy_with_tiny
 from tests.support.cards import card_of, cells
+from tests.support.changes import snakemake
 from tests.support.common import read_curve
 from tests.support.released import write_modules, write_t5, write_transformer
 from tests.support.workflow import late_config, planned, released_config
@@ -130,9 +131,9 @@ def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(tmp_p
         "encoders": {"minilm": {"pretrained": "models/encoder"}},
         "rerankers": {"minilm": {"pretrained": "models/cross", "depth": 5}},
         "systems": {
-            "bm25": {"retrieve": "bm25"},
+            "published": tiny["systems"]["published"],
             "minilm": {"retrieve": "minilm"},
-            "fused": {"fuse": {"systems": ["bm25", "minilm"], "method": "rrf"}},
+            "fused": {"fuse": {"systems": ["published", "minilm"], "method": "rrf"}},
             "fused-minilm": {"rerank": "fused", "reranker": "minilm"},
         },
     }
@@ -185,18 +186,6 @@ def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, 
     assert len(events) == 1
     assert events[0].stat().st_size > 500
     assert (folder / measures).is_file()
-
-
-def test_a_released_file_that_is_not_there_is_named_with_its_key(built, tmp_path, monkeypatch, capsys):
-    from workflow import plan
-
-    folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
-    config = released_config(yaml.safe_load((folder / TINY).read_text("utf-8"))) | {"dataset": "released"}
-    (folder / "released.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    monkeypatch.chdir(folder)
-    assert plan.main(["--configfile", "released.yaml"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("encoders.encoder.released: found tiny/data/encoder.ckpt, no such file, expected a file")
 
 
 def check_index(results, queries):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import yaml
 
-from scripts.sandbox import TINY, copy_with_tiny, executable, snakemake
+from scripts.sandbox import TINY, copy_with_tiny, executable
+from tests.support.changes import run_module, snakemake
 from tests.support.common import COMMIT
 from tests.support.explorer import unpack
 from tests.support.workflow import (
@@ -35,8 +36,9 @@ from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
 ROOT = Path(__file__).parents[2]
 
-# Exact retrieval in parts.
-PARTS = ("--set-scatter", "retrieve=2")
+# Exact retrieval in parts, and vectors in shards.
+PARTS = ("--set-scatter", "retrieve=2", "encode=3")
+SHARDED = (TINY, *PARTS)
 
 
 @pytest.fixture(scope="module")
@@ -69,29 +71,95 @@ def test_rule_is_a_command_with_a_log_and_says_what_it_does(rule):
 # The plan.
 
 
-def test_lint_is_clean(tree):
-    status, output = snakemake(tree, "--lint")
-    assert (status, "good condition" in output) == (0, True), output
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    """Snakemake's plans of experiments that together have every rule, by config file, in full and with commands."""
+    tree = copy_with_tiny(tmp_path_factory.mktemp("plans"))
+    for path in (tree / "workflow" / "rules").glob("*.smk"):
+        # Snakemake shows either the message of a job, or all there is to know of it.
+        path.write_text(re.sub(r"    message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
+    outputs = {}
+    for configfile, *options in (("tiny/tiny.yaml",), ("config/pydocs.yaml",), *write_experiments(tree), SHARDED):
+        status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile, *options)
+        assert status == 0, output
+        outputs[" ".join([configfile, *options])] = output
+    return outputs
 
 
-def test_format_is_clean(tree):
-    status, output = snakemake(tree, "--check", "Snakefile", "workflow", program="snakefmt")
-    assert status == 0, output
+def write_experiments(tree):
+    """Write experiments with what the tiny one has not; yield the name of each config file."""
+    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    model = {"model": "a/model", "revision": COMMIT}
+    (tree / "tiny" / "data" / "encoder.ckpt").touch()
+    public = {"queries": "download:msmarco/queries.dev.small.tsv", "qrels": "download:msmarco/qrels.dev.tsv"}
+    # BM25 as it is configured, and a base model of a hub.
+    lexical = {name: index for name, index in config["lexical"].items() if name != "bm25"}
+    base_model = {"pretrained": "models/small", "revision": COMMIT}
+    for name, experiment in {
+        "pretrained": config | {"lexical": lexical, "base_models": {"small": base_model}},
+        "public": {
+            "dataset": "public",
+            "downloads": {"folder": "a folder"},
+            "collection": {"passages": "download:msmarco/collection.tsv"},
+            "splits": {"test": public},
+            "systems": {"bm25": {"retrieve": "bm25"}},
+            "latency": {"split": "test", "systems": ["bm25"]},
+        },
+        "released": released_config(config),
+        "ready": ready_config(config, **model),
+        "weighed": weighed_config(config, **model),
+        "late": late_config(config, indexed=True),
+        "unjudged": unjudged_config(config),
+    }.items():
+        (tree / f"{name}.yaml").write_text(yaml.safe_dump(experiment), "utf-8")
+        yield (f"{name}.yaml",)
 
 
-def test_default_experiment_is_planned(tree):
-    status, output = snakemake(tree, "--dry-run", "--quiet", "host")
-    assert status == 0, output
+def test_default_experiment_is_planned(plans):
     config = yaml.safe_load((ROOT / "config" / "pydocs.yaml").read_text("utf-8"))
-    jobs = planned(output)
+    jobs = planned(plans["config/pydocs.yaml"])
     assert jobs["evaluate"] == len(config["systems"])
     assert jobs["pydocs"] == jobs["collection"] == jobs["report"] == 1
 
 
-def test_tiny_experiment_plans_every_stage_that_needs_no_network(tree):
-    status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml")
-    assert status == 0, output
-    assert RULES.keys() - planned(output).keys() == UNUSED
+def test_tiny_experiment_plans_every_stage_that_needs_no_network(plans):
+    assert RULES.keys() - planned(plans[TINY]).keys() == UNUSED
+
+
+def test_shards_are_a_fact_of_the_machine(plans):
+    jobs = planned(plans[" ".join(SHARDED)])
+    assert (jobs["encode"], jobs["retrieve_part"]) == (3, 2)
+
+
+def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_rule(plans):
+    rules = set()
+    for output in plans.values():
+        files = []
+        for rule, text in re.findall(r"^(?:local)?rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
+            log = re.search(r"^ +log: (\S+)$", text, re.MULTILINE)[1]
+            benchmark = re.search(r"^ +benchmark: (\S+)$", text, re.MULTILINE)[1]
+            assert re.fullmatch(rf"logs/\w+/{rule}(/.+)?\.log", log)
+            assert re.fullmatch(rf"benchmarks/\w+/{rule}/.+\.tsv", benchmark)
+            rules.add(rule)
+            files += [log, benchmark]
+        assert len(set(files)) == len(files)
+    assert RULES.keys() - rules == {"score_triples"}
+    for file in ("encode/encoder.1-of-1", "collection"):
+        assert f"log: logs/tiny/{file}.log" in plans[TINY]
+    for file in ("encode/encoder.1-of-1", "collection/collection"):
+        assert f"benchmark: benchmarks/tiny/{file}.tsv" in plans[TINY]
+
+
+def test_every_command_is_one_the_stage_takes(plans):
+    commands = set(re.findall(r"^Shell command: (python .*)$", "\n".join(plans.values()), re.MULTILINE))
+    modules = set()
+    for command in sorted(commands):
+        # Memory that follows the size of inputs which are still to be made.
+        python, option, module, *arguments = shlex.split(command.replace("'<TBD>'", "1").replace("<TBD>", "1"))
+        assert (python, option) == ("python", "-m")
+        modules.add(module)
+        parse(module, arguments)
+    assert modules == {f"cort.{name}" for name in stage_modules()}
 
 
 @pytest.mark.slow
@@ -108,123 +176,6 @@ def test_splits_that_share_queries_are_refused_before_anything_learns_from_them(
     complaint = re.search("splits.test: found (.*) queries also in train, e.g. 'test(.*)', expected none", output)
     assert complaint, output
     assert not any((tree / "logs" / "tiny" / rule).exists() for rule in ("bm25_tune", "bm25", "triples", "train"))
-
-
-def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_rule(tmp_path):
-    tree = copy_with_tiny(tmp_path)
-    for path in (tree / "workflow" / "rules").glob("*.smk"):
-        # Snakemake shows a message, or else all there is to know of a job.
-        path.write_text(re.sub(r"    message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
-    rules = set()
-    for configfile, *options in (
-        ("tiny/tiny.yaml",),
-        ("tiny/tiny.yaml", *PARTS),
-        ("config/pydocs.yaml",),
-        (write_released(tree),),
-        (write_ready(tree),),
-        (write_weighed(tree),),
-        (write_late(tree),),
-        (write_public(tree),),
-        (write_unjudged(tree),),
-    ):
-        status, output = snakemake(tree, "--dry-run", "--configfile", configfile, *options)
-        assert status == 0, output
-        found = []
-        for rule, text in re.findall(r"^(?:local)?rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
-            found.append(re.search(r"^ +log: (\S+)$", text, re.MULTILINE)[1])
-            found.append(re.search(r"^ +benchmark: (\S+)$", text, re.MULTILINE)[1])
-            assert re.fullmatch(rf"logs/\w+/{rule}(/.+)?\.log", found[-2])
-            assert re.fullmatch(rf"benchmarks/\w+/{rule}/.+\.tsv", found[-1])
-            rules.add(rule)
-        assert len(set(found)) == len(found)
-        if configfile == "tiny/tiny.yaml":
-            assert {"logs/tiny/encode/encoder.1-of-1.log", "benchmarks/tiny/encode/encoder.1-of-1.tsv"} <= {*found}
-            assert {"logs/tiny/collection.log", "benchmarks/tiny/collection/collection.tsv"} <= {*found}
-    assert RULES.keys() - rules == {"score_triples"}
-
-
-def test_shards_are_a_fact_of_the_machine(tree):
-    status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml", "--set-scatter", "encode=3")
-    assert (status, planned(output)["encode"]) == (0, 3)
-
-
-def write_pretrained(tree):
-    """Write the tiny experiment with BM25 as configured, and with a base model that is somebody else's."""
-    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
-    del config["lexical"]["bm25"]
-    config["base_models"]["small"] = {"pretrained": "models/small", "revision": COMMIT}
-    (tree / "pretrained.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    return "pretrained.yaml"
-
-
-def write_public(tree):
-    """Write an experiment on public files, in an archive and not."""
-    files = {"queries": "download:msmarco/queries.dev.small.tsv", "qrels": "download:msmarco/qrels.dev.tsv"}
-    config = {
-        "dataset": "public",
-        "downloads": {"folder": "a folder"},
-        "collection": {"passages": "download:msmarco/collection.tsv"},
-        "splits": {"test": files},
-        "systems": {"bm25": {"retrieve": "bm25"}},
-        "latency": {"split": "test", "systems": ["bm25"]},
-    }
-    (tree / "public.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    return "public.yaml"
-
-
-def write_unjudged(tree):
-    """Write the experiment without judgements."""
-    config = unjudged_config(yaml.safe_load((tree / TINY).read_text("utf-8")))
-    (tree / "unjudged.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    return "unjudged.yaml"
-
-
-def write_released(tree):
-    """Write an experiment with an encoder that somebody released."""
-    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
-    (tree / "tiny" / "data" / "encoder.ckpt").touch()
-    (tree / "released.yaml").write_text(yaml.safe_dump(released_config(config)), "utf-8")
-    return "released.yaml"
-
-
-def write_ready(tree):
-    """Write an experiment of released models, of their own files alone."""
-    config = ready_config(yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")), "a/model", revision=COMMIT)
-    (tree / "ready.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    return "ready.yaml"
-
-
-def write_weighed(tree):
-    """Write an experiment of models that weigh terms or predict queries."""
-    config = weighed_config(yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")), "a/model", COMMIT)
-    (tree / "weighed.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    return "weighed.yaml"
-
-
-def write_late(tree):
-    """Write an experiment of late interaction."""
-    config = late_config(yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8")), indexed=True)
-    (tree / "late.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    return "late.yaml"
-
-
-def test_every_command_is_one_the_stage_takes(tree):
-    commands = set()
-    configfiles = ["config/pydocs.yaml", "tiny/tiny.yaml"]
-    configfiles += [write_pretrained(tree), write_public(tree), write_released(tree), write_ready(tree)]
-    configfiles += [write_weighed(tree), write_late(tree), write_unjudged(tree)]
-    for configfile, *options in [*((one,) for one in configfiles), ("tiny/tiny.yaml", *PARTS)]:
-        status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile, *options)
-        assert status == 0, output
-        commands |= set(re.findall(r"^Shell command: (python .*)$", output, re.MULTILINE))
-    modules = set()
-    for command in sorted(commands):
-        # Memory that follows the size of inputs which are still to be made.
-        python, option, module, *arguments = shlex.split(command.replace("'<TBD>'", "1").replace("<TBD>", "1"))
-        assert (python, option) == ("python", "-m")
-        modules.add(module)
-        parse(module, arguments)
-    assert modules == {f"cort.{name}" for name in stage_modules()}
 
 
 def test_an_encoder_can_learn_from_what_its_own_reranker_scores(tree):
@@ -344,8 +295,10 @@ def test_a_folder_for_output_that_is_none_is_one_line(tmp_path):
         path = tree / name
         path.parent.mkdir(exist_ok=True)
         path.symlink_to("/nowhere/disk") if found is is_link[0] else path.write_text("", "utf-8")
-        for program, *options in (("snakemake", "--cores", "1"), ("python", "-m", "workflow.plan")):
-            status, output = snakemake(tree, *options, "--configfile", "tiny/tiny.yaml", program=program)
+        calls = [("snakemake", "--cores", "1"), ("workflow.plan",)]
+        # Both look in the same way.
+        for module, *options in calls if name == "logs" else calls[:1]:
+            status, output = run_module(tree, module, *options, "--configfile", "tiny/tiny.yaml")
             line = f"{path}: found {found}, expected a folder for {name}; {fix}"
             assert [one for one in output.splitlines() if ": found " in one] == [line]
             assert (status, "Traceback" in output) == (1, False)
@@ -476,7 +429,7 @@ def test_snakemake_writes_its_own_report(built, tmp_path):
 def test_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
     names = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
-    options = ("--cores", 2, "--configfile", "tiny/tiny.yaml", *PARTS, "encode=3")
+    options = ("--cores", 2, "--configfile", "tiny/tiny.yaml", *PARTS)
     status, output = snakemake(folder, *names, *options)
     assert status == 0, output[-10_000:]
     jobs = planned(output)

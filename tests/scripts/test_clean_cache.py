@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 from scripts.clean_cache import clean
-from scripts.sandbox import TINY, snakemake
+from scripts.sandbox import TINY
+from tests.support.changes import snakemake
 from tests.support.common import die_while_writing
 
 

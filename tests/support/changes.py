@@ -1,45 +1,66 @@
-"""Copies of a built tree in which something was changed, and Snakemake's plan for them.
+"""Snakemake's plans, made quickly, and copies of a built tree in which something was changed.
 
 Nothing of the project is imported here: the process that plans imports all of it from the copy.
 """
 
-import contextlib
-import io
+import atexit
 import multiprocessing
 import os
 import re
+import runpy
 import shutil
 import sys
-from concurrent.futures import ProcessPoolExecutor
+import tempfile
 from pathlib import Path
 
 import yaml
 
-# What a plan would spend most of its time on, imported once for all.
-IMPORTED = ["snakemake.cli", "snakemake.report.html_reporter", "smart_open", "jsonschema"]
 LOG = re.compile(r"--log logs/([^/\s]+)/(\S+)\.log$", re.MULTILINE)
+# Processes begin as copies of one that has loaded what planning spends half of its time on.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    ["snakemake.cli", "snakemake.report.html_reporter", "smart_open", "jsonschema", "psutil"]
+)
 
 
-def planner():
-    """Pool of one process, a new one for each plan."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
-    return ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1)
+def run_module(folder, module, *arguments):
+    """Run `python -m module arguments` in a folder; return its status and output."""
+    with tempfile.NamedTemporaryFile() as file:
+        words = [module, *map(str, arguments)]
+        process = CONTEXT.Process(target=_run_module, args=(str(folder), words, file.name, dict(os.environ)))
+        process.start()
+        process.join()
+        return process.exitcode, Path(file.name).read_text("utf-8")
 
 
-def plan(folder, arguments):
-    """Status and output of `snakemake --dry-run` in a folder, in a process that has just been started."""
-    from snakemake.cli import main
-
+def _run_module(folder, words, output, environment):
+    with open(output, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(environment)
     os.chdir(folder)
-    sys.path.insert(0, str(folder))
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        try:
-            status = main(["--dry-run", "--printshellcmds", *arguments])
-        except SystemExit as end:
-            status = end.code
-    return status, said.getvalue()
+    sys.path.insert(0, folder)
+    sys.argv = words
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    finally:
+        # A child process of multiprocessing would skip them.
+        atexit._run_exitfuncs()
+
+
+def snakemake(folder, *arguments):
+    """Call snakemake in a folder; return its status and output."""
+    return run_module(folder, "snakemake", *arguments)
+
+
+def mark_as_built(folder, configfile, jobs):
+    """Put empty files in the place of all that an experiment's jobs make, and have Snakemake record them."""
+    for path in (folder / name for job in jobs for name in job.outputs):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    status, output = snakemake(folder, "--cores", 1, "--touch", "--forceall", "--configfile", configfile)
+    assert status == 0, output
 
 
 def planned_jobs(output):

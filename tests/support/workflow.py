@@ -79,7 +79,7 @@ def parse(module, words):
 def planned(output):
     """Number of planned jobs per rule, from the first table snakemake prints."""
     # Of a dry run a table, of a run a line.
-    if line := re.search(r"^\d+ jobs: (.*)$", output, re.MULTILINE):
+    if line := re.search(r"^\d+ jobs?: (.*)$", output, re.MULTILINE):
         jobs = {name: int(count) for name, count in re.findall(r"(\w+) (\d+)", line[1])}
         return jobs | {"total": sum(jobs.values())}
     table = output[output.index("Job stats:") :]

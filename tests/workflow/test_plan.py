@@ -7,16 +7,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from cort.experiment.checks import load
 from cort.formats.tokens import Tokens
-from scripts.sandbox import copy_with_tiny, mark_as_built
+from scripts.sandbox import copy_with_tiny
+from tests.support.changes import mark_as_built, run_module
 from tests.support.common import COMMIT
 from workflow import plan, why
-from workflow.planning import preflight
+from workflow.planning import dryrun, preflight
 from workflow.planning.dryrun import DryRun, dry_run
 from workflow.planning.forecast import costs_of, read_benchmark, shipped, truncations
 
@@ -40,12 +42,22 @@ def jobs(fresh):
 
 
 @pytest.fixture(scope="module")
-def finished(fresh, tmp_path_factory):
+def finished(fresh, jobs, tmp_path_factory):
     """The same, marked as built."""
-    folder = tmp_path_factory.mktemp("finished") / "tree"
-    shutil.copytree(fresh, folder)
-    mark_as_built(folder, TINY[1])
+    folder = shutil.copytree(fresh, tmp_path_factory.mktemp("finished") / "tree")
+    mark_as_built(folder, TINY[1], jobs.jobs)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def quick_plans(monkeypatch):
+    """Plan in processes that begin with Snakemake loaded; the fixture `jobs` does it as a person's call would."""
+
+    def run(command, cwd, **_):
+        status, output = run_module(cwd, *command[2:])
+        return subprocess.CompletedProcess(command, status, "", output)
+
+    monkeypatch.setattr(dryrun, "subprocess", SimpleNamespace(run=run))
 
 
 @pytest.fixture

@@ -179,6 +179,12 @@ def test_every_file_that_is_not_there_is_named(config, folder):
     assert all("no such file, expected a file; put it there or fix the path" in line for line in lines)
 
 
+def test_a_released_file_that_is_not_there_is_named_with_its_key(config, folder):
+    config["encoders"]["encoder"]["released"] = "tiny/data/encoder.ckpt"
+    line = one(preflight.check_inputs(config, folder))
+    assert line.startswith("encoders.encoder.released: found tiny/data/encoder.ckpt, no such file, expected a file")
+
+
 def test_a_pipe_is_no_file_and_not_waited_for(config, folder):
     path = folder / "tiny/data/collection.tsv"
     path.unlink()

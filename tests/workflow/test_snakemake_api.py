@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import snakemake.workflow
 from snakemake.api import Workflow
 from snakemake.dag import DAG
 from snakemake.exceptions import MissingInputException, ProtectedOutputException
@@ -19,6 +20,7 @@ from snakemake.persistence import RECORD_FORMAT_VERSION, MetadataRecord, Persist
 from snakemake.persistence.file import FilePersistence
 from snakemake.resources import Resources
 from snakemake.rules import Rule
+from snakemake.scheduling import job_scheduler
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.settings.types import ExecutionSettings, OutputSettings, ResourceSettings
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -75,6 +77,12 @@ def test_what_is_listened_to_are_events():
 
 def test_the_refusal_of_protected_files_begins_as_before():
     assert f'"{snakemake_api.PROTECTED}"' in inspect.getsource(ProtectedOutputException), GONE
+
+
+def test_messages_about_interruptions_and_failures_begin_as_before():
+    scheduler, workflow = (inspect.getsource(module) for module in (job_scheduler, snakemake.workflow))
+    assert all(words in scheduler for words in (snakemake_api.INTERRUPTED, snakemake_api.ABOUT_FAILURES[1])), GONE
+    assert snakemake_api.SOME_FAILED.removeprefix("WorkflowError:\n") in workflow, GONE
 
 
 def test_records_are_files_named_as_their_outputs_with_params_as_their_repr(tmp_path, monkeypatch):

@@ -3,11 +3,13 @@
 The tiny experiment is really built. Others, for the settings it cannot have, are marked as built instead: empty
 files in the place of results, and `snakemake --touch` to record how they would have been made.
 
-`make test` plans the keys that the table calls representative, and checks of all others that a rule's params name them;
-`make test-all` plans every key. Modules are not in the table: which jobs run again follows from what stages import.
+For most keys and files, what runs again follows from the jobs that name them: one test checks all of these, without a
+plan of Snakemake for each. `make test` plans one change of each other kind, `make test-all` every row. Modules are
+not in the table: which jobs run again follows from what stages import.
 """
 
 import dataclasses
+import os
 import re
 import shutil
 from pathlib import Path
@@ -16,9 +18,10 @@ import pytest
 import yaml
 
 from cort.experiment.keys import Experiment
+from cort.formats.artifacts import read_artifact
 from cort.settings.fields import schema_of
-from scripts.sandbox import TINY, mark_as_built, snakemake
-from tests.support.changes import plan, planned_jobs, planner, prepare, put, replace
+from scripts.sandbox import TINY
+from tests.support.changes import mark_as_built, planned_jobs, prepare, put, replace, run_module, snakemake
 from tests.support.common import COMMIT
 from tests.support.imports import MODULES, program
 from tests.support.workflow import (
@@ -31,14 +34,14 @@ from tests.support.workflow import (
     weighed_config,
 )
 from workflow import why
-from workflow.planning.dryrun import dry_run
+from workflow.params import flat as flat_settings
+from workflow.planning.dryrun import DryRun
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TABLE = yaml.safe_load((ROOT / "tests" / "workflow" / "staleness.yaml").read_text("utf-8"))
 SCHEMA = schema_of(Experiment)
-EXPERIMENTS = ("tiny", "plain", "released", "ready", "public", "timed", "docstrings", "weighed", "late")
 
 
 def leaves(schema, path=""):
@@ -72,10 +75,14 @@ def entries():
 ENTRIES = entries()
 
 
+# Repetitions of other events.
+REPEATED = {"cut the passages whose terms are weighed into two shards", "add an interleaved system"}
+
+
 def params():
-    """All entries; those of keys that are not representative are exhaustive."""
+    """All entries; those whose kind of change another one has are exhaustive."""
     for section, name in ENTRIES:
-        rare = section == "keys" and name not in TABLE["representative"]
+        rare = name in REPEATED if section == "events" else name not in TABLE["planned"]
         yield pytest.param((section, name), id=f"{section} {name}", marks=[pytest.mark.exhaustive] if rare else [])
 
 
@@ -83,55 +90,75 @@ def params():
 
 
 @pytest.fixture(scope="module")
-def tree(built, tmp_path_factory):
-    """A copy of the project in which the tiny experiment is built and others are marked as built."""
-    folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", symlinks=True)
+def planned_before(built, tmp_path_factory):
+    """A copy of the project in which the tiny experiment is built and others are marked as built; the others' jobs."""
+    folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", copy_function=os.link, symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
+    (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
+    return folder, {other["dataset"]: pretend(folder, other) for other in other_experiments(config)}
+
+
+def other_experiments(config):
+    """Experiments with the settings that the tiny one cannot have."""
     without_tuning = config | {"lexical": {name: one for name, one in config["lexical"].items() if "tune" not in one}}
     pretrained = {"small": {"pretrained": "tiny/model", "revision": COMMIT}}
-    pretend(folder, without_tuning | {"dataset": "plain", "base_models": pretrained})
-    (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
+    yield without_tuning | {"dataset": "plain", "base_models": pretrained}
     released = released_config(config) | {"dataset": "released", "base_models": pretrained}
     # Queries without judgements.
     released["splits"]["open"] = {"queries": "tiny/data/queries.train.tsv"}
-    pretend(folder, released)
-    pretend(folder, ready_config(config, "tiny/model", revision=COMMIT))
-    splits = {"train": {}, "validation": {}, "test": {}}
+    yield released
+    yield ready_config(config, "tiny/model", revision=COMMIT)
     bm25 = {"bm25": {"retrieve": "bm25"}}
     files = {"queries": "download:scifact/queries.jsonl", "qrels": "download:dl-hard/qrels.txt"}
     passages = {"passages": "download:scifact/corpus.jsonl"}
-    pretend(folder, {"dataset": "public", "collection": passages, "splits": {"test": files}, "systems": bm25})
+    yield {"dataset": "public", "collection": passages, "splits": {"test": files}, "systems": bm25}
     files = {key: f"tiny/data/{key}.test.tsv" for key in ("queries", "qrels")}
     timed = {"dataset": "timed", "collection": config["collection"], "splits": {"test": files, "again": files}}
     timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
-    pretend(folder, timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}})
-    pretend(folder, weighed_config(config, "tiny/model", COMMIT))
-    pretend(folder, late_config(config, indexed=True))
-    pretend(folder, {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25})
-    return folder
+    yield timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}}
+    yield weighed_config(config, "tiny/model", COMMIT)
+    yield late_config(config, indexed=True)
+    splits = {"train": {}, "validation": {}, "test": {}}
+    yield {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25}
 
 
 def pretend(folder, config):
-    path = folder / "tiny" / f"{config['dataset']}.yaml"
-    path.write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    mark_as_built(folder, path)
+    """Mark an experiment as built; return its jobs."""
+    configfile = f"tiny/{config['dataset']}.yaml"
+    (folder / configfile).write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    jobs = jobs_of(folder, configfile)
+    mark_as_built(folder, configfile, jobs)
+    return jobs
+
+
+def jobs_of(folder, configfile):
+    """All jobs of an experiment."""
+    status, output = run_module(folder, "workflow.snakemake_api", "plan.json", "--configfile", configfile)
+    assert status == 0, output
+    plan = read_artifact(folder / "plan.json", DryRun)
+    assert not plan.error
+    return [*plan.jobs, *plan.done]
+
+
+@pytest.fixture(scope="module")
+def tree(planned_before):
+    return planned_before[0]
 
 
 @pytest.fixture(scope="module")
 def reruns(tree, tmp_path_factory):
     """Jobs that Snakemake would run after the change an entry describes."""
-    with planner() as pool:
 
-        def check(entry):
-            folder = tmp_path_factory.mktemp("changed") / "tree"
-            arguments = prepare(tree, folder, entry)
-            status, output = pool.submit(plan, str(folder), arguments).result()
-            shutil.rmtree(folder)
-            assert status == 0, output[-3_000:]
-            return planned_jobs(output)
+    def check(entry):
+        folder = tmp_path_factory.mktemp("changed") / "tree"
+        arguments = prepare(tree, folder, entry)
+        status, output = snakemake(folder, "--dry-run", "--printshellcmds", *arguments)
+        shutil.rmtree(folder)
+        assert status == 0, output[-3_000:]
+        return planned_jobs(output)
 
-        yield check
+    return check
 
 
 # The table.
@@ -139,18 +166,19 @@ def reruns(tree, tmp_path_factory):
 
 def test_every_key_of_the_config_is_in_the_table():
     assert sorted(TABLE["keys"]) == sorted(LEAVES)
-    assert set(TABLE["representative"]) <= set(LEAVES)
+    assert {*TABLE["planned"], *TABLE["more_than_params"]} <= {*LEAVES, *TABLE["inputs"]}
 
 
 def test_settings_that_do_not_affect_results_rerun_nothing():
     assert {key for key, entry in TABLE["keys"].items() if entry["reruns"] == []} == IDLE
 
 
-def test_representative_keys_rerun_every_rule_there_is():
-    shown = [ENTRIES["keys", key]["reruns"] for key in TABLE["representative"]]
-    ran = {job.split(" ")[0] for entry in shown for job in flat(entry)}
+def test_keys_that_are_planned_or_predicted_rerun_every_rule_there_is():
+    left_out = set(TABLE["more_than_params"]) - set(TABLE["planned"])
+    entries = [entry for key, entry in TABLE["keys"].items() if key not in left_out]
+    rules = {job.split(" ")[0] for entry in entries for job in flat(entry["reruns"])}
     # No key asks for parts, but an option.
-    assert RULES.keys() - ran == {"download", "extract", "retrieve_part", "merge"}
+    assert RULES.keys() - rules == {"download", "extract", "retrieve_part", "merge"}
 
 
 @pytest.mark.parametrize("entry", list(params()))
@@ -162,8 +190,9 @@ def test_exactly_what_the_table_says_runs_again(reruns, entry):
 
 
 @pytest.fixture(scope="module")
-def graphs(tree):
+def graphs(planned_before):
     """All jobs of each experiment, with settings and code of their params."""
+    tree, jobs = planned_before
     config = yaml.safe_load((tree / TINY).read_text("utf-8"))
     changed = (
         "splits.<name>.sample",
@@ -181,11 +210,36 @@ def graphs(tree):
         "light": {"rerank": "tuned", "reranker": "cross", "tune": "RR@10"},
     }
     (tree / "tiny" / "more.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    graphs = {}
-    for name in (*EXPERIMENTS, "more"):
-        found = dry_run(["--configfile", f"tiny/{name}.yaml"], tree)
-        graphs[name] = [(job, why.parse(job.params)) for job in (*found.jobs, *found.done)]
-    return graphs
+    jobs = {**{name: jobs_of(tree, f"tiny/{name}.yaml") for name in ("tiny", "more")}, **jobs}
+    return {name: [(job, why.parse(job.params)) for job in listed] for name, listed in jobs.items()}
+
+
+def names(settings, path):
+    """Whether settings of a job have one at a path, or a mapping that it lies in."""
+    return path in settings or any(
+        isinstance(value, dict) and path.startswith(f"{place}.") for place, value in settings.items()
+    )
+
+
+def predict(jobs, entry):
+    """Jobs whose params name a setting that an entry changes, or that read a file it edits, and all that follow."""
+    paths = {path for key, value in entry.get("set", {}).items() for path in flat_settings(value, key)}
+    edited = set(entry.get("edit", []))
+    first = {
+        name_of(job)
+        for job, params in jobs
+        if edited & set(job.inputs) or any(names(params.settings, path) for path in paths)
+    }
+    return after([job for job, _ in jobs], first)
+
+
+def test_what_names_a_setting_or_reads_a_file_and_what_follows_runs_again(graphs):
+    different = [
+        name
+        for (section, name), entry in ENTRIES.items()
+        if section != "events" and predict(graphs[entry.get("experiment", "tiny")], entry) != flat(entry["reruns"])
+    ]
+    assert sorted(different) == sorted(TABLE["more_than_params"])
 
 
 def key_of(path):
@@ -279,7 +333,9 @@ def after(jobs, first):
 EDITED = ("cort/training/losses.py", "cort/evaluation/measures.py", "cort/formats/tables.py")
 
 
-@pytest.mark.parametrize("path", EDITED)
+@pytest.mark.parametrize(
+    "path", [EDITED[0], *(pytest.param(path, marks=pytest.mark.exhaustive) for path in EDITED[1:])]
+)
 def test_an_edited_module_reruns_the_stages_that_import_it_and_what_follows(graphs, reruns, path):
     jobs = [job for job, _ in graphs["tiny"]]
     expected = after(jobs, {name_of(job) for job in jobs if path in program(command_of(job.rule))})
@@ -288,14 +344,10 @@ def test_an_edited_module_reruns_the_stages_that_import_it_and_what_follows(grap
     assert "train encoder" in found
 
 
-def test_comments_and_docstrings_rerun_nothing(graphs, reruns):
-    assert reruns({"describe": EDITED}) == set()
-
-
-def test_what_knows_no_results_reruns_nothing(graphs, reruns):
+def test_comments_and_docstrings_and_what_knows_no_results_rerun_nothing(reruns):
     system = [path for path in MODULES if path.startswith("cort/system/")]
     assert system
-    assert reruns({"edit": system}) == set()
+    assert reruns({"describe": EDITED, "edit": system}) == set()
 
 
 # Modules that are really edited and built, of three rooms.

@@ -8,11 +8,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-import yaml
 from torch.nn import functional
 
 from cort import train, train_reranker
+from cort.experiment.keys import Experiment
 from cort.models.encoder import load_encoder
+from cort.settings.fields import schema_of
 from cort.system.options import optional
 from cort.training.losses import (
     COSINE_LIMIT,
@@ -33,7 +34,7 @@ from cort.training.losses import (
     pointwise_loss,
     triplet_loss,
 )
-from tests.support.common import ROOT, read_curve
+from tests.support.common import read_curve
 from tests.support.training import batch_of, long_training_options, train_options, write_examples
 
 # By how much the limit lowers the similarity of a vector with itself, and raises that with its opposite.
@@ -259,7 +260,7 @@ def test_many_mini_batches_at_once_have_the_losses_of_each():
     [("encoders", ENCODER_OBJECTIVES, train), ("rerankers", RERANKER_OBJECTIVES, train_reranker)],
 )
 def test_every_objective_can_be_configured(section, objectives, stage):
-    schema = yaml.safe_load((ROOT / "workflow" / "schemas" / "experiment.schema.yaml").read_text("utf-8"))
+    schema = schema_of(Experiment)
     loss = schema["properties"][section]["additionalProperties"]["properties"]["loss"]
     assert loss["enum"] == list(objectives)
     assert loss["default"] == stage.Options.loss
