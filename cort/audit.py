@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.evaluation.judged import JudgedRanks
-from cort.evaluation.measures import Qrels, evaluate_ranks, means, read_qrels
+from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, means, read_qrels
 from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import all_vectors, open_shards

@@ -1,17 +1,17 @@
-"""Compare systems on the queries of one split, with a baseline and in pairs: intervals, tests, verdicts, list lengths.
+"""Compare pairs of systems on the queries of one split: intervals, tests, verdicts, list lengths.
 
-Compared are each system with the baseline, with the systems it is made of (`--parts`), with what it was before its
-training (`--starts`), and what papers compare (`--contrasts`). For each measure: the means with their bootstrap
-percentile intervals; the difference with its interval (paired: both systems on the same drawn queries); p-values of the
-paired t-test and of the paired randomisation test, as they are and corrected by Holm's method. A family of tests is one
-kind of test of one measure on this split, over all pairs. A difference is significant, WIN or LOSS, if its corrected
-p-value of the randomisation test is at most alpha.
+Each system is compared with the baseline, with the systems it is made of (`--parts`), with its state before training
+(`--starts`), and with the systems that papers compare it with (`--contrasts`). For each measure the output has the
+means and the difference with bootstrap percentile intervals (paired: both systems on the same resampled queries), and
+the p-values of the paired t-test and of the paired randomisation test, plain and corrected by Holm's method. A family
+of tests is one kind of test by one measure on this split, over all pairs. A difference is significant, a WIN or a LOSS,
+if the corrected p-value of the randomisation test is at most alpha.
 
 Reads:  per_query.parquet and recall.csv of every system, as `cort.evaluate` writes them; queries.parquet
-Writes: comparison.json (`cort.evaluation.comparisons.Comparisons`); a list length is the smallest depth at which the
-        recall of a system is at least that of the baseline's longest list;
+Writes: comparison.json (`cort.evaluation.comparisons.Comparisons`); a list length is the smallest depth at which a
+        system has at least the recall of the baseline's longest list;
         comparison.csv: the comparisons as a table;
-        queries.csv: the largest gains and losses of each system and measure against the baseline, each with its
+        queries.csv: the largest gains and losses of each system over the baseline by each measure, each with its
         address in the explorer if `--explorer` is given
 Usage:  python -m cort.compare --baseline bm25 --systems bm25 cort both --parts both=cort both=bm25
             --per-query bm25.parquet cort.parquet both.parquet --recall bm25.csv cort.csv both.csv
@@ -26,7 +26,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 
-from cort.evaluation import verdicts
 from cort.evaluation.comparisons import (
     Comparison,
     Comparisons,
@@ -35,11 +34,12 @@ from cort.evaluation.comparisons import (
     compare,
     largest_differences,
     list_lengths,
+    verdict_lines,
 )
 from cort.evaluation.values import check_named, read_recall, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
-from cort.reporting.explorer.links import link
+from cort.reporting.labels import link
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
@@ -56,25 +56,25 @@ class Options:
 
     baseline: str = required("NAME", "one of the systems")
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
-    parts: tuple[str, ...] = optional((), "systems that another is made of", "SYSTEM=PART")
-    starts: tuple[str, ...] = optional((), "what systems were before their training", "SYSTEM=START")
+    parts: tuple[str, ...] = optional((), "a system that another is made of", "SYSTEM=PART")
+    starts: tuple[str, ...] = optional((), "a system before it was trained", "SYSTEM=START")
     contrasts: tuple[str, ...] = optional((), "further comparisons", "SYSTEM=OTHER")
     per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
     recall: tuple[str, ...] = required("CSV", "recall at every depth, a file per system")
     queries: str = required("PARQUET", "all queries of the split")
     split: str = required("NAME", "written into the output")
-    confidence: float = optional(0.95, "chance that an interval holds the mean", "P")
+    confidence: float = optional(0.95, "confidence of the intervals", "P")
     resamples: int = optional(10_000, "of the bootstrap, and of the randomisation test", "N")
     alpha: float = optional(0.05, "largest corrected p-value that is significant", "P")
-    seed: int = optional(42, "of both", "N")
-    explorer: str | None = optional(None, "page of the explorer, as seen from the table of queries", "HTML")
+    seed: int = optional(42, "of the bootstrap and the randomisation test", "N")
+    explorer: str | None = optional(None, "page of the explorer, relative to the table of queries", "HTML")
     output: str = required("JSON")
     output_table: str = required("CSV", "the comparisons as a table")
     output_queries: str = required("CSV", "queries with the largest differences")
 
 
 def _check(options: Options) -> None:
-    """Refuse options that contradict each other or make no sense."""
+    """Refuse options that contradict each other or are out of range."""
     names = options.systems
     check_named(names, {"--per-query": options.per_query, "--recall": options.recall})
     if options.baseline not in names:
@@ -88,19 +88,19 @@ def _check(options: Options) -> None:
 
 
 def _pairs(options: Options) -> list[Pair]:
-    """List what is compared, in the order of the systems, each pair once."""
-    found: dict[tuple[str, str], Pair] = {}
+    """List the pairs to compare, in the order of the systems, each once."""
+    pairs: dict[tuple[str, str], Pair] = {}
     for relation in ("part", "start", "contrast"):
         for text in getattr(options, f"{relation}s"):
             system, _, other = text.partition("=")
             if system == other or not {system, other} <= {*options.systems}:
-                expected = f"two of {', '.join(options.systems)}, with = between them"
+                expected = f"two of {', '.join(options.systems)}, joined by ="
                 raise input_error(f"--{relation}s", shorten(text), expected, "fix the names")
-            found.setdefault((system, other), Pair(system, other, relation))
+            pairs.setdefault((system, other), Pair(system, other, relation))
     for system in options.systems:
         if system != options.baseline:
-            found.setdefault((system, options.baseline), Pair(system, options.baseline, "baseline"))
-    return sorted(found.values(), key=lambda pair: options.systems.index(pair.system))
+            pairs.setdefault((system, options.baseline), Pair(system, options.baseline, "baseline"))
+    return sorted(pairs.values(), key=lambda pair: options.systems.index(pair.system))
 
 
 def _link(options: Options, row: Sequence[object]) -> str | None:
@@ -118,7 +118,7 @@ def stage(options: Options) -> None:
     recall = dict(zip(options.systems, map(read_recall, options.recall), strict=True))
     texts = tables.read_queries(options.queries)
     settings = read_options(Settings, options)
-    found = Comparisons(
+    compared = Comparisons(
         split=options.split,
         baseline=options.baseline,
         queries=len(values[0].query_ids),
@@ -127,12 +127,12 @@ def stage(options: Options) -> None:
         list_lengths=list_lengths(recall, options.baseline),
     )
     columns = [field.name for field in fields(Comparison)]
-    write_text(options.output_table, csv_text(columns, map(astuple, found.comparisons)))
+    write_text(options.output_table, csv_text(columns, map(astuple, compared.comparisons)))
     columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference", "explorer"]
     differences = largest_differences(systems, options.baseline, texts)
     write_text(options.output_queries, csv_text(columns, ((*row, _link(options, row)) for row in differences)))
-    write_artifact(options.output, found)
-    for line in [verdicts.explain(found), *verdicts.lines(found)]:
+    write_artifact(options.output, compared)
+    for line in verdict_lines(compared):
         log.info("%s", line)
 
 

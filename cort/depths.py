@@ -1,10 +1,9 @@
 """Measure re-ranking against the number of candidates (CoRT paper, section 4.3.2 and Figure 2).
 
-At depth d a ranking consists of the first d candidates, re-ranked, and of nothing else; a weight is the same at every
-depth, and scores are put on one scale over the d candidates. The paper calls a measure
-saturated where doubling the candidates adds less than 0.5 % (footnote 4). That is read as relative to the measure: the
-paper writes "p.p." where it means percentage points. Saturation is the smallest depth for which it holds, whatever
-happens at larger ones.
+At depth d a ranking consists of the first d candidates, re-ranked, and nothing else. The weight is the same at every
+depth, and scores are normalised over the d candidates. The paper calls a measure saturated where doubling the
+candidates adds less than 0.5 % (footnote 4). We take this as relative to the measure, because the paper writes "p.p."
+for percentage points. Saturation is the smallest depth for which this holds, regardless of larger depths.
 
 Reads:  run.trec (candidates), scores.parquet (re-ranker's), qrels.parquet
 Writes: depths.json (`cort.evaluation.depths.Depths`)
@@ -42,8 +41,8 @@ class Options:
     scores: str = required("PARQUET", "query_id, doc_id, score")
     qrels: str = required("PARQUET", "judgements of the split")
     depths: tuple[int, ...] = required("N", "numbers of candidates")
-    weight: float = optional(1.0, "of the re-ranker's scores against the run's own, 0 to 1", "X")
-    tuned: str | None = optional(None, "instead of --weight, what `fuse_tune` chose", "JSON")
+    weight: float = optional(1.0, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
+    tuned: str | None = optional(None, "instead of --weight, what `tune weights` chose", "JSON")
     measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
     relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
     system: str = required("NAME", "written into the output")
@@ -67,8 +66,9 @@ def stage(options: Options) -> None:
     columns = measure_depths(run, mixed, qrels, depths, options.measures, level)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
     saturated = {measure: saturation(depths, values) for measure, values in columns.items()}
-    found = Depths(options.system, options.split, level, len(qrels), depths, measures, saturated)
-    write_artifact(options.output, found)
+    write_artifact(
+        options.output, Depths(options.system, options.split, level, len(qrels), depths, measures, saturated)
+    )
     log.info("%d depths of %d judged queries; saturation %s", len(depths), len(qrels), saturated)
 
 

@@ -1,7 +1,7 @@
 """Find the queries on which two systems disagree most, with the passages that show why (Table 6 of the CoRT paper).
 
 The disagreement of a query is the difference of the reciprocal ranks that the two runs give to their best-ranked
-relevant passage (0 where none was retrieved). The queries with the largest advantage of either side are kept.
+relevant passage (0 where none was retrieved). The queries on which either system is furthest ahead are kept.
 
 Reads: two runs, the queries, the judgements and the passages (streamed; only the texts shown are kept).
 Writes: disagreements.json (`cort.evaluation.disagreements.Disagreements`): the queries, the relevant passage and its
@@ -36,16 +36,15 @@ log = logging.getLogger(__name__)
 
 
 def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dict[str, str]:
-    """Stream a table of (id, text) and keep the texts of `ids`; an id that is not there is refused."""
+    """Stream a table of (id, text) and keep the texts of `ids`; a missing id is refused."""
     wanted = pa.array(sorted(set(ids)), pa.string())
     name = schema.names[0]
     texts: dict[str, str] = {}
     for batch in track(iter_batches(path, schema), None, "batches read"):
         kept = batch.filter(pc.is_in(batch[name], value_set=wanted))
         texts.update(zip(kept[name].to_pylist(), kept["text"].to_pylist(), strict=True))
-    missing = [one for one in wanted.to_pylist() if one not in texts]
-    if missing:
-        expected = "every id that runs and judgements name"
+    if missing := [id_ for id_ in wanted.to_pylist() if id_ not in texts]:
+        expected = "every id in the runs and judgements"
         raise input_error(path, f"no {name} {shorten(missing[0])}", expected, "name the matching file")
     return texts
 
@@ -56,8 +55,8 @@ class Options:
 
     first: str = required("RUN", "run of one system")
     second: str = required("RUN", "run of the other")
-    first_name: str = required("NAME", "what to call the first system")
-    second_name: str = required("NAME", "what to call the second system")
+    first_name: str = required("NAME", "name of the first system")
+    second_name: str = required("NAME", "name of the second system")
     queries: str = required("PARQUET")
     qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
@@ -77,17 +76,17 @@ def stage(options: Options) -> None:
     level = options.relevance_level
     qrels = read_qrels(options.qrels, level)
     first, second = read_run(options.first).by_query(), read_run(options.second).by_query()
-    found = list(compare_runs(first, second, qrels, level))
-    chosen = largest(found, options.number)
+    compared = list(compare_runs(first, second, qrels, level))
+    chosen = largest(compared, options.number)
     queries = select_texts(options.queries, QUERIES, [one.query_id for one in chosen])
-    shown = [doc_id for one in chosen for doc_id in (one.doc_id, one.top_first, one.top_second) if doc_id is not None]
-    passages = select_texts(options.passages, PASSAGES, shown)
+    doc_ids = [doc_id for one in chosen for doc_id in (one.doc_id, one.top_first, one.top_second) if doc_id is not None]
+    passages = select_texts(options.passages, PASSAGES, doc_ids)
     examples = [make_example(one, qrels[one.query_id], level, queries[one.query_id], passages) for one in chosen]
-    better_first = sum(one.advantage > 0 for one in found)
-    better = better_first, len(found) - better_first
+    better_first = sum(one.advantage > 0 for one in compared)
+    better = better_first, len(compared) - better_first
     names = options.split, options.first_name, options.second_name
     write_artifact(options.output, Disagreements(*names, len(qrels), *better, examples))
-    log.info("%d of %d queries disagree, %d examples written", len(found), len(qrels), len(chosen))
+    log.info("systems disagree on %d of %d queries, %d examples written", len(compared), len(qrels), len(chosen))
 
 
 main = cli.main_of(Options, stage)

@@ -1,12 +1,12 @@
 """Measure one run against the judgements of one split.
 
-The mean is over every judged query; one without results counts 0 (trec_eval -c), and so does one without a relevant
-passage, but in nDCG, which uses the grades themselves. How many there are is written beside the means, and how much of
-the first 10 results is judged, with measures of rankings without what is not (section 4.2.2 of the CoRT paper).
+The means are over all judged queries. A query without results counts 0 (trec_eval -c), and so does one without a
+relevant passage, except in nDCG, which uses the grades themselves. The output also counts these queries and the
+unjudged passages among the first 10 results, with measures of rankings without these (section 4.2.2 of the CoRT paper).
 
 Reads:  run.trec, queries.parquet, qrels.parquet
 Writes: measures.json (`cort.evaluation.measures.Measures`), per_query.parquet (query_id, measure, value), recall.csv
-        (depth, recall: R@k for every k of the longest ranking)
+        (depth, recall: R@k for every k up to the length of the longest ranking)
 Usage:  python -m cort.evaluate --run run.trec --queries queries.parquet --qrels qrels.parquet --measures RR@10 nDCG@20
             --system cort --split dev --output measures.json --output-per-query per_query.parquet
             --output-recall recall.csv
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cort.evaluation import measures, names
-from cort.evaluation.judged import judged_ranks
+from cort.evaluation import measures
+from cort.evaluation.names import parse_measures
 from cort.evaluation.values import write_recall, write_values
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
@@ -53,12 +53,13 @@ class Options:
 
 def stage(options: Options) -> None:
     """Read, measure, write all outputs."""
-    names.parse_measures(options.measures)
+    parse_measures(options.measures)
+    level = options.relevance_level
     queries = tables.read_table(options.queries, tables.QUERIES)
-    qrels = measures.read_qrels(options.qrels, options.relevance_level)
-    # Ranks are found by scores and ids, wherever a document stands.
+    qrels = measures.read_qrels(options.qrels, level)
+    # Ranks follow from scores and ids, so the order of rows does not matter.
     run = read_run(options.run, order_ties=False)
-    # A run of another split or data set would otherwise just measure 0.
+    # A run of another split or dataset would otherwise score 0.
     unknown = unknown_ids(pa.array(run.query_ids, pa.string()), queries["query_id"])
     if len(unknown):
         found = f"query {shorten(unknown[0].as_py())} ({len(unknown)} such queries)"
@@ -67,19 +68,19 @@ def stage(options: Options) -> None:
     answered = sum(query_id in qrels for query_id in run.query_ids)
     if not answered:
         fix = "name the run and the judgements of the same split"
-        raise input_error(options.run, "no result of a judged query", "some", fix)
-    ranks = judged_ranks(run, qrels)
-    values = measures.evaluate_ranks(ranks, qrels, options.measures, options.relevance_level)
-    longest = int(np.diff(run.offsets).max(initial=0))
-    recall = measures.recall_by_depth(ranks, qrels, longest, options.relevance_level)
+        raise input_error(options.run, "no result of a judged query", "at least one", fix)
+    ranks = measures.judged_ranks(run, qrels)
+    values = measures.evaluate_ranks(ranks, qrels, options.measures, level)
     mean = measures.means(values, options.measures)
+    longest = int(np.diff(run.offsets).max(initial=0))
     write_values(options.output_per_query, values)
-    write_recall(options.output_recall, recall)
-    judged, level = len(qrels), options.relevance_level
+    write_recall(options.output_recall, measures.recall_by_depth(ranks, qrels, longest, level))
+    judged = len(qrels)
     without = judged - answered, measures.without_relevant(qrels, level)
-    described = measures.describe_judged(ranks, qrels, options.measures, level)
-    whole = measures.Measures(options.system, options.split, level, judged, {**mean}, *without, described)
-    write_artifact(options.output, whole)
+    unjudged = measures.describe_judged(ranks, qrels, options.measures, level)
+    write_artifact(
+        options.output, measures.Measures(options.system, options.split, level, judged, {**mean}, *without, unjudged)
+    )
     line = ", ".join(f"{measure} {value:.4f}" for measure, value in mean.items())
     log.info("%d judged queries, %d of them with results; %s", judged, answered, line)
     for number, what in zip(without, ("result", f"passage of grade {level} or higher"), strict=True):

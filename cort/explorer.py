@@ -1,13 +1,13 @@
-"""Write the explorer of a split: a page on which two systems are compared query by query, opened without a server.
+"""Write the explorer of a split: a page that compares two systems query by query and needs no server.
 
-The page lists all queries by the difference of two systems, and shows the two rankings of a query side by side. Queries
-without judgements come last; if none has any, queries are listed by what the first results have in common.
-It is a folder that works from any place, alone, and asks the network for nothing. Data lie in scripts that it loads
-when they are needed: values per system, and results of a few queries each. With more texts than `--megabytes` allow,
-those of the passages are left out that every system ranks low; ids, ranks, scores and relevant passages stay.
+The page lists all queries by the difference between two systems, and shows the two rankings of a query side by side.
+Queries without judgements come last; if there are no judgements at all, queries are listed by the overlap of their
+first results. The folder can be moved anywhere and makes no network requests. Its data are scripts that load on demand:
+values per system, and the results of a few queries each. If the texts exceed `--megabytes`, the page leaves out the
+texts of passages that every system ranks low; ids, ranks, scores and relevant passages stay.
 
 Reads: runs and per-query measures of all systems, the queries, the judgements and the passages (streamed; the texts
-       shown are kept on the disk).
+       shown are kept on disk).
 Writes: a folder with index.html, explorer.js, explorer.css and data/*.js.
 Usage: python -m cort.explorer --dataset msmarco --split dev --systems bm25 cort --runs bm25.trec cort.trec
        --per-query bm25.parquet cort.parquet --queries queries.parquet --qrels qrels.parquet
@@ -27,9 +27,8 @@ from cort.evaluation.measures import Qrels, read_qrels
 from cort.evaluation.values import Values, check_named, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.reporting.explorer.page import Experiment, write_page
+from cort.reporting.explorer.page import Experiment, select_texts, write_page
 from cort.reporting.explorer.rankings import combine, first_results, ranks_of, relevant_passages
-from cort.reporting.explorer.texts import select_texts
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_folder, temporary_folder
@@ -47,14 +46,14 @@ class Options:
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
     runs: tuple[str, ...] = required("TREC", "a run per system")
     per_query: tuple[str, ...] = optional(
-        (), "values of judged queries, a file per system; none without any", "PARQUET"
+        (), "values of judged queries, a file per system; none for a split without judgements", "PARQUET"
     )
     queries: str = required("PARQUET")
     qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
     relevance_level: int = optional(1, "lowest grade that is relevant", "GRADE")
-    results: int = optional(20, "results shown of each ranking", "N")
-    megabytes: int = optional(60, "largest size of the folder, in millions of bytes", "MB")
+    results: int = optional(20, "results per ranking", "N")
+    megabytes: int = optional(60, "maximum size of the folder, in millions of bytes", "MB")
     output: str = required("FOLDER")
 
 
@@ -67,35 +66,35 @@ def _check(options: Options) -> None:
 
 
 def _texts_of_queries(path: str, measured: Sequence[str]) -> dict[str, str]:
-    """Return the texts of all queries, those that were measured first."""
+    """Return the texts of all queries, beginning with those that were measured."""
     texts = tables.read_queries(path)
-    if missing := [one for one in measured if one not in texts]:
+    if missing := [query_id for query_id in measured if query_id not in texts]:
         fix = "name the queries of the same split"
         raise input_error(path, f"no query_id {shorten(missing[0])}", "every query that was measured", fix)
-    return {one: texts[one] for one in dict.fromkeys([*measured, *texts])}
+    return {query_id: texts[query_id] for query_id in dict.fromkeys([*measured, *texts])}
 
 
 def _read_measured(options: Options) -> tuple[list[Values], Qrels]:
-    """Return what each system reaches on the judged queries, and the judgements; nothing of a split without these."""
+    """Return each system's values on the judged queries, and the judgements; both empty without judgements."""
     if not options.per_query:
         return [Values([], [], np.empty((0, 0))) for _ in options.systems], {}
     values = [read_values(path) for path in options.per_query]
     refuse_unlike(options.per_query, values)
     qrels = read_qrels(options.qrels, options.relevance_level)
-    if unjudged := [one for one in values[0].query_ids if one not in qrels]:
-        expected = "judgements of every query that was measured"
-        raise input_error(options.qrels, f"none of {shorten(unjudged[0])}", expected, "name those of the same split")
+    if unjudged := [query_id for query_id in values[0].query_ids if query_id not in qrels]:
+        found, expected = f"no judgement of query {shorten(unjudged[0])}", "judgements of every query that was measured"
+        raise input_error(options.qrels, found, expected, "name those of the same split")
     return values, qrels
 
 
 def _with_others(values: Values, query_ids: list[str]) -> Values:
-    """Add queries that are not measured; their values are NaN."""
+    """Add queries without judgements, whose values are NaN."""
     others = np.full((len(query_ids) - len(values.query_ids), len(values.measures)), np.nan)
     return Values(query_ids, values.measures, np.concatenate([values.values, others]))
 
 
 def stage(options: Options) -> None:
-    """Read, one run at a time; write the folder whole or not at all."""
+    """Read one run at a time; write the complete folder or nothing."""
     _check(options)
     measured, qrels = _read_measured(options)
     texts_of_queries = _texts_of_queries(options.queries, measured[0].query_ids)
@@ -108,11 +107,11 @@ def stage(options: Options) -> None:
         tops.append(first_results(run, query_ids, options.results))
         ranks.append(ranks_of(run, qrels, query_ids, relevant))
     rankings = combine(tops, relevant, ranks)
-    shown = Experiment(
+    experiment = Experiment(
         dataset=options.dataset,
         split=options.split,
         systems=options.systems,
-        values=[_with_others(one, query_ids) for one in measured],
+        values=[_with_others(values, query_ids) for values in measured],
         texts=list(texts_of_queries.values()),
         qrels=qrels,
         relevance_level=level,
@@ -120,16 +119,15 @@ def stage(options: Options) -> None:
     )
     with temporary_folder(options.output) as parts, atomic_folder(options.output) as folder:
         texts = select_texts(options.passages, rankings.ids, parts)
-        written = write_page(folder, shown, texts, options.megabytes)
+        written = write_page(folder, experiment, texts, options.megabytes)
     size, queries, systems = written.bytes / 1e6, len(query_ids), len(options.systems)
     log.info("%d queries, %d systems, %d texts, %.1f MB", queries, systems, written.texts, size)
     if written.left_out:
         share, others = 100 * written.left_out / written.texts, written.others
-        log.info(
-            "%.1f %% of the texts are left out; queries have those of what is relevant and of %d more", share, others
-        )
+        kept = "each query keeps those of its relevant passages and of %d more"
+        log.info(f"left out %.1f %% of the texts; {kept}", share, others)
     if size > options.megabytes:
-        log.warning("%.1f MB, although all texts that may be are left out: fewer --results take less", size)
+        log.warning("%.1f MB, even without all texts that can be left out; reduce --results", size)
 
 
 main = cli.main_of(Options, stage)

@@ -1,11 +1,11 @@
 """Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
 
 Reads: measures per system and split; if given, comparisons with the baseline, measures by re-ranking depth, audits of
-       graph indexes, training curves, how models were chosen, disagreements, what filters kept and dropped, the
-       benchmark files of the stages, latencies, and where all came from.
+       graph indexes, training curves, how models were chosen, disagreements, the counts of filters, the benchmark files
+       of the stages, latencies, and the provenance of the results.
 Writes: index.html, tables/{systems,comparisons,lists,judged,audits,stages,latency,overlap}.{csv,md,tex} and
-       figures/{recall,depths,audits,training}.svg in the output folder; the page leaves out what was not given, the
-       files are always there.
+       figures/{recall,depths,audits,training}.svg in the output folder. The page omits sections without input; the
+       files are always written.
 Usage: python -m cort.report --title "CoRT on MS MARCO" --dataset msmarco --measures-files measures/*.json
        --baseline bm25 --output-folder report
 """
@@ -17,23 +17,166 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from cort.reporting.report import ReportOptions, build
+from cort.evaluation.comparisons import Comparisons, by_pair, disagreement, needed
+from cort.evaluation.depths import Depths
+from cort.evaluation.disagreements import Disagreements
+from cort.evaluation.leakage import Shared, describe
+from cort.evaluation.overlap import Overlap
+from cort.formats.artifacts import parse_assignments, read_artifact
+from cort.models.truncation import Truncation, measure_texts, read_lengths
+from cort.reporting import figures, panels, sections, tables
+from cort.reporting.headline import headlines
+from cort.reporting.inputs import read_curve, read_each, read_filter, read_measures, read_origin, read_stages
+from cort.reporting.page import render
+from cort.reporting.reproduction.fidelity import Reproduction
+from cort.retrieval.audits import Audit
+from cort.retrieval.weights import TunedWeights
 from cort.system import cli
+from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.options import required
+from cort.system.options import optional, required
+from cort.training.outcome import Selection
 
 log = logging.getLogger(__name__)
 
+NO_DATA = {
+    "recall": "No recall figure: recall was not evaluated at two or more cutoffs.",
+    "depths": "No depth figure: nothing was re-ranked at several depths.",
+    "audits": "No figure of graph indexes: none was measured.",
+    "training": "No training figure: no training curve was given.",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ReportOptions):
+class Options:
     """Options of this stage."""
 
+    title: str = required(help="heading of the page")
+    dataset: str = required(help="name of the dataset")
+    measures_files: tuple[str, ...] = optional((), "measures of one system on one split each", "JSON")
+    overlaps: tuple[str, ...] = optional((), "what `cort.overlap` wrote, a file per split without judgements", "JSON")
+    description_of_systems: tuple[str, ...] = optional((), "how each system works", "NAME=TEXT")
+    tuned: tuple[str, ...] = optional((), "weights that `cort.tune` chose for a system", "NAME=JSON")
+    baseline: str | None = optional(None, "system that the others are compared with", "NAME")
+    comparisons: tuple[str, ...] = optional((), "what `cort.compare` wrote, a file per split", "JSON")
+    depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
+    audits: tuple[str, ...] = optional((), "what `cort.audit` wrote, a file per index and split", "JSON")
+    curves: tuple[str, ...] = optional((), "training curves", "NAME=CSV")
+    selections: tuple[str, ...] = optional((), "how the best model of each training was chosen", "NAME=JSON")
+    last_models: tuple[str, ...] = optional((), "trainings whose last model is used instead of the best", "NAME")
+    settings_of_trainings: tuple[str, ...] = optional((), "main settings of each training", "NAME=TEXT")
+    disagreements: tuple[str, ...] = optional((), "what `cort.disagreements` wrote", "JSON")
+    models: tuple[str, ...] = optional((), "encoders and re-rankers, to report how much they truncate", "NAME=FOLDER")
+    tokens: tuple[str, ...] = optional((), "token caches of a model for passages or queries", "NAME TEXT=ARROW")
+    filters: tuple[str, ...] = optional((), "counts of examples that each filter kept and dropped", "NAME=JSON")
+    benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; the folder may be missing", "FOLDER")
+    provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
+    leakage: str | None = optional(None, "what `cort.leakage` wrote", "JSON")
+    explorer: str | None = optional(None, "folder with an explorer per split, relative to the report", "FOLDER")
+    reproduction: str | None = optional(None, "what `cort.reproduction` wrote beside this report", "JSON")
+    latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
     output_folder: str = required("FOLDER")
 
 
+def describe_systems(options: Options) -> dict[str, str]:
+    """Describe how each system works, with its tuned weights."""
+    texts = parse_assignments("--description-of-systems", options.description_of_systems)
+    for name, path in parse_assignments("--tuned", options.tuned).items():
+        weights = read_artifact(path, TunedWeights)
+        parts = ", ".join(f"{part} {weight:g}" for part, weight in zip(weights.parts, weights.weights, strict=True))
+        texts[name] = f"{texts.get(name, '')}: {parts} ({weights.queries} queries)".removeprefix(": ")
+    return texts
+
+
+def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
+    """Measure how much of its texts each model truncates: a row for each model and kind of text."""
+    caches: dict[str, dict[str, str]] = {}
+    for key, path in parse_assignments("--tokens", options.tokens).items():
+        name, _, text = key.rpartition(" ")
+        caches.setdefault(name, {})[text] = path
+    rows = []
+    for name, folder in parse_assignments("--models", options.models).items():
+        settings = read_lengths(folder)
+        if settings is None:
+            fix = "name the folder that has its weights"
+            raise input_error("--models", folder, "the folder of an encoder or re-ranker", fix)
+        rows += [(name, text, one) for text, one in measure_texts(settings, folder, caches.get(name, {})).items()]
+    return rows
+
+
+def build(options: Options) -> dict[str, str]:
+    """Read all inputs and build every file: path in the output folder -> text, the page last."""
+    chosen = parse_assignments("--selections", options.selections)
+    measures = read_measures(options.measures_files)
+    comparisons = [read_artifact(path, Comparisons) for path in options.comparisons]
+    depths = read_each(options.depths_files, Depths)
+    audits = [read_artifact(path, Audit) for path in options.audits]
+    audited = sections.audit_blocks(audits, tables.names_of_measures(measures))
+    curves = [read_curve(*pair) for pair in parse_assignments("--curves", options.curves).items()]
+    stages = read_stages(options.benchmarks) if options.benchmarks else []
+    reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
+    overlaps = [read_artifact(path, Overlap) for path in options.overlaps]
+    shared = read_artifact(options.leakage, list[Shared]) if options.leakage else []
+    latencies = [read_artifact(path, sections.Latencies) for path in options.latency_files]
+    systems = list(dict.fromkeys(one.system for one in measures))
+    if systems and options.baseline is not None and options.baseline not in systems:
+        expected = f"one of {', '.join(systems)}"
+        raise input_error("--baseline", shorten(options.baseline), expected, "name a system that was measured")
+    written = {
+        "systems": tables.systems_table(measures, comparisons),
+        "comparisons": tables.comparisons_table(comparisons),
+        "lists": tables.lengths_table(comparisons),
+        "judged": sections.judged_table(measures),
+        "audits": sections.audits_table(audited),
+        "stages": tables.stages_table(stages),
+        "latency": sections.latency_table(latencies),
+        "overlap": sections.overlap_table(overlaps),
+    }
+    look = panels.looks([*systems, *(one.system for one in depths)], options.baseline)
+    drawn = {
+        "recall": panels.recall_panels(measures, look),
+        "depths": panels.depth_panels(depths, look),
+        "audits": sections.audit_panels(audited),
+        "training": panels.training_panels(curves),
+    }
+    page = render(
+        "report.html.jinja",
+        report=options,
+        sections=sections,
+        tables=tables,
+        figures={name: figures.draw_inline(shown, name) for name, shown in drawn.items()},
+        headlines=headlines(options.dataset, measures, comparisons, options.baseline),
+        measures=measures,
+        splits=list(dict.fromkeys([*(one.split for one in measures), *(one.split for one in overlaps)])),
+        overlaps=overlaps,
+        leakage=[text for text in map(describe, shared) if text],
+        descriptions=describe_systems(options),
+        comparisons=comparisons,
+        by_pair=by_pair,
+        disagreement=disagreement,
+        needed=needed,
+        depths=depths,
+        audits=audited,
+        trainings=[sections.summarize(curve) for curve in curves],
+        selections={name: read_artifact(path, Selection) for name, path in chosen.items()},
+        settings=parse_assignments("--settings-of-trainings", options.settings_of_trainings),
+        disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
+        reproduction=reproduction,
+        filters=[read_filter(*pair) for pair in parse_assignments("--filters", options.filters).items()],
+        truncations=truncation_rows(options),
+        latencies=sections.latency_blocks(latencies),
+        published_latencies=sections.published_latencies(reproduction) if reproduction else [],
+        stages=stages,
+        origin=read_origin(options.provenance) if options.provenance else None,
+    )
+    files = {f"figures/{name}.svg": figures.draw(shown, name, NO_DATA[name]) for name, shown in drawn.items()}
+    for name, table in written.items():
+        files |= tables.in_formats(f"tables/{name}", table)
+    return files | {"index.html": page}
+
+
 def stage(options: Options) -> None:
-    """Read, build, write; the page last, so that it never shows what is not there."""
+    """Build and write all files; the page last, so that everything it links to exists."""
     files = build(options)
     for name, text in files.items():
         write_text(Path(options.output_folder) / name, text)

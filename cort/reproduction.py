@@ -1,10 +1,10 @@
-"""Compare our results with published numbers: each within its tolerance, off, not run, or not to be computed.
+"""Compare our results with published numbers: each is within its tolerance, off, not run, or cannot be computed.
 
-A file of published numbers (see config/papers) says of each which system, split and measure of ours stands for it, how
-near is near enough and why, why ours may differ, or why nothing of ours can stand for it. A number that nothing was
-given for is not run. Its sentences that compare values hold of ours, do not, or were not computed. The point
-of saturation is computed from the curve as CoRT's footnote 4 defines it: the smallest number of candidates of which
-twice as many add less than 0.5 %.
+A file of published numbers (see config/papers) names for each number the system, split and measure that reproduce it,
+the tolerance and its reason, reasons why our value may differ, or the reason why we cannot compute it. A number without
+a result is not run. The claims of a paper that compare values hold for ours, do not hold, or were not computed. The
+saturation point is computed from the curve as in CoRT's footnote 4: the smallest number of candidates at which doubling
+adds less than 0.5 %.
 
 Reads:  files of published numbers (YAML); measures per system and split; if given, measures by re-ranking depth,
         consistency factors, and latencies ({"system", "split", "milliseconds": {batch size: ms}} or a list of
@@ -37,22 +37,22 @@ from cort.system.options import optional, required
 class Options:
     """Options of this stage."""
 
-    title: str = required(help="of the experiment")
+    title: str = required(help="title of the experiment")
     dataset: str = required(help="name of the dataset")
     papers: tuple[str, ...] = required("YAML", "published numbers, a file per paper")
     measures_files: tuple[str, ...] = optional((), "measures of one system on one split each", "JSON")
     depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
     consistency_files: tuple[str, ...] = optional((), "what `cort.consistency` wrote", "JSON")
-    latency_files: tuple[str, ...] = optional((), "of one system, or what `cort.latency` wrote", "JSON")
+    latency_files: tuple[str, ...] = optional((), "latencies of one system, or what `cort.latency` wrote", "JSON")
     output_folder: str = required("FOLDER")
 
 
 def stage(options: Options) -> None:
-    """Read, compare, write; the page last, so that it never shows what is not there."""
+    """Read, compare and write; the page last, so that everything it links to exists."""
     papers = [read_paper(path) for path in options.papers]
     for name, times in Counter(paper.name for paper in papers).items():
+        # Two papers of one name would write the same files.
         if times > 1:
-            # They would write the same files.
             raise input_error("--papers", f"the name {shorten(name)} twice", "each name once", "rename a file")
     latencies = [one for path in options.latency_files for one in read_latencies(path)]
     results = Results(

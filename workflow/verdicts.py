@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cort.evaluation import verdicts
-from cort.evaluation.comparisons import Comparisons
+from cort.evaluation.comparisons import Comparisons, verdict_lines
 from cort.evaluation.measures import Measures
 from cort.experiment.checks import ConfigError, load
 from cort.formats.artifacts import read_artifact
@@ -42,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     for split, block in by_split(measures).items():
         sys.stdout.write(means(split, block))
     for one in found:
-        sys.stdout.write("".join(f"{line}\n" for line in [verdicts.explain(one), *verdicts.lines(one)]))
+        sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(one)))
     for split in unjudged_splits(config):
         sys.stdout.write(
             f"{split}: no judgements, so nothing is measured; the report shows what systems have in common\n"

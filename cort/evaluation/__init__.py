@@ -1,1 +1,1 @@
-"""Measures of runs, and whether their differences are more than chance."""
+"""Measures of runs, and the significance of their differences."""

@@ -1,15 +1,15 @@
 """Comparing pairs of systems on the queries of one split: intervals, tests, verdicts, wins and losses, list lengths.
 
-Values and differences stand in a matrix, one row per query. Sums are taken of whole numbers of units so small that
-nothing is lost, and so few that a double holds every sum: so the results are the same to the last bit in whatever order
-a machine adds, and differences that are nothing but rounding are none.
+Values and differences form a matrix with one row per query. They are rounded to whole multiples of a tiny unit, so that
+a double holds every sum exactly. The results are therefore bit-identical in whatever order a machine adds, and
+differences that are only rounding errors become 0.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import NamedTuple
@@ -21,24 +21,24 @@ from cort.evaluation.values import Values
 
 Matrix = npt.NDArray[np.float64]
 
-# Gains, and losses, listed per system and measure.
+# How many gains, and how many losses, are listed per system and measure.
 LARGEST = 10
-# Of a double.
+# Bits in the mantissa of a double.
 DIGITS = 52
-# Cells of a random matrix at a time: 16 MB.
+# Size of one block of a random matrix: 16 MB.
 CELLS_PER_BLOCK = 2 << 20
 
-# On fewer queries no verdict is given: systems often change places on other queries, and 50 are better still
+# Fewer queries give no verdict: systems often swap places on other queries, and 50 queries are better still
 # (Buckley and Voorhees, Evaluating Evaluation Measure Stability, SIGIR 2000).
 MIN_QUERIES = 25
-# The difference that `queries_needed` is about.
+# The difference that `queries_needed` should detect.
 DETECTABLE = 0.02
 
 WIN, NOT_SIGNIFICANT, LOSS, TOO_FEW = "WIN", "NOT SIGNIFICANT", "LOSS", "TOO FEW QUERIES"
 
 
 class Pair(NamedTuple):
-    """A system, what it is compared with, and what that is to it: a part, start, baseline or contrast."""
+    """A system, the one it is compared with, and the role of that one: part, start, baseline or contrast."""
 
     system: str
     baseline: str
@@ -47,11 +47,11 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system against another, here its `baseline`, by one measure; an interval is from `low` to `high`.
+    """One system against another, its `baseline`, by one measure; intervals run from `low` to `high`.
 
-    `t_test` and `randomization_test` are p-values, `_holm` those corrected; None where a test is not defined. `won`,
-    `tied` and `lost` count queries. The verdict is WIN or LOSS if the difference is significant, which none is on fewer
-    than `MIN_QUERIES` queries; for `queries_needed` see the function of that name.
+    `t_test` and `randomization_test` are p-values, and `_holm` the corrected ones; None where a test is undefined.
+    `won`, `tied` and `lost` count queries. The verdict is WIN or LOSS if the difference is significant, which requires
+    at least `MIN_QUERIES` queries. `queries_needed` is explained at the function of that name.
     """
 
     system: str
@@ -80,13 +80,13 @@ class Comparison:
 
     @property
     def disagrees(self) -> bool:
-        """Whether interval and verdict seem to contradict each other."""
+        """Whether the interval and the verdict seem to contradict each other."""
         return self.verdict != TOO_FEW and self.significant == (self.difference_low <= 0 <= self.difference_high)
 
 
 @dataclass(frozen=True)
 class ListLength:
-    """`depth` is the shortest list of a system with at least the recall of the baseline's longest; None if none has."""
+    """The smallest `depth` at which a system has the recall of the baseline's longest list; None if it never has."""
 
     system: str
     depth: int | None
@@ -97,7 +97,7 @@ class ListLength:
 
 @dataclass(frozen=True)
 class Settings:
-    """Chance that an interval holds the mean, size of the bootstrap and of the randomisation test, seed of both.
+    """Confidence of the intervals, number of resamples of the bootstrap and the randomisation test, seed of both.
 
     A difference is significant if its corrected p-value of the randomisation test is at most `alpha`, on `MIN_QUERIES`
     queries or more.
@@ -111,9 +111,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons on one split, by pair and measure, with the `Settings` they were made with.
+    """All comparisons on one split, by pair and measure, and their `Settings`.
 
-    Lists and the tables of systems are compared with one `baseline`.
+    List lengths and the tables of systems refer to one `baseline`.
     """
 
     split: str
@@ -128,7 +128,7 @@ class Comparisons:
 
 
 def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], settings: Settings) -> list[Comparison]:
-    """Compare pairs of systems by every measure, pair by pair; p-values are corrected over the pairs, by measure."""
+    """Compare pairs of systems by every measure, pair by pair; p-values are corrected over the pairs of a measure."""
     if not pairs:
         return []
     names, measures = list(systems), next(iter(systems.values())).measures
@@ -141,31 +141,27 @@ def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], settings: Sett
     flat, shape = units.reshape(len(values), -1), units.shape[1:]
     by_signs = randomization_test(flat, settings.resamples, settings.seed).reshape(shape)
     by_t = np.array(t_test(flat), dtype=object).reshape(shape)
-    corrected_t, corrected_signs = (
-        [holm(found[:, column].tolist()) for column in range(len(measures))] for found in (by_t, by_signs)
-    )
+    corrected_t, corrected_signs = ([holm(column.tolist()) for column in p.T] for p in (by_t, by_signs))
     rows = []
     for row, (pair, system, base) in enumerate(zip(pairs, first, second, strict=True)):
         low, high = interval(drawn[:, system] - drawn[:, base], settings.confidence)
         for column, measure in enumerate(measures):
-            reached, before = (fmean(values[:, one, column]) for one in (system, base))
+            mean, baseline_mean = (fmean(values[:, place, column]) for place in (system, base))
             corrected = corrected_signs[column][row]
             significant = corrected is not None and corrected <= settings.alpha and len(values) >= MIN_QUERIES
             won, tied, lost = (int((np.sign(units[:, row, column]) == sign).sum()) for sign in (1, 0, -1))
             rows.append(
                 Comparison(
-                    system=pair.system,
-                    baseline=pair.baseline,
-                    relation=pair.relation,
+                    **pair._asdict(),
                     measure=measure,
-                    verdict=judge(reached - before, significant, len(values)),
-                    mean=reached,
+                    verdict=judge(mean - baseline_mean, significant, len(values)),
+                    mean=mean,
                     mean_low=float(bounds[0, system, column]),
                     mean_high=float(bounds[1, system, column]),
-                    baseline_mean=before,
+                    baseline_mean=baseline_mean,
                     baseline_low=float(bounds[0, base, column]),
                     baseline_high=float(bounds[1, base, column]),
-                    difference=reached - before,
+                    difference=mean - baseline_mean,
                     difference_low=float(low[column]),
                     difference_high=float(high[column]),
                     t_test=by_t[row, column],
@@ -183,7 +179,7 @@ def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], settings: Sett
 
 
 def judge(difference: float, significant: bool, queries: int) -> str:
-    """Return the verdict on a difference over so many queries."""
+    """Return the verdict on a difference over `queries` queries."""
     if queries < MIN_QUERIES:
         return TOO_FEW
     if not significant:
@@ -192,11 +188,11 @@ def judge(difference: float, significant: bool, queries: int) -> str:
 
 
 def queries_needed(differences: Matrix) -> int | None:
-    """Estimate how many queries detect a mean difference of `DETECTABLE` (two-sided alpha .05, power .8), at least 25.
+    """Estimate how many queries detect a mean difference of `DETECTABLE` (two-sided alpha 0.05, power 0.8).
 
-    The normal approximation for a paired test, ((z_.975 + z_.8) s / d)^2 with s the standard deviation of the paired
-    differences (Webber, Moffat and Zobel, Statistical Power in Retrieval Experimentation, CIKM 2008). None if s is
-    unknown, with fewer than 2 queries, or 0.
+    This is the normal approximation for a paired test, ((z_0.975 + z_0.8) s / d)^2, where s is the standard deviation
+    of the paired differences (Webber, Moffat and Zobel, Statistical Power in Retrieval Experimentation, CIKM 2008).
+    At least `MIN_QUERIES`; None if s is 0, or undefined because there are fewer than 2 queries.
     """
     units, unit = quantize(differences)
     if len(units) < 2 or not (deviation := float(units.std(ddof=1)) * unit):
@@ -206,15 +202,15 @@ def queries_needed(differences: Matrix) -> int | None:
 
 
 def list_lengths(recall: Mapping[str, Sequence[float]], baseline: str) -> list[ListLength]:
-    """Find for every other system the shortest list with at least the recall of the baseline's longest."""
+    """Find the shortest list of every other system with at least the recall of the baseline's longest list."""
     wanted = recall[baseline][-1] if recall[baseline] else 0.0
-    found = []
+    lengths = []
     for name, values in recall.items():
         if name != baseline:
             depth = next((k for k, value in enumerate(values, start=1) if value >= wanted), None)
             reached = None if depth is None else values[depth - 1]
-            found.append(ListLength(name, depth, reached, len(recall[baseline]), wanted))
-    return found
+            lengths.append(ListLength(name, depth, reached, len(recall[baseline]), wanted))
+    return lengths
 
 
 def largest_differences(
@@ -225,26 +221,26 @@ def largest_differences(
     A row is system, measure, query id, query, the baseline's value, the system's, and their difference.
     """
     base = systems[baseline]
-    for name, one in systems.items():
-        units, _ = quantize(one.values - base.values)
-        for column, measure in enumerate(one.measures):
+    for name, system in systems.items():
+        units, _ = quantize(system.values - base.values)
+        for column, measure in enumerate(system.measures):
             up, down = (np.argsort(sign * units[:, column], kind="stable") for sign in (-1, 1))
             gains, losses = up[units[up, column] > 0], down[units[down, column] < 0]
             for query in [*gains[:LARGEST].tolist(), *losses[:LARGEST].tolist()]:
-                query_id = one.query_ids[query]
-                before, after = float(base.values[query, column]), float(one.values[query, column])
+                query_id = system.query_ids[query]
+                before, after = float(base.values[query, column]), float(system.values[query, column])
                 yield name, measure, query_id, texts.get(query_id, ""), before, after, after - before
 
 
 def quantize(values: Matrix) -> tuple[Matrix, float]:
-    """Express values in whole units, and the unit: any sum of as many values as there are rows is exact."""
+    """Express values in whole units; also return the unit. Any sum of as many values as there are rows is exact."""
     largest = max(float(np.abs(values).max(initial=0.0)), 1.0) * max(len(values), 1)
     unit = 2.0 ** (math.ceil(math.log2(largest)) - DIGITS)
     return np.rint(values / unit), unit
 
 
 def bootstrap_means(values: Matrix, resamples: int, seed: int) -> Matrix:
-    """Means over queries drawn with replacement, as many as there are: one row per resample, one column per column.
+    """Compute means over queries drawn with replacement: one row per resample, one column per column of `values`.
 
     The same queries are drawn for all columns, so the difference of two columns is that of paired samples.
     """
@@ -261,22 +257,22 @@ def bootstrap_means(values: Matrix, resamples: int, seed: int) -> Matrix:
 
 
 def interval(means: Matrix, confidence: float) -> Matrix:
-    """Percentile interval of resampled means: a row of lower and a row of upper bounds."""
+    """Compute percentile intervals of resampled means: a row of lower and a row of upper bounds."""
     tail = (1 - confidence) / 2
     bounds: Matrix = np.quantile(means, [tail, 1 - tail], axis=0)
     return bounds
 
 
 def randomization_test(differences: Matrix, resamples: int, seed: int) -> Matrix:
-    """Two-sided p-value of each column by the paired randomisation test, (b + 1) / (resamples + 1).
+    """Compute the two-sided p-value of each column by the paired randomisation test, (b + 1) / (resamples + 1).
 
-    If the two systems were alike, each difference would have either sign with the same chance; b counts the random
-    signs that give a mean at least as far from 0 as the one observed.
+    Under the null hypothesis both signs of a difference are equally likely; b counts the random assignments of signs
+    whose mean is at least as far from 0 as the observed mean.
     """
     units, _ = quantize(differences)
     generator = np.random.default_rng(seed)
     queries = len(differences)
-    # Half a unit per query may be lost on either side.
+    # Rounding may lose half a unit per query on either side.
     observed = np.abs(units.sum(axis=0)) - queries
     reached = np.zeros(units.shape[1], dtype=np.int64)
     for size in _blocks(resamples, queries):
@@ -287,23 +283,23 @@ def randomization_test(differences: Matrix, resamples: int, seed: int) -> Matrix
 
 
 def t_test(differences: Matrix) -> list[float | None]:
-    """Two-sided p-value of each column by Student's paired t-test; 1 if nothing differs, None for fewer than 2 queries.
+    """Compute the two-sided p-value of each column by Student's paired t-test; None for fewer than 2 queries.
 
-    Differences that are all the same but not 0 have no variance, and p is 0.
+    p is 1 if all differences are 0. Differences that are all equal but not 0 have no variance, and p is 0.
     """
     from scipy import stats
 
     if len(differences) < 2:
         return [None] * differences.shape[1]
     units, _ = quantize(differences)
-    # Of differences that are all alike, for which see above.
+    # SciPy warns of differences that are all equal.
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        found = stats.ttest_1samp(units, 0.0, axis=0).pvalue
-    return [1.0 if same else float(p) for p, same in zip(found, (units == 0).all(axis=0), strict=True)]
+        p_values = stats.ttest_1samp(units, 0.0, axis=0).pvalue
+    return [1.0 if same else float(p) for p, same in zip(p_values, (units == 0).all(axis=0), strict=True)]
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Correct the p-values of one family of tests by Holm's step-down method; unknown ones are no part of it."""
+    """Correct the p-values of one family of tests by Holm's step-down method, ignoring undefined ones."""
     known = sorted((p, position) for position, p in enumerate(values) if p is not None)
     corrected: list[float | None] = [None] * len(values)
     largest = 0.0
@@ -314,7 +310,62 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _blocks(resamples: int, queries: int) -> Iterator[int]:
-    """Sizes of blocks of resamples that add up to all."""
+    """Yield the sizes of blocks of resamples, which add up to `resamples`."""
     size = max(1, CELLS_PER_BLOCK // max(queries, 1))
     for start in range(0, resamples, size):
         yield min(size, resamples - start)
+
+
+def by_pair(rows: Iterable[Comparison]) -> dict[tuple[str, str], list[Comparison]]:
+    """Group comparisons by system and baseline, each group in the order of the measures."""
+    pairs: dict[tuple[str, str], list[Comparison]] = {}
+    for row in rows:
+        pairs.setdefault((row.system, row.baseline), []).append(row)
+    return pairs
+
+
+def verdict_lines(compared: Comparisons) -> list[str]:
+    """Explain the numbers in one line, then write a line per pair.
+
+    A line has the verdict by the first measure with its numbers, then the other measures by which the pair differs.
+    """
+    pairs = by_pair(compared.comparisons).values()
+    legend = (
+        f"differences with {compared.confidence * 100:g} % intervals over {compared.queries} queries; p of "
+        f"the paired randomisation test corrected by Holm's method over {len(pairs)} comparisons; "
+        f"WIN and LOSS if at most {compared.alpha:g}"
+    )
+    return [f"{compared.split}: {line}" for line in [legend, *(_line(rows, compared, len(pairs)) for rows in pairs)]]
+
+
+def needed(row: Comparison) -> str:
+    """Say how many queries a verdict requires."""
+    if row.queries_needed is None:
+        return f"at least {MIN_QUERIES} are needed"
+    return f"about {row.queries_needed:,} are needed to detect a difference of {DETECTABLE}"
+
+
+def disagreement(pairs: int) -> str:
+    """Explain why an interval and its verdict may seem to contradict each other."""
+    return (
+        "interval and p disagree: the interval is the bootstrap's, for this comparison alone; p is the randomisation "
+        f"test's, corrected for all {pairs:,} comparisons"
+    )
+
+
+def _line(rows: list[Comparison], compared: Comparisons, pairs: int) -> str:
+    first, others = rows[0], rows[1:]
+    pair = f"{first.system} against {first.baseline}: {first.measure} {first.difference:+.3f}"
+    if first.verdict == TOO_FEW:
+        return f"{TOO_FEW} ({compared.queries:,})  {pair}; {needed(first)}"
+    text = (
+        f"{first.verdict:<{len(NOT_SIGNIFICANT)}}  {pair} [{first.difference_low:+.3f}, {first.difference_high:+.3f}]"
+    )
+    if first.randomization_test_holm is not None:
+        text += f", p {first.randomization_test_holm:.4f}"
+    if first.disagrees:
+        text += f" ({disagreement(pairs)})"
+    for verdict in (WIN, LOSS):
+        if names := [row.measure for row in others if row.verdict == verdict]:
+            text += f"; {verdict} in {', '.join(names)}"
+    return text

@@ -1,7 +1,7 @@
-"""What changes with the depth.
+"""Curves by depth.
 
-Measures of a re-ranked run by the number of its candidates, and where they saturate; how far a run stays within a
-reference run: RepBERT's consistency factor (section 4.4.3 and Figure 2).
+Measures of a re-ranked run by its number of candidates, and where they saturate; and RepBERT's consistency factor
+(section 4.4.3 and Figure 2), the share of a run's results that a reference run has retrieved as well.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ REFERENCE_DEPTH = 1000
 
 @dataclass(frozen=True)
 class Depths:
-    """Measures of one re-ranked system by number of candidates: ``measures[name][i]`` belongs to ``depths[i]``.
+    """Measures of one re-ranked system by its number of candidates: ``measures[name][i]`` belongs to ``depths[i]``.
 
-    ``saturation[name]`` is the depth from which doubling adds less than 0.5 %, None where that was not reached.
+    ``saturation[name]`` is the smallest depth at which doubling adds less than 0.5 %; None if there is none.
     """
 
     system: str
@@ -41,7 +41,7 @@ class Depths:
     saturation: dict[str, int | None]
 
     def check(self, node: Node) -> None:
-        """Refuse depths out of order, and what does not belong to one of them."""
+        """Refuse depths out of order, and values or saturation points that do not match a depth."""
         depths = self.depths
         if not depths or depths[0] < 1 or any(after <= before for before, after in pairwise(depths)):
             raise node["depths"].complain(f"{depths}", "growing depths from 1 on")
@@ -54,7 +54,7 @@ class Depths:
 
 
 def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
-    """Smallest depth d with value(2d) < 1.005 value(d); None if no pair (d, 2d) of `depths` is such."""
+    """Return the smallest depth d with value(2d) < 1.005 value(d); None if no pair (d, 2d) of `depths` qualifies."""
     value = dict(zip(depths, values, strict=True))
     return next((d for d in sorted(value) if 2 * d in value and value[2 * d] < value[d] * SATURATED_BELOW), None)
 
@@ -62,8 +62,8 @@ def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
 def first_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> Run:
     """Keep only the first `depth` candidates of every query, ordered by (-re-ranker's score, doc_id).
 
-    :param scores: the re-ranker's, one per result of `run`.
-    :return: a run whose scores are minus the rank, so that no order of ties matters.
+    :param scores: scores of the re-ranker, one per result of `run`.
+    :return: a run whose scores are the negated ranks, so that there are no ties.
     """
     ranks = run.ranks()
     kept = np.flatnonzero(ranks <= depth)
@@ -82,9 +82,9 @@ def measure_depths(
     measures: Sequence[str],
     relevance_level: int = 1,
 ) -> dict[str, list[float]]:
-    """Mean of every measure over the judged queries, at every depth: measure -> one value per depth.
+    """Compute the mean of every measure over the judged queries at every depth: measure -> one value per depth.
 
-    :param scores_at: gives the scores that order the first so many candidates, one per result of `run`.
+    :param scores_at: maps a number of candidates to the scores that order them, one per result of `run`.
     """
     columns: dict[str, list[float]] = {measure: [] for measure in measures}
     for depth in track(depths, len(depths), "depths"):
@@ -96,7 +96,7 @@ def measure_depths(
 
 @dataclass(frozen=True)
 class Consistency:
-    """The consistency factor of one run, by depth; `queries` are those that it answers."""
+    """The consistency factor of one run by depth; `queries` counts those with results."""
 
     system: str
     split: str
@@ -106,28 +106,28 @@ class Consistency:
     consistency: list[float | None]
 
     def check(self, node: Node) -> None:
-        """Refuse values that do not belong to a depth each."""
+        """Refuse a number of values other than one per depth."""
         found, expected = len(self.consistency), len(self.depths)
         if found != expected:
             raise node["consistency"].complain(f"{found} values", f"{expected}, one per depth")
 
 
 def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:
-    """Compute C(run, n) for each n of `depths`; an empty run has none (an error of the caller)."""
+    """Compute C(run, n) for each n of `depths`; `run` must not be empty."""
     queries, documents = pa.array(reference.query_ids, pa.string()), pc.unique(reference.doc_ids)
 
-    def pairs(one: Run) -> npt.NDArray[np.int64]:
-        """Give each result a number for its query and document; -1 where the reference does not know either."""
-        query = positions(pa.array(one.query_ids, pa.string()), queries)[one.query_numbers()]
-        document = positions(one.doc_ids, documents)
+    def pairs(results: Run) -> npt.NDArray[np.int64]:
+        """Give each result the number of its query and document; -1 where the reference lacks one of them."""
+        query = positions(pa.array(results.query_ids, pa.string()), queries)[results.query_numbers()]
+        document = positions(results.doc_ids, documents)
         return np.where((query < 0) | (document < 0), -1, query * len(documents) + document)
 
     inside = np.isin(pairs(run), pairs(reference)[reference.ranks() <= reference_depth]).astype(np.int64)
-    # counted[i] is the number of documents before position i of the whole run that the reference has too.
+    # counted[i] is the number of results before position i of the run that the reference has as well.
     counted = np.concatenate([[0], np.cumsum(inside)])
     starts = run.offsets[:-1]
-    found = []
+    factors = []
     for depth in depths:
         kept = np.minimum(np.diff(run.offsets), depth)
-        found.append(float(np.mean((counted[starts + kept] - counted[starts]) / kept)))
-    return found
+        factors.append(float(np.mean((counted[starts + kept] - counted[starts]) / kept)))
+    return factors

@@ -27,7 +27,7 @@ class Relevant:
 
 @dataclass(frozen=True)
 class Top:
-    """The first passage of a system; `relevant` is None where it was never judged."""
+    """The first passage of a system; `relevant` is None where it is unjudged."""
 
     doc_id: str
     text: str
@@ -36,9 +36,9 @@ class Top:
 
 @dataclass(frozen=True)
 class Example:
-    """A query on which two systems disagree; `advantage` is positive where the first is better.
+    """A query on which two systems disagree; `advantage` is positive where the first system is better.
 
-    A top is None where nothing was retrieved.
+    `top_first` and `top_second` are None where nothing was retrieved.
     """
 
     query_id: str
@@ -51,7 +51,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Disagreements:
-    """Of how many judged queries each of two systems is better on, and the examples with the largest advantages."""
+    """On how many judged queries each of two systems is better, and the examples with the largest advantages."""
 
     split: str
     first: str
@@ -63,9 +63,9 @@ class Disagreements:
 
 
 class Disagreement(NamedTuple):
-    """One query seen by two systems; ranks are counted from 1, None where the passage was not retrieved.
+    """One query as ranked by two systems; ranks count from 1, None where the passage was not retrieved.
 
-    `doc_id` is the best-ranked relevant passage of the system that has the advantage.
+    `doc_id` is the best-ranked relevant passage of the better system.
     """
 
     query_id: str
@@ -80,14 +80,14 @@ class Disagreement(NamedTuple):
 def compare(
     query_id: str, first: Sequence[str], second: Sequence[str], judged: Mapping[str, int], relevance_level: int = 1
 ) -> Disagreement | None:
-    """Compare two rankings (doc ids, best first) of one query; None when neither has the advantage.
+    """Compare two rankings (doc ids, best first) of one query; None if neither is better.
 
     :param judged: doc_id -> relevance; grades below `relevance_level` count as not relevant.
     :return: a positive advantage where `first` ranks a relevant passage higher, a negative one where `second` does.
     """
     relevant = {doc_id for doc_id, grade in judged.items() if grade >= relevance_level}
     rankings = (first, second)
-    best = [next((rank for rank, one in enumerate(ranking, 1) if one in relevant), math.inf) for ranking in rankings]
+    best = [next((rank for rank, id_ in enumerate(ranking, 1) if id_ in relevant), math.inf) for ranking in rankings]
     advantage = 1 / best[0] - 1 / best[1]
     if advantage == 0:
         return None
@@ -100,14 +100,14 @@ def compare(
 def compare_runs(
     first: RunByQuery, second: RunByQuery, qrels: Qrels, relevance_level: int = 1
 ) -> Iterator[Disagreement]:
-    """Yield what `compare` finds for each judged query, in the order of `qrels`."""
-    found = (compare(one, first[one], second[one], judged, relevance_level) for one, judged in qrels.items())
-    return filter(None, found)
+    """Yield the disagreement of each judged query that has one, in the order of `qrels`."""
+    compared = (compare(query, first[query], second[query], judged, relevance_level) for query, judged in qrels.items())
+    return filter(None, compared)
 
 
-def largest(found: Iterable[Disagreement], number: int) -> list[Disagreement]:
+def largest(disagreements: Iterable[Disagreement], number: int) -> list[Disagreement]:
     """Take the `number` largest advantages of the first system, then those of the second; ties by query id."""
-    by_size = sorted(found, key=lambda one: (-abs(one.advantage), one.query_id))
+    by_size = sorted(disagreements, key=lambda one: (-abs(one.advantage), one.query_id))
     of_first = [one for one in by_size if one.advantage > 0]
     of_second = [one for one in by_size if one.advantage < 0]
     return of_first[:number] + of_second[:number]
@@ -116,7 +116,7 @@ def largest(found: Iterable[Disagreement], number: int) -> list[Disagreement]:
 def make_example(
     one: Disagreement, judged: Mapping[str, int], relevance_level: int, query: str, passages: Mapping[str, str]
 ) -> Example:
-    """Add the texts, and whether the first passages are relevant."""
+    """Add the texts and whether the first passages are relevant."""
 
     def top(doc_id: str | None) -> Top | None:
         if doc_id is None:

@@ -1,9 +1,9 @@
-"""Retrieval measures, named as ir_measures names them and computed by trec_eval (through pytrec_eval).
+"""Retrieval measures, named as in ir_measures and computed by trec_eval (through pytrec_eval).
 
-Known: RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k; each of them as `nDCG(judged_only=True)@10`, of rankings
-from which documents without a judgement are removed; Judged@k, the share of the first k results that have one.
-trec_eval ignores the rank column of a run: it orders by score (in single precision), descending, and among equal scores
-by doc id, descending.
+Known are RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k; each of them also as `nDCG(judged_only=True)@10`,
+for which unjudged documents are removed from the ranking first; and Judged@k, the share of the first k results that are
+judged. trec_eval ignores the rank column of a run: it orders by descending score (in single precision), and equal
+scores by descending doc id.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cort.evaluation.judged import FIRST, Judged, JudgedRanks, Ranks, condensed, judged_ranks, judged_share
 from cort.evaluation.names import JUDGED, JUDGED_ONLY, Measure, parse_measures
 from cort.formats import tables
 from cort.formats.artifacts import Node
+from cort.formats.ids import positions
 from cort.formats.records import LARGEST_GRADE
 from cort.formats.runs import Run
 from cort.system.errors import input_error, shorten
@@ -30,16 +33,37 @@ from cort.system.errors import input_error, shorten
 Qrels: TypeAlias = dict[str, dict[str, int]]
 # Query -> measure -> value.
 PerQuery: TypeAlias = dict[str, dict[str, float]]
+# Query -> judged document -> rank from 0.
+Ranks: TypeAlias = Mapping[str, Mapping[str, int]]
 
 # Python dictionaries of all rankings at once would take much memory.
 QUERIES_PER_CHUNK = 200
+# Depth to which rankings are checked for unjudged documents.
+FIRST = 10
+# For so few judged documents, scanning the ids of a ranking is faster than indexing them.
+FEW = 4
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How many of the first results are unjudged: of `results`, the first `FIRST` of each query, `unjudged` are.
+
+    The split has `judgements`, of which `relevant` are at the relevance level or above. `mean` has Judged@k and the
+    measures, each followed by its value over judged documents only.
+    """
+
+    judgements: int
+    relevant: int
+    results: int
+    unjudged: int
+    mean: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Measures:
-    """The mean measures of one system on one split, over all its judged queries; a measure may be unknown (None).
+    """Mean measures of one system on one split, over all judged queries; None where a measure is unknown.
 
-    Queries without results, and those without a relevant passage, are among these `queries`.
+    `queries` includes those without results and those without a relevant passage.
     """
 
     system: str
@@ -52,13 +76,55 @@ class Measures:
     judged: Judged | None = None
 
     def check(self, node: Node) -> None:
-        """Refuse means of no measure, and counts that contradict each other."""
+        """Refuse values that no measure can have, and counts that contradict each other."""
         for measure, value in self.mean.items():
             if value is not None:
                 node["mean"][measure].within(float, 0, 1)
         node["relevance_level"].within(int, 1, LARGEST_GRADE)
         for name in ("without_results", "without_relevant"):
             node[name].within(int, 0, self.queries)
+
+
+class JudgedRanks(NamedTuple):
+    """The ranks from 0 of a query's judged documents, and the number of its results."""
+
+    ranks: Mapping[str, int]
+    results: int
+
+
+def judged_ranks(run: Run, qrels: Mapping[str, Mapping[str, int]]) -> dict[str, JudgedRanks]:
+    """Rank the judged documents in trec_eval's order, for each query that has judgements and results."""
+    with np.errstate(over="ignore"):
+        scores = run.scores.astype(np.float32)
+    rankings = {}
+    for position, query_id in enumerate(run.query_ids):
+        start, end = int(run.offsets[position]), int(run.offsets[position + 1])
+        if query_id in qrels and end > start:
+            doc_ids = run.doc_ids.slice(start, end - start)
+            ranks = _ranks(_rows(list(qrels[query_id]), doc_ids), doc_ids, scores[start:end])
+            rankings[query_id] = JudgedRanks(ranks, end - start)
+    return rankings
+
+
+def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
+    """Find the rows of judged documents; those that were not retrieved are left out."""
+    if len(judged) <= FEW:
+        rows = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
+    else:
+        rows = positions(pa.array(judged, pa.string()), doc_ids).tolist()
+    return {doc_id: row for doc_id, row in zip(judged, rows, strict=True) if row >= 0}
+
+
+def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.float32]) -> dict[str, int]:
+    """Rank documents from 0 by descending score, equal scores by descending doc id."""
+    ranks = {}
+    for doc_id, row in rows.items():
+        ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
+        tied = np.flatnonzero(scores == scores[row])
+        if len(tied) > 1:
+            tied_ids = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(pa.array(tied))
+            ranks[doc_id] += pc.greater(tied_ids, doc_id).true_count
+    return ranks
 
 
 def evaluate_run(run: Run, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1) -> PerQuery:
@@ -73,61 +139,64 @@ def evaluate_run(run: Run, qrels: Qrels, measures: Sequence[str], relevance_leve
 
 
 def evaluate_ranks(
-    found: Mapping[str, JudgedRanks], qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
+    rankings: Mapping[str, JudgedRanks], qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
 ) -> PerQuery:
-    """Measure every query from what `judged_ranks` found in a run, as `evaluate_run` does."""
+    """Do as `evaluate_run`, from the ranks of the judged documents."""
     parsed = parse_measures(measures)
     values = {query_id: dict.fromkeys(measures, 0.0) for query_id in qrels}
-    for query_id, one in found.items():
-        values[query_id] |= {measure.name: judged_share(one, measure.cut) for measure in parsed if not measure.request}
+    for query_id, ranking in rankings.items():
+        shares = {measure.name: _judged_share(ranking, measure.cut) for measure in parsed if not measure.request}
+        values[query_id] |= shares
     for judged_only in (False, True):
-        asked = [measure for measure in parsed if measure.request and measure.judged_only == judged_only]
-        ranks = {query_id: one.ranks for query_id, one in found.items() if one.ranks and asked}
-        for query_id, answers in _evaluate(condensed(ranks) if judged_only else ranks, qrels, asked, relevance_level):
-            values[query_id] |= {measure.name: _value(measure, answers) for measure in asked}
+        requested = [measure for measure in parsed if measure.request and measure.judged_only == judged_only]
+        ranks = {query_id: one.ranks for query_id, one in rankings.items() if one.ranks and requested}
+        for query_id, answers in _evaluate(
+            _condensed(ranks) if judged_only else ranks, qrels, requested, relevance_level
+        ):
+            values[query_id] |= {measure.name: _value(measure, answers) for measure in requested}
     return values
 
 
 def describe_judged(
-    found: Mapping[str, JudgedRanks], qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
+    rankings: Mapping[str, JudgedRanks], qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
 ) -> Judged:
-    """Tell how much is judged of the first results, and what the measures that this can change are without the rest."""
+    """Count the unjudged among the first results; compute the measures that they affect with and without them."""
     names = [f"P@{FIRST}"]
     names += [one.name for one in parse_measures(measures) if re.match(r"(RR|nDCG|AP|P)\b", one.name)]
-    whole = [name for name in dict.fromkeys(names) if JUDGED_ONLY not in name]
-    both = [name for one in whole for name in (one, re.sub(r"(?=@|\Z)", JUDGED_ONLY, one, count=1))]
-    firsts = [min(FIRST, one.results) for one in found.values()]
-    judged = [sum(rank < FIRST for rank in one.ranks.values()) for one in found.values()]
-    grades = [grade for one in qrels.values() for grade in one.values()]
+    plain = [name for name in dict.fromkeys(names) if JUDGED_ONLY not in name]
+    both = [version for name in plain for version in (name, re.sub(r"(?=@|\Z)", JUDGED_ONLY, name, count=1))]
+    results = sum(min(FIRST, ranking.results) for ranking in rankings.values())
+    judged = sum(rank < FIRST for ranking in rankings.values() for rank in ranking.ranks.values())
+    grades = [grade for grade_of in qrels.values() for grade in grade_of.values()]
     relevant = sum(grade >= relevance_level for grade in grades)
-    asked = [f"{JUDGED}@{FIRST}", *both]
-    mean = means(evaluate_ranks(found, qrels, asked, relevance_level), asked)
-    return Judged(len(grades), relevant, sum(firsts), sum(firsts) - sum(judged), mean)
+    names = [f"{JUDGED}@{FIRST}", *both]
+    mean = means(evaluate_ranks(rankings, qrels, names, relevance_level), names)
+    return Judged(len(grades), relevant, results, results - judged, mean)
 
 
 def recall_by_depth(
-    ranks: Mapping[str, JudgedRanks], qrels: Qrels, depth: int, relevance_level: int = 1
+    rankings: Mapping[str, JudgedRanks], qrels: Qrels, depth: int, relevance_level: int = 1
 ) -> list[float]:
-    """Mean recall of every query at depths 1 to `depth`: R@k, exact but for the last rounding.
+    """Compute the mean recall over all queries at depths 1 to `depth`: R@k, rounded only once.
 
-    So equal recall is equal here, whatever queries it comes from.
+    Systems with equal recall therefore compare equal, whichever queries contribute to it.
     """
     gained = [Fraction(0)] * depth
-    for query_id, found in ranks.items():
+    for query_id, ranking in rankings.items():
         relevant = [doc_id for doc_id, grade in qrels[query_id].items() if grade >= relevance_level]
         for doc_id in relevant:
-            if found.ranks.get(doc_id, depth) < depth:
-                gained[found.ranks[doc_id]] += Fraction(1, len(relevant))
+            if (rank := ranking.ranks.get(doc_id, depth)) < depth:
+                gained[rank] += Fraction(1, len(relevant))
     return [float(total / len(qrels)) for total in itertools.accumulate(gained)]
 
 
 def means(values: Mapping[str, Mapping[str, float]], measures: Sequence[str]) -> dict[str, float]:
-    """Mean over all queries of each measure: what trec_eval prints under ``all`` when called with -c."""
+    """Average each measure over all queries, as in the ``all`` row of trec_eval -c."""
     return {measure: fmean(row[measure] for row in values.values()) for measure in measures}
 
 
 def read_qrels(path: str | Path, relevance_level: int) -> Qrels:
-    """Read the judgements of a split (`tables.QRELS`), of which one at least must say that a passage is relevant."""
+    """Read the judgements of a split (`tables.QRELS`); at least one must judge a passage relevant."""
     check_level(relevance_level)
     qrels = qrels_by_query(tables.read_table(path, tables.QRELS), path)
     if without_relevant(qrels, relevance_level) == len(qrels):
@@ -137,18 +206,18 @@ def read_qrels(path: str | Path, relevance_level: int) -> Qrels:
 
 
 def check_level(relevance_level: int) -> None:
-    """Refuse to count passages as relevant that are judged not to be."""
+    """Refuse a relevance level at which passages judged not relevant would count as relevant."""
     if relevance_level < 1:
         raise input_error("--relevance-level", str(relevance_level), "1 or more", "give the lowest relevant grade")
 
 
 def without_relevant(qrels: Qrels, relevance_level: int) -> int:
-    """Count the queries of which no passage is relevant."""
+    """Count the queries without a relevant passage."""
     return sum(max(grades.values()) < relevance_level for grades in qrels.values())
 
 
 def qrels_by_query(table: pa.Table, source: str | Path = "qrels") -> Qrels:
-    """Turn judgements (a table of `tables.QRELS`) into query_id -> doc_id -> relevance, in order of first mention.
+    """Turn judgements (a table of `tables.QRELS`) into query_id -> doc_id -> relevance, in order of first appearance.
 
     :raises InputError: when there is no judgement, one pair is judged twice, or a grade is out of bounds.
     """
@@ -162,16 +231,30 @@ def qrels_by_query(table: pa.Table, source: str | Path = "qrels") -> Qrels:
             found = f"document {shorten(doc_id)} judged again for query {shorten(query_id)}"
             raise input_error(source, found, "each pair once", "drop one of the two", row)
         if abs(relevance) > LARGEST_GRADE:
-            expected = f"at most {LARGEST_GRADE} either side of 0"
+            expected = f"a grade from -{LARGEST_GRADE} to {LARGEST_GRADE}"
             raise input_error(source, f"the grade {relevance}", expected, "correct the judgements", row)
         judgements[doc_id] = relevance
     return qrels
 
 
+def _judged_share(ranking: JudgedRanks, cut: int | None) -> float:
+    """Share of judged documents among the first `cut` results, or among all if there are fewer: Judged@k."""
+    first = ranking.results if cut is None else min(cut, ranking.results)
+    return sum(rank < first for rank in ranking.ranks.values()) / first
+
+
+def _condensed(ranks: Ranks) -> Ranks:
+    """Remove unjudged documents from rankings (Sakai, SIGIR 2007), so that the judged ones have the ranks 0, 1, ..."""
+    return {
+        query_id: {doc_id: rank for rank, doc_id in enumerate(sorted(rank_of, key=rank_of.__getitem__))}
+        for query_id, rank_of in ranks.items()
+    }
+
+
 def _evaluate(
     ranks: Ranks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int
 ) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """Evaluate rankings, not too many at a time."""
+    """Evaluate rankings in chunks."""
     query_ids = list(ranks)
     for start in range(0, len(query_ids), QUERIES_PER_CHUNK):
         chunk = {query_id: ranks[query_id] for query_id in query_ids[start : start + QUERIES_PER_CHUNK]}
@@ -181,23 +264,21 @@ def _evaluate(
 def _evaluate_chunk(ranks: Ranks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int) -> PerQuery:
     """Evaluate rankings given by the ranks of their judged documents.
 
-    No measure depends on what an unjudged document is, nor on what comes after the last judged one. So a document is
-    named by its rank, and a ranking ends there: far less to build, sort and look up than with ids of all results.
+    No measure depends on the id of an unjudged document, nor on what follows the last judged one. So each document is
+    named by its rank, and the ranking ends there: far less to build, sort and look up than the ids of all results.
     """
     import pytrec_eval
 
-    evaluator = pytrec_eval.RelevanceEvaluator(
-        {
-            query_id: {
-                str(found[doc_id]) if doc_id in found else f"not {doc_id}": grade
-                for doc_id, grade in qrels[query_id].items()
-            }
-            for query_id, found in ranks.items()
-        },
-        {measure.request for measure in measures},
-        relevance_level=relevance_level,
-    )
-    lengths = {query_id: max(found.values()) + 1 for query_id, found in ranks.items()}
+    judged = {
+        query_id: {
+            str(rank_of[doc_id]) if doc_id in rank_of else f"not {doc_id}": grade
+            for doc_id, grade in qrels[query_id].items()
+        }
+        for query_id, rank_of in ranks.items()
+    }
+    requests = {measure.request for measure in measures}
+    evaluator = pytrec_eval.RelevanceEvaluator(judged, requests, relevance_level=relevance_level)
+    lengths = {query_id: max(rank_of.values()) + 1 for query_id, rank_of in ranks.items()}
     longest = [(str(rank), -float(rank)) for rank in range(max(lengths.values()))]
     rankings = {query_id: dict(longest[:length]) for query_id, length in lengths.items()}
     answers: PerQuery = evaluator.evaluate(rankings)
@@ -207,6 +288,6 @@ def _evaluate_chunk(ranks: Ranks, qrels: Qrels, measures: Sequence[Measure], rel
 def _value(measure: Measure, answers: Mapping[str, float]) -> float:
     value = answers[measure.request.replace(".", "_")]
     if measure.request == "recip_rank" and measure.cut is not None:
-        # trec_eval has no cut here; cutting the ranking with -M k leaves 1/rank alone up to k, and makes it 0 beyond.
+        # trec_eval has no cut here; cutting the ranking with -M k keeps 1/rank up to rank k, and gives 0 beyond.
         return value if value >= 1.0 / measure.cut else 0.0
     return value

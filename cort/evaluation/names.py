@@ -1,4 +1,4 @@
-"""Names of retrieval measures, as ir_measures has them, and what trec_eval calls each; without a library's start."""
+"""Names of retrieval measures as in ir_measures, and what trec_eval calls each. Imports no numerical library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cort.system.errors import input_error, shorten
 
-# trec_eval's name of each measure: over the whole ranking, and with a cut (None where there is no such measure).
+# trec_eval's name of each measure, over the whole ranking and with a cut; None where there is no such measure.
 TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
     "RR": ("recip_rank", "recip_rank"),
     "nDCG": ("ndcg", "ndcg_cut.{}"),
@@ -16,7 +16,7 @@ TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
     "AP": ("map", "map_cut.{}"),
     "P": (None, "P.{}"),
     "Success": (None, "success.{}"),
-    # Of our own; trec_eval has none.
+    # Computed here; trec_eval has none.
     "Judged": (None, ""),
 }
 JUDGED = "Judged"
@@ -26,9 +26,9 @@ KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k or Judged@k with 
 
 
 class Measure(NamedTuple):
-    """One measure: its name here, trec_eval's name in the request, the cut if there is one, documents left out or not.
+    """A measure: its name, the request to trec_eval, the cut if any, and whether unjudged documents are removed.
 
-    The request is empty where trec_eval has no such measure, which is Judged@k.
+    The request is empty for Judged@k, which trec_eval does not have.
     """
 
     name: str
@@ -42,8 +42,8 @@ def parse_measures(names: Sequence[str]) -> list[Measure]:
 
     :raises InputError: names every unknown and every repeated measure.
     """
-    found_measures = [parse_measure(name) for name in names]
-    unknown = [name for name, measure in zip(names, found_measures, strict=True) if measure is None]
+    measures = {name: parse_measure(name) for name in names}
+    unknown = [name for name in names if measures[name] is None]
     if unknown or not names:
         found = ", ".join(map(shorten, unknown)) or "no measure"
         raise input_error("measures", found, KNOWN, "fix the names (upper and lower case matter)")
@@ -51,15 +51,15 @@ def parse_measures(names: Sequence[str]) -> list[Measure]:
     if repeated:
         found = ", ".join(map(shorten, repeated)) + " again"
         raise input_error("measures", found, "each measure once", "drop the repetition")
-    return [measure for measure in found_measures if measure is not None]
+    return [measure for measure in measures.values() if measure is not None]
 
 
 def parse_measure(name: str) -> Measure | None:
     """Parse the name of a measure; None if there is no such measure."""
     match = MEASURE.fullmatch(name)
     kind, judged_only, digits = match.groups() if match else ("", None, None)
-    whole, with_cut = TREC_NAMES.get(kind, (None, None))
-    request, cut = (with_cut, int(digits)) if digits else (whole, None)
+    uncut, with_cut = TREC_NAMES.get(kind, (None, None))
+    request, cut = (with_cut, int(digits)) if digits else (uncut, None)
     if request is None or (kind == JUDGED and judged_only):
         return None
     return Measure(name, request.format(cut), cut, judged_only is not None)

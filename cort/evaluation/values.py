@@ -1,4 +1,4 @@
-"""What a system reaches on each query, and its recall at each depth: the tables from which systems are compared."""
+"""Tables from which systems are compared: the values of each query, and the mean recall at each depth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cort.system.files import write_text
 
 @dataclass(frozen=True)
 class Values:
-    """What a system reaches: ``values[i, j]`` is that of query i by measure j."""
+    """Per-query values of a system: ``values[i, j]`` is that of query i by measure j."""
 
     query_ids: list[str]
     measures: list[str]
@@ -40,8 +40,8 @@ def read_values(path: str | Path) -> Values:
     queries, measures = (table[name].combine_chunks().dictionary_encode() for name in ("query_id", "measure"))
     shape = len(queries.dictionary), len(measures.dictionary)
     rows = np.arange(table.num_rows)
-    whole = table.num_rows == shape[0] * shape[1] > 0
-    if not whole or (queries.indices.to_numpy() * shape[1] + measures.indices.to_numpy() != rows).any():
+    is_complete = table.num_rows == shape[0] * shape[1] > 0
+    if not is_complete or (queries.indices.to_numpy() * shape[1] + measures.indices.to_numpy() != rows).any():
         raise input_error(path, f"{table.num_rows} rows", "every measure of every query, in one order", FIX)
     values = table["value"].to_numpy()
     if (bad := np.flatnonzero(~((values >= 0) & (values <= 1)))).size:
@@ -50,36 +50,34 @@ def read_values(path: str | Path) -> Values:
 
 
 def check_named(names: Sequence[str], files: Mapping[str, Sequence[str]], what: str = "system") -> None:
-    """Check that each option of `files` names a file per system, and that each system stands once; or per split."""
-    for option, named in files.items():
-        if len(named) != len(names):
+    """Check that each option of `files` names one file per system (or split), and that no name is repeated."""
+    for option, paths in files.items():
+        if len(paths) != len(names):
             fix = f"name a file for each {what}, in their order"
-            raise input_error(option, f"{len(named)} files", f"{len(names)}, one per {what}", fix)
+            raise input_error(option, f"{len(paths)} files", f"{len(names)}, one per {what}", fix)
     if repeated := [name for position, name in enumerate(names) if name in names[:position]]:
         raise input_error(f"--{what}s", f"{shorten(repeated[0])} twice", f"each {what} once", "drop one")
 
 
 def refuse_unlike(files: Sequence[str | Path], values: Sequence[Values]) -> None:
     """Check that all systems were measured on the same queries by the same measures."""
-    first = values[0]
-    for path, one in zip(files, values, strict=True):
-        pairs = {"queries": (one.query_ids, first.query_ids), "measures": (one.measures, first.measures)}
-        for what, (found, expected) in pairs.items():
-            if found != expected:
-                others = f"{len(found)} {what}, others than those of {files[0]}"
+    for path, system in zip(files, values, strict=True):
+        for what, attribute in {"queries": "query_ids", "measures": "measures"}.items():
+            if (names := getattr(system, attribute)) != getattr(values[0], attribute):
+                found = f"{len(names)} {what} that differ from those of {files[0]}"
                 fix = "measure all systems on the same split by the same measures"
-                raise input_error(path, others, f"the same {what} in the same order", fix)
+                raise input_error(path, found, f"the same {what} in the same order", fix)
 
 
 def write_recall(path: str | Path, recall: Sequence[float]) -> None:
-    """Write recall at depths 1, 2, ... with every digit."""
+    """Write recall at depths 1, 2, ... in full precision."""
     write_text(path, csv_text(("depth", "recall"), enumerate(recall, start=1)))
 
 
 def read_recall(path: str | Path) -> list[float]:
     """Read recall at depths 1, 2, ..."""
     recall: list[float] = []
-    expected = "the columns depth and recall, depths from 1 on, recall from 0 to 1 that never falls"
+    expected = "the columns depth and recall, depths 1, 2, 3, ..., recall from 0 to 1 that never falls"
     for row, line in iter_lines(path):
         depth, _, value = line.partition(",")
         is_next = depth == str(row - 1) and NUMBER.fullmatch(value)
@@ -89,5 +87,5 @@ def read_recall(path: str | Path) -> list[float]:
             raise input_error(path, shorten(line), expected, FIX, row)
         recall.append(float(value))
     if not recall:
-        raise input_error(path, "no row", expected, FIX)
+        raise input_error(path, "no rows", expected, FIX)
     return recall

@@ -1,1 +1,1 @@
-"""What a report is made of: checked inputs, tables, figures, highlighted text, and the page that holds them."""
+"""Building blocks of reports: checked inputs, tables, figures, sections and pages."""

@@ -1,4 +1,4 @@
-"""Drawing panels as SVG: the same bytes from the same data, readable in print, without colours and in the dark."""
+"""Drawing panels as SVG: the same bytes from the same data, readable in print, without colours and in dark mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from cort.reporting.panels import Line, Panel
 
 INK, PAPER, GRID, SOFT = "#1b1b1b", "#ffffff", "#dcdcdc", "#5c5c5c"
-# After Okabe and Ito, darkened where needed to at least 3:1 against white; the page has a lighter set for the dark.
+# After Okabe and Ito, darkened where needed for a contrast of 3:1 with white; the page has a lighter set for dark mode.
 COLOURS = (INK, "#0072b2", "#d55e00", "#00805c", "#a8478c", "#96690a", "#3a8fc4", "#7a1f4b", "#6b6b6b")
 VARIABLES = {colour: f"var(--line-{number})" for number, colour in enumerate(COLOURS)} | {
     INK: "var(--ink)",
@@ -24,12 +24,12 @@ VARIABLES = {colour: f"var(--line-{number})" for number, colour in enumerate(COL
 MARKERS = ("s", "o", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
+# Inches of one panel; the legend below adds to its height.
 WIDTH, HEIGHT = 4.2, 2.75
-"""Inches, of one panel; the legend below adds to its height."""
+# Inches of one row of a legend, and from the axes down to the first row.
 LEGEND_ROW, LEGEND_OFFSET = 0.185, 0.53
-"""Inches: one row of a legend, and from the axes down to the first of them."""
+# Points: the mean width of a letter in a legend, and of the handle beside it with its gaps.
 LETTER, HANDLE = 4.8, 40.0
-"""Points: the mean width of a letter in a legend, and of the line beside it with its gaps."""
 FONT_SIZE = 9.0
 STYLE = {
     "svg.fonttype": "none",
@@ -52,7 +52,7 @@ STYLE = {
 
 
 def draw(panels: Sequence[Panel], salt: str, nothing: str) -> str:
-    """Draw panels two in a row as one SVG file on white, which says `nothing` without any; `salt` makes its ids."""
+    """Draw panels, two per row, as one SVG file on white; it says `nothing` without panels. `salt` seeds its ids."""
     if not panels:
         return missing(nothing)
     svg = re.sub(r"<!DOCTYPE[^>]*>\n", "", _draw(panels, salt, PAPER))
@@ -60,7 +60,7 @@ def draw(panels: Sequence[Panel], salt: str, nothing: str) -> str:
 
 
 def draw_inline(panels: Sequence[Panel], salt: str) -> list[Markup]:
-    """Draw each panel to stand inside a page: its colours follow the page's, its text the page's letters."""
+    """Draw each panel for embedding in a page, with the colours and the font of the page."""
     return [_draw_inline(panel, f"{salt}-{number}") for number, panel in enumerate(panels, start=1)]
 
 
@@ -72,24 +72,24 @@ def _draw_inline(panel: Panel, salt: str) -> Markup:
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, variable)
-    # Ids must not clash with those of the page's other figures.
+    # Ids must not clash with those of other figures on the page.
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{salt}-", svg)
     return Markup(_describe(svg, panel.title, panel.summary, salt))  # noqa: S704  # all text in it was escaped
 
 
-def missing(what: str) -> str:
-    """Write an SVG file that says why there is no figure."""
+def missing(reason: str) -> str:
+    """Return an SVG file that says why there is no figure."""
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" width="480pt" height="60pt" viewBox="0 0 480 60" role="img">\n'
-        f" <title>{escape(what)}</title>\n"
+        f" <title>{escape(reason)}</title>\n"
         f' <rect width="480" height="60" fill="{PAPER}"/>\n'
         f' <text x="240" y="34" font-size="11" font-family="sans-serif" text-anchor="middle" fill="{SOFT}">'
-        f"{escape(what)}</text>\n</svg>\n"
+        f"{escape(reason)}</text>\n</svg>\n"
     )
 
 
 def _describe(svg: str, title: str, text: str, salt: str) -> str:
-    """Give an SVG a title and a description that assistive technology reads."""
+    """Give an SVG a title and a description for screen readers."""
     names = f'<title id="{salt}-title">{escape(title)}</title>\n <desc id="{salt}-desc">{escape(text)}</desc>'
     opened = f'<svg role="img" aria-labelledby="{salt}-title {salt}-desc" '
     return re.sub(r"<svg ([^>]*>)", lambda match: f"{opened}{match.group(1)}\n {names}", svg, count=1)
@@ -105,7 +105,7 @@ def _draw(panels: Sequence[Panel], salt: str, background: str) -> str:
     rows = -(-len(panels) // columns)
     heights = [HEIGHT + LEGEND_OFFSET + LEGEND_ROW * max(map(_legend_rows, panels)) for _ in range(rows)]
     with matplotlib.rc_context():
-        # The reader's own matplotlib settings must not change the figures.
+        # The user's matplotlib settings must not change the figures.
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({**STYLE, "svg.hashsalt": salt})
         layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
@@ -140,7 +140,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     axes.legend(
         *zip(*named, strict=True),
         loc="upper left",
-        # A fixed way below the axes: room for the tick labels and the axis label.
+        # A fixed distance below the axes, which leaves room for the tick labels and the axis label.
         bbox_to_anchor=(0, 0),
         bbox_transform=axes.transAxes + ScaledTranslation(0, -LEGEND_OFFSET, axes.figure.dpi_scale_trans),
         borderaxespad=0,
@@ -163,11 +163,11 @@ def _draw_line(axes: Any, line: Line) -> Any:
 
 
 def _draw_drops(axes: Any, lines: Sequence[Line]) -> None:
-    """Drop a dashed line to the x axis from each point of saturation."""
+    """Drop a dashed line from each saturation point to the x axis."""
     bottom, top = axes.get_ylim()
     for line in lines:
         if line.drop is not None and (height := line.y[line.x.index(line.drop)]) is not None:
-            # Each look has its own phase, so that two lines at the same place show both colours.
+            # Each look has its own phase, so that two lines at the same x show both colours.
             phase = (line.look * 3.5, (3.5, 3.5))
             colour = style_of(line.look)[0]
             axes.plot([line.drop, line.drop], [bottom, height], color=colour, linewidth=1.0, linestyle=phase)
@@ -175,16 +175,16 @@ def _draw_drops(axes: Any, lines: Sequence[Line]) -> None:
 
 
 def style_of(look: int) -> tuple[str, str | None, Any]:
-    """Give colour, marker and dashes of a look: 0 is black and solid, the others repeat only after 32."""
+    """Return colour, marker and dashes of a look: 0 is black and solid, the others repeat only after 32."""
     if look == 0:
         return COLOURS[0], MARKERS[0], DASHES[0]
     turn, colour = divmod(look - 1, len(COLOURS) - 1)
-    # Each turn through the colours takes other dashes, so that no colour meets the same dashes again soon.
+    # Each cycle through the colours shifts the dashes, so that their combinations do not repeat soon.
     return COLOURS[1 + colour], MARKERS[look % len(MARKERS)], DASHES[(colour + turn) % len(DASHES)]
 
 
 def spread(ticks: Sequence[float]) -> list[float]:
-    """Pick the marks of a logarithmic axis whose labels do not touch: one too near to its right neighbour goes."""
+    """Pick the ticks of a logarithmic axis whose labels do not touch: drop one too close to its right neighbour."""
     if len(ticks) < 2:
         return list(ticks)
     least = (log2(ticks[-1]) - log2(ticks[0])) / 13

@@ -1,9 +1,9 @@
-"""What a report says first: which system is best on each split, by how much, and what each step adds."""
+"""The first sentences of a report: the best system on each split, by how much, and what each step adds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cort.evaluation.comparisons import NOT_SIGNIFICANT, TOO_FEW, WIN, Comparison, Comparisons
 from cort.evaluation.measures import Measures
@@ -13,7 +13,7 @@ from cort.reporting.tables import by_split, names_of_measures
 
 @dataclass(frozen=True)
 class Headline:
-    """What is said of a split: which system is best by its first measure, then the rest, if there is more to say."""
+    """Sentences on a split: which system is best by the first measure, and further ones if there is more to say."""
 
     lead: str
     further: str
@@ -21,7 +21,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Standing:
-    """The systems of a split by one measure, and their comparisons by it."""
+    """The values of a split's systems by one measure, and the comparisons by that measure."""
 
     measure: str
     values: Mapping[str, float]
@@ -33,7 +33,7 @@ class Standing:
         return measure_label(self.measure)
 
     def best(self, favourite: str | None = None) -> str:
-        """Name the best system, of several that look alike the favourite, else the first."""
+        """Name the best system; of several with the same three decimals the favourite, else the highest."""
         highest = max(round(value, 3) for value in self.values.values())
         alike = [name for name, value in self.values.items() if round(value, 3) == highest]
         return favourite if favourite in alike else max(alike, key=lambda name: self.values[name])
@@ -42,8 +42,8 @@ class Standing:
 def headlines(
     dataset: str, measures: Sequence[Measures], comparisons: Sequence[Comparisons], baseline: str | None = None
 ) -> list[Headline]:
-    """Say for each split which system is best by the first measure, by how much, what each step adds, and the last."""
-    found = []
+    """Say for each split which system is best by the first measure, what each step adds, and the last measure."""
+    lines = []
     for split, block in by_split(measures).items():
         rows = [row for one in comparisons if one.split == split for row in one.comparisons]
         standings = [_standing(name, block, rows) for name in names_of_measures(block)]
@@ -53,8 +53,8 @@ def headlines(
             best = known[0].best(baseline)
             further = [*_steps_sentence(known[0], best, baseline)]
             further += [_last(known[-1], best, baseline)] if len(known) > 1 else []
-            found.append(Headline(f"{place}, {_lead(known[0], best, baseline)}.", " ".join(further)))
-    return found
+            lines.append(Headline(f"{place}, {_lead(known[0], best, baseline)}.", " ".join(further)))
+    return lines
 
 
 def _standing(measure: str, block: Sequence[Measures], rows: Sequence[Comparison]) -> Standing:
@@ -67,12 +67,9 @@ def _lead(standing: Standing, best: str, baseline: str | None) -> str:
     if len(standing.values) == 1:
         return f"{best} reaches {label} {value}"
     if best == baseline:
-        others = Standing(
-            standing.measure, {name: one for name, one in standing.values.items() if name != best}, standing.rows
-        )
-        second = others.best()
+        second = replace(standing, values={name: one for name, one in standing.values.items() if name != best}).best()
         row = standing.rows.get((second, best))
-        text = f"no system beats {best} in {label}, {value}; the next, {second}, has {fixed(others.values[second])}"
+        text = f"no system beats {best} in {label}, {value}; the next, {second}, has {fixed(standing.values[second])}"
         return text + (f", {_difference(row)}" if row else "")
     row = standing.rows.get((best, baseline or ""))
     if row is None:
@@ -93,14 +90,14 @@ def _undecided(row: Comparison) -> str:
 
 
 def _steps_sentence(standing: Standing, best: str, baseline: str | None) -> Iterator[str]:
-    """Say what each step to the best system adds, unless the lead has said it."""
-    found = list(dict.fromkeys(_steps(standing, best)))
-    if texts := [_step(row) for row in found if (row.system, row.baseline) != (best, baseline)]:
+    """Say what each step to the best system adds, except what the lead says."""
+    steps = dict.fromkeys(_steps(standing, best))
+    if texts := [_step(row) for row in steps if (row.system, row.baseline) != (best, baseline)]:
         yield f"Step by step, in {standing.label}: {'; '.join(texts)}."
 
 
 def _steps(standing: Standing, system: str) -> Iterator[Comparison]:
-    """Yield the comparisons of a system with the better of its parts, and with its start, those of its parts before."""
+    """Yield the comparisons of a system with the better of its parts and with its start, preceded by its parts' own."""
     rows = [row for (name, _), row in standing.rows.items() if name == system]
     parts = [row for row in rows if row.relation == "part"]
     starts = [row for row in rows if row.relation == "start"]
@@ -120,7 +117,7 @@ def _step(row: Comparison) -> str:
 
 
 def _last(standing: Standing, favourite: str, baseline: str | None) -> str:
-    """Say who is best by the last measure."""
+    """Say which system is best by the last measure."""
     best = standing.best(favourite)
     value, row = fixed(standing.values[best]), standing.rows.get((best, baseline or ""))
     if best == baseline and best != favourite:

@@ -1,4 +1,4 @@
-"""What a report shows, read from the files of the stages before it."""
+"""Readers of the files that a report shows."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ log = logging.getLogger(__name__)
 
 # Libraries whose version can change a number.
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
-# A diverged training may have written nan as its loss: a gap in the figure, not a broken file.
+# A diverged training writes nan as its loss: a gap in the figure, not a damaged file.
 NO_NUMBER = frozenset({"", "nan", "inf", "-inf"})
 LAST_STEP = 10**12
 UNKNOWN = frozenset({"-", "NA", "nan", "NaN", ""})
 COLUMNS = ("step", "epoch", "loss", "validation_loss", "learning_rate", "examples_per_second")
+# Only trainings whose best model is chosen by a measure have this column.
 MEASURE = "validation_measure"
-"""A column of trainings whose best model is chosen by it; other curves need not have it."""
 
 Series = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Filter:
-    """What a filter kept and dropped, in the order of its file."""
+    """How many examples a filter kept and dropped, in the order of its file."""
 
     name: str
     counts: list[tuple[str, int]]
@@ -46,7 +46,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Curve:
-    """One training, in columns of equal length; NaN where a row has no value."""
+    """One training as columns of equal length; NaN where a row has no value."""
 
     name: str
     columns: dict[str, Series]
@@ -79,7 +79,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Stage:
-    """All jobs of one rule; `peak_mb` is None where no job lived long enough to be measured."""
+    """All jobs of one rule; `peak_mb` is None if no job ran long enough to be measured."""
 
     rule: str
     jobs: int
@@ -89,7 +89,7 @@ class Stage:
 
 
 def read_filter(name: str, path: str | Path) -> Filter:
-    """Read a mapping of text to count."""
+    """Read a mapping of outcome to count."""
     return Filter(name, list(read_artifact(path, dict[str, int]).items()))
 
 
@@ -99,38 +99,44 @@ def read_measures(paths: Sequence[str | Path]) -> list[Measures]:
 
 
 def read_each(paths: Sequence[str | Path], kind: type[Measured]) -> list[Measured]:
-    """Read one file per system and split, in the order given; each pair once."""
-    found: list[Measured] = []
+    """Read one file per system and split, in the order given; no pair may be repeated."""
+    results: list[Measured] = []
     seen: dict[tuple[str, str], str | Path] = {}
     for path in paths:
         one = read_artifact(path, kind)
-        if (place := seen.setdefault((one.system, one.split), path)) is not path:
-            again = f"system {shorten(one.system)} on split {shorten(one.split)} as in {place}"
+        if (first := seen.setdefault((one.system, one.split), path)) is not path:
+            again = f"system {shorten(one.system)} on split {shorten(one.split)} as in {first}"
             raise input_error(path, again, "each system and split once", "drop one of the two files")
-        found.append(one)
-    return found
+        results.append(one)
+    return results
+
+
+def _rows(path: str | Path, separator: str, required: Sequence[str], fix: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield (row, cells by column) of a file whose header has the `required` columns, in any order."""
+    lines = iter_lines(path)
+    _, first = next(lines, (1, ""))
+    header = first.split(separator)
+    if not set(required) <= set(header) or len(set(header)) < len(header):
+        raise input_error(path, f"the header {shorten(first)}", f"the columns {', '.join(required)}", fix, 1)
+    for row, line in lines:
+        cells = line.split(separator)
+        if len(cells) != len(header):
+            raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", fix, row)
+        yield row, dict(zip(header, cells, strict=True))
 
 
 def read_curve(name: str, path: str | Path) -> Curve:
-    """Read a CSV file with `COLUMNS` and perhaps `MEASURE` (in any order; empty cells allowed but in `step`)."""
-    lines = iter_lines(path)
-    _, first = next(lines, (0, ""))
-    header = first.split(",")
-    if set(COLUMNS) - set(header) or len(set(header)) < len(header):
-        expected = f"`{','.join(COLUMNS)}`"
-        raise input_error(path, f"the header {shorten(first)}", expected, "name the curve that training wrote", 1)
-    rows = []
-    for row, line in lines:
-        cells = line.split(",")
-        if len(cells) != len(header):
-            raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "fix the line", row)
-        values = dict(zip(header, cells, strict=True))
-        rows.append([_number_of_curve(path, row, column, values.get(column, "")) for column in (*COLUMNS, MEASURE)])
-        if not (rows[-2][0] if rows[:-1] else -1) < rows[-1][0] <= LAST_STEP:
-            raise input_error(path, f"step {values['step']}", "steps that grow", "fix the line", row)
+    """Read a CSV file with `COLUMNS` and optionally `MEASURE`; all cells except steps may be empty."""
+    columns = (*COLUMNS, MEASURE)
+    rows: list[list[float]] = []
+    for row, cells in _rows(path, ",", COLUMNS, "name a curve as training wrote it"):
+        values = [_number_of_curve(path, row, column, cells.get(column, "")) for column in columns]
+        if not (rows[-1][0] if rows else -1) < values[0] <= LAST_STEP:
+            raise input_error(path, f"step {cells['step']}", "increasing steps", "fix the line", row)
+        rows.append(values)
     if not rows:
         raise input_error(path, "no rows", "at least one step", "train again")
-    return Curve(name, dict(zip((*COLUMNS, MEASURE), np.array(rows).T, strict=True)))
+    return Curve(name, dict(zip(columns, np.array(rows).T, strict=True)))
 
 
 def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> float:
@@ -144,16 +150,16 @@ def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> floa
 
 
 def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
-    """Read facts by name and input files, as `cort.provenance` recorded; what could not be found out is left out."""
-    found = read_json(path)
-    code, software = found["code"], found["software"]
-    hardware: Hardware = found["hardware"].read(Hardware)
+    """Read facts by name and the input files, as `cort.provenance` recorded them; unknown facts are left out."""
+    record = read_json(path)
+    code, software = record["code"], record["software"]
+    hardware: Hardware = record["hardware"].read(Hardware)
     commit, changed = code["commit"].read(str | None), code["modified"].read(bool | None)
     packages = {name.lower(): version for name, version in software["packages"].read(dict[str, str]).items()}
     facts = {
         "Program": f"cort {code['version'].read(str)}",
         "Commit": commit and commit + (" with changes" if changed else ""),
-        "Written": found["written"].read(str),
+        "Written": record["written"].read(str),
         "Machine": f"{hardware.processor}, {hardware.cores} cores, {hardware.memory_mb / 1024:.0f} GiB of memory",
         "Graphics cards": "; ".join(hardware.gpus),
         "System": software["system"].read(str),
@@ -161,13 +167,13 @@ def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
         "Java": software["java"].read(str | None),
         "Libraries": ", ".join(f"{name} {packages[name]}" for name in LIBRARIES if name in packages),
     }
-    return {name: text for name, text in facts.items() if text}, found["inputs"].read(list[Input])
+    return {name: text for name, text in facts.items() if text}, record["inputs"].read(list[Input])
 
 
 def read_stages(folder: str | Path) -> list[Stage]:
-    """Sum up time and memory of ``folder/<rule>/**/*.tsv`` per rule, longest total first; nothing without a folder.
+    """Sum time and memory of ``folder/<rule>/**/*.tsv`` per rule, longest total first; empty without a folder.
 
-    A damaged file is left out with a warning: two jobs may have written it, one of a workflow that was killed.
+    A damaged file is left out with a warning: a killed workflow may have left a job that wrote it at the same time.
     """
     jobs: dict[str, list[tuple[float, float | None]]] = {}
     for path in sorted(Path(folder).rglob("*.tsv")):
@@ -177,30 +183,19 @@ def read_stages(folder: str | Path) -> list[Stage]:
         except InputError as error:
             log.warning("%s (left out)", error)
     stages = []
-    for rule, found in jobs.items():
-        if found:
-            seconds, peaks = zip(*found, strict=True)
+    for rule, measured in jobs.items():
+        if measured:
+            seconds, peaks = zip(*measured, strict=True)
             peak = max((peak for peak in peaks if peak is not None), default=None)
-            stages.append(Stage(rule, len(found), math.fsum(seconds), max(seconds), peak))
+            stages.append(Stage(rule, len(measured), math.fsum(seconds), max(seconds), peak))
     return sorted(stages, key=lambda one: (-one.seconds, one.rule))
 
 
 def _jobs(path: Path) -> Iterator[tuple[float, float | None]]:
-    """Yield the wall time in seconds and the peak resident memory in MB of each row."""
-    lines = iter_lines(path)
-    header = next(lines, (1, ""))[1].split("\t")
-    if not {"s", "max_rss"} <= set(header):
-        found, expected = f"the header {shorten(' '.join(header))}", "a benchmark file with columns s and max_rss"
-        raise input_error(path, found, expected, "delete the file", 1)
-    for row, line in lines:
-        cells = line.split("\t")
-        if len(cells) != len(header):
-            raise input_error(path, f"{len(cells)} cells", f"{len(header)} as in the header", "delete the file", row)
-        fields = dict(zip(header, cells, strict=True))
-        seconds = _number(path, row, fields["s"])
-        # A job whose time is unknown cannot be counted into a sum of times.
-        if seconds is not None:
-            yield seconds, _number(path, row, fields["max_rss"])
+    """Yield the wall time in seconds and the peak resident memory in MB of each job with a known time."""
+    for row, cells in _rows(path, "\t", ("s", "max_rss"), "delete the file"):
+        if (seconds := _number(path, row, cells["s"])) is not None:
+            yield seconds, _number(path, row, cells["max_rss"])
 
 
 def _number(path: Path, row: int, cell: str) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -10,19 +9,14 @@ from typing import Any
 
 import yaml
 
-from cort import __version__
 from cort.evaluation.measures import Measures
 from cort.models.export import RELEASE, TRANSFORMER
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.reporting.inputs import Filter
-from cort.reporting.tables import MARKDOWN_SPECIAL, Cell, Column, Table, systems_table, to_markdown
+from cort.reporting.page import render
+from cort.reporting.tables import Cell, Column, Table, systems_table, to_markdown
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
-WHAT = {
-    "encoder": "A dense ranker: it maps queries and passages to vectors of {model.dimension} numbers, and the nearest "
-    "passages of a query are its results.",
-    "reranker": "A re-ranker: it reads a query and a passage together and gives one logit, higher if more relevant.",
-}
 SIMILARITIES = {
     "angular": "cosine, which ranks as their angle does",
     "cosine": "cosine",
@@ -41,26 +35,6 @@ TAGS = {
     "encoder": ["sentence-transformers", "sentence-similarity", "feature-extraction", "dense", "cort"],
     "reranker": ["sentence-transformers", "cross-encoder", "reranker", "cort"],
 }
-SNIPPETS = {
-    "encoder": """from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer({path})
-queries = model.encode_query(["what is a dense ranker"])
-passages = model.encode_document(["A dense ranker compares vectors.", "Bread is baked."])
-print(model.similarity(queries, passages))
-""",
-    "reranker": """from sentence_transformers import CrossEncoder
-
-model = CrossEncoder({path})
-query = "what is a dense ranker"
-print(model.predict([(query, "A dense ranker compares vectors."), (query, "Bread is baked.")]))
-""",
-}
-OWN_SNIPPET = """from cort.models.{module} import load_{module}
-
-{kind}, template = load_{module}({path})
-"""
-OWN_MODULES = {"encoder": "encoder", "reranker": "cross_encoder"}
 CITATIONS = {
     "cort": """@inproceedings{wrzalik-krechel-2021-cort,
   title     = {{CoRT}: Complementary Rankings from Transformers},
@@ -92,8 +66,8 @@ CITATIONS = {
 class Card:
     """What a card says.
 
-    `form` is how texts are cleaned (`cort.formats.cleaning.FORMS`); `base` the hub's name of the base model, if it has
-    one; `settings` are the experiment's for this model, `filters` its training data's by split.
+    `form` is how texts are cleaned (`cort.formats.cleaning.FORMS`), `base` the hub's name of the base model if it has
+    one, `settings` the settings of this model in the experiment, `filters` the counts of its training data by split.
     """
 
     name: str
@@ -107,87 +81,31 @@ class Card:
 
 
 def card_text(card: Card, model: EncoderSettings | PairSettings) -> str:
-    """Write the whole file."""
+    """Write the card."""
     kind = "encoder" if isinstance(model, EncoderSettings) else "reranker"
     header = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[kind], "tags": TAGS[kind]}
     header |= {"base_model": card.base} if card.base else {}
-    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    parts = [
-        f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n",
-        f"# {_plain(card.name)}\n",
-        f"{WHAT[kind].format(model=model)}\n",
-        *_origin(card),
-        *_use(card, model, kind),
-        *_training(card),
-        *_quality(card, kind),
-        "## Versions\n",
-        f"Made by the CoRT workflow {__version__} with {packages}, for sentence-transformers {RELEASE}.\n",
-        "## Citation\n",
-        *(f"```bibtex\n{CITATIONS[name]}```\n" for name in _cited(card, kind)),
-    ]
-    return "\n".join(parts)
-
-
-def _origin(card: Card) -> Iterator[str]:
-    if card.base:
-        revision = f" at revision {_plain(card.revision)}" if card.revision else ""
-        yield f"Base model: {_plain(card.base)}{revision}.\n"
-    if "pretrained" in card.settings and "training" not in card.settings:
-        yield "Its weights are those of that model; they were not trained here.\n"
-    if released := card.settings.get("released"):
-        yield f"Its weights were read from the released file {_plain(str(released))}; they were not trained here.\n"
-
-
-def _use(card: Card, model: EncoderSettings | PairSettings, kind: str) -> Iterator[str]:
-    yield "## Use\n"
-    yield f"```python\n{SNIPPETS[kind].format(path=json.dumps(card.name))}```\n"
-    if isinstance(model, EncoderSettings):
-        yield (
-            "Queries and passages are encoded differently: `encode_query` for the one, `encode_document` (or `encode`) "
-            f"for the other. Vectors are compared by their {SIMILARITIES[model.similarity]}.\n"
-        )
-    if card.form == "fixed":
-        yield "First fix wrongly decoded texts, as in training: `ftfy.fix_encoding(text)`.\n"
-    if card.form == "cort":
-        yield "The tokenizer leaves out all characters but ASCII letters, digits and `.,!?;/:`, as in training.\n"
-    if isinstance(model, PairSettings):
-        yield (
-            f"Queries are cut to {model.query_length} tokens in training and in the measures here; this folder has "
-            "only the limit of the pair. Cut longer queries yourself.\n"
-        )
-    yield "With this project, whose `encode` and `score` give the same numbers:\n"
-    path = json.dumps(f"{card.name}/{TRANSFORMER}")
-    yield f"```python\n{OWN_SNIPPET.format(module=OWN_MODULES[kind], kind=kind, path=path)}```\n"
-
-
-def _training(card: Card) -> Iterator[str]:
-    yield "## Training\n"
-    yield f"Dataset: {_plain(card.dataset)}.\n"
-    if card.settings.get("loss") in OBJECTIVES:
-        yield f"{OBJECTIVES[card.settings['loss']]}\n"
-    if card.filters:
-        yield _table("split what number", [[one.name, *count] for one in card.filters for count in one.counts])
-    if settings := [list(setting) for setting in _flat(card.settings)]:
-        yield "Settings, as in the experiment file:\n"
-        yield _table("key value", settings)
-
-
-def _table(columns: str, rows: Sequence[Sequence[Cell]]) -> str:
-    return to_markdown(Table([Column(name) for name in columns.split()], rows))
-
-
-def _quality(card: Card, kind: str) -> Iterator[str]:
-    if card.measures:
-        how = "retrieves" if kind == "encoder" else "re-ranks"
-        yield "## Quality\n"
-        yield f"Means over all judged queries of a split, of each system that {how} with it:\n"
-        yield to_markdown(systems_table(card.measures))
-
-
-def _cited(card: Card, kind: str) -> list[str]:
-    if kind == "reranker":
-        return ["cort", "reranking"]
-    return ["cort", "repbert"] if card.settings.get("loss") == "multilabel_margin" else ["cort"]
+    counts: list[list[Cell]] = [[one.name, *count] for one in card.filters for count in one.counts]
+    settings = list(_flat(card.settings))
+    cited = ["cort", "reranking"] if kind == "reranker" else ["cort"]
+    if kind == "encoder" and card.settings.get("loss") == "multilabel_margin":
+        cited.append("repbert")
+    return render(
+        "model_card.md.jinja",
+        card=card,
+        model=model,
+        kind=kind,
+        header=yaml.safe_dump(header, sort_keys=False),
+        similarities=SIMILARITIES,
+        objectives=OBJECTIVES,
+        folder=TRANSFORMER,
+        filters=to_markdown(Table([Column("split"), Column("what"), Column("number")], counts)),
+        settings=to_markdown(Table([Column("key"), Column("value")], settings)) if settings else "",
+        measures=to_markdown(systems_table(card.measures)),
+        packages=", ".join(f"{name} {version(name)}" for name in PACKAGES),
+        release=RELEASE,
+        citations=[CITATIONS[name] for name in cited],
+    )
 
 
 def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, str]]:
@@ -196,8 +114,3 @@ def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, s
             yield from _flat(value, f"{place}{key}.")
         else:
             yield f"{place}{key}", str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _plain(text: str) -> str:
-    """Show untrusted text as it is: no Markdown, one line."""
-    return " ".join(text.split()).translate(MARKDOWN_SPECIAL)

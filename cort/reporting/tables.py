@@ -1,4 +1,4 @@
-"""Tables, and the same table as CSV (all digits), Markdown and LaTeX (three decimals, best values bold)."""
+"""Tables, written as CSV (full precision), Markdown and LaTeX (three decimals, best values bold)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MARKDOWN_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>|"} | {"\
 LATEX_SPECIAL = str.maketrans(
     {one: f"\\{one}" for one in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "}
-    # Typewriter habits of TeX: these would become ligatures or quotes of another shape.
+    # TeX would turn these into ligatures or other characters.
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", MISSING: "--", MINUS: "$-$"}
 )
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name in CSV, its heading for readers if that is another, the decimals of its numbers."""
+    """A column: its name in CSV, its heading in other formats if different, the decimals of its numbers."""
 
     key: str
     heading: str = ""
@@ -44,15 +44,15 @@ class Column:
 
 
 def columns(digits: int = 3, /, **headings: str) -> list[Column]:
-    """Make columns from their headings by key; an empty one is the key."""
+    """Make columns from headings by key; an empty heading means the key."""
     return [Column(key, heading, digits) for key, heading in headings.items()]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; those that are equal in the first `block` columns are a block.
+    """Rows of cells; consecutive rows with equal values in the first `block` columns form a block.
 
-    `best` holds (row, column) of what is set bold, `marked` of what has an asterisk, which `note` explains to readers.
+    `best` holds (row, column) of the bold cells, `marked` those of cells with an asterisk, which `note` explains.
     """
 
     columns: Sequence[Column]
@@ -64,7 +64,7 @@ class Table:
 
 
 def in_formats(name: str, table: Table) -> dict[str, str]:
-    """Write a table in each format: file name -> text."""
+    """Write a table in all formats: file name -> text."""
     return {f"{name}.csv": to_csv(table), f"{name}.md": to_markdown(table), f"{name}.tex": to_latex(table)}
 
 
@@ -73,30 +73,30 @@ def names_of_measures(measures: Iterable[Measures]) -> list[str]:
     return list(dict.fromkeys(name for one in measures for name in one.mean))
 
 
-def grouped(found: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
-    """Group what has the same key, in the order in which the keys first appear."""
+def grouped(items: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
+    """Group items by key, in the order in which the keys first appear."""
     groups: dict[Key, list[One]] = {}
-    for one in found:
+    for one in items:
         groups.setdefault(key(one), []).append(one)
     return groups
 
 
-def by_split(found: Iterable[Measured]) -> dict[str, list[Measured]]:
-    """Group what was measured by split."""
-    return grouped(found, lambda one: one.split)
+def by_split(results: Iterable[Measured]) -> dict[str, list[Measured]]:
+    """Group results by split."""
+    return grouped(results, lambda one: one.split)
 
 
-def best_shown(values: Sequence[float | None]) -> set[int]:
-    """Find the positions whose value is the largest as a reader sees it: equal three decimals are equally best."""
-    shown = [None if value is None else round(value, 3) for value in values]
-    known = [value for value in shown if value is not None]
-    return {position for position, value in enumerate(shown) if known and value == max(known)}
+def best_systems(systems: Sequence[Measures], measure: str) -> set[int]:
+    """Find the positions of the best systems: all whose value has the same three decimals as the largest."""
+    values = [one.mean.get(measure) for one in systems]
+    shown = {position: round(value, 3) for position, value in enumerate(values) if value is not None}
+    return {position for position, value in shown.items() if value == max(shown.values())}
 
 
 def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparisons] = ()) -> Table:
-    """Put together all systems with all measures; the best of a split are bold, significant differences marked.
+    """Tabulate all systems by all measures; the best of a split are bold, significant differences marked.
 
-    What queries lack has a column where there are such queries.
+    Queries without results or without a relevant passage have a column if there are any.
     """
     names, significant = names_of_measures(measures), significant_differences(comparisons)
     heads = columns(split="", system="", queries="", relevance_level="relevant from")
@@ -109,7 +109,7 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
     marked: set[tuple[int, int]] = set()
     for split, block in by_split(measures).items():
         for column, name in places:
-            best |= {(len(rows) + row, column) for row in best_shown([one.mean.get(name) for one in block])}
+            best |= {(len(rows) + row, column) for row in best_systems(block, name)}
         for one in block:
             marked |= {(len(rows), column) for column, name in places if (split, one.system, name) in significant}
             lacks = [getattr(one, name) for name in lacking]
@@ -118,13 +118,13 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
 
 
 def stages_table(stages: Iterable[Stage]) -> Table:
-    """Put together wall time and memory per stage."""
+    """Tabulate wall time and memory per stage."""
     headings = {"seconds": "total (s)", "longest_seconds": "longest job (s)", "peak_memory_mb": "peak memory (MB)"}
     return Table(columns(stage="", jobs="", **headings), [list(astuple(one)) for one in stages])
 
 
 def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
-    """Put together all comparisons, a block per split."""
+    """Tabulate all comparisons, a block per split."""
     heads = columns(split="", baseline="")
     names = [field.name for field in fields(Comparison) if field.name != "baseline"]
     for name in names:
@@ -140,7 +140,7 @@ def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
 
 
 def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
-    """Put together the shortest lists that hold as much as the baseline's longest."""
+    """Tabulate the shortest lists that reach the recall of the baseline's longest."""
     heads = columns(split="", system="", depth="shortest list", recall="its recall", baseline="")
     heads += columns(baseline_depth="baseline's list", baseline_recall="its recall")
     rows = [
@@ -152,7 +152,7 @@ def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
 
 
 def significant_differences(comparisons: Iterable[Comparisons]) -> set[tuple[str, str, str]]:
-    """List (split, system, measure) of all significant differences to the baseline of the split."""
+    """List (split, system, measure) of all significant differences from the baseline of the split."""
     return {
         (one.split, row.system, row.measure)
         for one in comparisons
@@ -162,7 +162,7 @@ def significant_differences(comparisons: Iterable[Comparisons]) -> set[tuple[str
 
 
 def legend(comparisons: Sequence[Comparisons]) -> str:
-    """Say what the mark of a significant difference means; nothing where nothing was compared."""
+    """Explain the mark of a significant difference; empty if nothing was compared."""
     if not comparisons:
         return ""
     one = comparisons[0]
@@ -174,12 +174,12 @@ def legend(comparisons: Sequence[Comparisons]) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Write comma-separated values with every digit; an unknown value is an empty cell."""
+    """Write comma-separated values in full precision; an unknown value is an empty cell."""
     return csv_text((column.key for column in table.columns), table.rows)
 
 
 def to_markdown(table: Table) -> str:
-    """Write a pipe table, columns aligned in the source too."""
+    """Write a pipe table, with columns aligned in the source."""
     grid = _shown(table, lambda text: text.translate(MARKDOWN_SPECIAL), "**{}**")
     widths = [max(3, *(len(row[position]) for row in grid)) for position in range(len(table.columns))]
     right = [_is_numeric(table, position) for position in range(len(table.columns))]
@@ -194,7 +194,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Write a tabular with the rules of the package booktabs."""
+    """Write a tabular with the rules of the booktabs package."""
     grid = _shown(table, lambda text: text.translate(LATEX_SPECIAL), r"\textbf{{{}}}")
     kinds = "".join("r" if _is_numeric(table, position) else "l" for position in range(len(table.columns)))
     lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", " & ".join(grid[0]) + r" \\", r"\midrule"]
@@ -202,7 +202,7 @@ def to_latex(table: Table) -> str:
         if row > 0 and table.rows[row][: table.block] != table.rows[row - 1][: table.block]:
             lines.append(r"\midrule")
         lines.append(" & ".join(cells) + r" \\")
-    # The place of a note is the caption, which is the author's.
+    # A note belongs into the caption, which the author writes.
     note = [f"% {table.note}"] if table.note else []
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
 

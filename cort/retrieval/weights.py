@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cort.evaluation.judged import JudgedRanks
-from cort.evaluation.measures import Qrels, evaluate_ranks
+from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks
 from cort.formats.artifacts import Node, read_artifact
 from cort.retrieval.fusion import Scores, weigh
 from cort.system.errors import input_error

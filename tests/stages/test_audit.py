@@ -7,7 +7,7 @@ import pytest
 from cort import audit, evaluate, index, report, retrieve
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
-from cort.reporting.audits import audit_blocks, audit_panels, audits_table, round_numbers
+from cort.reporting.sections import audit_blocks, audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv, to_markdown
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.graph_search import open_index

@@ -95,19 +95,19 @@ def test_saturation(numbers, values, expected):
     assert saturation(numbers, values) == expected
 
 
-@pytest.mark.parametrize("numbers", [(0, 1), (2, 1), (1, 1)])
-def test_bad_depths_are_refused(folder, capsys, numbers):
-    status, output = run(folder, numbers=numbers)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"numbers": (0, 1)}, "--depths: found 0 1, expected increasing numbers from 1"),
+        ({"numbers": (2, 1)}, "--depths: found 2 1, expected increasing numbers from 1"),
+        ({"numbers": (1, 1)}, "--depths: found 1 1, expected increasing numbers from 1"),
+        ({"names": ("MRR",)}, "measures: found 'MRR'"),
+    ],
+)
+def test_bad_depths_and_measures_are_refused(folder, capsys, change, message):
+    status, output = run(folder, **change)
     assert status == 1
-    found = " ".join(map(str, numbers))
-    assert f"--depths: found {found}, expected increasing numbers from 1" in capsys.readouterr().err
-    assert not output.exists()
-
-
-def test_unknown_measures_are_refused(folder, capsys):
-    status, output = run(folder, names=("MRR",))
-    assert status == 1
-    assert "measures: found 'MRR'" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not output.exists()
 
 

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields
 
 import numpy as np
 import pyarrow as pa
@@ -8,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cort import evaluate
+from cort.evaluation.measures import Measures
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import write_run
+from tests.support.common import contents
 
 
 @pytest.fixture
@@ -37,16 +40,7 @@ def arguments(folder, *more, run="run.trec", names=("RR@10", "R@1", "nDCG")):
 def test_means_are_over_all_judged_queries_and_keep_full_precision(folder):
     assert evaluate.main(arguments(folder)) == 0
     summary = json.loads((folder / "out/x.json").read_text())
-    assert list(summary) == [
-        "system",
-        "split",
-        "relevance_level",
-        "queries",
-        "mean",
-        "without_results",
-        "without_relevant",
-        "judged",
-    ]
+    assert list(summary) == [field.name for field in fields(Measures)]
     assert (summary["system"], summary["split"], summary["relevance_level"], summary["queries"]) == ("s", "dev", 1, 3)
     assert list(summary["mean"]) == ["RR@10", "R@1", "nDCG"]
     assert (summary["without_results"], summary["without_relevant"]) == (1, 0)
@@ -69,22 +63,18 @@ def test_per_query_values_in_the_order_of_qrels_and_measures(folder):
     ]
 
 
-def test_relevance_level_is_used_and_recorded(folder):
+def test_the_relevance_level_is_recorded_and_queries_that_count_zero_are_reported(folder, capsys):
     assert evaluate.main(arguments(folder, "--relevance-level", "2", names=("RR@10",))) == 0
     summary = json.loads((folder / "out/x.json").read_text())
     assert summary["relevance_level"] == 2
     assert summary["mean"] == {"RR@10": (1 / 2) / 3}
     assert (summary["without_results"], summary["without_relevant"]) == (1, 2)
-
-
-def test_what_queries_lack_is_said(folder, capsys):
-    assert evaluate.main(arguments(folder, "--relevance-level", "2")) == 0
     log = capsys.readouterr().err
     assert "1 of 3 queries have no result; the means are over all 3" in log
     assert "2 of 3 queries have no passage of grade 2 or higher; the means are over all 3" in log
     rankings = [Ranking(query_id, ["a", "b"], np.array([2.0, 1.0])) for query_id in ("q1", "q2", "q3")]
-    write_run(folder / "whole.trec", rankings, "x")
-    assert evaluate.main(arguments(folder, run="whole.trec")) == 0
+    write_run(folder / "complete.trec", rankings, "x")
+    assert evaluate.main(arguments(folder, run="complete.trec")) == 0
     assert "queries have" not in capsys.readouterr().err
 
 
@@ -97,51 +87,41 @@ def test_judgements_without_a_relevant_passage_are_refused(folder, complaint, le
     assert line == f"{folder}/qrels.parquet: found no relevant passage, expected {expected}"
 
 
-def test_same_input_same_bytes(folder):
-    evaluate.main(arguments(folder))
-    first = [(folder / name).read_bytes() for name in ("out/x.json", "out/x.parquet")]
-    evaluate.main(arguments(folder))
-    assert [(folder / name).read_bytes() for name in ("out/x.json", "out/x.parquet")] == first
-
-
 def test_recall_at_every_depth_of_the_longest_ranking(folder):
     assert evaluate.main(arguments(folder)) == 0
+    once = contents(folder / "out")
+    assert evaluate.main(arguments(folder)) == 0
+    assert contents(folder / "out") == once
     assert (folder / "out/x.csv").read_text() == f"depth,recall\n1,{1 / 3!r}\n2,{2 / 3!r}\n"
     assert evaluate.main(arguments(folder, "--relevance-level", "2")) == 0
     assert (folder / "out/x.csv").read_text() == f"depth,recall\n1,0.0\n2,{1 / 3!r}\n"
 
 
-def test_a_run_of_another_split_is_refused(folder, capsys):
-    write_run(folder / "other.trec", [Ranking(q, ["a"], np.array([1.0])) for q in ("q1", "q9", "q8")], "x")
-    assert evaluate.main(arguments(folder, run="other.trec")) == 1
-    assert (
-        f"other.trec: found query 'q9' (2 such queries), expected queries of {folder}/queries"
-        in capsys.readouterr().err
-    )
-    assert not (folder / "out").exists()
-
-
-def test_all_unknown_measures_are_named_before_anything_is_read(folder, capsys):
-    assert evaluate.main(arguments(folder, run="absent.trec", names=("MRR@10", "RR", "NDCG"))) == 1
-    assert "measures: found 'MRR@10', 'NDCG', expected RR" in capsys.readouterr().err
-
-
-def test_a_missing_file_is_an_error_of_one_line(folder, capsys):
-    assert evaluate.main(arguments(folder, run="absent.trec")) == 1
-    assert "absent.trec: No such file or directory" in capsys.readouterr().err
-    assert not (folder / "out").exists()
-
-
-def test_an_empty_run_is_refused(folder, complaint):
-    (folder / "empty.trec").write_text("")
-    line = complaint(evaluate.main, arguments(folder, run="empty.trec"), folder / "out/x.json")
-    assert line.startswith(f"{folder}/empty.trec: found an empty run, expected at least one result; ")
-
-
-def test_a_run_of_none_of_the_judged_queries_is_refused(folder, complaint):
-    write_run(folder / "other.trec", [Ranking("q4", ["a"], np.array([1.0]))], "x")
+@pytest.mark.parametrize(
+    ("query_ids", "message"),
+    [
+        (["q1", "q9", "q8"], "found query 'q9' (2 such queries), expected queries of {folder}/queries"),
+        (["q4"], "found no result of a judged query, expected at least one; name the run and"),
+        ([], "found an empty run, expected at least one result; "),
+    ],
+)
+def test_a_run_of_another_split_or_without_results_is_refused(folder, complaint, query_ids, message):
+    lines = "".join(f"{query_id} Q0 a 1 1 x\n" for query_id in query_ids)
+    (folder / "other.trec").write_text(lines)
     line = complaint(evaluate.main, arguments(folder, run="other.trec"), folder / "out/x.json")
-    assert line.startswith(f"{folder}/other.trec: found no result of a judged query, expected some; name the run and")
+    assert line.startswith(f"{folder}/other.trec: {message.format(folder=folder)}")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        # Measures are checked before anything is read.
+        (("MRR@10", "RR", "NDCG"), "measures: found 'MRR@10', 'NDCG', expected RR"),
+        (("RR",), "absent.trec: No such file or directory"),
+    ],
+)
+def test_unknown_measures_and_missing_files_are_errors_of_one_line(folder, complaint, names, message):
+    assert message in complaint(evaluate.main, arguments(folder, run="absent.trec", names=names), folder / "out/x.json")
 
 
 def test_help_loads_no_heavy_library():

@@ -135,7 +135,7 @@ def test_ids_and_scores_stay_though_they_exceed_the_cap(words, tmp_path, monkeyp
 
 
 def test_long_texts_end_with_their_length(words, tmp_path, monkeypatch):
-    monkeypatch.setattr("cort.reporting.explorer.texts.LONGEST", 20)
+    monkeypatch.setattr("cort.reporting.explorer.page.LONGEST", 20)
     assert explorer.main(words) == 0
     record = queries_of(tmp_path / "page")[7]
     text = text_of_passage(int(record["docs"][0][1:]))
@@ -225,7 +225,10 @@ def test_judgements_of_other_queries_are_refused(words, tmp_path, capsys):
     other.mkdir()
     write_table(other / "qrels.parquet", pa.table([["q0"], ["p3"], [1]], schema=QRELS))
     assert explorer.main([*words, "--qrels", str(other / "qrels.parquet")]) == 1
-    assert "found none of 'q1', expected judgements of every query that was measured" in capsys.readouterr().err
+    assert (
+        "found no judgement of query 'q1', expected judgements of every query that was measured"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_page_is_small_and_asks_for_nothing_elsewhere(page):

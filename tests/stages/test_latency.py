@@ -16,8 +16,8 @@ from cort.online.manifest import read_manifest, write_manifest
 from cort.online.searcher import WARM_UP, Searcher
 from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
-from cort.reporting.latency import Latencies, latency_blocks, latency_table, published_latencies
 from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
+from cort.reporting.sections import Latencies, latency_blocks, latency_table, published_latencies
 from cort.reporting.tables import to_csv
 from cort.systems.registry import system_of
 from tests.support.online import SYSTEMS, Slow, manifest_with

@@ -2,19 +2,20 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import combinations
 
 import pytest
 
 from cort import report
 from cort.evaluation.leakage import Shared
-from cort.evaluation.measures import Measures
+from cort.evaluation.measures import Judged, Measures
 from cort.evaluation.overlap import Common, Overlap
 from cort.formats.tokens import Tokens
+from cort.reporting.labels import MINUS, MISSING
 from cort.training.outcome import Selection
 from tests.support.common import contents
-from tests.support.reporting import NASTY, Outline
+from tests.support.reporting import NASTY, Outline, comparisons
 
 FILES = [
     *(
@@ -25,97 +26,189 @@ FILES = [
     *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")),
     "index.html",
 ]
+# Tables 1 and 2 of the CoRT paper.
+BM25 = Measures("bm25", "dev", 1, 6980, {"RR@10": 0.187, "R@50": 0.592, "R@200": 0.738})
+CORT = Measures("cort_1", "dev", 1, 6980, {"RR@10": 0.271, "R@50": None})
+MEAN = {"Judged@10": 0.74, "P@10": 0.542, "P(judged_only=True)@10": 0.6, "AP": 0.29, "AP(judged_only=True)": 0.3}
+# Section 4.2.2: 112 of 430, 2.6 of a query.
+JUDGED = Measures("cort_1", "dl19", 2, 43, {"AP": 0.29}, judged=Judged(9260, 2501, 430, 112, MEAN))
+
+
+def write(folder, name, content):
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(folder / name)
+
+
+def arguments(folder, measures, *more):
+    """Words of a command line that reports these measures."""
+    files = [write(folder, f"{number}.json", asdict(one)) for number, one in enumerate(measures)]
+    named = ["--title", NASTY, "--dataset", "toy", "--measures-files", *files, "--baseline", "bm25"]
+    return [*named, "--output-folder", str(folder / "report"), *more]
+
+
+def page_of(folder, measures, *more):
+    assert report.main(arguments(folder, measures, *more)) == 0
+    return (folder / "report/index.html").read_text()
 
 
 @pytest.fixture
 def small(tmp_path):
     values = {"bm25": (0.187, 0.67, 0.857), "cort_1": (0.274, 0.816, None)}
-    paths = []
-    for split in ("dev", "test"):
-        for system, numbers in values.items():
-            path = tmp_path / f"{split}.{system}.json"
-            mean = dict(zip(("RR@10", "R@100", "R@1000"), numbers, strict=True))
-            path.write_text(json.dumps(asdict(Measures(system, split, 1, 7, mean))))
-            paths.append(str(path))
-    output = ["--output-folder", str(tmp_path / "report")]
-    return ["--title", NASTY, "--dataset", "toy", "--measures-files", *paths, "--baseline", "bm25", *output]
+    return arguments(
+        tmp_path,
+        [
+            Measures(system, split, 1, 7, dict(zip(("RR@10", "R@100", "R@1000"), numbers, strict=True)))
+            for split in ("dev", "test")
+            for system, numbers in values.items()
+        ],
+    )
 
 
 @pytest.fixture
 def full(small, tmp_path):
-    depths = {
-        "system": "cort_1",
-        "split": "dev",
-        "relevance_level": 1,
-        "queries": 7,
-        "depths": [1, 2, 4],
-        "measures": {"RR@10": [0.1, 0.2, 0.2]},
-    }
-    (tmp_path / "depths.json").write_text(json.dumps(depths | {"saturation": {"RR@10": 2}}))
+    depths = {"system": "cort_1", "split": "dev", "relevance_level": 1, "queries": 7, "depths": [1, 2, 4]}
+    depths |= {"measures": {"RR@10": [0.1, 0.2, 0.2], "AP": [0.1, 0.1, None]}, "saturation": {"RR@10": 2, "AP": None}}
     header = "step,epoch,loss,validation_loss,learning_rate,examples_per_second\n"
-    (tmp_path / "curve.csv").write_text(header + "".join(f"{n},{n / 9},{1 / n},,1e-5,9\n" for n in range(1, 9)))
-    (tmp_path / "selection.json").write_text(json.dumps(asdict(Selection("RR@10", 0.2, 0.3, 5, 0.4))))
+    curve = header + "".join(f"{n},{n / 9},{1 / n},,1e-5,9\n" for n in range(1, 9))
     passage = {"doc_id": "1", "text": NASTY, "rank_first": 1, "rank_second": None}
     top = {"doc_id": "2", "text": "words", "relevant": None}
     example = {"query_id": "1", "query": f"script {NASTY}", "advantage": 1.0, "relevant": passage}
-    examples = {
-        "split": "dev",
-        "first": "cort_1",
-        "second": "bm25",
-        "queries": 7,
-        "better_first": 1,
-        "better_second": 0,
-    }
-    examples |= {"examples": [example | {"top_first": top | {"doc_id": "1"}, "top_second": top}]}
-    (tmp_path / "examples.json").write_text(json.dumps(examples))
-    (tmp_path / "filter.json").write_text(json.dumps({"kept <b>": 12345, "dropped_short": 0}))
+    example |= {"top_first": top | {"doc_id": "1"}, "top_second": top}
+    examples = {"split": "dev", "first": "cort_1", "second": "bm25", "queries": 7, "better_first": 1}
+    examples |= {"better_second": 0, "examples": [example]}
     (tmp_path / "benchmarks/train").mkdir(parents=True)
-    (tmp_path / "benchmarks/train/a.tsv").write_text("s\th:m:s\tmax_rss\n3725.5\t1:02:05\t-\n")
+    write(tmp_path, "benchmarks/train/a.tsv", "s\th:m:s\tmax_rss\n3725.5\t1:02:05\t-\n")
     counts = {"within": 41, "off": 3, "not run": 1_234, "cannot be computed": 0}
     gate = {"name": "p", "title": f"Paper {NASTY}", "reference": "", "counts": counts, "numbers": [], "claims": []}
-    (tmp_path / "reproduction.json").write_text(json.dumps({"papers": [gate]}))
     return [
         *small,
-        *("--reproduction", str(tmp_path / "reproduction.json")),
+        *("--reproduction", write(tmp_path, "reproduction.json", {"papers": [gate]})),
         *("--description-of-systems", f"cort_1={NASTY}", "bm25=Anserini, k1 = 0.82"),
-        *("--depths-files", str(tmp_path / "depths.json"), "--curves", f"encoder={tmp_path / 'curve.csv'}"),
-        *("--selections", f"encoder={tmp_path / 'selection.json'}"),
-        *("--disagreements", str(tmp_path / "examples.json"), "--filters", f"pairs={tmp_path / 'filter.json'}"),
+        *("--depths-files", write(tmp_path, "depths.json", depths)),
+        *("--curves", f"encoder={write(tmp_path, 'curve.csv', curve)}"),
+        *("--disagreements", write(tmp_path, "examples.json", examples)),
+        *("--filters", f"pairs={write(tmp_path, 'filter.json', {'kept <b>': 12345, 'dropped_short': 0})}"),
         *("--benchmarks", str(tmp_path / "benchmarks")),
     ]
 
 
+def test_systems_have_differences_and_best_values(tmp_path):
+    other = replace(CORT, split="test", relevance_level=2, queries=43)
+    text = page_of(tmp_path, [BM25, CORT, replace(BM25, split="test"), other])
+    tables = Outline(text).tables
+    assert tables["systems-1"] == [
+        ["System", "MRR@10", "R@50", "R@200"],
+        ["bm25", "0.187", "0.592", "0.738"],
+        ["cort_1", "0.271+0.084", MISSING, MISSING],
+    ]
+    assert re.findall("<b>([^<]*)</b>", text)[:3] == ["0.592", "0.738", "0.271"]
+    assert "Means over 6,980 queries of dev." in text
+    assert "Means over 43 to 6,980 queries of test." in text
+    assert "Means include" not in text
+
+
+def test_incomplete_queries_are_counted(tmp_path):
+    measures = [replace(BM25, without_relevant=1), replace(CORT, without_results=1200, without_relevant=1)]
+    text = page_of(tmp_path, measures)
+    assert "Means include queries without a relevant passage (1) and without results (cort_1 1,200)." in text
+
+
+def test_unjudged_passages_are_shown_where_negative_judgements_are_deep(tmp_path):
+    sparse = replace(JUDGED, split="sparse", judged=Judged(60, 43, 430, 400, MEAN))
+    positive = replace(JUDGED, split="positive", judged=Judged(9260, 9260, 430, 400, MEAN))
+    text = page_of(tmp_path, [replace(BM25, split="dl19"), JUDGED, sparse, positive])
+    tables = Outline(text).tables
+    assert tables["judged-1"] == [
+        ["System", "Unjudged", "P@10", "MAP"],
+        ["cort_1", "26.0 %2.6", "0.5420.600", "0.2900.300"],
+    ]
+    assert "judged-2" not in tables
+    assert "dl19, 215 judgements per query." in text
+    assert (tmp_path / "report/tables/judged.csv").read_text().splitlines()[:3] == [
+        "split,system,queries,judgements,relevant,results,unjudged,Judged@10,P@10,P(judged_only=True)@10,AP,AP(judged_only=True)",
+        "dl19,cort_1,43,9260,2501,430,112,0.74,0.542,0.6,0.29,0.3",
+        "sparse,cort_1,43,60,43,430,400,0.74,0.542,0.6,0.29,0.3",
+    ]
+
+
+def test_the_kept_model_of_each_training(full, tmp_path):
+    selections = {
+        "a": (Selection("loss", 2.5, 0.69, 1159), ["loss", MISSING, "2.5000", "0.6900", "after update 1,159"]),
+        "b": (Selection("RR@10", 0.2, 0.4, 7, 0.3), ["MRR@10", "0.3000", "0.2000", "0.4000", "after update 7"]),
+        "c": (
+            Selection("nDCG@10", 0.2, 0.3, 7, 0.3),
+            ["nDCG@10", "0.3000", "0.2000", "0.3000", "after update 7; no better than not re-ranking"],
+        ),
+        "d": (
+            Selection("nDCG@10", 0.2, 0.2, 0, 0.3),
+            [
+                *("nDCG@10", "0.3000", "0.2000", "0.2000"),
+                "the initial model: no update was better; no better than not re-ranking",
+            ],
+        ),
+        "e": (
+            Selection("RR@10", 0.3, 0.3, 0),
+            ["MRR@10", MISSING, "0.3000", "0.3000", "the last model, as configured (checkpoint: last)"],
+        ),
+    }
+    files = [f"{name}={write(tmp_path, f'{name}.json', asdict(one))}" for name, (one, _) in selections.items()]
+    assert report.main([*full, "--selections", *files, "--last-models", "e"]) == 0
+    rows = Outline((tmp_path / "report/index.html").read_text()).tables["selections"]
+    assert rows[1:] == [[name, *row] for name, (_, row) in selections.items()]
+
+
+def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path):
+    few = comparisons("dl19", [("AP", False)])
+    few["comparisons"][0]["verdict"] = "TOO FEW QUERIES"
+    files = [write(tmp_path, "dev.json", comparisons()), write(tmp_path, "dl19.json", few)]
+    measures = [BM25, CORT, replace(JUDGED, system="bm25"), JUDGED]
+    text = page_of(tmp_path, measures, "--comparisons", *files)
+    tables = Outline(text).tables
+    assert "<small>+0.084*</small>" in text
+    assert "at most 0.05" in text
+    # Under the systems there is a row per pair, below only the rows with the baseline.
+    assert [row[:2] for row in tables["verdicts-1"][1:]] == [["cort_1", "bm25"], ["cort_1", "cort_0"]]
+    assert tables["verdicts-1"][1][2].startswith("WINp 0.0003†")
+    assert tables["verdicts-2"][1][2] == "TOO FEW QUERIESabout 400 are needed to detect a difference of 0.02"
+    assert "† interval and p disagree: the interval is the bootstrap&#39;s, for this comparison alone" in text
+    assert tables["contrasts-1"][1] == [
+        *("cort_1", "MRR@10", "0.2740.260 to 0.290", "0.1870.180 to 0.200", f"+0.087*{MINUS}0.010 to +0.100"),
+        *("<0.0001(<0.0001)", "0.0001(0.0003)", "2,000, 4,000, 980"),
+    ]
+    assert len(tables["contrasts-1"]) == 3
+    assert '<th scope="row">cort_1</th><td class="number">137</td><td class="number">0.859</td>' in text
+    assert '<th scope="row">weak</th><td class="number">not reached</td>' in text
+    assert "the recall of the first 1,000 passages of bm25 (recall 0.857)" in text
+
+
 @pytest.mark.parametrize(("systems", "compared"), [(3, ["a", "b", "c"]), (11, ["b"])])
-def test_a_split_without_judgements_shows_what_systems_have_in_common(tmp_path, systems, compared):
+def test_a_split_without_judgements_shows_overlaps(tmp_path, systems, compared):
     names = [*"abcdefghijk"[:systems]]
     pairs = [Common(one, other, 0.25, 0.5) for one, other in combinations(names, 2)]
-    (tmp_path / "overlap.json").write_text(json.dumps(asdict(Overlap("eval", 7, 10, names, pairs))))
-    words = ["--title", NASTY, "--dataset", "toy", "--baseline", "b", "--overlaps", str(tmp_path / "overlap.json")]
-    assert report.main([*words, "--explorer", "explore", "--output-folder", str(tmp_path / "report")]) == 0
-    page = (tmp_path / "report" / "index.html").read_text()
-    Outline(page)
-    assert "No split has judgements, so nothing is measured." in page
-    assert '<a href="explore/eval/index.html">eval</a>' in page
-    assert re.findall('<th scope="col" class="number">(.)</th>', page) == compared
-    assert page.count("0.250<small>0.500</small>") == len(names) * len(compared) - len(compared)
-    assert "systems.csv" not in page
+    file = write(tmp_path, "overlap.json", asdict(Overlap("eval", 7, 10, names, pairs)))
+    text = page_of(tmp_path, [], "--baseline", "b", "--overlaps", file, "--explorer", "explore")
+    header, *rows = Outline(text).tables["overlap-1"]
+    assert "No split has judgements, so there are no measures." in text
+    assert '<a href="explore/eval/index.html">eval</a>' in text
+    assert header == ["System", *compared]
+    assert rows == [[name, *("" if name == other else "0.2500.500" for other in compared)] for name in names]
+    assert "systems.csv" not in text
     table = (tmp_path / "report" / "tables" / "overlap.csv").read_text().splitlines()
     assert table[:2] == ["split,system,other,queries,depth,overlap,same_first", "eval,a,b,7,10,0.25,0.5"]
 
 
 def test_queries_that_splits_share_are_a_warning(small, tmp_path):
     pairs = [("train", "dev", 7, 2, 0, "q1"), ("train", "test", 9, 0, 0, None), ("validation", "dev", 7, 1, 3, "q1")]
-    (tmp_path / "leakage.json").write_text(json.dumps([asdict(Shared(*pair)) for pair in pairs]))
-    assert report.main([*small, "--leakage", str(tmp_path / "leakage.json")]) == 0
-    page = (tmp_path / "report" / "index.html").read_text()
-    assert re.findall("<strong>Warning:</strong> (.*)</p>", page) == [
-        "dev (7 queries) and train share queries: 2 judged in both.",
-        "dev (7 queries) and validation share queries: 1 judged in both, 3 with the id or the text of another one but "
-        "no judgement in common.",
+    file = write(tmp_path, "leakage.json", [asdict(Shared(*pair)) for pair in pairs])
+    assert report.main([*small, "--leakage", file]) == 0
+    warnings = re.findall("<strong>Warning:</strong> (.*)</p>", (tmp_path / "report" / "index.html").read_text())
+    assert [text.partition(" share ")[0] for text in warnings] == [
+        "dev (7 queries) and train",
+        "dev (7 queries) and validation",
     ]
 
 
-def test_all_files_are_written_and_the_same_again(full, tmp_path) -> None:
+def test_all_files_are_written_and_the_same_again(full, tmp_path):
     assert report.main(full) == 0
     once = contents(tmp_path / "report")
     assert sorted(once) == sorted(FILES)
@@ -125,82 +218,65 @@ def test_all_files_are_written_and_the_same_again(full, tmp_path) -> None:
     assert contents(tmp_path / "report") == once
 
 
-def test_the_page_is_whole_and_alone(full, tmp_path) -> None:
-    report.main(full)
+def test_the_page_is_self_contained_and_escapes_everything(full, tmp_path):
+    assert report.main(full) == 0
     text = (tmp_path / "report/index.html").read_text()
     page = Outline(text)
-    assert len(page.ids) == len(set(page.ids))
-    assert "script" not in page.seen
-    assert "img" not in page.seen
-    assert not [value for name, value in page.attributes if name in ("src", "href") and "//" in value]
-    assert not re.search(r"@import|url\((?!#)", text)
-    labels = [value for name, value in page.attributes if name == "aria-labelledby"]
-    assert {one for label in labels for one in label.split()} <= set(page.ids)
+    page.check()
     assert page.seen.count("table") == page.seen.count("caption")
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert "{{ 7 * 7 }}" in text
+    assert "&lt;<mark>script</mark>&gt;" in text
+    assert "kept &lt;b&gt;" in text
+    # The numbers.
+    assert "cort_1 has the highest MRR@10, 0.274." in text
+    assert "cort_1 (saturates at 2)" in text
+    assert page.tables["saturation"][1:] == [
+        ["cort_1", "dev", "MRR@10", "2", "0.200", "4", "0.200"],
+        ["cort_1", "dev", "MAP", "not reached", MISSING, "4", MISSING],
+    ]
+    assert '<th scope="row">dropped short</th><td class="number">0</td>' in text
+    assert '<td class="number">1 h 02 min</td>' in text
+    assert "<b>n/a</b> in bm25" in text
+    assert "unjudged" in text
+    assert page.tables["reproduction-caption"][1][1:] == ["41", "3", "1,234", "0"]
+    assert "reproduction/index.html" in page.values("href")
+    assert "explore/" not in text
 
 
-def test_the_page_says_how_much_each_model_truncates(small, make_encoder, make_reranker, caches, tmp_path) -> None:
+def test_the_page_says_how_much_each_model_truncates(small, make_encoder, make_reranker, caches, tmp_path):
     models = {"cort": make_encoder(passage_length=9), "cross": make_reranker()}
     words = [f"{name} {text}={caches[text]}" for name in models for text in ("passages", "queries.train")]
     named = [f"{name}={folder}" for name, folder in models.items()]
     assert report.main([*small, "--models", *named, "--tokens", *words]) == 0
-    page = (tmp_path / "report/index.html").read_text()
+    rows = Outline((tmp_path / "report/index.html").read_text()).tables["truncations"]
     lengths = Tokens(caches["passages"]).lengths
-    row = page.split('<th scope="row">cort</th><td>passages</td>')[1].split("</tr>")[0]
     share = f"{100 * (lengths > 7).mean():.1f} %"
-    assert re.findall(r">([^<>\n]+)</td>", row)[:4] == [str(len(lengths)), f"{lengths.mean():.1f}", "7", share]
-    assert page.count('<th scope="row">cross</th><td>queries.train</td>') == 1
+    assert rows[1][:6] == ["cort", "passages", str(len(lengths)), f"{lengths.mean():.1f}", "7", share]
+    assert [row[:2] for row in rows].count(["cross", "queries.train"]) == 1
 
 
-def test_examples_link_to_the_explorer(full, tmp_path) -> None:
-    report.main(full)
-    assert "explore/" not in (tmp_path / "report/index.html").read_text()
+def test_examples_link_to_the_explorer(full, tmp_path):
     assert report.main([*full, "--explorer", "explore"]) == 0
-    page = Outline((tmp_path / "report/index.html").read_text())
-    links = [value for name, value in page.attributes if name == "href" and value.startswith("explore/")]
-    assert links == [
+    links = Outline((tmp_path / "report/index.html").read_text()).values("href")
+    assert [value for value in links if value.startswith("explore/")] == [
         *(f"explore/{split}/index.html" for split in ("dev", "test")),
         "explore/dev/index.html#a=cort_1&b=bm25&q=1",
     ]
 
 
-def test_nothing_foreign_becomes_markup(full, tmp_path) -> None:
-    report.main(full)
-    text = (tmp_path / "report/index.html").read_text()
-    assert "<script" not in text
-    assert "{{ 7 * 7 }}" in text
-    assert "&lt;<mark>script</mark>&gt;" in text
-    assert "kept &lt;b&gt;" in text
-
-
-def test_the_page_shows_the_numbers(full, tmp_path) -> None:
-    report.main(full)
-    text = (tmp_path / "report/index.html").read_text()
-    assert "cort_1 has the highest MRR@10, 0.274." in text
-    assert '<td class="number"><b>0.274</b><small>+0.087</small></td>' in text
-    assert "cort_1 (saturates at 2)" in text
-    assert '<th scope="row">dropped short</th><td class="number">0</td>' in text
-    assert '<td class="number">1 h 02 min</td>' in text
-    assert "<b>n/a</b> in bm25" in text
-    assert "never judged" in text
-    assert "<td>after update 5; no better than not re-ranking</td>" in text
-    assert '<td class="number">41</td><td class="number">3</td>\n<td class="number">1,234</td>' in text
-    assert 'href="reproduction/index.html"' in text
-
-
-def test_what_is_absent_is_left_out(small, tmp_path) -> None:
+def test_what_is_absent_is_left_out(small, tmp_path):
     assert report.main([*small, "--benchmarks", str(tmp_path / "none"), "--disagreements", "--curves"]) == 0
     assert sorted(contents(tmp_path / "report")) == sorted(FILES)
     text = (tmp_path / "report/index.html").read_text()
-    found = re.findall(r"<h2[^>]*>([^<]*)</h2>", text)
-    assert found == ["Systems", "Recall"]
+    assert re.findall(r"<h2[^>]*>([^<]*)</h2>", text) == ["Systems", "Recall"]
     assert "No training curve" not in text
     assert "no training curve was given" in (tmp_path / "report/figures/training.svg").read_text()
     assert "nothing was re-ranked" in (tmp_path / "report/figures/depths.svg").read_text()
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "message"),
     [
         (["--baseline", "cort"], "--baseline: found 'cort', expected one of bm25, cort_1; name a system"),
         (["--curves", "x"], "--curves: found 'x', expected NAME=VALUE"),
@@ -210,13 +286,12 @@ def test_what_is_absent_is_left_out(small, tmp_path) -> None:
         (["--disagreements", "{depths}"], "depths.json: found no 'first', expected the fields"),
     ],
 )
-def test_bad_input_leaves_nothing(full, tmp_path, capsys, change, complaint) -> None:
-    change = [part.replace("{depths}", str(tmp_path / "depths.json")) for part in change]
-    assert report.main([*full, *change]) == 1
-    assert complaint in capsys.readouterr().err
+def test_bad_input_leaves_nothing(full, tmp_path, complaint, change, message):
+    words = [part.replace("{depths}", str(tmp_path / "depths.json")) for part in change]
+    assert message in complaint(report.main, [*full, *words])
     assert not (tmp_path / "report").exists()
 
 
-def test_help_does_not_load_matplotlib() -> None:
+def test_help_does_not_load_matplotlib():
     code = "import sys, cort.report; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

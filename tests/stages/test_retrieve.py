@@ -17,7 +17,7 @@ from cort.formats.tokens import Tokens
 from cort.models.late_interaction import load_token_encoder
 from cort.online.manifest import read_manifest
 from cort.online.neural import open_models
-from cort.reporting.audits import audit_blocks
+from cort.reporting.sections import audit_blocks
 from cort.retrieval.audits import Audit
 from tests.conftest import without_record
 from tests.support.vectors import names, random_unit, shards

@@ -122,3 +122,27 @@ def write_paper(folder, paper=None):
     path = folder / "paper.yaml"
     path.write_text(yaml.safe_dump(paper or PAPER, sort_keys=False), "utf-8")
     return path
+
+
+def comparisons(split="dev", measures=(("RR@10", True), ("R@50", False))):
+    """Content of a file of comparisons: cort_1 with the baseline bm25 and with its start, by measures of a split."""
+    numbers = {
+        **{"mean": 0.274, "mean_low": 0.26, "mean_high": 0.29},
+        **{"baseline_mean": 0.187, "baseline_low": 0.18, "baseline_high": 0.2},
+        **{"difference": 0.087, "difference_low": -0.01, "difference_high": 0.1},
+        **{"t_test": 1e-9, "t_test_holm": 3e-9, "randomization_test": 0.0001, "randomization_test_holm": 0.0003},
+        **{"won": 2000, "tied": 4000, "lost": 980, "queries_needed": 400},
+    }
+    rows = [
+        {
+            **{"system": "cort_1", "baseline": other, "relation": relation, "measure": name, **numbers},
+            **{"verdict": "WIN" if yes and other == "bm25" else "NOT SIGNIFICANT", "significant": yes},
+        }
+        for other, relation in (("bm25", "baseline"), ("cort_0", "start"))
+        for name, yes in measures
+    ]
+    length = {"system": "cort_1", "depth": 137, "recall": 0.859, "baseline_depth": 1000, "baseline_recall": 0.857}
+    unreached = {**length, "system": "weak", "depth": None, "recall": None}
+    settings = {"confidence": 0.95, "resamples": 10_000, "alpha": 0.05, "seed": 42}
+    content = {"split": split, "baseline": "bm25", "queries": 6980, **settings}
+    return content | {"comparisons": rows, "list_lengths": [length, unreached]}

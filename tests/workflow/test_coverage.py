@@ -6,15 +6,13 @@ from pathlib import Path
 import pytest
 
 from cort.evaluation.depths import Consistency, Depths
-from cort.evaluation.judged import Judged
-from cort.evaluation.measures import Measures
+from cort.evaluation.measures import Judged, Measures
 from cort.experiment.checks import load
 from cort.formats.yaml_files import read_yaml
 from cort.latency import device_sets, published_form, with_vectors
 from cort.online.manifest import Manifest
-from cort.reporting.reproduction.claims import Operand, Quantity
 from cort.reporting.reproduction.fidelity import FAILS, HOLDS, Latency, Results, find, judge
-from cort.reporting.reproduction.paper import read_paper
+from cort.reporting.reproduction.paper import Operand, Quantity, read_paper
 from workflow.online import manifest_options
 from workflow.planning import coverage
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from cort.experiment.checks import ConfigError, load
 from cort.experiment.config import curve_depths, has_curve, splits_of, with_parts
 from cort.formats.yaml_files import read_yaml
-from cort.reporting.reproduction.claims import Quantity
 from cort.reporting.reproduction.fidelity import PRECISION, RANKED, UNJUDGED
-from cort.reporting.reproduction.paper import Number, Paper, read_paper
+from cort.reporting.reproduction.paper import Number, Paper, Quantity, read_paper
 from cort.settings.config import Config, evaluated_splits
 from cort.system.errors import InputError
 from cort.systems.registry import system_of

@@ -9,7 +9,7 @@ const LIVE = document.documentElement.dataset.live, START = "start `python -m co
 const REMEDY = LIVE ? `Is the server still there? If not, ${START} again.`
   : "The page needs its whole folder: copy it again, or build it again.";
 
-// Data. A source has index(), values(system) and query(place), which promise what cort/reporting/explorer/shards.py
+// Data. A source has index(), values(system) and query(place), which promise what cort/reporting/explorer/page.py
 // describes. This one loads scripts of the folder, for a page that was opened as a file may fetch nothing.
 
 const arrived = new Map();

@@ -1,25 +1,87 @@
-"""The folder of a page: what is the same for all, and the data of a split."""
+"""The folder of an explorer's page: what every page has, and data files that hand it JSON, within a limit on bytes."""
 
 from __future__ import annotations
 
+import base64
+import itertools
+import json
+import math
 import sys
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.evaluation.measures import Qrels
 from cort.evaluation.values import Values
-from cort.reporting.explorer.rankings import Rankings
-from cort.reporting.explorer.shards import COMMON, describe_query, pack, shard_bounds, shards, values_of
-from cort.reporting.explorer.texts import Texts
+from cort.formats.ids import positions
+from cort.formats.tables import PASSAGES, arrow_writer, iter_batches, open_arrow
+from cort.reporting.explorer.rankings import UNKNOWN, Rankings
 from cort.reporting.labels import STOP_WORDS
+from cort.system.errors import input_error, shorten
+from cort.system.progress import track
 
 ASSETS = ("index.html", "explorer.js", "explorer.css")
 BYTES_PER_MEGABYTE = 1_000_000
-# Of what is written last: what was cut, and the record of checksums.
+# For what is written last: the counts of texts left out, and the record of checksums.
 RESERVE = 50_000
+# Limits of a file of results: small, so that a query loads at once. Results count over all systems.
+RESULTS_PER_SHARD, QUERIES_PER_SHARD = 12_000, 20
+# Depth at which rankings of a split without judgements are compared.
+COMMON = 10
+# Compression ratio of English text. Text that compresses better loses more texts than it had to.
+BYTES_PER_PACKED_BYTE = 1.9
+# Characters kept of a passage, so that no single passage fills a file.
+LONGEST = 5_000
+KEPT = pa.schema([("text", pa.string()), ("length", pa.int32())])
+
+
+class Texts:
+    """The texts of passages by their numbers, read from disk."""
+
+    def __init__(self, path: Path, rows: npt.NDArray[np.int64]) -> None:
+        table = open_arrow(path, "table of texts", "run the stage again")
+        self._chunks = table["text"].chunks
+        self._lengths = table["length"].to_numpy()
+        self._starts = np.cumsum([0, *map(len, self._chunks)])
+        self._rows = rows
+
+    def __getitem__(self, numbers: npt.NDArray[np.int32]) -> list[str]:
+        """Return texts; those that were cut end in ``… (the first 5,000 of 7,654 characters)``."""
+        rows = self._rows[numbers]
+        chunks = np.searchsorted(self._starts, rows, side="right") - 1
+        # One by one, because Arrow would first concatenate all chunks.
+        pairs = zip(chunks.tolist(), (rows - self._starts[chunks]).tolist(), strict=True)
+        texts = [self._chunks[chunk][row].as_py() for chunk, row in pairs]
+        return [
+            text if size <= LONGEST else f"{text} … (the first {LONGEST:,} of {size:,} characters)"
+            for text, size in zip(texts, self._lengths[rows].tolist(), strict=True)
+        ]
+
+
+def select_texts(passages: str | Path, ids: pa.Array, folder: Path) -> Texts:
+    """Stream the passages and keep the texts of `ids` in a file in `folder`; a missing id is refused."""
+    path, rows = folder / "texts.arrow", np.full(len(ids), -1, dtype=np.int64)
+    kept = 0
+    with arrow_writer(path, KEPT) as file:
+        for batch in track(iter_batches(passages, PASSAGES), None, "batches read"):
+            numbers = positions(batch["doc_id"], ids)
+            selected = np.flatnonzero(numbers >= 0)
+            rows[numbers[selected]] = kept + np.arange(len(selected))
+            kept += len(selected)
+            texts = batch["text"].take(pa.array(selected))
+            lengths = pc.utf8_length(texts)
+            file.write_batch(pa.record_batch([pc.utf8_slice_codeunits(texts, 0, LONGEST), lengths], schema=KEPT))
+    if (missing := np.flatnonzero(rows < 0)).size:
+        found, expected = f"no doc_id {shorten(ids[int(missing[0])].as_py())}", "every id in the runs and judgements"
+        raise input_error(passages, found, expected, "name the matching file")
+    return Texts(path, rows)
 
 
 @dataclass(frozen=True)
@@ -38,9 +100,9 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Written:
-    """Bytes of a page's folder; of how many texts how many were left out, and how many each query has in any case.
+    """The size of a page's folder, its number of texts, and how many of them were left out.
 
-    Relevant passages are not among those.
+    Every query has the texts of its relevant passages and of at least `others` more.
     """
 
     bytes: int
@@ -49,54 +111,169 @@ class Written:
     others: int
 
 
-def write_page(folder: Path, shown: Experiment, texts: Texts, megabytes: int) -> Written:
-    """Write all files; the index last, when it is known what was left out."""
-    data, rankings = folder / "data", shown.rankings
+def write_page(folder: Path, experiment: Experiment, texts: Texts, megabytes: int) -> Written:
+    """Write all files; the index last, because it says what was left out."""
+    data, rankings, qrels = folder / "data", experiment.rankings, experiment.qrels
     data.mkdir()
-    query_ids = shown.values[0].query_ids
-    size = sum(_copy(name, folder) for name in ASSETS)
-    for system, values in enumerate(shown.values):
+    query_ids = experiment.values[0].query_ids
+    size = sum((folder / name).write_bytes((Path(__file__).parent / name).read_bytes()) for name in ASSETS)
+    for system, values in enumerate(experiment.values):
         name = f"values-{system}"
-        size += (data / f"{name}.js").write_bytes(pack(name, values_of(values, rankings, system, shown.qrels)))
+        size += (data / f"{name}.js").write_bytes(pack(name, values_of(values, rankings, system, qrels)))
     queries, systems, depth = rankings.top.shape
     bounds = shard_bounds(queries, systems, depth)
     index = {
-        "dataset": shown.dataset,
-        "split": shown.split,
-        "systems": [*shown.systems],
-        "pair": _pair(shown.values),
-        "measures": shown.values[0].measures,
-        "relevance_level": shown.relevance_level,
+        "dataset": experiment.dataset,
+        "split": experiment.split,
+        "systems": [*experiment.systems],
+        "pair": _first_pair(experiment.values),
+        "measures": experiment.values[0].measures,
+        "relevance_level": experiment.relevance_level,
         "depth": depth,
         "ids": query_ids,
-        "queries": [*shown.texts],
+        "queries": [*experiment.texts],
         "shards": bounds[:-1],
         "stop_words": sorted(STOP_WORDS),
     }
-    judged = sum(map(bool, shown.qrels.values()))
+    judged = sum(map(bool, qrels.values()))
     if not judged:
         index["overlap"] = COMMON
     elif judged < len(query_ids):
         index["judged"] = judged
     limit = megabytes * BYTES_PER_MEGABYTE - size - len(pack("index", index)) - RESERVE
-    queries_shown = (describe_query(one, rankings, shown.qrels[id_], texts) for one, id_ in enumerate(query_ids))
+    records = (describe_query(query, rankings, qrels[query_id], texts) for query, query_id in enumerate(query_ids))
     count = left_out = 0
-    fewest = sys.maxsize
-    for number, shard in enumerate(shards(queries_shown, bounds, limit)):
+    others = sys.maxsize
+    for number, shard in enumerate(shards(records, bounds, limit)):
         size += (data / f"results-{number}.js").write_bytes(shard.content)
-        count, left_out, fewest = count + shard.texts, left_out + shard.left_out, min(fewest, shard.others)
-    cut = {"megabytes": megabytes, "texts": count, "left_out": left_out, "others": fewest}
+        count, left_out, others = count + shard.texts, left_out + shard.left_out, min(others, shard.others)
+    cut = {"megabytes": megabytes, "texts": count, "left_out": left_out, "others": others}
     size += (data / "index.js").write_bytes(pack("index", {**index, "cut": cut}))
-    return Written(size, count, left_out, fewest)
+    return Written(size, count, left_out, others)
 
 
-def _pair(values: Sequence[Values]) -> tuple[int, int]:
-    """Choose the systems that are shown first: the best one but the first by the first measure, and the first."""
+def _first_pair(values: Sequence[Values]) -> tuple[int, int]:
+    """Choose the systems that are shown first: the best of all but the first by the first measure, and the first."""
     if not values[0].measures:
         return min(1, len(values) - 1), 0
-    means = [float(np.nanmean(one.values[:, 0])) for one in values]
+    means = [float(np.nanmean(system.values[:, 0])) for system in values]
     return max(range(1, len(means)), key=means.__getitem__, default=0), 0
 
 
-def _copy(name: str, folder: Path) -> int:
-    return (folder / name).write_bytes((Path(__file__).parent / name).read_bytes())
+class Query(NamedTuple):
+    """A query as the page reads it, and the texts of its passages, which the page may lack.
+
+    In the record, `docs` are ids: the `relevant` first ones are the relevant passages, followed by what systems rank
+    first. `grades` has None for an unjudged passage. `rankings` has indexes into `docs`, per system. `ranks` has the
+    ranks of the relevant passages in the complete runs, per system; 0 where they were not retrieved.
+    """
+
+    record: dict[str, Any]
+    texts: list[str]
+
+    def cut(self, others: int) -> dict[str, Any]:
+        """Keep the texts of the relevant passages and of the first `others`."""
+        kept = self.record["relevant"] + others
+        return {**self.record, "texts": [*self.texts[:kept], *[None] * len(self.texts[kept:])]}
+
+
+class Shard(NamedTuple):
+    """A file of results: how many texts besides those of relevant passages a query has, all texts, those left out."""
+
+    content: bytes
+    others: int
+    texts: int
+    left_out: int
+
+
+def pack(name: str, content: Any) -> bytes:
+    """Make a script that hands over `content`: JSON, compressed, in base64, which cannot end a script element."""
+    packed = zlib.compress(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(), 6)
+    return b'shard("%s","%s");\n' % (name.encode("ascii"), base64.b64encode(packed))
+
+
+def values_of(values: Values, rankings: Rankings, system: int, qrels: Qrels) -> dict[str, Any]:
+    """Describe a system on all queries: values by measure, rank of the first relevant passage, is the top judged.
+
+    A measure has few distinct values; each query refers to one of them, None for a query without judgements. If no
+    query has any, the numbers of the first `COMMON` passages are added, because systems are then compared by overlap.
+    """
+    measures = []
+    for column in range(len(values.measures)):
+        distinct, places = np.unique(values.values[:, column], return_inverse=True)
+        known = [None if math.isnan(value) else value for value in distinct.tolist()]
+        measures.append({"values": known, "places": places.ravel().tolist()})
+    first, judged = [], []
+    for query, query_id in enumerate(values.query_ids):
+        ranks = rankings.ranks[system][rankings.offsets[query] : rankings.offsets[query + 1]]
+        first.append(int(ranks[ranks > 0].min(initial=np.iinfo(np.int32).max)) if ranks.any() else 0)
+        top = next(iter(rankings.top[query, system].tolist()), UNKNOWN)
+        judged.append(None if top == UNKNOWN else int(rankings.ids[top].as_py() in qrels[query_id]))
+    description: dict[str, Any] = {"measures": measures, "first": first, "judged": judged}
+    if not measures:
+        description["tops"] = [row[row != UNKNOWN].tolist() for row in rankings.top[:, system, :COMMON]]
+    return description
+
+
+def describe_query(query: int, rankings: Rankings, judged: dict[str, int], texts: Texts) -> Query:
+    """Gather the results of all systems for a query: passages by their best rank, then in the order of systems."""
+    top = rankings.top[query]
+    span = slice(rankings.offsets[query], rankings.offsets[query + 1])
+    relevant = rankings.relevant[span]
+    listed = top.T.ravel()
+    passages, first = np.unique(np.concatenate([relevant, listed[listed != UNKNOWN]]), return_index=True)
+    order = np.argsort(first)
+    numbers = passages[order]
+    place = np.empty(len(passages), dtype=np.int64)
+    place[order] = np.arange(len(passages))
+    counts = (top != UNKNOWN).sum(axis=1)
+    docs = rankings.ids.take(numbers).to_pylist()
+    record = {
+        "docs": docs,
+        "grades": [judged.get(doc_id) for doc_id in docs],
+        "relevant": len(relevant),
+        "ranks": rankings.ranks[:, span].tolist(),
+        "rankings": [place[np.searchsorted(passages, row[:n])].tolist() for row, n in zip(top, counts, strict=True)],
+        "scores": [row[:n].tolist() for row, n in zip(rankings.scores[query], counts, strict=True)],
+    }
+    return Query(record, texts[numbers])
+
+
+def shard_bounds(queries: int, systems: int, results: int) -> list[int]:
+    """List the first query of each shard, then the number of queries."""
+    size = max(1, min(QUERIES_PER_SHARD, RESULTS_PER_SHARD // max(1, systems * results)))
+    return [*range(0, queries, size), queries]
+
+
+def fit(name: str, queries: Sequence[Query], others: int, limit: float) -> Shard:
+    """Pack queries with the texts of relevant passages and of up to `others` more, as many as fit into `limit` bytes.
+
+    The texts of relevant passages, ids and scores are packed even beyond the limit.
+    """
+    sizes = [np.array([0, *(len(text.encode()) for text in one.texts)]) for one in queries]
+    longest = max(map(len, sizes))
+    # texts[n]: bytes of the texts if n others are kept per query.
+    texts = np.zeros(longest)
+    for one, size in zip(queries, sizes, strict=True):
+        kept = np.cumsum(size)[one.record["relevant"] :]
+        texts += np.pad(kept, (0, longest - len(kept)), "edge")
+    others = min(others, len(texts) - 1)
+    while True:
+        content = pack(name, [one.cut(others) for one in queries])
+        if len(content) <= limit or others == 0:
+            left_out = sum(max(0, len(one.texts) - one.record["relevant"] - others) for one in queries)
+            return Shard(content, others, sum(len(one.texts) for one in queries), left_out)
+        wanted = texts[others] - BYTES_PER_PACKED_BYTE * (len(content) - limit)
+        others = max(0, min(others - 1, int(np.searchsorted(texts, wanted, side="right")) - 1))
+
+
+def shards(queries: Iterator[Query], bounds: Sequence[int], limit: float) -> Iterator[Shard]:
+    """Pack all queries into shards of at most `limit` bytes in total, unless ids and scores alone exceed it."""
+    others = sys.maxsize
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
+        share = limit * (end - start) / (bounds[-1] - start)
+        # Most shards are alike, so the search starts a little above the previous number.
+        shard = fit(f"results-{number}", [*itertools.islice(queries, end - start)], others + others // 16 + 1, share)
+        others = shard.others if shard.left_out else sys.maxsize
+        limit -= len(shard.content)
+        yield shard

@@ -1,4 +1,4 @@
-"""What systems rank first, and where they rank what is relevant: flat columns, without an object per result."""
+"""The first results of systems, and the ranks of relevant passages: flat columns, no object per result."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.evaluation.judged import judged_ranks
-from cort.evaluation.measures import Qrels
+from cort.evaluation.measures import Qrels, judged_ranks
 from cort.formats.ids import positions
 from cort.formats.runs import Run
 
@@ -20,7 +19,7 @@ UNKNOWN = -1
 
 
 class Top(NamedTuple):
-    """The first results of each query, one query after the other: ids, scores, and how many each query has."""
+    """The first results of all queries, concatenated: ids and scores, and the number of results of each query."""
 
     doc_ids: pa.Array
     scores: npt.NDArray[np.float64]
@@ -28,19 +27,19 @@ class Top(NamedTuple):
 
 
 class Relevant(NamedTuple):
-    """The relevant passages of each query, by falling grade, then id, one query after the other."""
+    """The relevant passages of all queries, concatenated; those of a query by descending grade, then by id."""
 
     doc_ids: list[str]
     offsets: Integers
 
 
 class Rankings(NamedTuple):
-    """The passages of all queries by number.
+    """The passages of all queries by number, which is the index into `ids`.
 
-    `ids` are those of all passages; ``top[q, s, r]`` (queries, systems, results) is the passage that system s ranks
-    r-th for query q, `UNKNOWN` behind the last, and `scores` its score; `relevant` are the relevant passages of all
-    queries, those of q from ``offsets[q]`` to ``offsets[q + 1]``; ``ranks[s, i]`` is the rank from 1 of ``relevant[i]``
-    in the whole run of system s, 0 where it was not retrieved.
+    ``top[q, s, r]`` (queries, systems, results) is the passage that system s ranks r-th for query q, or `UNKNOWN` after
+    the last result; `scores` has its score. `relevant` are the relevant passages of all queries, those of q from
+    ``offsets[q]`` to ``offsets[q + 1]``; ``ranks[s, i]`` is the rank from 1 of ``relevant[i]`` in the complete run of
+    system s, 0 where it was not retrieved.
     """
 
     ids: pa.Array
@@ -57,31 +56,31 @@ def first_results(run: Run, query_ids: Sequence[str], number: int) -> Top:
     starts, ends = run.offsets[places], run.offsets[places + 1]
     counts = np.where(places == UNKNOWN, 0, np.minimum(ends - starts, number))
     rows = np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)
-    # As run files have them: the shortest decimal that gives the same single-precision number.
+    # As in run files: the shortest decimal that gives the same single-precision number.
     scores = pc.cast(pa.array(run.scores[rows].astype(np.float32)).cast(pa.string()), pa.float64()).to_numpy()
     return Top(run.doc_ids.take(pa.array(rows)), scores, counts)
 
 
 def relevant_passages(qrels: Qrels, query_ids: Sequence[str], level: int) -> Relevant:
-    """List what is judged at least `level`."""
-    found = [sorted((-grade, one) for one, grade in qrels[query].items() if grade >= level) for query in query_ids]
-    offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
-    return Relevant([doc_id for one in found for _, doc_id in one], offsets)
+    """List the passages whose grade is at least `level`."""
+    graded = [sorted((-grade, doc) for doc, grade in qrels[query].items() if grade >= level) for query in query_ids]
+    offsets = np.cumsum([0, *map(len, graded)], dtype=np.int64)
+    return Relevant([doc_id for passages in graded for _, doc_id in passages], offsets)
 
 
 def ranks_of(run: Run, qrels: Qrels, query_ids: Sequence[str], relevant: Relevant) -> npt.NDArray[np.int32]:
-    """Rank of each relevant passage in the whole run, from 1; 0 where it was not retrieved."""
-    found = judged_ranks(run, qrels)
+    """Rank each relevant passage in the complete run, from 1; 0 where it was not retrieved."""
+    judged = judged_ranks(run, qrels)
     ranks = np.zeros(len(relevant.doc_ids), dtype=np.int32)
     for query, query_id in enumerate(query_ids):
-        if query_id in found:
+        if query_id in judged:
             for place in range(relevant.offsets[query], relevant.offsets[query + 1]):
-                ranks[place] = found[query_id].ranks.get(relevant.doc_ids[place], -1) + 1
+                ranks[place] = judged[query_id].ranks.get(relevant.doc_ids[place], -1) + 1
     return ranks
 
 
 def combine(tops: Sequence[Top], relevant: Relevant, ranks: Sequence[npt.NDArray[np.int32]]) -> Rankings:
-    """Put systems together, and give all passages numbers."""
+    """Combine the results of all systems, and number all passages."""
     listed = pa.array(relevant.doc_ids, pa.string())
     encoded = pa.concat_arrays([*(one.doc_ids for one in tops), listed]).dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int32)

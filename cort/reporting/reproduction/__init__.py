@@ -1,1 +1,1 @@
-"""Published numbers beside ours: read, compared, and shown."""
+"""Published numbers: read, compared with ours, and shown."""

@@ -1,7 +1,4 @@
-"""What became of published numbers, as an artifact: ours, the difference, and if it is within the tolerance.
-
-And what became of the sentences that compare values: whether they hold of ours.
-"""
+"""Fidelity of a reproduction as an artifact: our value for each published number, and whether claims hold for ours."""
 
 from __future__ import annotations
 
@@ -13,28 +10,26 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from cort.evaluation.depths import Consistency, Depths, saturation
-from cort.evaluation.judged import FIRST
-from cort.evaluation.measures import Measures
+from cort.evaluation.measures import FIRST, Measures
 from cort.formats.artifacts import Node, read_json
 from cort.reporting.labels import measure_label
-from cort.reporting.reproduction.claims import Claim, Comparison, Operand, Quantity
-from cort.reporting.reproduction.paper import Number
+from cort.reporting.reproduction.paper import Claim, Comparison, Number, Operand, Quantity
 from cort.system.errors import shorten
 
 WITHIN, OFF, NOT_RUN, CANNOT = "within", "off", "not run", "cannot be computed"
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not computed"
-# Ranks are looked for so far.
+# The measure that gives the rank of the only relevant passage.
 RANKED = "RR@1000"
-# Measured of every run: precision, and the share of the first results that is not judged.
+# Known of every run: precision, and the share of unjudged passages among the first results.
 PRECISION, UNJUDGED = f"P@{FIRST}", f"unjudged@{FIRST}"
-# Decimal numbers are not exact in binary: .271 - .27 is a little more than .001.
+# Decimal numbers are not exact in binary: 0.271 - 0.27 is slightly more than 0.001.
 ROUNDING = 1e-9
 BATCH_SIZE = re.compile("[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many published numbers are reproduced, are not, were not run, and cannot be computed."""
+    """How many published numbers are within tolerance, off, not run, and cannot be computed."""
 
     within: int
     off: int
@@ -43,18 +38,18 @@ class Counts:
 
     @property
     def computed(self) -> int:
-        """How many have a value of ours."""
+        """Numbers with a value of ours."""
         return self.within + self.off
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """All numbers."""
         return self.computed + self.not_run + self.impossible
 
 
 @dataclass(frozen=True)
 class NumberResult:
-    """One published number and ours; `within` is the tolerance and `because` its reason."""
+    """A published number and ours; `within` is the tolerance and `because` its reason."""
 
     where: str
     row: str
@@ -76,7 +71,7 @@ class NumberResult:
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """Two values in words, both of ours or the second one the paper's, and whether they compare as claimed."""
+    """Two values in words, the second either ours or the paper's, and whether they compare as claimed."""
 
     first: str
     relation: str
@@ -88,7 +83,7 @@ class ComparisonResult:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A sentence of a paper, and what became of it."""
+    """A claim of a paper, and whether it holds for our values."""
 
     section: str
     text: str
@@ -99,7 +94,7 @@ class ClaimResult:
 
 @dataclass(frozen=True)
 class PaperResult:
-    """All numbers of a paper, and its sentences."""
+    """All numbers and claims of a paper."""
 
     name: str
     title: str
@@ -118,14 +113,14 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds of a system by the number of queries in a batch: "1" of a single query, "32" of a batch of 32."""
+    """Latency of a system in milliseconds by batch size: "1" for a single query, "32" for a batch of 32."""
 
     system: str
     split: str
     milliseconds: dict[str, float | None]
 
     def check(self, node: Node) -> None:
-        """Refuse batch sizes that are none, and times below 0."""
+        """Refuse invalid batch sizes and negative times."""
         for size, time in self.milliseconds.items():
             if not BATCH_SIZE.fullmatch(size):
                 found = f"the batch size {shorten(size)}"
@@ -136,7 +131,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Results:
-    """All of ours, each by (system, split)."""
+    """All our results by (system, split)."""
 
     measures: Mapping[tuple[str, str], Measures]
     depths: Mapping[tuple[str, str], Depths] = field(default_factory=dict)
@@ -145,19 +140,19 @@ class Results:
 
 
 def read_latencies(path: str | Path) -> list[Latency]:
-    """Read a `Latency`, or what the stage `latency` wrote, which has a list of these as `latencies`."""
+    """Read one `Latency`, or the list `latencies` that the stage `latency` wrote."""
     node = read_json(path)
-    several = "latencies" in node.of(dict)
-    found: list[Latency] = node["latencies"].read(list[Latency]) if several else [node.read(Latency)]
-    if len({(one.system, one.split) for one in found}) < len(found):
+    is_list = "latencies" in node.of(dict)
+    latencies: list[Latency] = node["latencies"].read(list[Latency]) if is_list else [node.read(Latency)]
+    if len({(one.system, one.split) for one in latencies}) < len(latencies):
         raise node["latencies"].complain("a system and split twice", "each once")
-    return found
+    return latencies
 
 
 def compare(number: Number, results: Results) -> NumberResult:
-    """Find ours and judge the difference."""
-    found = find(number, results)
-    ours, reason = (None, found) if isinstance(found, str) else (found, None)
+    """Look up our value and judge the difference."""
+    value = find(number, results)
+    ours, reason = (None, value) if isinstance(value, str) else (value, None)
     difference = None if ours is None else ours - number.published
     mark = NOT_RUN
     if reason and number.not_computed:
@@ -170,7 +165,7 @@ def compare(number: Number, results: Results) -> NumberResult:
 
 
 def find(number: Quantity, results: Results) -> float | str:
-    """Our value, or the reason why there is none."""
+    """Return our value, or the reason why there is none."""
     if number.system is None:
         return "no system of ours stands for it"
     place = number.system, number.split
@@ -183,41 +178,41 @@ def find(number: Quantity, results: Results) -> float | str:
         return _factor(number, results.consistency.get(place))
     if number.quantity == "saturation" or number.depth is not None:
         return _on_curve(number, results.depths.get(place))
-    found = results.measures.get(place)
-    if found is None:
+    measures = results.measures.get(place)
+    if measures is None:
         return f"no results of {number.system} on {number.split}"
     if number.measure == "rank":
-        return _rank(found)
-    value = _means(found).get(number.measure)
+        return _rank(measures)
+    value = _means(measures).get(number.measure)
     return f"{number.measure} of {number.system} on {number.split} was not measured" if value is None else value
 
 
-def _means(found: Measures) -> Mapping[str, float | None]:
-    """Means of the measures that were asked for, and what is known of the first results of every run."""
-    judged = found.judged
+def _means(measures: Measures) -> Mapping[str, float | None]:
+    """Return the means, and what is known of the first results of every run."""
+    judged = measures.judged
     if judged is None or not judged.results:
-        return found.mean
-    return {PRECISION: judged.mean.get(PRECISION), UNJUDGED: judged.unjudged / judged.results, **found.mean}
+        return measures.mean
+    return {PRECISION: judged.mean.get(PRECISION), UNJUDGED: judged.unjudged / judged.results, **measures.mean}
 
 
-def _rank(found: Measures) -> float | str:
-    """Rank of the relevant passage of the only query of a split."""
-    reciprocal = found.mean.get(RANKED)
-    if found.queries != 1 or reciprocal is None:
-        return f"rank of {found.system} on {found.split} was not measured"
-    return 1 / reciprocal if reciprocal else f"not among the results of {found.system} on {found.split}"
+def _rank(measures: Measures) -> float | str:
+    """Return the rank of the relevant passage of a split's only query."""
+    reciprocal = measures.mean.get(RANKED)
+    if measures.queries != 1 or reciprocal is None:
+        return f"rank of {measures.system} on {measures.split} was not measured"
+    return 1 / reciprocal if reciprocal else f"not among the results of {measures.system} on {measures.split}"
 
 
-def _factor(number: Quantity, found: Consistency | None) -> float | str:
-    """Consistency factor at a depth."""
-    factors = {} if found is None else dict(zip(found.depths, found.consistency, strict=True))
+def _factor(number: Quantity, consistency: Consistency | None) -> float | str:
+    """Return the consistency factor at a depth."""
+    factors = {} if consistency is None else dict(zip(consistency.depths, consistency.consistency, strict=True))
     value = factors.get(number.depth or 0)
-    none = f"no consistency factor of {number.system} on {number.split} at {number.depth}"
-    return none if value is None else value
+    reason = f"no consistency factor of {number.system} on {number.split} at {number.depth}"
+    return reason if value is None else value
 
 
 def _on_curve(number: Quantity, curve: Depths | None) -> float | str:
-    """Value or saturation of a re-ranked system by the number of its candidates."""
+    """Return the value at a number of candidates, or the saturation point."""
     if curve is None:
         return f"no curve of {number.system} by candidates on {number.split}"
     if number.measure not in curve.measures:
@@ -225,35 +220,34 @@ def _on_curve(number: Quantity, curve: Depths | None) -> float | str:
     pairs = zip(curve.depths, curve.measures[number.measure], strict=True)
     values = {depth: value for depth, value in pairs if value is not None}
     if number.depth is not None:
-        none = f"the curve of {number.system} on {number.split} has no point at {number.depth} candidates"
-        return values.get(number.depth, none)
-    # CoRT's footnote 4: the smallest number of candidates that doubling raises the measure by less than 0.5 %.
+        reason = f"the curve of {number.system} on {number.split} has no point at {number.depth} candidates"
+        return values.get(number.depth, reason)
     depths = [depth for depth in values if not number.depths or depth in number.depths]
-    found = saturation(depths, [values[depth] for depth in depths])
-    return f"{number.system} on {number.split} does not saturate on its curve" if found is None else found
+    saturated = saturation(depths, [values[depth] for depth in depths])
+    return f"{number.system} on {number.split} does not saturate on its curve" if saturated is None else saturated
 
 
-def count(found: Iterable[NumberResult]) -> Counts:
+def count(numbers: Iterable[NumberResult]) -> Counts:
     """Count the marks."""
-    counted = Counter(one.mark for one in found)
+    counted = Counter(one.mark for one in numbers)
     return Counts(counted[WITHIN], counted[OFF], counted[NOT_RUN], counted[CANNOT])
 
 
 def judge(claim: Claim, results: Results) -> ClaimResult:
-    """Tell whether a sentence holds: not if one comparison fails, and it is not known if one has not been made."""
-    found = [_make(one, results) for one in claim.comparisons]
-    outcomes = {one.outcome for one in found}
+    """Judge a claim: it fails if one comparison fails; otherwise it is unknown if one comparison lacks a value."""
+    comparisons = [_compare_values(one, results) for one in claim.comparisons]
+    outcomes = {one.outcome for one in comparisons}
     outcome = next(one for one in (FAILS, UNKNOWN, HOLDS) if one in outcomes)
-    return ClaimResult(claim.section, claim.text, claim.note, outcome, found)
+    return ClaimResult(claim.section, claim.text, claim.note, outcome, comparisons)
 
 
-def _make(one: Comparison, results: Results) -> ComparisonResult:
+def _compare_values(one: Comparison, results: Results) -> ComparisonResult:
     first, second = _operand(one.first, results), one.second
     other = second if isinstance(second, float) else _operand(second, results)
     outcome = UNKNOWN
     if first is not None and other is not None:
         gap = {"higher": first - other, "lower": other - first, "near": -abs(first - other)}[one.relation]
-        # What is higher by nothing is not higher.
+        # Without `by`, equal values count neither as higher nor as lower.
         least = -one.by if one.relation == "near" else one.by or 2 * ROUNDING
         outcome = HOLDS if gap >= least - ROUNDING else FAILS
     words = "the paper's number" if isinstance(second, float) else describe(second)
@@ -267,7 +261,7 @@ def _operand(one: Operand, results: Results) -> float | None:
 
 
 def describe(one: Operand) -> str:
-    """Say what a value is."""
+    """Describe a value."""
     depth = "" if one.depth is None else f" at {one.depth}"
     minus = f" less that of {one.minus}" if one.minus else ""
     return f"{measure_label(one.measure)}{depth} of {one.system}{minus} on {one.split}"

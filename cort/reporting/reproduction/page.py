@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from cort.formats.artifacts import to_json
 from cort.reporting import figures, labels
 from cort.reporting.page import render
-from cort.reporting.panels import Line, Panel
-from cort.reporting.reproduction.claims import Part
+from cort.reporting.panels import Line, Panel, last_values
 from cort.reporting.reproduction.fidelity import (
     CANNOT,
     FAILS,
@@ -28,47 +26,69 @@ from cort.reporting.reproduction.fidelity import (
     count,
     judge,
 )
-from cort.reporting.reproduction.paper import Number, Paper, PaperTable
+from cort.reporting.reproduction.paper import Number, Paper, PaperTable, Part
 from cort.reporting.tables import Cell, Table, columns, grouped, in_formats, to_csv
 
 log = logging.getLogger(__name__)
 
-Found: TypeAlias = Mapping[str, Sequence[NumberResult]]
-"""What became of the numbers, by table and figure."""
+# The results of the numbers of a paper, by table and figure.
+Compared: TypeAlias = Mapping[str, Sequence[NumberResult]]
 COLUMNS = (
     *columns(paper="", where="", row="", column="", system="our system", split="", measure="", depth="candidates"),
     *columns(4, published="", ours="", difference="", tolerance="", mark=""),
 )
+X_LABELS = {"depths": "re-ranked candidates per query", "consistency": "depth"}
 
 
 def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -> dict[str, str]:
-    """Compare all numbers and make every file: path in the output folder -> text, the page last."""
+    """Compare all numbers and build every file: path in the output folder -> text, the page last."""
     files: dict[str, str] = {}
     rows, judged, shown = [], [], []
     for paper in papers:
-        found = {one.name: [compare(number, results) for number in one.numbers] for one in paper.exhibits}
-        numbers = [one for some in found.values() for one in some]
-        counts, claims = count(numbers), [judge(one, results) for one in paper.claims]
-        said = f"{counts.within} within, {counts.off} off, {counts.not_run} not run, {counts.impossible} cannot be"
-        log.info("%s: %s", paper.name, said)
+        compared = {one.name: [compare(number, results) for number in one.numbers] for one in paper.exhibits}
+        numbers = [number for exhibit in compared.values() for number in exhibit]
+        counts, claims = count(numbers), [judge(claim, results) for claim in paper.claims]
+        log.info(
+            "%s: %d within tolerance, %d off, %d not run, %d cannot be computed",
+            *(paper.name, counts.within, counts.off, counts.not_run, counts.impossible),
+        )
         judged.append(PaperResult(paper.name, paper.title, paper.reference, counts, numbers, claims))
         rows += number_rows(paper, numbers)
-        made, exhibits = _exhibits(paper, found, results)
-        files |= made
-        # Numbers beyond their tolerance, by the reasons they share.
-        off = grouped((one for one in numbers if one.mark == OFF), lambda one: tuple(one.why))
-        impossible = grouped((one for one in numbers if one.mark == CANNOT), lambda one: one.not_run_because)
-        outcomes = Counter(one.outcome for one in claims)
-        lists = {"off": off, "impossible": impossible, "claims": claims, "outcomes": outcomes}
-        shown.append({"paper": paper, "counts": counts, **lists, **exhibits})
-    every = [number for paper in judged for number in paper.numbers]
-    reasons = Counter(one.not_run_because for one in every if one.mark == NOT_RUN)
+        for table in paper.tables:
+            own = Table(COLUMNS, number_rows(paper, compared[table.name]))
+            files |= in_formats(f"tables/{paper.name}.{table.name}", own)
+        panels = {figure.name: make_panels(figure.panels, results, compared[figure.name]) for figure in paper.figures}
+        for figure in paper.figures:
+            salt, nothing = f"{paper.name}-{figure.name}", f"{figure.number} of {paper.name}: not run."
+            files[f"figures/{paper.name}.{figure.name}.svg"] = figures.draw(panels[figure.name], salt, nothing)
+        shown.append(
+            {
+                "paper": paper,
+                "counts": counts,
+                # Numbers beyond their tolerance, by the reasons they share.
+                "off": grouped((one for one in numbers if one.mark == OFF), lambda one: tuple(one.why)),
+                "impossible": grouped((one for one in numbers if one.mark == CANNOT), lambda one: one.not_run_because),
+                "claims": claims,
+                "outcomes": Counter(claim.outcome for claim in claims),
+                "tables": [(table, table_cells(table, compared[table.name])) for table in paper.tables],
+                "figures": [
+                    (
+                        figure,
+                        figures.draw_inline(panels[figure.name], f"{paper.name}-{figure.name}"),
+                        compared[figure.name],
+                    )
+                    for figure in paper.figures
+                ],
+            }
+        )
+    numbers = [number for paper in judged for number in paper.numbers]
+    reasons = Counter(one.not_run_because for one in numbers if one.mark == NOT_RUN)
     page = render(
         "reproduction.html.jinja",
         title=title,
         dataset=dataset,
         papers=shown,
-        total=count(every),
+        total=count(numbers),
         outcomes=(HOLDS, FAILS, UNKNOWN),
         # The most frequent first.
         not_run=sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])),
@@ -78,41 +98,28 @@ def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -
     return files | {"index.html": page}
 
 
-def _exhibits(paper: Paper, found: Found, results: Results) -> tuple[dict[str, str], dict[str, list[Any]]]:
-    """Files of tables and figures, and what the page shows of them."""
-    files: dict[str, str] = {}
-    tables, drawn = [], []
-    for table in paper.tables:
-        rows = number_rows(paper, found[table.name])
-        files |= in_formats(f"tables/{paper.name}.{table.name}", Table(COLUMNS, rows))
-        tables.append((table, table_cells(table, found[table.name])))
-    for figure in paper.figures:
-        made = [make_panel(panel, results, found[figure.name]) for panel in figure.panels]
-        panels, salt = [panel for panel in made if panel is not None], f"{paper.name}-{figure.name}"
-        nothing = f"{figure.number} of {paper.name}: not run."
-        files[f"figures/{paper.name}.{figure.name}.svg"] = figures.draw(panels, salt, nothing)
-        drawn.append((figure, figures.draw_inline(panels, salt), found[figure.name]))
-    return files, {"tables": tables, "figures": drawn}
+def number_rows(paper: Paper, numbers: Iterable[NumberResult]) -> list[list[Cell]]:
+    """Tabulate numbers of a paper, one row each, in units of the measures."""
+    return [
+        [
+            *(paper.name, paper.numbering[one.where], one.row, one.column, one.system or "", one.split, one.measure),
+            *(one.depth, one.published, one.ours, one.difference, one.within, one.mark),
+        ]
+        for one in numbers
+    ]
 
 
-def number_rows(paper: Paper, found: Iterable[NumberResult]) -> list[list[Cell]]:
-    """Put numbers of a paper together, one row each, in units of the measures."""
-    rows: list[list[Cell]] = []
-    for one in found:
-        where = paper.numbering[one.where]
-        row = [paper.name, where, one.row, one.column, one.system or "", one.split, one.measure, one.depth]
-        rows.append([*row, one.published, one.ours, one.difference, one.within, one.mark])
-    return rows
+def make_panels(panels: Sequence[Part], results: Results, numbers: Sequence[NumberResult]) -> list[Panel]:
+    """Plot our curves and those that the paper prints; panels without either are left out."""
+    return [panel for one in panels if (panel := _panel(one, results, numbers)) is not None]
 
 
-def make_panel(panel: Part, results: Results, found: Sequence[NumberResult]) -> Panel | None:
-    """Draw up our lines and what the paper prints of its own; None where there is neither."""
+def _panel(panel: Part, results: Results, numbers: Sequence[NumberResult]) -> Panel | None:
     lines: list[Line] = []
     for look, series in enumerate(panel["series"]):
         label = series["label"]
-        drop = next((one.ours for one in found if one.row == label and one.ours is not None), None)
-        points = _points(panel, series, results)
-        if points:
+        drop = next((one.ours for one in numbers if one.row == label and one.ours is not None), None)
+        if points := _points(panel, series, results):
             saturated = "" if drop is None else f" (saturates at {labels.count(round(drop))})"
             x, y = zip(*points, strict=True)
             lines.append(Line(f"{label}{saturated}", list(x), list(y), look, drop=drop))
@@ -124,10 +131,8 @@ def make_panel(panel: Part, results: Results, found: Sequence[NumberResult]) -> 
         return None
     ticks = sorted({x for line in lines for x in line.x})
     y_label = "consistency factor" if panel["kind"] == "consistency" else labels.measure_label(panel["measure"])
-    kinds = {"depths": "re-ranked candidates per query", "consistency": "depth", "systems": ""}
-    x_label = panel.get("x_label") or kinds[panel["kind"]]
-    ends = "; ".join(f"{line.label}: {labels.fixed(line.y[-1])} at {line.x[-1]:g}" for line in lines)
-    return Panel(panel["title"], x_label, y_label, lines, f"{y_label} against {x_label}. {ends}.", ticks)
+    x_label = panel.get("x_label") or X_LABELS[panel["kind"]]
+    return Panel(panel["title"], x_label, y_label, lines, f"{y_label} against {x_label}. {last_values(lines)}", ticks)
 
 
 def _points(panel: Part, series: Part, results: Results) -> list[tuple[float, float]]:
@@ -136,50 +141,36 @@ def _points(panel: Part, series: Part, results: Results) -> list[tuple[float, fl
     pairs: Iterable[tuple[float, float | None]] = ()
     if kind == "systems":
         systems = [(point["x"], results.measures.get((point["system"], split))) for point in series.get("points", ())]
-        return [(float(x), y) for x, one in systems if one and (y := one.mean.get(measure)) is not None]
-    if kind == "consistency" and (factors := results.consistency.get(place)):
+        pairs = [(x, one.mean.get(measure)) for x, one in systems if one]
+    elif kind == "consistency" and (factors := results.consistency.get(place)):
         pairs = zip(factors.depths, factors.consistency, strict=True)
     elif kind == "depths" and (curve := results.depths.get(place)) and measure in curve.measures:
         pairs = zip(curve.depths, curve.measures[measure], strict=True)
-    return [(float(x), y) for x, y in pairs if y is not None and (not depths or x in depths)]
+    return [(float(x), y) for x, y in pairs if y is not None and (kind == "systems" or not depths or x in depths)]
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A number in the paper's units: as published, ours, the mark, and the relative changes that the paper prints."""
-
-    published: str
-    ours: str
-    mark: str
-    change: str
-    our_change: str
-
-
-def table_cells(table: PaperTable, found: Iterable[NumberResult]) -> list[tuple[str, list[Shown | None]]]:
-    """Rows of a table as shown; a cell is None where the paper has no number, of which `found` has all others."""
-    results = iter(found)
+def table_cells(table: PaperTable, numbers: Iterable[NumberResult]) -> list[tuple[str, list[dict[str, Any] | None]]]:
+    """Format the rows of a table in the paper's units; a cell is None where the paper has no number."""
+    results = iter(numbers)
     rows = []
-    for label, numbers in table.rows:
-        row = [None if number is None else next(results) for number in numbers]
-        cells = zip(numbers, row, table.digits, strict=True)
-        rows.append((label, [_shown(number, one, row, digits) for number, one, digits in cells]))
+    for label, row in table.rows:
+        ours = [None if number is None else (number, next(results)) for number in row]
+        rows.append((label, [_cell(place, ours, digits) for place, digits in enumerate(table.digits)]))
     return rows
 
 
-def _shown(
-    number: Number | None, one: NumberResult | None, row: Sequence[NumberResult | None], digits: int
-) -> Shown | None:
-    if number is None or one is None:
+def _cell(place: int, row: Sequence[tuple[Number, NumberResult] | None], digits: int) -> dict[str, Any] | None:
+    """Format a number as published and ours, with the relative changes if the paper prints them."""
+    if (pair := row[place]) is None:
         return None
-    values = (None if value is None else value * number.scale for value in (one.published, one.ours))
-    published, ours = (labels.fixed(value, digits) for value in values)
-    change = our_change = ""
-    if number.change is not None and number.change_from is not None:
-        change, base = _percent(number.change), row[number.change_from]
-        if one.ours is not None and base is not None and base.ours:
-            our_change = _percent(one.ours / base.ours - 1)
-    return Shown(published, ours, one.mark, change, our_change)
-
-
-def _percent(change: float) -> str:
-    return f"{labels.signed(100 * change, 0)} %"
+    number, result = pair
+    published, ours = (
+        labels.fixed(None if value is None else value * number.scale, digits)
+        for value in (result.published, result.ours)
+    )
+    base = None if number.change_from is None else row[number.change_from]
+    our_change = None
+    if result.ours is not None and base is not None and base[1].ours:
+        our_change = result.ours / base[1].ours - 1
+    marks = {"mark": result.mark, "change": number.change, "our_change": our_change}
+    return {"published": published, "ours": ours, **marks}

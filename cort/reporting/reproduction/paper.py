@@ -1,28 +1,76 @@
-"""The published numbers of a paper, read from YAML and checked: what of ours stands for them, and how closely."""
+"""The published numbers and claims of a paper, read from YAML and checked: what reproduces them, and how closely."""
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from cort.formats.schemas import check_name, shape_mistakes
 from cort.formats.yaml_files import read_yaml
-from cort.reporting.reproduction.claims import Claim, Part, Quantity, mistakes_of_claim, read_claim
 from cort.system.errors import InputError
 
 SCHEMA = Path(__file__).with_name("paper.schema.yaml")
 
+# A mapping in a file of published numbers.
+Part: TypeAlias = Mapping[str, Any]
+
+# Key of the first value -> keys of the second value and of the difference.
+RELATIONS = {"higher": ("than", "by"), "lower": ("than", "by"), "near": ("to", "within")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """What is measured of a system on a split, at `depth` re-ranked candidates if that is given.
+
+    `quantity` is "measure", or "saturation": the number of candidates at which the measure saturates, one of `depths`
+    if these are given.
+    """
+
+    system: str | None
+    split: str
+    quantity: str = "measure"
+    measure: str
+    depth: int | None = None
+    depths: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operand(Quantity):
+    """One side of a comparison; the value of the system `minus`, if named, is subtracted."""
+
+    minus: str | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two values: the first is `higher` or `lower` by at least `by`, or `near` the second, within `by`."""
+
+    relation: str
+    first: Operand
+    second: Operand | float
+    by: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim in a section of the paper; it holds if all its comparisons do."""
+
+    section: str
+    text: str
+    note: str
+    comparisons: list[Comparison]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Number(Quantity):
-    """One published number of the table or figure `where`, in the unit of our measure, and what of ours stands for it.
+    """A published number of the table or figure `where`, in the unit of our measure, and what reproduces it.
 
-    `within` is the tolerance and `because` its reason; `why` are reasons why ours may differ, the number's own first;
-    `scale` is what the paper multiplied the measure by in print. `not_computed` is the reason why nothing can stand for
-    it. `change` is the relative change that the paper prints beside it, from the number in the column `change_from`.
+    `within` is the tolerance and `because` its reason. `why` are reasons why ours may differ, the number's own first.
+    The paper prints the measure times `scale`. `not_computed` is the reason why we cannot compute it. `change` is the
+    relative change that the paper prints, from the number in the column `change_from`.
     """
 
     where: str
@@ -40,7 +88,7 @@ class Number(Quantity):
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A table or figure: the name of its files, what the paper calls it, its caption, and the numbers it gives."""
+    """A table or figure: the name of its files, its number in the paper, its caption, and its published numbers."""
 
     name: str
     number: str
@@ -51,7 +99,7 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class PaperTable(Exhibit):
-    """A table; a cell is None where the paper has no number. `digits` are the decimals of each column in print."""
+    """A table; a cell is None where the paper has no number. `digits` are the printed decimals of each column."""
 
     columns: list[str]
     rows: list[tuple[str, list[Number | None]]]
@@ -65,14 +113,14 @@ class PaperTable(Exhibit):
 
 @dataclass(frozen=True)
 class PaperFigure(Exhibit):
-    """A figure; its panels are as in the file."""
+    """A figure; `panels` are as in the file."""
 
     panels: list[Part]
 
 
 @dataclass(frozen=True)
 class Paper:
-    """All of a paper that is compared."""
+    """Everything of a paper that is compared."""
 
     name: str
     title: str
@@ -88,12 +136,12 @@ class Paper:
 
     @property
     def numbering(self) -> dict[str, str]:
-        """What the paper calls each table and figure, by its name."""
+        """The numbers of tables and figures in the paper, by name."""
         return {one.name: one.number for one in self.exhibits}
 
 
 def read_paper(path: str | Path) -> Paper:
-    """Read one file of published numbers; an `InputError` has a line per mistake."""
+    """Read a file of published numbers; the `InputError` has a line per mistake."""
     mistakes = list(find_mistakes(path))
     if mistakes:
         raise InputError("\n".join(mistakes))
@@ -119,20 +167,20 @@ def _number(where: str, table: Part, row: Part, place: int, content: Part) -> Nu
     if value is None:
         return None
     own: Part = value if isinstance(value, dict) else {"value": value}
-    said: Part = ChainMap(row, column, table)  # type: ignore[arg-type]  # nothing is written to it
-    scale = float(said.get("scale", 1))
+    settings: Part = ChainMap(row, column, table)  # type: ignore[arg-type]  # never written to
+    scale = float(settings.get("scale", 1))
     reason = next((part["not_computed"] for part in (own, row, column) if "not_computed" in part), None)
     change = row["changes"][place] if "changes" in row else None
     return Number(
         where=where,
         row=row["label"],
         column=column["label"],
-        system=row["systems"][place] if "systems" in row else said.get("system"),
-        split=said["split"],
-        measure=said["measure"],
-        depth=said.get("depth"),
+        system=row["systems"][place] if "systems" in row else settings.get("system"),
+        split=settings["split"],
+        measure=settings["measure"],
+        depth=settings.get("depth"),
         published=float(own["value"]) / scale,
-        **_words(content, said["tolerance"], own, row, column, table),
+        **_reasons(content, settings["tolerance"], own, row, column, table),
         scale=scale,
         not_computed=None if reason is None else content["reasons"][reason],
         change=None if change is None else change / 100,
@@ -149,11 +197,11 @@ def _decimals(value: Part | float | None) -> int:
     return len(text.partition(".")[2]) if not text.endswith(".0") and "e" not in text else 0
 
 
-def _words(content: Part, tolerance: str, *parts: Part) -> dict[str, Any]:
-    """Tolerance of a number, and the reasons of its parts, each once, by the names that the file gives them."""
+def _reasons(content: Part, tolerance: str, *parts: Part) -> dict[str, Any]:
+    """Look up the tolerance of a number, and the reasons of its parts without repetitions."""
     why = dict.fromkeys(content["reasons"][name] for part in parts for name in part.get("why", ()))
-    found = content["tolerances"][tolerance]
-    return {"within": float(found["within"]), "because": found["because"], "why": list(why)}
+    entry = content["tolerances"][tolerance]
+    return {"within": float(entry["within"]), "because": entry["because"], "why": list(why)}
 
 
 def _figure(name: str, figure: Part, content: Part) -> PaperFigure:
@@ -167,7 +215,7 @@ def _figure(name: str, figure: Part, content: Part) -> PaperFigure:
             quantity="saturation",
             measure=panel["measure"],
             published=series["saturation"],
-            **_words(content, panel["tolerance"], panel, figure),
+            **_reasons(content, panel["tolerance"], panel, figure),
             depths=tuple(panel.get("depths", ())),
         )
         for panel in figure["panels"]
@@ -204,7 +252,7 @@ def _references(paper: Part) -> Iterator[str]:
 
 
 def _check_names(place: str, part: Part, paper: Part) -> Iterator[str]:
-    """Check that a part refers to reasons and a tolerance that are there."""
+    """Check that the reasons and the tolerance of a part exist."""
     for why in part.get("why", []):
         yield from check_name(f"{place}.why", why, paper.get("reasons", {}))
     if "not_computed" in part:
@@ -218,7 +266,7 @@ def _check_row(place: str, row: Part, table: Part, paper: Part) -> Iterator[str]
     columns = table["columns"]
     for key in sorted(row.keys() & {"values", "systems", "changes"}):
         if len(row[key]) != len(columns):
-            yield f"{place}.{key}: found {len(row[key])} of them, expected {len(columns)}, one per column; fix it"
+            yield f"{place}.{key}: found {len(row[key])} values, expected {len(columns)}, one per column; fix it"
             return
     if "changes" in row:
         yield from check_name(f"{place}.change_from", row.get("change_from", ""), _labels(table))
@@ -246,3 +294,49 @@ def _check_panel(place: str, panel: Part, paper: Part) -> Iterator[str]:
         if "saturation" in series and (kind != "depths" or "tolerance" not in panel):
             expected = "expected it with kind depths and a tolerance of the panel; add the tolerance or remove it"
             yield f"{inside}.saturation: found saturation, {expected}"
+
+
+def read_claim(claim: Part) -> Claim:
+    """Read a claim that has no mistakes."""
+    comparisons = [one for test in claim["tests"] for one in _comparisons(test, claim)]
+    return Claim(claim["section"], claim["text"], claim.get("note", ""), comparisons)
+
+
+def mistakes_of_claim(place: str, claim: Part) -> Iterator[str]:
+    """Yield a line for each key that a comparison lacks or does not take."""
+    for number, test in enumerate(claim["tests"]):
+        inside = f"{place}.tests.{number}"
+        relations = sorted(test.keys() & RELATIONS)
+        if len(relations) != 1:
+            found = " and ".join(relations) or "none of them"
+            yield f"{inside}: found {found}, expected one of {', '.join(RELATIONS)}; keep one"
+            continue
+        second, by = RELATIONS[relations[0]]
+        if second not in test:
+            yield f"{inside}: found no key {second}, expected it with {relations[0]}; add it"
+        for key in sorted(test.keys() - {relations[0], second, by, "depths"}):
+            yield f"{inside}.{key}: found {key} with {relations[0]}, expected {second} or {by}; remove it"
+        for side in (test[relations[0]], *_listed(test.get(second, []))):
+            for key in ("system", "split", "measure") if isinstance(side, Mapping) else ():
+                if key not in side and key not in claim:
+                    yield f"{inside}: found no {key}, expected the value or the claim to name it; add {key}"
+
+
+def _listed(value: Part | float | Sequence[Part | float]) -> Sequence[Part | float]:
+    return value if isinstance(value, list) else [value]  # type: ignore[list-item]  # a list is no mapping
+
+
+def _comparisons(test: Part, claim: Part) -> Iterator[Comparison]:
+    """Yield a comparison with each second value, at each depth."""
+    relation = next(iter(test.keys() & RELATIONS))
+    second, by = RELATIONS[relation]
+    for depth in test.get("depths", [None]):
+        for other in _listed(test[second]):
+            value = _operand(other, claim, depth) if isinstance(other, Mapping) else float(other)
+            yield Comparison(relation, _operand(test[relation], claim, depth), value, float(test.get(by, 0)))
+
+
+def _operand(side: Part, claim: Part, depth: int | None) -> Operand:
+    keys: Part = ChainMap(side, claim)  # type: ignore[arg-type]  # never written to
+    names = {key: keys[key] for key in ("system", "split", "measure")}
+    return Operand(**names, depth=keys.get("depth", depth), minus=keys.get("minus"))

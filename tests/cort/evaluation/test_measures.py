@@ -100,12 +100,6 @@ def test_queries_without_results_count_zero_and_queries_without_qrels_are_ignore
     assert measures.means(values, ["nDCG@20", "RR@10"]) == {"nDCG@20": 1 / 2, "RR@10": 1 / 2}
 
 
-def test_a_query_without_relevant_documents_counts_zero():
-    names = ["RR", "nDCG", "R@5", "AP", "P@5", "Success@5"]
-    values = measures.evaluate_run(make_run(FIVE), {"q": {"a": 0}}, names)
-    assert values == {"q": dict.fromkeys(names, 0.0)}
-
-
 def test_chunks_of_queries_change_nothing(monkeypatch):
     rng = np.random.default_rng(1)
     rankings = {f"q{i}": [(f"d{j}", float(s)) for j, s in enumerate(rng.random(30))] for i in range(23)}
@@ -165,19 +159,16 @@ def test_equal_recall_is_equal_whatever_queries_it_comes_from():
 
 
 def test_all_unknown_names_are_reported_at_once():
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"found 'MRR@10', 'ndcg@20', 'R', 'P@0', 'AP@x', expected .*nDCG@k"):
         names.parse_measures(["RR@10", "MRR@10", "ndcg@20", "R", "P@0", "R@1000", "AP@x"])
-    for name in ("'MRR@10'", "'ndcg@20'", "'R'", "'P@0'", "'AP@x'"):
-        assert name in str(error.value)
-    assert "'R@1000'" not in str(error.value)
-    assert "nDCG@k" in str(error.value)
+    for name in ("Judged", "Judged(judged_only=True)@10", "nDCG@10(judged_only=True)", "judged@10"):
+        assert names.parse_measure(name) is None
 
 
-def test_repeated_or_no_measures_are_refused():
-    with pytest.raises(InputError, match=r"measures: found 'RR' again, expected each measure once"):
-        names.parse_measures(["RR", "AP", "RR"])
-    with pytest.raises(InputError, match=r"measures: found no measure"):
-        names.parse_measures([])
+@pytest.mark.parametrize(("repeated", "found"), [(["RR", "AP", "RR"], "'RR' again"), ([], "no measure")])
+def test_repeated_or_no_measures_are_refused(repeated, found):
+    with pytest.raises(InputError, match=f"measures: found {found}, expected"):
+        names.parse_measures(repeated)
 
 
 def test_means_are_exact_and_refuse_nothing_to_average():
@@ -207,7 +198,7 @@ def test_qrels_by_query_refuses_repeated_pairs_and_empty_tables():
 
 @pytest.mark.parametrize("grade", [1001, 999_999_999, -1001, -(2**31)])
 def test_grades_out_of_bounds_are_refused(grade):
-    with pytest.raises(InputError, match=rf"row 2: found the grade {grade}, expected at most 1000 either side of 0"):
+    with pytest.raises(InputError, match=rf"row 2: found the grade {grade}, expected a grade from -1000 to 1000"):
         measures.qrels_by_query(qrels_table([("1", "a", 1000), ("1", "b", grade)]))
 
 
@@ -324,10 +315,12 @@ def test_known_answers_where_some_results_are_not_judged(measure, expected):
     assert value(FIVE, {"q": {"b": 0, "e": 2, "z": 1}}, measure) == pytest.approx(expected, abs=1e-15)
 
 
-def test_queries_of_which_no_result_is_judged_count_zero():
-    qrels = {"q": {"z": 1}, "without results": {"a": 1}}
-    names = ["Judged@10", "RR(judged_only=True)", "RR"]
-    assert measures.evaluate_run(make_run(FIVE), qrels, names) == dict.fromkeys(qrels, dict.fromkeys(names, 0.0))
+@pytest.mark.parametrize("judged", [{"a": 0}, {"z": 1}])
+def test_queries_without_relevant_or_without_judged_results_count_zero(judged):
+    qrels = {"q": judged, "without results": {"a": 1}}
+    zeros = ["RR", "nDCG", "R@5", "AP", "P@5", "Success@5", "RR(judged_only=True)"]
+    zeros += [] if "a" in judged else ["Judged@10"]
+    assert measures.evaluate_run(make_run(FIVE), qrels, zeros) == dict.fromkeys(qrels, dict.fromkeys(zeros, 0.0))
 
 
 def test_the_same_numbers_as_trec_eval_gets_from_judged_documents_only():
@@ -365,9 +358,3 @@ def test_what_is_judged_of_the_first_results():
             "RR(judged_only=True)@10": (1 / 2 + 1) / 3,
         }
     )
-
-
-@pytest.mark.parametrize("name", ["Judged", "Judged(judged_only=True)@10", "nDCG@10(judged_only=True)", "judged@10"])
-def test_names_that_are_no_measures(name):
-    with pytest.raises(InputError, match="Success@k or Judged@k"):
-        names.parse_measures([name])

@@ -1,12 +1,11 @@
-"""Sentences that compare values: what is read of them, what they come to, and what is refused."""
+"""Claims that compare values: reading, judging, and refusing mistakes."""
 
 import pytest
 
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
-from cort.reporting.reproduction.claims import Claim, Comparison, Operand, mistakes_of_claim, read_claim
 from cort.reporting.reproduction.fidelity import FAILS, HOLDS, UNKNOWN, Results, judge
-from cort.reporting.reproduction.paper import find_mistakes
+from cort.reporting.reproduction.paper import Claim, Comparison, Operand, find_mistakes, mistakes_of_claim, read_claim
 from tests.support.reporting import PAPER, write_paper
 
 RESULTS = Results(
@@ -73,15 +72,15 @@ def test_what_is_read_and_said():
 @pytest.mark.parametrize(
     ("test", "line"),
     [
-        ({}, "claims.0.tests.0: found neither, expected one of higher, lower, near; keep one"),
+        ({}, "claims.0.tests.0: found none of them, expected one of higher, lower, near; keep one"),
         ({"higher": A, "near": B, "to": 1}, "claims.0.tests.0: found higher and near, expected one of"),
         ({"higher": A}, "claims.0.tests.0: found no key than, expected it with higher; add it"),
         ({"near": A, "to": B, "by": 1}, "claims.0.tests.0.by: found by with near, expected to or within; remove it"),
         (
             {"higher": {}, "than": 1},
-            "claims.0.tests.0: found no system, expected the value or the sentence to name it; ",
+            "claims.0.tests.0: found no system, expected the value or the claim to name it; ",
         ),
-        ({"higher": A, "than": [1, {}]}, "claims.0.tests.0: found no system, expected the value or the sentence"),
+        ({"higher": A, "than": [1, {}]}, "claims.0.tests.0: found no system, expected the value or the claim"),
     ],
 )
 def test_mistakes(test, line):

@@ -1,13 +1,34 @@
+"""Tables in all formats, and numbers, names and texts as readers see them."""
+
 import csv
 import io
+import json
 from dataclasses import replace
 
 import pytest
+from markupsafe import Markup
 
+from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.measures import Measures
+from cort.formats.artifacts import read_artifact
 from cort.reporting import labels
 from cort.reporting.inputs import Stage
-from cort.reporting.tables import Column, Table, best_shown, stages_table, systems_table, to_csv, to_latex, to_markdown
+from cort.reporting.labels import clip, highlight, stem
+from cort.reporting.tables import (
+    Column,
+    Table,
+    best_systems,
+    comparisons_table,
+    legend,
+    lengths_table,
+    significant_differences,
+    stages_table,
+    systems_table,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
+from tests.support.reporting import comparisons
 
 MEASURES = [
     Measures("bm25", "dev", 1, 6980, {"RR@10": 0.1874122774, "R@50": 0.592}),
@@ -65,8 +86,9 @@ def test_latex_escapes_every_special_character() -> None:
 
 
 def test_equal_as_shown_is_equally_best() -> None:
-    assert best_shown([0.3876, 0.3884, None, 0.3]) == {0, 1}
-    assert best_shown([None, None]) == set()
+    systems = [Measures("x", "dev", 1, 1, {"AP": value, "RR": None}) for value in (0.3876, 0.3884, None, 0.3)]
+    assert best_systems(systems, "AP") == {0, 1}
+    assert best_systems(systems, "RR") == set()
 
 
 def test_stages_without_benchmarks_is_a_header() -> None:
@@ -93,4 +115,130 @@ def test_numbers_are_shown_for_readers() -> None:
     assert [labels.duration(span) for span in spans] == [
         "0.4 s", "12 s", "1 min 00 s", "1 min 00 s", "2 min 05 s", "1 h 00 min", "1 h 00 min", "24 h 08 min",
     ]  # fmt: skip
+    p_values = [labels.p_value(value) for value in (None, 0.00009, 0.0001, 0.25, 1.0)]
+    assert p_values == [labels.MISSING, "<0.0001", "0.0001", "0.2500", "1.0000"]
+    assert labels.shown_interval(0.1, 0.25) == "0.100 to 0.250"
+    assert labels.shown_interval(-0.01, 0.1, sign=True) == f"{labels.MINUS}0.010 to +0.100"
     assert [labels.memory(size) for size in (410.4, 999.7, 12_500, None)] == ["410 MB", "1.0 GB", "12.5 GB", "–"]  # noqa: RUF001
+
+
+SYSTEMS = [
+    Measures("bm25", "dev", 1, 6980, {"RR@10": 0.187, "R@50": 0.592}),
+    Measures("cort_1", "dev", 1, 6980, {"RR@10": 0.274, "R@50": 0.664}),
+    Measures("bm25", "dl19", 2, 43, {"AP": 0.29}),
+    Measures("cort_1", "dl19", 2, 43, {"AP": 0.297}),
+]
+
+
+@pytest.fixture
+def read(tmp_path):
+    def written(content):
+        (tmp_path / "dev.json").write_text(json.dumps(content))
+        return read_artifact(tmp_path / "dev.json", Comparisons)
+
+    return written
+
+
+@pytest.fixture
+def both(read):
+    """Splits with different measures."""
+    return [read(comparisons()), read(comparisons("dl19", [("AP", False)]))]
+
+
+def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
+    assert significant_differences(both) == {("dev", "cort_1", "RR@10")}
+    table = systems_table(SYSTEMS, both)
+    lines = to_markdown(table).splitlines()
+    assert [line.count("\\*") for line in lines] == [0, 0, 0, 1, 0, 0, 0, 1]
+    assert "**0.274**\\* |" in lines[3]
+    assert lines[-1].startswith(
+        "\\* differs significantly from bm25: p of the paired randomisation test (10,000 random"
+    )
+    assert lines[-1].endswith("is at most 0.05.")
+    latex = to_latex(table)
+    assert r"\textbf{0.274}* &" in latex
+    assert latex.splitlines()[-1].startswith("% * differs significantly")
+    assert "*" not in to_csv(table)
+
+
+def test_without_comparisons_nothing_is_marked():
+    assert legend([]) == ""
+    table = systems_table(SYSTEMS, [])
+    assert table == systems_table(SYSTEMS)
+    assert "*" not in to_markdown(table).replace("**", "")
+
+
+def test_the_table_of_comparisons_has_every_digit(both):
+    lines = to_csv(comparisons_table(both)).splitlines()
+    assert lines[0].startswith("split,baseline,system,relation,measure,verdict,mean,mean_low,mean_high,baseline_mean,")
+    assert lines[1] == (
+        "dev,bm25,cort_1,baseline,MRR@10,WIN,0.274,0.26,0.29,0.187,0.18,0.2,0.087,-0.01,0.1,1e-09,3e-09,0.0001,0.0003,yes,2000,4000,980,400"
+    )
+    assert [line.split(",")[:2] for line in lines[1:]] == [
+        *(["dev", other] for other in ("bm25", "bm25", "cort_0", "cort_0")),
+        *(["dl19", other] for other in ("bm25", "cort_0")),
+    ]
+
+
+def test_the_table_of_lists_leaves_empty_what_was_not_reached(both):
+    assert to_csv(lengths_table(both)).splitlines()[1:3] == [
+        "dev,cort_1,137,0.859,bm25,1000,0.857",
+        "dev,weak,,,bm25,1000,0.857",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("What it weighs", "how much does aluminum weigh", "What it <mark>weighs</mark>"),
+        ("Aluminum, ALUMINUM.", "aluminum", "<mark>Aluminum</mark>, <mark>ALUMINUM</mark>."),
+        ("is the how", "how is the", "is the how"),
+        ("cities run by studies", "study running city", "<mark>cities</mark> <mark>run</mark> by <mark>studies</mark>"),
+        ("<script>alert(1)</script> & 'q'", "script q", None),
+        ("passage", "pass", "passage"),
+        ("14 ft. and 140", "14 ft", "<mark>14</mark> <mark>ft</mark>. and 140"),
+        ("", "x", ""),
+        ("Straße", "STRASSE straße", "<mark>Straße</mark>"),
+    ],
+)
+def test_words_of_the_query_are_marked(text, query, marked) -> None:
+    found = highlight(text, query)
+    assert isinstance(found, Markup)
+    if marked is None:
+        marked = "&lt;<mark>script</mark>&gt;alert(1)&lt;/<mark>script</mark>&gt; &amp; &#39;<mark>q</mark>&#39;"
+    assert found == marked
+
+
+def test_highlighting_changes_no_letter() -> None:
+    text = 'The <b>"runner"</b> was running &amp; ran; 3 runs\n\ttabs'
+    assert (
+        highlight(text, "run <b> amp").striptags().split() == Markup("").join([highlight(text, "")]).striptags().split()
+    )
+    assert highlight(text, "").unescape() == text
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "weigh weighs weighing weighed",
+        "study studies",
+        "run runs running",
+        "fall falls falling",
+        "box boxes",
+        "day days",
+    ],
+)
+def test_inflections_share_a_stem(family) -> None:
+    assert len({stem(word) for word in family.split()}) == 1
+
+
+@pytest.mark.parametrize("pair", ["glass glas", "bus bu", "analysis analyse", "king k", "red r", "is i"])
+def test_other_words_do_not(pair) -> None:
+    one, other = pair.split()
+    assert stem(one) != stem(other)
+
+
+def test_long_passages_end_at_a_word() -> None:
+    assert clip("short") == "short"
+    assert clip("one two three", 9) == "one two …"
+    assert clip("x" * 10, 4) == "xxxx …"
