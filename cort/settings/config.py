@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
+# The kind of re-rankers that can retrieve.
+LATE_INTERACTION = "late_interaction"
 
 
 def entries(config: Config, section: str) -> list[tuple[str, Config]]:
@@ -93,3 +95,10 @@ def deciding(config: Config, schema: Config) -> Config:
         if part.get("affects_results", True):
             found[key] = deciding(value, part) if isinstance(value, dict) else value
     return found
+
+
+def token_encoders(config: Config) -> list[str]:
+    """List the re-rankers that can retrieve; a name that an encoder has, too, means the encoder."""
+    rerankers = {name: model or {} for name, model in config.get("rerankers", {}).items()}
+    late = [name for name, model in rerankers.items() if model.get("kind") == LATE_INTERACTION]
+    return [name for name in late if name not in config["encoders"]]

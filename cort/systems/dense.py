@@ -9,11 +9,10 @@ from typing import ClassVar, Literal
 from cort.formats.schemas import check_name
 from cort.retrieval.graphs import GRAPHS
 from cort.settings import paths
-from cort.settings.config import Config, entries, listed
+from cort.settings.config import Config, entries, listed, token_encoders
 from cort.settings.fields import setting
 from cort.systems.approximate import ApproximateSearch
 from cort.systems.base import Results, System
-from cort.systems.late_interaction import token_encoders
 
 
 @dataclass(frozen=True, kw_only=True)

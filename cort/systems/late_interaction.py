@@ -7,19 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from cort.retrieval.graphs import TOKEN_INDEXES
-from cort.settings.config import Config
+from cort.settings.config import LATE_INTERACTION, Config, token_encoders
 from cort.settings.fields import setting
 from cort.systems.approximate import ApproximateSearch
 from cort.systems.base import Option, Results, System
-
-LATE_INTERACTION = "late_interaction"
-
-
-def token_encoders(config: Config) -> list[str]:
-    """List the re-rankers that can retrieve; a name that an encoder has, too, means the encoder."""
-    rerankers = {name: model or {} for name, model in config.get("rerankers", {}).items()}
-    late = [name for name, model in rerankers.items() if model.get("kind") == LATE_INTERACTION]
-    return [name for name in late if name not in config["encoders"]]
 
 
 @dataclass(frozen=True, kw_only=True)

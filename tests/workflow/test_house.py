@@ -10,8 +10,8 @@ import pytest
 from tests.support.imports import MODULES, ROOT, module_file, names_of, program, tree_of
 from tests.support.workflow import RULES, TOOLS, command_of, module_of, stage_modules
 
-# From the lowest to the highest: what lies on a floor may use all below, and its own room.
-FLOORS = [
+# From the lowest to the highest: a module may use all layers below, and its own package.
+LAYERS = [
     {"cort"},
     {"cort.system"},
     {"cort.formats"},
@@ -26,7 +26,7 @@ FLOORS = [
     {"workflow"},
     {"scripts"},
 ]
-FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
 # The figures of latency are those that the online search measures.
 NEIGHBOURS = {("cort.reporting", "cort.online")}
 # Used by every stage, or by the workflow alone.
@@ -40,8 +40,8 @@ RULE_FILES = ["Snakefile", *sorted(str(path.relative_to(ROOT)) for path in (ROOT
 TESTS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
 
 
-def room_of(path):
-    """The room a file lies in, or the kind of a file that lies in none."""
+def package_of(path):
+    """The package of a file, or the kind of a file that is in none."""
     top, *parts = Path(path).with_suffix("").parts
     if top != "cort":
         return top
@@ -60,22 +60,22 @@ def listed(faults, remedy=""):
     return "\n".join(filter(None, [*faults, remedy]))
 
 
-# Floors.
+# Layers.
 
 
 def fault(path, imported):
     """What is wrong with an import, if anything."""
-    room, other = room_of(path), room_of(imported)
-    if room == other == "stages":
-        return f"{path}: imports {imported}, but no stage imports a stage; move what both need into a room"
-    if room == other or (room, other) in NEIGHBOURS or FLOOR_OF[room] > FLOOR_OF[other]:
+    package, other = package_of(path), package_of(imported)
+    if package == other == "stages":
+        return f"{path}: imports {imported}, but no stage imports a stage; move what both need into a package"
+    if package == other or (package, other) in NEIGHBOURS or LAYER_OF[package] > LAYER_OF[other]:
         return None
-    why = "is on a higher floor" if FLOOR_OF[room] < FLOOR_OF[other] else "is another room of the same floor"
-    return f"{path}: imports {imported}, but {other} {why} than {room}; move what both need to a lower floor"
+    why = "is in a higher layer" if LAYER_OF[package] < LAYER_OF[other] else "is another package of the same layer"
+    return f"{path}: imports {imported}, but {other} {why} than {package}; move what both need to a lower layer"
 
 
-def test_every_room_has_a_floor():
-    assert {room_of(path) for path in SOURCES} <= FLOOR_OF.keys()
+def test_every_package_has_a_layer():
+    assert {package_of(path) for path in SOURCES} <= LAYER_OF.keys()
 
 
 def test_imports_go_down():
@@ -87,11 +87,11 @@ def test_imports_go_down():
     ("path", "imported", "part"),
     [
         ("cort/audit.py", "cort/index.py", "no stage imports a stage"),
-        ("cort/online/neural.py", "cort/encode.py", "on a higher floor"),
-        ("cort/system/cli.py", "cort/formats/runs.py", "on a higher floor"),
-        ("cort/training/loop.py", "cort/retrieval/exact.py", "another room of the same floor"),
-        ("cort/formats/runs.py", "cort/settings/paths.py", "on a higher floor"),
-        ("workflow/plan.py", "scripts/sandbox.py", "on a higher floor"),
+        ("cort/online/neural.py", "cort/encode.py", "in a higher layer"),
+        ("cort/system/cli.py", "cort/formats/runs.py", "in a higher layer"),
+        ("cort/training/loop.py", "cort/retrieval/exact.py", "another package of the same layer"),
+        ("cort/formats/runs.py", "cort/settings/paths.py", "in a higher layer"),
+        ("workflow/plan.py", "scripts/sandbox.py", "in a higher layer"),
     ],
 )
 def test_imports_that_go_up_are_found(path, imported, part):
@@ -111,14 +111,26 @@ def test_no_imports_go_in_circles():
 
 def test_every_module_is_of_use_to_a_stage():
     used = set().union(*(program(stage) for stage in {command_of(rule) for rule in RULES} | TOOLS))
-    unused = [path for path in MODULES if room_of(path) not in APART and path not in used]
+    unused = [path for path in MODULES if package_of(path) not in APART and path not in used]
     assert not unused, listed(unused, "no stage imports them; delete them")
+
+
+def test_nobody_else_asks_for_a_kind_of_system():
+    others = [path for path in (*SOURCES, *RULE_FILES) if not path.startswith("cort/systems/")]
+    known = {"base", "mistakes", "registry"}
+    asking = [
+        f"{path}: cort.systems.{name}"
+        for path in others
+        for name in re.findall(r"\bcort\.systems\.(\w+)", (ROOT / path).read_text("utf-8"))
+        if name not in known
+    ]
+    assert not asking, listed(asking, "ask the object that `system_of` returns; add a method to the class of the kind")
 
 
 # Stages and rules.
 
 
-def test_modules_beside_the_rooms_are_those_of_rules():
+def test_modules_beside_the_packages_are_those_of_rules():
     tools = {name for name in TOOLS if (ROOT / "cort" / f"{name}.py").is_file()}
     assert stage_modules() == {module_of(rule) for rule in RULES}
     assert tools
@@ -162,9 +174,9 @@ def test_rules_take_paths_of_results_from_there():
 # Tests.
 
 
-def test_tests_mirror_rooms_and_stages():
-    rooms = {room.removeprefix("cort.") for room in FLOOR_OF if room.startswith("cort.")}
-    assert {path.name for path in (ROOT / "tests" / "cort").iterdir() if path.name != "__pycache__"} <= rooms
+def test_tests_mirror_packages_and_stages():
+    packages = {package.removeprefix("cort.") for package in LAYER_OF if package.startswith("cort.")}
+    assert {path.name for path in (ROOT / "tests" / "cort").iterdir() if path.name != "__pycache__"} <= packages
     tested = {Path(path).stem.removeprefix("test_") for path in TESTS if path.startswith("tests/stages/")}
     assert tested <= stage_modules() | TOOLS
     assert {Path(path).parts[1] for path in TESTS} == {"cort", "stages", "workflow", "scripts", "end_to_end", "gpu"}

@@ -20,9 +20,8 @@ from cort.experiment.models import (
 )
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from cort.settings import paths
-from cort.settings.config import any_of, names_with_file
+from cort.settings.config import any_of, names_with_file, token_encoders
 from cort.systems.base import Results
-from cort.systems.late_interaction import token_encoders
 from cort.systems.registry import all_systems, made_by
 from workflow import inputs, report_inputs, report_settings, settings, sizes
 from workflow.lock import guard
