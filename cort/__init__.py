@@ -1,6 +1,19 @@
 """CoRT: neural first-stage ranking that complements a term-based ranker, from raw files to tables.
 
-One module per stage (``python -m cort.<stage> --help``), each usable without the workflow.
+One module per stage (``python -m cort.<stage> --help``), each usable without the workflow. `cort.open` reads results.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cort.api import open as open
+
 __version__ = "0.2.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import the interface to results when it is first used, so that no stage depends on it."""
+    if name == "open":
+        return import_module(".api", __name__).open
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

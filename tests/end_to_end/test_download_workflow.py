@@ -14,7 +14,9 @@ import yaml
 from cort.downloads.catalog import PublicFile, load_catalog
 from cort.experiment.checks import complete, find_mistakes
 from cort.experiment.downloads import file_pattern, named_files, resolve
+from cort.experiment.keys import Experiment
 from cort.settings import paths
+from cort.settings.fields import schema_of
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable
 from tests.support.changes import run_module, snakemake
 from tests.support.jobs import job
@@ -36,7 +38,7 @@ def experiment(**changes):
 
 
 def mistakes(**changes):
-    return find_mistakes(experiment(**changes)())
+    return find_mistakes(experiment(**changes), schema_of(Experiment))
 
 
 # In the config.

@@ -1,10 +1,11 @@
-"""What docs/architecture.md says of adding things is enough: a stage and a fusion, added to a copy of the project."""
+"""What docs/architecture.md says of adding things is enough: a stage, a fusion and a kind, added to a copy."""
 
 import shutil
 
 import pytest
 import yaml
 
+from cort.formats.runs import read_run
 from scripts.sandbox import TINY
 from tests.support.changes import replace, snakemake
 from tests.support.workflow import planned
@@ -64,6 +65,69 @@ REGISTRY = "FUSIONS: Mapping[str, Fusion] = {"
 FUSION = '\n    "dummy": Fusion(lambda rankings, depth, _: interleave(_ids(rankings)[::-1], depth), needs_all=False),'
 
 
+KIND = '''"""Systems that turn the ranking of another one around."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cort.systems.base import Results, System
+
+
+class Reverse(System):
+    """The ranking of another system, the last result first."""
+
+    rules = ("reverse",)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys of this kind."""
+
+        reverse: str
+        """System whose ranking is turned around."""
+
+    def parts(self) -> list[str]:
+        """Name the system."""
+        return [self.entry["reverse"]]
+
+    def check(self):
+        """Check its name."""
+        return self.check_name_of("reverse", self.config["systems"])
+
+    def describe(self) -> str:
+        """Name the system."""
+        return f"{self.entry['reverse']} turned around"
+
+    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+        """Name its run."""
+        return {"run": results.run(split, self.entry["reverse"])}
+'''
+KIND_RULE = """
+
+rule reverse:
+    input:
+        unpack(run_inputs),
+    output:
+        paths.RUN,
+    wildcard_constraints:
+        system=made_by(config, "reverse"),
+    localrule: True
+    message:
+        "Turn the run of {wildcards.system} around"
+    shell:
+        "python -m cort.reverse --run {input.run:q} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+"""
+REVERSE = STAGE.replace("Count the queries of a run", "Turn a run around").replace(
+    'output: str = required("FILE")', 'tag: str = required("NAME")\n    output: str = required("TREC")'
+)
+REVERSE = REVERSE.replace("from cort.formats.runs import read_run", "from cort.formats.runs import read_run, write_run")
+REVERSE = REVERSE.replace(
+    'Path(options.output).write_text(f"{len(read_run(options.run))}\\n", "utf-8")',
+    "rankings = (one._replace(doc_ids=one.doc_ids[::-1]) for one in read_run(options.run))\n"
+    "    write_run(options.output, rankings, options.tag)",
+)
+
+
 @pytest.fixture
 def tree(built, tmp_path):
     """A copy of the project in which the tiny experiment is built."""
@@ -90,7 +154,7 @@ def build(tree, target, configfile=TINY):
 def test_a_stage_is_a_module_a_rule_and_a_path(tree):
     (tree / "cort" / "dummy.py").write_text(STAGE, "utf-8")
     append(tree / "workflow" / "rules" / "evaluation.smk", RULE)
-    append(tree / "workflow" / "paths.py", PATH)
+    append(tree / "cort" / "settings" / "paths.py", PATH)
     target = "results/tiny/dummy/test.bm25.txt"
     assert build(tree, target) == {"dummy": 1, "total": 1}
     assert int((tree / target).read_text("utf-8")) > 0
@@ -113,3 +177,25 @@ def test_a_fusion_is_an_entry_in_the_registry(tree):
     lines = (tree / target).read_text("utf-8")
     # The last first is the first first of these two the other way round.
     assert lines.replace(" dummy\n", " cort+bm25\n") == (tree / target).with_name("cort+bm25.trec").read_text("utf-8")
+
+
+def test_a_kind_of_system_is_a_class_a_rule_and_an_entry_in_the_registry(tree):
+    (tree / "cort" / "systems" / "reverse.py").write_text(KIND, "utf-8")
+    (tree / "cort" / "reverse.py").write_text(REVERSE, "utf-8")
+    append(tree / "workflow" / "rules" / "retrieval.smk", KIND_RULE)
+    registry = tree / "cort" / "systems" / "registry.py"
+    edit(registry, "    Published,\n)", "    Published,\n    Reverse,\n)")
+    edit(registry, "from cort.systems.rerank", "from cort.systems.reverse import Reverse\nfrom cort.systems.rerank")
+    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    config["systems"] |= {"worst": {"reverse": "bm25"}, "mixed": {"interleave": ["worst", "cort"]}}
+    (tree / "reversed.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    target = "results/tiny/runs/test/mixed.trec"
+    assert build(tree, target, "reversed.yaml") == {"reverse": 1, "fuse": 1, "total": 2}
+    runs = {name: read_run(tree / "results/tiny/runs/test" / f"{name}.trec") for name in ("bm25", "worst")}
+    assert [one.doc_ids[::-1] for one in runs["worst"]] == [one.doc_ids for one in runs["bm25"]]
+    status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", "reversed.yaml")
+    assert (status, "'worst=bm25 turned around'" in output) == (0, True), output[-3_000:]
+    config["systems"]["worst"]["reverse"] = "bm52"
+    (tree / "reversed.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    status, output = snakemake(tree, "--dry-run", "--configfile", "reversed.yaml")
+    assert (status, "systems.worst.reverse: found 'bm52'" in output) == (1, True), output[-3_000:]

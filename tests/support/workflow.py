@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
 SYSTEMS += ("expanded", "weighed")
 #: modules of cort/ that people call and no rule runs
-TOOLS = {"search", "explore"}
+TOOLS = {"search", "explore", "api"}
 
 
 def rules():

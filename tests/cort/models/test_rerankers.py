@@ -190,7 +190,7 @@ def test_the_validation_counter_counts_every_text(options, examples, world, kind
     class Spy(Counter):
         def __exit__(self, *reason):
             super().__exit__(*reason)
-            counts.append((self._what, self.count, self._total))
+            counts.append((self._items, self.count, self._total))
 
     monkeypatch.setattr(pairs_of_training, "Counter", Spy)
     # A few pairs at a time, as with many candidates.
@@ -199,7 +199,7 @@ def test_the_validation_counter_counts_every_text(options, examples, world, kind
     files = {"validation_run": world.path("ranking.trec"), "validation_qrels": examples / "qrels.validation.parquet"}
     assert train_reranker.main(options(kind=kind, **changes, **files)) == 0
     assert len(counts) == 2
-    assert all(what == "texts in validation" and count == total for what, count, total in counts)
+    assert all(items == "texts in validation" and count == total for items, count, total in counts)
 
 
 def test_pairs_are_looked_up_by_id(examples, caches, world):

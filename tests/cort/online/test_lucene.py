@@ -148,7 +148,7 @@ def test_the_end_of_the_process_is_reported(indexes, tmp_path):
     with pytest.raises(InputError, match="BM25: found its process ended with status -9, expected answers"):
         process.search(["tied"], K1_B, 5)
     process.close()
-    with pytest.raises(InputError, match=r"found no whole manifest\.json"):
+    with pytest.raises(InputError, match=r"found no complete manifest\.json"):
         LuceneProcess(tmp_path, 1, 300)
 
 

@@ -1,0 +1,195 @@
+"""Results of an experiment in Python: ``import cort; x = cort.open("results/pydocs")``.
+
+Runs, measures, queries and judgements are pandas frames with the field's column names; reading them does not import
+torch. `search` and `encode` open models and indexes when they are first called. See docs/api.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from cort.evaluation.comparisons import Comparisons, Pair, Settings, compare
+from cort.evaluation.measures import Measures
+from cort.evaluation.values import Values, read_values
+from cort.formats import tables
+from cort.formats.artifacts import read_artifact
+from cort.formats.runs import read_run
+from cort.online.manifest import Manifest, read_manifest
+from cort.online.passages import Passages
+from cort.settings import paths
+from cort.settings.evaluation import Evaluation
+from cort.system.errors import input_error
+
+if TYPE_CHECKING:
+    from cort.online.searcher import Searcher
+
+#: seed of the bootstrap where the experiment compared nothing on a split
+SEED = 42
+
+
+class Experiment:
+    """The results of an experiment, read from its folder under `results/`, which may have been moved."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Name the folder.
+
+        :raises InputError: if there are no results.
+        """
+        self.folder = Path(folder)
+        if not (self.folder / "runs").is_dir():
+            raise input_error(self.folder, "no runs", "a folder of results", "run `snakemake`, or name another folder")
+        self._searchers: dict[str, Searcher] = {}
+
+    def __repr__(self) -> str:
+        return f"Experiment({str(self.folder)!r})"
+
+    def _at(self, path: str, **names: str) -> Path:
+        """Path of a file of `cort.settings.paths` in this folder."""
+        return self.folder / path.removeprefix("results/{dataset}/").format(**names)
+
+    @property
+    def splits(self) -> list[str]:
+        """List the splits that have runs."""
+        return sorted(path.name for path in (self.folder / "runs").iterdir() if path.is_dir())
+
+    @property
+    def systems(self) -> list[str]:
+        """List the systems with a run on some split: those that can be searched first, in the experiment's order."""
+        names = {path.stem for path in (self.folder / "runs").glob("*/*.trec")}
+        searchable = [name for name in self.manifest.systems if name in names]
+        return [*searchable, *sorted(names.difference(searchable))]
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What a searcher opens."""
+        return read_manifest(self._at(paths.MANIFEST))
+
+    @cached_property
+    def _passages(self) -> Passages:
+        return Passages(self._at(paths.PASSAGES))
+
+    def queries(self, split: str) -> pd.DataFrame:
+        """Return the queries of a split: `query_id`, `text`."""
+        return _frame(tables.read_table(self._at(paths.QUERIES, split=split), tables.QUERIES))
+
+    def qrels(self, split: str) -> pd.DataFrame:
+        """Return the judgements of a split: `query_id`, `doc_id`, `relevance`."""
+        return _frame(tables.read_table(self._at(paths.QRELS, split=split), tables.QRELS))
+
+    def passage(self, doc_id: str) -> str:
+        """Return the text of a passage.
+
+        :raises InputError: for an id that is not in the collection.
+        """
+        return self._passages.texts([doc_id])[0]
+
+    def run(self, system: str, split: str) -> pd.DataFrame:
+        """Return the run of a system: `query_id`, `doc_id`, `score`, `rank` (from 1), best first."""
+        run = read_run(self._at(paths.RUN, split=split, system=self._known(system, split)))
+        query_ids = pd.Categorical.from_codes(run.query_numbers(), categories=pd.Index(run.query_ids))
+        columns = {"query_id": query_ids, "doc_id": run.doc_ids, "score": run.scores, "rank": run.ranks()}
+        columns["doc_id"] = pd.array(run.doc_ids, dtype="str")
+        return pd.DataFrame(columns)
+
+    def measures(self, split: str) -> pd.DataFrame:
+        """Return the mean measures of all systems on a split, a row per system."""
+        files = sorted(self._at(paths.MEASURES, split=split, system="x").parent.glob("*.json"))
+        found = [read_artifact(file, Measures) for file in files]
+        order = {name: number for number, name in enumerate(self.systems)}
+        found.sort(key=lambda measures: order.get(measures.system, len(order)))
+        index = pd.Index([measures.system for measures in found], name="system")
+        return pd.DataFrame([measures.mean for measures in found], index=index)
+
+    def per_query(self, system: str, split: str) -> pd.DataFrame:
+        """Return the measures of each query, a row per query."""
+        values = self._values(system, split)
+        return pd.DataFrame(values.values, index=pd.Index(values.query_ids, name="query_id"), columns=values.measures)
+
+    def compare(self, system: str, baseline: str, split: str) -> pd.DataFrame:
+        """Compare two systems by every measure, a row each, with the settings of the report (see `Comparison`).
+
+        P-values are those of this pair alone; the report corrects them over all pairs.
+        """
+        values = {name: self._values(name, split) for name in (system, baseline)}
+        rows = compare(values, [Pair(system, baseline, "contrast")], self._settings(split))
+        return pd.DataFrame([asdict(row) for row in rows]).set_index("measure").drop(columns="relation")
+
+    def search(self, text: str, system: str, k: int = 10) -> pd.DataFrame:
+        """Search for a query as `cort.search` does: `rank`, `doc_id`, `score`, `text` of the top k."""
+        answer = self._searcher(system).search(system, text, k)
+        texts = self._passages.texts([result.doc_id for result in answer.results])
+        rows = [(rank, doc_id, score, text) for (doc_id, score, rank), text in zip(answer.results, texts, strict=True)]
+        return pd.DataFrame(rows, columns=["rank", "doc_id", "score", "text"])
+
+    def encode(self, texts: Sequence[str], encoder: str) -> npt.NDArray[np.float32]:
+        """Encode queries with an encoder; returns vectors of shape (texts, dimension)."""
+        import torch
+
+        from cort.online.neural import QueryEncoder
+
+        if encoder not in self.manifest.encoders:
+            known = ", ".join(self.manifest.encoders) or "(there is none)"
+            raise input_error("encoder", encoder, f"one of {known}", "name one of these")
+        opened = QueryEncoder(self.manifest.encoders[encoder], torch.device("cpu"))
+        return opened.encode(opened.tokenize(list(texts)))
+
+    def close(self) -> None:
+        """End the processes that searches started."""
+        for searcher in self._searchers.values():
+            searcher.close()
+        self._searchers.clear()
+
+    def __enter__(self) -> Experiment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _known(self, system: str, split: str) -> str:
+        """Refuse a split or a system without a run."""
+        names = sorted(path.stem for path in (self.folder / "runs" / split).glob("*.trec"))
+        if split not in self.splits:
+            raise input_error("split", split, f"one of {', '.join(self.splits)}", "name one of these")
+        if system not in names:
+            raise input_error("system", system, f"one of {', '.join(names)}", "name one of these")
+        return system
+
+    def _values(self, system: str, split: str) -> Values:
+        return read_values(self._at(paths.PER_QUERY, split=split, system=self._known(system, split)))
+
+    def _settings(self, split: str) -> Settings:
+        """Return the settings of the comparisons on a split, or the defaults."""
+        file = self._at(paths.COMPARISON + ".json", split=split)
+        made: Any = read_artifact(file, Comparisons) if file.exists() else Evaluation()
+        return Settings(made.confidence, made.resamples, made.alpha, getattr(made, "seed", SEED))
+
+    def _searcher(self, system: str) -> Searcher:
+        """Open a system once."""
+        from cort.online.searcher import open_searcher
+
+        if system not in self._searchers:
+            threads = len(os.sched_getaffinity(0))
+            self._searchers[system] = open_searcher(self.manifest, [system], threads=threads)
+        return self._searchers[system]
+
+
+def open(folder: str | Path) -> Experiment:  # called as cort.open
+    """Open the results of an experiment, e.g. ``cort.open("results/pydocs")``.
+
+    :raises InputError: if there are none.
+    """
+    return Experiment(folder)
+
+
+def _frame(table: Any) -> pd.DataFrame:
+    frame: pd.DataFrame = table.to_pandas()
+    return frame

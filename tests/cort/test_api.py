@@ -1,0 +1,110 @@
+"""cort.open: what docs/api.md shows, on the tiny experiment; the same answers as those of the search command; speed."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cort
+from cort.formats.runs import read_run
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def results(built):
+    return built / "results" / "tiny"
+
+
+def test_the_code_of_the_page_runs(results, monkeypatch):
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 3
+    names = {'"results/pydocs"': repr(str(results)), '"fused"': '"cort+bm25"', '"cort")': '"encoder")'}
+    code = "\n".join(blocks)
+    for old, new in names.items():
+        assert old in code
+        code = code.replace(old, new)
+    scope = {}
+    exec(compile(code, "docs/api.md", "exec"), scope)  # noqa: S102  # the page is ours
+    assert list(scope["run"].columns) == ["query_id", "doc_id", "score", "rank"]
+    assert list(scope["compared"].columns)[:3] == ["system", "baseline", "verdict"]
+    assert scope["vectors"].shape[0] == 1
+
+
+def test_frames_are_what_the_files_say(results):
+    x = cort.open(results)
+    assert "test" in x.splits
+    assert x.systems[0] == "bm25"
+    assert {"published", "cort"} <= set(x.systems)
+    run = x.run("cort", "test")
+    expected = read_run(results / "runs" / "test" / "cort.trec")
+    assert run["doc_id"].tolist() == expected.doc_ids.to_pylist()
+    assert run["score"].tolist() == expected.scores.tolist()
+    assert run["query_id"].drop_duplicates().tolist() == expected.query_ids
+    assert run.groupby("query_id", observed=True)["rank"].min().eq(1).all()
+    assert list(x.queries("test").columns) == ["query_id", "text"]
+    assert list(x.qrels("test").columns) == ["query_id", "doc_id", "relevance"]
+    means = json.loads((results / "measures" / "test" / "cort.json").read_text())["mean"]
+    assert x.measures("test").loc["cort"].to_dict() == means
+    per_query = x.per_query("cort", "test")
+    assert per_query.mean().to_dict() == pytest.approx({name: means[name] for name in per_query.columns})
+    row = x.compare("cort", "bm25", "test").loc["RR@10"]
+    report = json.loads((results / "comparisons" / "test.json").read_text())["comparisons"]
+    [same] = [one for one in report if (one["system"], one["baseline"], one["measure"]) == ("cort", "bm25", "RR@10")]
+    assert (row["difference"], row["won"], row["lost"]) == (same["difference"], same["won"], same["lost"])
+    assert row["randomization_test"] == same["randomization_test"]
+
+
+def test_search_answers_as_the_command_does(results):
+    with cort.open(results) as x:
+        text = x.queries("test")["text"][0]
+        found = x.search(text, "cort+bm25", k=5)
+    words = ["--manifest", str(results / "manifest.json"), "--systems", "cort+bm25", "--depth", "5", "--query", text]
+    done = subprocess.run(
+        [sys.executable, "-m", "cort.search", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    answer = json.loads(done.stdout)["results"]
+    assert found["doc_id"].tolist() == [one["doc_id"] for one in answer]
+    assert found["text"].tolist() == [one["text"] for one in answer]
+    assert found["score"].tolist() == pytest.approx([one["score"] for one in answer])
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda x: x.run("corrt", "test"), r"^system: found corrt, expected one of .*bm25.*; name one of these$"),
+        (lambda x: x.run("cort", "tset"), r"^split: found tset, expected one of .*; name one of these$"),
+        (lambda x: x.encode(["a"], "nobody"), r"^encoder: found nobody, expected one of encoder; name one of these$"),
+        (lambda x: cort.open(x.folder / "runs"), r"found no runs, expected a folder of results; run `snakemake`"),
+    ],
+)
+def test_a_mistake_is_one_line(results, call, line):
+    with pytest.raises(ValueError, match=line) as caught:
+        call(cort.open(results))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_large_run_loads_in_a_second_and_without_torch(tmp_path):
+    folder = tmp_path / "results" / "runs" / "test"
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(1)
+    with (folder / "bm25.trec").open("w") as file:
+        for query in range(1_000):
+            docs = generator.choice(8_000_000, 1_000, replace=False)
+            file.writelines(f"{query} Q0 {doc} {rank} {2000 - rank} x\n" for rank, doc in enumerate(docs, start=1))
+    code = (
+        "import sys, time, cort\n"
+        f"x = cort.open({str(tmp_path / 'results')!r}); started = time.process_time(); run = x.run('bm25', 'test')\n"
+        "print(len(run), time.process_time() - started, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    rows, seconds, torch = done.stdout.split()
+    assert (int(rows), torch) == (1_000_000, "False")
+    # A bound for a busy machine; docs/api.md's figure was measured alone.
+    assert float(seconds) < 5
