@@ -54,7 +54,7 @@ class Experiment:
 
     def _at(self, path: str, **names: str) -> Path:
         """Path of a file of `cort.settings.paths` in this folder."""
-        return self.folder / path.removeprefix("results/{dataset}/").format(**names)
+        return self.folder / path.removeprefix(f"{paths.DATASET}/").format(**names)
 
     @property
     def splits(self) -> list[str]:

@@ -49,8 +49,9 @@ class JobLines(logging.Handler):
         if event == snakemake_api.PLANNED:
             return self._planned(record.stats)
         if event == snakemake_api.FAILED:
-            title, begun = self._begun.pop(record.jobid, (f"rule {record.rule_name}", time.monotonic()))
-            return [_now(f"failed, {duration(time.monotonic() - begun)}: {title}")]
+            now = time.monotonic()
+            title, begun = self._begun.pop(record.jobid, (f"rule {record.rule_name}", now))
+            return [_now(f"failed, {duration(now - begun)}: {title}")]
         if event == snakemake_api.FINISHED:
             self._ended += [self._begun.pop(record.job_id)] if record.job_id in self._begun else []
             return []

@@ -96,14 +96,18 @@ def _keep_command(tree: ast.Module, command: str) -> None:
         entries = zip(commands.keys, commands.values, strict=True)
         commands.values = [value for key, value in entries if getattr(key, "value", None) == command]
         commands.keys = [ast.Constant(command) for _ in commands.values]
-    used, waiting = set(), [statement for statement in tree.body if not _defined(statement)]
+    used, read, waiting = set(), set(), [statement for statement in tree.body if not _defined(statement)]
     while waiting:
         statement = waiting.pop()
         if statement not in used:
             used.add(statement)
             found = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            read |= found
             waiting += [names[name] for name in found & names.keys()]
     tree.body = [statement for statement in tree.body if statement in used]
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and statement.module != "__future__":
+            statement.names = [alias for alias in statement.names if (alias.asname or alias.name) in read]
 
 
 def _defined(statement: ast.stmt) -> list[str]:

@@ -136,6 +136,7 @@ def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(tmp_p
             "fused": {"fuse": {"systems": ["published", "minilm"], "method": "rrf"}},
             "fused-minilm": {"rerank": "fused", "reranker": "minilm"},
         },
+        "evaluation": {"baseline": "published"},
     }
     (folder / "ready.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
     status, output = snakemake(folder, "--cores", 2, "--configfile", "ready.yaml")

@@ -477,7 +477,7 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     tiny = yaml.safe_load((tree / TINY).read_text("utf-8"))
     config, test = unjudged_config(tiny), tiny["splits"]["test"]
     page = _build(tree, config)
-    assert "No split has judgements, so nothing is measured." in page
+    assert "No split has judgements, so there are no measures." in page
     assert "Mean share of the" in page
     assert not re.search("MRR@10|systems.csv|>bm25 reaches", page)
     results = tree / "results" / "unjudged"

@@ -205,7 +205,7 @@ def test_token_vectors_of_another_model_are_refused(make_reranker, caches, tmp_p
     output = tmp_path / "run.trec"
     line = complaint(retrieve.main, by_tokens(make_reranker(**{**LATE, **change}), caches, [path], output), output)
     assert line.startswith(f"{path}: found token vectors of {words}")
-    assert line.endswith("; delete the file and encode again")
+    assert line.endswith("; delete it and encode again")
 
 
 def test_bad_input_of_late_interaction_is_refused(make_reranker, caches, tmp_path, complaint):
@@ -218,7 +218,7 @@ def test_bad_input_of_late_interaction_is_refused(make_reranker, caches, tmp_pat
     assert "found a re-ranker of the kind cross_encoder, expected one of the kind late_interaction" in refused(cross)
     assert refused(depth=0).startswith("--depth: found 0, expected 1 or more")
     cache = caches["passages"]
-    assert refused(path=cache).startswith(f"{cache}: found another Arrow file, expected token")
+    assert refused(path=cache).startswith(f"{cache}: found another Arrow file, expected a shard of token")
     path.write_bytes(path.read_bytes()[:-9])
     assert refused().startswith(f"{path}: found ")
 

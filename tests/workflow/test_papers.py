@@ -64,11 +64,11 @@ MISTAKES = {
     ),
     "a value too few": (
         {f"{T} rows 0 values": [18.7, 290]},
-        "tables.table-1.rows.0.values: found 2 of them, expected 3, one per column; fix it",
+        "tables.table-1.rows.0.values: found 2 values, expected 3, one per column; fix it",
     ),
     "a system too many": (
         {f"{T} rows 1 systems": ["a", "b", "c", "d"]},
-        "tables.table-1.rows.1.systems: found 4 of them, expected 3, one per column; fix it",
+        "tables.table-1.rows.1.systems: found 4 values, expected 3, one per column; fix it",
     ),
     "system and systems": (
         {f"{T} rows 1 system": "a"},
@@ -94,7 +94,7 @@ MISTAKES = {
     ),
     "a change too few": (
         {f"{T} rows 0 changes": [1, 2]},
-        "tables.table-1.rows.0.changes: found 2 of them, expected 3, one per column; fix it",
+        "tables.table-1.rows.0.changes: found 2 values, expected 3, one per column; fix it",
     ),
     "changes from nowhere": (
         {f"{T} rows 0 changes": [1, 2, 3], f"{T} rows 0 change_from": "at 5"},

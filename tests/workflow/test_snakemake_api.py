@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import snakemake.workflow
 from snakemake.api import Workflow
 from snakemake.dag import DAG
 from snakemake.exceptions import MissingInputException, ProtectedOutputException
@@ -80,7 +79,7 @@ def test_the_refusal_of_protected_files_begins_as_before():
 
 
 def test_messages_about_interruptions_and_failures_begin_as_before():
-    scheduler, workflow = (inspect.getsource(module) for module in (job_scheduler, snakemake.workflow))
+    scheduler, workflow = (inspect.getsource(module) for module in (job_scheduler, inspect.getmodule(Workflow)))
     assert all(words in scheduler for words in (snakemake_api.INTERRUPTED, snakemake_api.ABOUT_FAILURES[1])), GONE
     assert snakemake_api.SOME_FAILED.removeprefix("WorkflowError:\n") in workflow, GONE
 

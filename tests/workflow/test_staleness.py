@@ -19,6 +19,7 @@ import yaml
 
 from cort.experiment.keys import Experiment
 from cort.formats.artifacts import read_artifact
+from cort.settings.config import flat as flat_settings
 from cort.settings.fields import schema_of
 from scripts.sandbox import TINY
 from tests.support.changes import mark_as_built, planned_jobs, prepare, put, replace, run_module, snakemake
@@ -34,7 +35,6 @@ from tests.support.workflow import (
     weighed_config,
 )
 from workflow import why
-from workflow.params import flat as flat_settings
 from workflow.planning.dryrun import DryRun
 
 pytestmark = pytest.mark.slow
@@ -272,8 +272,8 @@ OTHERWISE = {
     ("bm25", "k1"),
     ("bm25", "b"),
     # Of a call by hand: no loss, no differences.
-    ("audit", "measures"),
-    ("audit_tokens", "measures"),
+    ("audit graph", "measures"),
+    ("audit tokens", "measures"),
     ("report", "baseline"),
     # A line of predictions has as many as it has.
     ("import_expansions", "queries"),

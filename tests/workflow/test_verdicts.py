@@ -1,8 +1,8 @@
 import pytest
-from cort.experiment.description import pairs
 
 from cort.evaluation.comparisons import Comparisons
 from cort.experiment.checks import complete
+from cort.experiment.comparisons import pairs
 from cort.formats.artifacts import write_artifact
 from workflow import verdicts
 from workflow.report_settings import compared_systems

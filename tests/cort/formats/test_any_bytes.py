@@ -384,7 +384,8 @@ def test_runs_come_back(results):
 
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=5)
-PARTS = st.builds(Part, NAMES, st.lists(st.floats(allow_nan=False, allow_infinity=False)), st.none() | st.integers(0))
+COUNTS = st.none() | st.integers(0, (1 << 63) - 1)
+PARTS = st.builds(Part, NAMES, st.lists(st.floats(allow_nan=False, allow_infinity=False)), COUNTS)
 
 
 @fuzzed

@@ -135,7 +135,7 @@ def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=Non
 
 
 def test_a_killed_stage_resumes_after_its_last_block(tmp_path, caches, make_encoder, monkeypatch):
-    arguments = ["--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
+    arguments = ["vectors", "--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
     made, keep, kept = [], FinishedBlocks._keep, tmp_path / "kept"
 
     def keep_and_count(self, number, batch):
