@@ -89,8 +89,10 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
 
         raise WorkflowError("\n".join(check_writable(Path.cwd(), str(folder))))
 
+    failures = terminal.Failures()
+
     def begin(_: Any) -> None:
-        if snakemake_api.replace_output(workflow, terminal.JobLines()):
+        if snakemake_api.replace_output(workflow, terminal.JobLines(failures)):
             # Details of the stages are in their logs.
             os.environ.setdefault(CONSOLE, "WARNING")
         if snakemake_api.takes_locks(workflow):
@@ -107,7 +109,6 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
 
         return check_inputs(config, Path.cwd())
 
-    failures = terminal.Failures()
     events = {
         snakemake_api.STARTED: begin,
         # A mistake in queries or judgements, or splits that share queries, are found before hours of work.

@@ -22,17 +22,18 @@ from workflow import snakemake_api
 
 # The target rule, which runs nothing.
 TARGET = "all"
+HOLD = "\N{NO-BREAK SPACE}"
 
 
 class JobLines(logging.Handler):
     """Write a line for each job that begins, fails or ends, and Snakemake's warnings and errors."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: Failures) -> None:
         super().__init__()
+        self._failures = failures
         self._begun: dict[int, tuple[str, float]] = {}
         self._ended: list[tuple[str, float]] = []
         self._targets = 0
-        self._interrupted = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the lines of a record, if it has any."""
@@ -49,6 +50,8 @@ class JobLines(logging.Handler):
         if event == snakemake_api.PLANNED:
             return self._planned(record.stats)
         if event == snakemake_api.FAILED:
+            if self._failures.interrupted:
+                return []
             now = time.monotonic()
             title, begun = self._begun.pop(record.jobid, (f"rule {record.rule_name}", now))
             return [_now(f"failed, {duration(now - begun)}: {title}")]
@@ -64,10 +67,12 @@ class JobLines(logging.Handler):
         rules = {rule: count for rule, count in stats.items() if rule not in (TARGET, "total")}
         self._targets = stats.get(TARGET, 0)
         number = sum(rules.values())
-        names = ", ".join(f"{rule} {count}" for rule, count in rules.items())
+        # Not wrapped between a rule and its count.
+        names = ", ".join(f"{rule}{HOLD}{count}" for rule, count in rules.items())
         line = f"{number} {'job' if number == 1 else 'jobs'}: {names}"
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else len(line)
-        return textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
+        wrapped = textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
+        return [part.replace(HOLD, " ") for part in wrapped]
 
     def _done(self, count: str) -> list[str]:
         """Tell which jobs ended since the last progress, and how long each took."""
@@ -79,10 +84,10 @@ class JobLines(logging.Handler):
         """Return a warning or an error, but not what Snakemake says of failed jobs: their logs say more, in the end."""
         text = str(record.getMessage())
         if text.startswith(snakemake_api.INTERRUPTED):
-            self._interrupted = True
+            self._failures.interrupted = True
             return ["Interrupted; running jobs are ended, and the same call goes on from here."]
         if text == snakemake_api.SOME_FAILED:
-            return [] if self._interrupted else ["Some jobs failed:"]
+            return [] if self._failures.interrupted else ["Some jobs failed:"]
         if text.startswith(snakemake_api.ABOUT_FAILURES):
             return []
         return [text] if record.levelno >= logging.WARNING or text.startswith("Nothing to be done") else []
@@ -98,11 +103,14 @@ class Failures:
 
     def __init__(self) -> None:
         self._logs: dict[int, str] = {}
+        #: what ends from now on was told to
+        self.interrupted = False
         atexit.register(self._show)
 
     def add(self, record: Any) -> None:
-        """Note a job that failed."""
-        self._logs[record.jobid] = next(iter(record.log or []), f"rule {record.rule_name}")
+        """Note a job that failed, unless an interruption ended it."""
+        if not self.interrupted:
+            self._logs[record.jobid] = next(iter(record.log or []), f"rule {record.rule_name}")
 
     def remove(self, record: Any) -> None:
         """Forget a job that was made at another attempt."""

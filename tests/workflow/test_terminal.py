@@ -32,7 +32,7 @@ def clock(monkeypatch):
 
 def test_a_job_has_a_line_when_it_begins_and_one_when_it_ends(clock):
     assert said(
-        terminal.JobLines(),
+        terminal.JobLines(terminal.Failures()),
         record(text="Building DAG of jobs..."),
         record(snakemake_api.PLANNED, stats={"all": 1, "encode": 1, "total": 3}),
         begun(1, "encode", "Encode the passages"),
@@ -47,7 +47,7 @@ def test_a_job_has_a_line_when_it_begins_and_one_when_it_ends(clock):
 
 def test_a_failed_job_has_a_line_and_the_logs_come_last(clock):
     lines = said(
-        terminal.JobLines(),
+        terminal.JobLines(terminal.Failures()),
         begun(1, "encode", "Encode the passages"),
         record(snakemake_api.FAILED, logging.ERROR, "Error in rule encode", jobid=1, rule_name="encode"),
         record("error", logging.ERROR, 'RuleException:\nCalledProcessError in file "encoder.smk", line 9:\nCommand'),
@@ -57,14 +57,20 @@ def test_a_failed_job_has_a_line_and_the_logs_come_last(clock):
     assert lines == ["Encode the passages", "failed, 2.0 s: Encode the passages", "Some jobs failed:"]
 
 
-def test_an_interruption_is_one_line():
+def test_an_interruption_is_one_line(capsys):
+    failures = terminal.Failures()
     request = record(text="Terminating processes on user request, this might take some time.")
-    lines = said(terminal.JobLines(), request, record("error", logging.ERROR, snakemake_api.SOME_FAILED))
+    killed = record(snakemake_api.FAILED, logging.ERROR, jobid=1, rule_name="encode", log=["logs/encode.log"])
+    end = record("error", logging.ERROR, snakemake_api.SOME_FAILED)
+    lines = said(terminal.JobLines(failures), request, killed, end)
+    failures.add(killed)
+    failures._show()
+    assert capsys.readouterr().err == ""
     assert lines == ["Interrupted; running jobs are ended, and the same call goes on from here."]
 
 
 def test_other_warnings_and_errors_pass():
-    lines = terminal.JobLines()
+    lines = terminal.JobLines(terminal.Failures())
     for text, level in (
         ("Removed 2 locks", logging.WARNING),
         ("RuleException:\nMissing output", logging.ERROR),
@@ -76,8 +82,8 @@ def test_other_warnings_and_errors_pass():
 def test_a_long_list_of_jobs_is_wrapped_at_words_on_a_terminal_alone(monkeypatch):
     stats = {"encode_queries": 2, "retrieve": 10, "evaluate": 10}
     line = "22 jobs: encode_queries 2, retrieve 10, evaluate 10"
-    assert said(terminal.JobLines(), record(snakemake_api.PLANNED, stats=stats)) == [line]
+    assert said(terminal.JobLines(terminal.Failures()), record(snakemake_api.PLANNED, stats=stats)) == [line]
     monkeypatch.setattr(terminal.sys, "stderr", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setenv("COLUMNS", "30")
-    lines = said(terminal.JobLines(), record(snakemake_api.PLANNED, stats=stats))
-    assert lines == ["22 jobs: encode_queries 2,", "  retrieve 10, evaluate 10"]
+    monkeypatch.setenv("COLUMNS", "24")
+    lines = said(terminal.JobLines(terminal.Failures()), record(snakemake_api.PLANNED, stats=stats))
+    assert lines == ["22 jobs:", "  encode_queries 2,", "  retrieve 10,", "  evaluate 10"]
