@@ -98,7 +98,9 @@ def _sound(config: Config) -> Config:
 def _sound_system(system: Config | None, config: Config) -> Config:
     if system is None or sum(key in system for key in KEYS) != 1:
         return PLAIN
-    return kind_of(system, config).sound(system, config) or PLAIN
+    entry: Config = kind_of(system, config).sound(system, config) or PLAIN
+    parts = system_of(config | {"systems": {"": entry}}, "").parts()
+    return entry if config["systems"].keys() >= set(parts) else PLAIN
 
 
 def _find_circles(config: Config) -> list[list[str]]:
