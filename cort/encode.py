@@ -16,23 +16,19 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats import embeddings, token_embeddings
-from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
 from cort.formats.tokens import Tokens
-from cort.models.settings import Precision
+from cort.models.shards import PassageOptions, Run, compute_shard
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
 from cort.system.commands import Commands, main_of_commands
-from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required, thread_count
-from cort.system.progress import Counter
+from cort.system.options import optional, required
 
 if TYPE_CHECKING:
     import torch
@@ -50,13 +46,10 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodeOptions(ShardOptions):
+class EncodeOptions(PassageOptions):
     """Options of both commands."""
 
-    model: str = required("FOLDER")
     tokens: str = required("ARROW")
-    precision: Precision = optional("fp32", "of the transformer")
-    threads: int = thread_count()
     output: str = required("ARROW")
 
 
@@ -133,35 +126,23 @@ def _encode_shard(
     options: EncodeOptions,
     command: str,
     settings: tuple[str, ...],
-    model: Any,
+    model: Encoder | LateInteraction,
     texts: Texts | InteractingTexts,
     size: int,
     encode: Callable[[tuple[int, int], torch.device], pa.RecordBatch],
     write: Callable[[Iterator[pa.RecordBatch], int], None],
 ) -> None:
-    """Encode the blocks of a shard, or take finished ones, and write them.
+    """Encode the blocks of a shard and write them; `settings` are the options that change vectors."""
+    from cort.models.transformer import resume
 
-    :param settings: names of the options that change vectors.
-    :param size: texts per block.
-    :param write: gets the batches and the number of texts.
-    """
-    from cort.models.transformer import choose_device, identity, resume
+    def prepare(run: Run) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+        model.place(run.device, options.precision)
+        resume(model, run.finished, run.device, run.counter)
+        return lambda rows: encode(rows, run.device)
 
-    tokens = texts.tokens
-    blocks = shard_blocks(len(tokens), options.shard, size)
-    count = sum(end - start for start, end in blocks)
-    with lease() as leased:
-        device = choose_device(options.threads, leased)
-        decisive = {name: getattr(options, name) for name in settings} | {"device": device.type}
-        identify = partial(identity, f"cort.encode {command}", decisive, [options.tokens], options.model)
-        finished = FinishedBlocks(options.checkpoints, identify)
-        model.place(device, options.precision)
-        numbered = [(start // size, (start, end)) for start, end in blocks]
-        with Counter(count, "texts") as counter:
-            resume(model, finished, device, counter)
-            write(finished.each(numbered, lambda rows: encode(rows, device), counter), count)
-    finished.remove(number for number, _ in numbered)
-    log.info("encoded %d of %d texts on %s in %s", count, len(tokens), device, options.precision)
+    stage, rows = f"cort.encode {command}", len(texts.tokens)
+    done = compute_shard(stage, options, rows, size, prepare, write, settings, items="texts")
+    log.info("encoded %s", done)
 
 
 def encode_vectors(options: VectorOptions) -> None:

@@ -1,13 +1,13 @@
-"""Run a model on one shard of a collection's passages, on the device it leases; imports torch only when it runs.
+"""Run a model on one shard of texts, on the device it leases; imports torch only when it runs.
 
-The passages are split into blocks of fixed size, and a shard is a run of complete blocks, so the number of shards does
+The texts are split into blocks of fixed size, and a shard is a run of complete blocks, so the number of shards does
 not change the result. With a folder of checkpoints, finished blocks are kept until the shard is complete, and an
 interrupted shard continues after its last finished block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -40,11 +40,49 @@ class PassageOptions(ShardOptions):
 
 
 class Run(NamedTuple):
-    """Where the model runs, the blocks that are finished, and the counter of passages."""
+    """Where the model runs, the blocks that are finished, and the counter of texts."""
 
     device: torch.device
     finished: FinishedBlocks
     counter: Counter
+
+
+def compute_shard(
+    stage: str,
+    options: PassageOptions,
+    rows: int,
+    size: int,
+    prepare: Callable[[Run], Callable[[Any], pa.RecordBatch]],
+    write: Callable[[Iterator[pa.RecordBatch], int], None],
+    decisive: Sequence[str],
+    files: Sequence[str] = (),
+    read: Callable[[Ranges], Iterable[tuple[int, Any]]] | None = None,
+    items: str = "passages",
+) -> str:
+    """Compute the blocks of a shard, or take finished ones, and write them; returns what was done where, for the log.
+
+    :param rows: number of texts in all shards; `size` of each block.
+    :param prepare: moves the model to a device and returns the function that computes a block.
+    :param write: gets the batches, and the number of texts in the shard.
+    :param decisive: options that the result depends on, besides the model, the tokens and other `files`.
+    :param read: yields the number and the input of each block; without it, the input is the block's range of rows.
+    :param items: what the texts are called.
+    """
+    from cort.models.transformer import choose_device, identity
+
+    ranges = shard_blocks(rows, options.shard, size)
+    numbers, count = [start // size for start, _ in ranges], sum(end - start for start, end in ranges)
+    with lease() as leased:
+        device = choose_device(options.threads, leased)
+        values = {name: getattr(options, name) for name in decisive} | {"device": device.type}
+        identify = partial(identity, stage, values, [options.tokens, *files], options.model)
+        finished = FinishedBlocks(options.checkpoints, identify)
+        blocks = read(ranges) if read else zip(numbers, ranges, strict=True)
+        with Counter(count, items) as counter:
+            compute = prepare(Run(device, finished, counter))
+            write(finished.each(blocks, compute, counter), count)
+    finished.remove(numbers)
+    return f"{count} of {rows} {items} on {device} in {options.precision}"
 
 
 def write_shard(
@@ -58,27 +96,15 @@ def write_shard(
     files: Sequence[str] = (),
     read: Callable[[Ranges], Iterable[tuple[int, Any]]] | None = None,
 ) -> str:
-    """Write a row per passage, with a list in its second column; returns what was done where, for the log.
+    """Write a parquet row per passage, with a list in its second column; parameters are those of `compute_shard`."""
+    entries = 0
 
-    :param rows: number of passages in all shards; `size` of each block.
-    :param prepare: moves the model to a device and returns the function that computes a block.
-    :param decisive: options that the result depends on, besides the model, the tokens and other `files`.
-    :param read: yields the number and the input of each block; without it, the input is the block's range of rows.
-    """
-    from cort.models.transformer import choose_device, identity
-
-    ranges = shard_blocks(rows, options.shard, size)
-    numbers, count, entries = [start // size for start, _ in ranges], sum(end - start for start, end in ranges), 0
-    with lease() as leased, tables.open_writer(options.output, schema) as writer:
-        device = choose_device(options.threads, leased)
-        values = {name: getattr(options, name) for name in decisive} | {"device": device.type}
-        identify = partial(identity, stage, values, [options.tokens, *files], options.model)
-        finished = FinishedBlocks(options.checkpoints, identify)
-        blocks = read(ranges) if read else zip(numbers, ranges, strict=True)
-        with Counter(count, "passages") as counter:
-            compute = prepare(Run(device, finished, counter))
-            for batch in finished.each(blocks, compute, counter):
+    def write(batches: Iterator[pa.RecordBatch], _: int) -> None:
+        nonlocal entries
+        with tables.open_writer(options.output, schema) as writer:
+            for batch in batches:
                 writer.write_batch(batch)
                 entries += len(batch[1].flatten())
-    finished.remove(numbers)
-    return f"{entries} for {count} of {rows} passages on {device} in {options.precision}"
+
+    done = compute_shard(stage, options, rows, size, prepare, write, decisive, files, read)
+    return f"{entries} for {done}"
