@@ -96,18 +96,17 @@ class Experiment:
         """Return the run of a system: `query_id`, `doc_id`, `score`, `rank` (from 1), best first."""
         run = read_run(self._at(paths.RUN, split=split, system=self._known(system, split)))
         query_ids = pd.Categorical.from_codes(run.query_numbers(), categories=pd.Index(run.query_ids))
-        columns = {"query_id": query_ids, "doc_id": run.doc_ids, "score": run.scores, "rank": run.ranks()}
-        columns["doc_id"] = pd.array(run.doc_ids, dtype="str")
-        return pd.DataFrame(columns)
+        doc_ids = pd.array(run.doc_ids, dtype="str")
+        return pd.DataFrame({"query_id": query_ids, "doc_id": doc_ids, "score": run.scores, "rank": run.ranks()})
 
     def measures(self, split: str) -> pd.DataFrame:
         """Return the mean measures of all systems on a split, a row per system."""
         files = sorted(self._at(paths.MEASURES, split=split, system="x").parent.glob("*.json"))
-        found = [read_artifact(file, Measures) for file in files]
+        all_measures = [read_artifact(file, Measures) for file in files]
         order = {name: number for number, name in enumerate(self.systems)}
-        found.sort(key=lambda measures: order.get(measures.system, len(order)))
-        index = pd.Index([measures.system for measures in found], name="system")
-        return pd.DataFrame([measures.mean for measures in found], index=index)
+        all_measures.sort(key=lambda measures: order.get(measures.system, len(order)))
+        index = pd.Index([measures.system for measures in all_measures], name="system")
+        return pd.DataFrame([measures.mean for measures in all_measures], index=index)
 
     def per_query(self, system: str, split: str) -> pd.DataFrame:
         """Return the measures of each query, a row per query."""
@@ -125,8 +124,9 @@ class Experiment:
 
     def search(self, text: str, system: str, k: int = 10) -> pd.DataFrame:
         """Search for a query as `cort.search` does: `rank`, `doc_id`, `score`, `text` of the top k."""
-        answer = self._searcher(system).search(system, text, k)
-        texts = self._passages.texts([result.doc_id for result in answer.results])
+        searcher = self._searcher(system)
+        answer = searcher.search(system, text, k)
+        texts = searcher.passages.texts([result.doc_id for result in answer.results])
         rows = [(rank, doc_id, score, text) for (doc_id, score, rank), text in zip(answer.results, texts, strict=True)]
         return pd.DataFrame(rows, columns=["rank", "doc_id", "score", "text"])
 

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from cort.experiment.checks import with_defaults
 from cort.experiment.keys import Experiment
-from cort.experiment.models import LEARNERS
 from cort.experiment.recipes import keys_of_recipes, load_recipes, value_at, with_recipes
+from cort.settings.config import LEARNERS
 from cort.settings.fields import described
 from scripts.bench.common import between, markdown, parse
 from scripts.sandbox import ROOT

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from cort.downloads import rehearsal
 from cort.experiment.config import CHANGES, used_by_indexes
-from cort.experiment.models import LEARNERS, reranked_by, sources, trained_models, triples_file
+from cort.experiment.models import reranked_by, trained_models, triples_file
 from cort.experiment.splits import compared_splits as names_of_compared_splits
 from cort.settings import paths
-from cort.settings.config import Config, files_of_split, is_judged, one_or_more, ranked_splits
+from cort.settings.config import LEARNERS, Config, files_of_split, is_judged, one_or_more, ranked_splits, sources
 from cort.systems.base import Results, Shards
 from cort.systems.registry import all_systems, system_of
 from cort.training.settings import needs_judgements
@@ -73,8 +73,9 @@ def filter_weights(config: Config, wildcards: Wildcards) -> str:
 
 def filter_tokens(config: Config, wildcards: Wildcards) -> str:
     """Token cache of the passages for the re-ranker that filters the queries of an expander."""
-    model = config["rerankers"][config["expanders"][wildcards.expander]["filter"]["reranker"]]
-    return paths.at(paths.TOKENS, config, base_model=model["base_model"], text="passages")
+    return Results(config).tokens(
+        "rerankers", config["expanders"][wildcards.expander]["filter"]["reranker"], "passages"
+    )
 
 
 def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:

@@ -25,16 +25,16 @@ def manifest_options(config: Config, shards: Shards) -> Words:
     """Options of the stage `manifest`; paths are those of the workflow."""
     results = Results(config, shards)
     systems = {name: system_of(config, name).opened(results) for name in searchable(config)}
-    found: Config = {}
+    sections: Config = {}
     for section, (models, key) in MODELS.items():
         named = {system.get(key) for system in systems.values()}
-        found[section] = {name: _model(results, section, models, name) for name in config[models] if name in named}
+        sections[section] = {name: _model(results, section, models, name) for name in config[models] if name in named}
     searched = dict.fromkeys(system["lexical"] for system in systems.values() if "lexical" in system)
-    found |= {"lexical": {name: _index(results, name) for name in searched}, "systems": systems}
-    words = [word for name, value in found.items() for word in option(name, json.dumps(value, ensure_ascii=False))]
+    sections |= {"lexical": {name: _index(results, name) for name in searched}, "systems": systems}
+    words = [word for name, value in sections.items() for word in option(name, json.dumps(value, ensure_ascii=False))]
     words += option("passages", results.at(paths.PASSAGES)) + option("depth", config["depth"])
     # Names say in which order they are listed.
-    return Words(words, {**flat(found), "depth": config["depth"], "systems": list(systems)})
+    return Words(words, {**flat(sections), "depth": config["depth"], "systems": list(systems)})
 
 
 def searched_files(config: Config, shards: Shards) -> list[str]:

@@ -11,18 +11,19 @@ from pathlib import Path
 
 from cort.experiment.checks import ConfigError
 from cort.experiment.config import compared, evaluated_runs, has_curve, on_split, splits_of, tuned_systems
-from cort.experiment.models import (
-    LEARNERS,
-    indexes_of,
-    named_models,
-    systems_with,
-    trainings,
-    used_models,
-)
+from cort.experiment.models import indexes_of, named_models, systems_with, trainings, used_models
 from cort.experiment.splits import compared_splits
 from cort.reporting.reproduction.paper import find_mistakes, read_paper
 from cort.settings import paths
-from cort.settings.config import TRAINING_SPLITS, Config, evaluated_splits, is_judged, ranked_splits, unjudged_splits
+from cort.settings.config import (
+    LEARNERS,
+    TRAINING_SPLITS,
+    Config,
+    evaluated_splits,
+    is_judged,
+    ranked_splits,
+    unjudged_splits,
+)
 from cort.systems.base import Results
 from cort.systems.registry import all_systems
 from workflow.params import Wildcards

@@ -16,12 +16,12 @@ from jsonschema.exceptions import ValidationError
 from cort.experiment.config import BM25, CHANGES
 from cort.experiment.idle import DESCRIBED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
 from cort.experiment.keys import Experiment
-from cort.experiment.models import LEARNERS, released_name
+from cort.experiment.models import released_name
 from cort.experiment.recipes import with_recipes
 from cort.experiment.references import check_references
 from cort.formats.schemas import Validator, explain, is_name, place_of, strange_keys
 from cort.formats.yaml_files import read_yaml
-from cort.settings.config import Config, evaluated_splits, part_of
+from cort.settings.config import LEARNERS, Config, evaluated_splits, part_of
 from cort.settings.fields import schema_of
 from cort.system.errors import InputError
 from cort.systems.registry import all_systems

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.experiment.config import compared
-from cort.experiment.models import is_trained
-from cort.settings.config import Config
+from cort.settings.config import Config, is_trained
 from cort.systems.registry import system_of
 
 
 def pairs(config: Config, split: str) -> dict[str, list[tuple[str, str]]]:
     """List the pairs of systems that are compared on a split: with their parts, with their starts, and contrasts."""
     names = compared(config, split)
-    found = {
+    pairs_by_kind = {
         "parts": [(name, part) for name in names for part in system_of(config, name).parts()],
         "starts": [(name, start) for name in names for start in _starts(config, name)],
         "contrasts": [(first, second) for first, second in config["evaluation"]["contrasts"]],
     }
-    return {kind: [pair for pair in listed if {*pair} <= {*names}] for kind, listed in found.items()}
+    return {kind: [pair for pair in listed if {*pair} <= {*names}] for kind, listed in pairs_by_kind.items()}
 
 
 def _starts(config: Config, name: str) -> Iterator[str]:

@@ -41,7 +41,7 @@ def compared(config: Config, split: str) -> list[str]:
 def searchable(config: Config) -> list[str]:
     """List the systems that can rank any query: a published run cannot, nor can what is made from one."""
     systems = all_systems(config)
-    return [name for name in systems if all(systems[part].searchable for part in with_parts(config, [name]))]
+    return [name for name in systems if all(systems[part].searchable() for part in with_parts(config, [name]))]
 
 
 def tuned_systems(config: Config) -> list[str]:
@@ -69,14 +69,14 @@ def curve_depths(config: Config, name: str) -> list[int]:
 
 def with_parts(config: Config, names: Iterable[str]) -> list[str]:
     """List systems and all that these are made from, each once."""
-    found: dict[str, None] = {}
+    systems: dict[str, None] = {}
 
     def visit(name: str) -> None:
-        if name not in found:
-            found[name] = None
+        if name not in systems:
+            systems[name] = None
             for part in system_of(config, name).parts():
                 visit(part)
 
     for name in names:
         visit(name)
-    return list(found)
+    return list(systems)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cort.experiment.models import LEARNERS, MODELS, released_name
+from cort.experiment.models import MODELS, released_name
 from cort.models.settings import OF_KIND
-from cort.settings.config import Config
+from cort.settings.config import LEARNERS, Config
 from cort.systems.registry import check_void
 
 CROSS_ENCODER = "cross_encoder"

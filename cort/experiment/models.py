@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cort.experiment.config import splits_of, tuned_systems, with_parts
-from cort.settings.config import TRAINING_SPLITS, Config, any_of, one_or_more
+from cort.settings.config import KIND_NAMES, LEARNERS, TRAINING_SPLITS, Config, any_of, is_trained, sources
 from cort.systems.base import System
 from cort.systems.registry import all_systems, system_of
 
 # Sections of models, which become base models if they are `pretrained`.
 MODELS = ("encoders", "rerankers", "weighers", "expanders")
-# Section of the models that are trained -> the key of a model with its examples.
-LEARNERS = {"encoders": "triples", "rerankers": "pairs"}
-KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}
 
 
 def used_models(config: Config, section: str) -> list[str]:
@@ -24,11 +21,11 @@ def used_models(config: Config, section: str) -> list[str]:
 
 def models_of(config: Config, system: System) -> list[tuple[str, str]]:
     """List the models a system's run waits for, as (section, name): its own, what these start from and learn from."""
-    found: dict[tuple[str, str], None] = {}
+    models: dict[tuple[str, str], None] = {}
 
     def visit(section: str, name: str | None) -> None:
-        if name is not None and name in config[section] and (section, name) not in found:
-            found[section, name] = None
+        if name is not None and name in config[section] and (section, name) not in models:
+            models[section, name] = None
             model = config[section][name]
             visit("encoders", model.get("start"))
             visit("rerankers", model.get("teacher"))
@@ -36,7 +33,7 @@ def models_of(config: Config, system: System) -> list[tuple[str, str]]:
     for section, name in system.models():
         visit(section, name)
     visit("rerankers", filter_of(config, system))
-    return list(found)
+    return list(models)
 
 
 def filter_of(config: Config, system: System) -> str | None:
@@ -45,16 +42,6 @@ def filter_of(config: Config, system: System) -> str | None:
     expander = config["expanders"].get(index.get("expand")) or {}
     name: str | None = expander.get("filter", {}).get("reranker")
     return name
-
-
-def sources(examples: Config) -> list[str]:
-    """List the systems whose runs of the training queries provide the negatives of a model's examples."""
-    return one_or_more(examples["system"])
-
-
-def is_trained(model: Config) -> bool:
-    """Tell whether an encoder or re-ranker is trained here, not used as somebody released it."""
-    return "training" in model
 
 
 def draws_weights(model: Config, base_models: Config) -> bool:

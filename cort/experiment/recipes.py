@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from cort.experiment.models import LEARNERS, draws_weights, is_trained, ranks_before, trained_models
-from cort.settings.config import Config
+from cort.experiment.models import draws_weights, ranks_before, trained_models
+from cort.settings.config import LEARNERS, Config, is_trained
 from cort.training.settings import leaves_out
 
 RECIPES = Path(__file__).with_name("recipes.yaml")

@@ -7,9 +7,18 @@ from itertools import combinations
 from os.path import normpath
 
 from cort.experiment.config import tuned_systems
-from cort.experiment.models import LEARNERS, trained_models
+from cort.experiment.models import trained_models
 from cort.formats.schemas import check_name
-from cort.settings.config import TRAINING_SPLITS, Config, entries, evaluated_splits, listed, one_or_more, ranked_splits
+from cort.settings.config import (
+    LEARNERS,
+    TRAINING_SPLITS,
+    Config,
+    entries,
+    evaluated_splits,
+    listed,
+    one_or_more,
+    ranked_splits,
+)
 from cort.systems.mistakes import check_measures
 from cort.systems.registry import all_systems
 

@@ -1,4 +1,4 @@
-"""What a config says of its splits and sections, as far as one has to know neither models nor systems.
+"""What a config says of its splits, sections and models, as far as one need not know which systems use them.
 
 A config is what `cort/settings` describes, as nested mappings; in the checks, parts of a wrong shape are None.
 """
@@ -14,6 +14,9 @@ Config: TypeAlias = dict[str, Any]
 TRAINING_SPLITS = ("train", "validation")
 # The kind of re-rankers that can retrieve.
 LATE_INTERACTION = "late_interaction"
+# Section of the models that are trained -> the key of a model with its examples.
+LEARNERS = {"encoders": "triples", "rerankers": "pairs"}
+KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}
 
 
 def entries(config: Config, section: str) -> list[tuple[str, Config]]:
@@ -102,3 +105,13 @@ def token_encoders(config: Config) -> list[str]:
     rerankers = {name: model or {} for name, model in config.get("rerankers", {}).items()}
     late = [name for name, model in rerankers.items() if model.get("kind") == LATE_INTERACTION]
     return [name for name in late if name not in config["encoders"]]
+
+
+def sources(examples: Config) -> list[str]:
+    """List the systems whose runs of the training queries provide the negatives of a model's examples."""
+    return one_or_more(examples["system"])
+
+
+def is_trained(model: Config) -> bool:
+    """Tell whether an encoder or re-ranker is trained here, not used as somebody released it."""
+    return "training" in model

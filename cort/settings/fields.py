@@ -50,6 +50,14 @@ def named(pattern: str, required: bool = False) -> Any:
     return dataclasses.field(default_factory=dataclasses.MISSING if required else dict, metadata={"rules": rules})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Released:
+    """What all models that may come from a hub have in common."""
+
+    revision: str | None = None
+    """Commit of the hub repository, all 40 digits, with `pretrained`; required with a hub name."""
+
+
 @functools.cache
 def schema_of(cls: Any) -> Schema:
     """Return the JSON schema of a dataclass, which nobody may change."""
@@ -63,14 +71,14 @@ def schema_of(cls: Any) -> Schema:
 
 def descriptions(cls: type[Any]) -> dict[str, str]:
     """Read the meaning of each key from the source of a dataclass, those of inherited ones included."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0].body  # type: ignore[attr-defined]
         for statement, below in itertools.pairwise(body):
             match statement, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = " ".join(text.split())
-    return found
+                    texts[name] = " ".join(text.split())
+    return texts
 
 
 def described(cls: Any) -> Schema:
@@ -83,9 +91,9 @@ def described(cls: Any) -> Schema:
         part |= {"description": texts[name]} if name in texts else {}
         inner = part["additionalProperties"] if "propertyNames" in part else part
         for section in sections_in(hint):
-            for key, found in described(section)["properties"].items():
-                if "description" in found:
-                    inner["properties"][key] = found
+            for key, inner_part in described(section)["properties"].items():
+                if "description" in inner_part:
+                    inner["properties"][key] = inner_part
     return schema
 
 

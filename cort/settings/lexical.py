@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cort.settings.fields import Cleaning, Precision, setting
+from cort.settings.fields import Cleaning, Precision, Released, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,15 @@ class ExpansionFilter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expander:
+class Changing(Released):
+    """What document expansion and term weighting have in common."""
+
+    precision: Precision = "fp32"
+    """Arithmetic of the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expander(Changing):
     """Document expansion: predicted queries, and how they are made or filtered."""
 
     file: str | None = None
@@ -62,8 +70,6 @@ class Expander:
     sample and part of the collection, named `*sample<number>.txt<part>-*` as docTTTTTquery's were."""
     pretrained: str | None = None
     """Or hub name or local folder of a released model: a T5 or another encoder-decoder, safetensors only."""
-    revision: str | None = None
-    """Commit of the hub repository, all 40 digits, with `pretrained`; required with a hub name."""
     queries: int = setting(40, ge=1, le=1000)
     """Queries of each passage that are appended: with a `.zip` how many samples, those of the lowest numbers, and it
     must be set; of a model how many it predicts, with `beams` as many as these if not set."""
@@ -77,12 +83,10 @@ class Expander:
     """Tokens a passage is cut to, special tokens included."""
     query_length: int = setting(64, ge=2, le=512)
     """Most tokens of a query, its end included."""
-    precision: Precision = "fp32"
-    """Arithmetic of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weigher:
+class Weigher(Changing):
     """Term weighting: weights, and how they are made."""
 
     file: str | None = None
@@ -92,13 +96,9 @@ class Weigher:
     pretrained: str | None = None
     """Or hub name or local folder of a released model: BERT-like with a WordPiece tokenizer, for the classification of
     tokens, with one label, safetensors only."""
-    revision: str | None = None
-    """Commit of the hub repository, all 40 digits, with `pretrained`; required with a hub name."""
     passage_length: int = setting(128, ge=3, le=65_536)
     """Tokens a passage is cut to, special tokens included."""
     scale: int = setting(100, ge=1, le=10_000)
     """Weight of a word that the model gives 1; weights are rounded, and those below 1 left out."""
     square_root: bool = False
     """Take the square root of the model's numbers before they are scaled."""
-    precision: Precision = "fp32"
-    """Arithmetic of the model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cort.settings.fields import Cleaning, Precision, setting
+from cort.settings.fields import Cleaning, Precision, Released, setting
 from cort.settings.training import Training
 
 # The stage that builds the model checks what transformers takes; no number may be large enough to fill the memory.
@@ -94,17 +94,28 @@ class Hnsw:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoder:
-    """A model that encodes queries and passages as vectors."""
+class Trainable(Released):
+    """What encoders and re-rankers have in common."""
 
     base_model: str | None = None
     """Name under `base_models`; either this or `pretrained`."""
+    recipe: Literal["paper", "small"] = "paper"
+    """Set of default values for training: `paper`, those of this reference, or `small`, for collections with thousands
+    of training queries. Keys that are set here win; the values are listed below."""
+    checkpoint: Literal["best", "last"] = "best"
+    """Model that is used: the best in validation (see `training.best_model_metric`), or the last."""
+    training: Training = field(default_factory=Training)
+    """Hyper-parameters of the optimisation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder(Trainable):
+    """A model that encodes queries and passages as vectors."""
+
     pretrained: str | None = None
     """Hub name or local folder of a released encoder, in the layout of sentence-transformers or of transformers.
     Pooling, lengths, prompts, projection, similarity are read from its own files; keys that stand here go first. Used
     as it is, or trained further if `training` stands here, too (`{}` for the defaults)."""
-    revision: str | None = None
-    """Commit of the hub repository, all 40 digits, with `pretrained`; required with a hub name."""
     query_prompt: str | None = setting(None, may_be_empty=True)
     """Text put before every query, with `pretrained`; empty for none. Without, the model's own."""
     passage_prompt: str | None = setting(None, may_be_empty=True)
@@ -113,9 +124,6 @@ class Encoder:
     """Take the model's own prompt of this name for queries; without, that of the name `query`."""
     passage_prompt_name: str | None = None
     """Take the model's own prompt of this name for passages; without, that of `document`, `passage` or `corpus`."""
-    recipe: Literal["paper", "small"] = "paper"
-    """Set of default values for training: `paper`, those of this reference, or `small`, for collections with thousands
-    of training queries. Keys that are set here win; the values are listed below."""
     pooling: Literal["cls", "mean", "last"] = "cls"
     """The context representation: the last layer's first token, its last one, or the mean of all."""
     dimension: int = setting(768, ge=1, le=65_536)
@@ -155,16 +163,12 @@ class Encoder:
     start: str | None = None
     """Name of another encoder of the same base model whose weights this one starts from; with that encoder's run as
     `triples.system`, a second round of training with harder negatives."""
-    checkpoint: Literal["best", "last"] = "best"
-    """Model that is used: the best in validation (see `training.best_model_metric`), or the last."""
     precision: Precision = "fp32"
     """Arithmetic of encoding."""
     storage: Literal["fp32", "fp16"] = "fp32"
     """Type of the stored vectors."""
     triples: Triples = field(default_factory=Triples)
     """Where the training triples come from."""
-    training: Training = field(default_factory=Training)
-    """Hyper-parameters of the optimisation."""
     onng: Onng = field(default_factory=Onng)
     """The graph index over the encoder's vectors, built when a system asks for it."""
     hnsw: Hnsw = field(default_factory=Hnsw)
@@ -199,20 +203,13 @@ class Pairs(Examples):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reranker:
+class Reranker(Trainable):
     """A model that scores pairs of a query and a passage."""
 
-    base_model: str | None = None
-    """Name under `base_models`; either this or `pretrained`."""
     pretrained: str | None = None
     """Hub name or local folder of a released cross-encoder of one label, or of two whose names in `id2label` tell which
     means relevant. Lengths are read from its own files; keys that stand here go first. Used as it is, or trained
     further if `training` stands here, too (`{}` for the defaults)."""
-    revision: str | None = None
-    """Commit of the hub repository, all 40 digits, with `pretrained`; required with a hub name."""
-    recipe: Literal["paper", "small"] = "paper"
-    """Set of default values for training: `paper`, those of this reference, or `small`, for collections with thousands
-    of training queries. Keys that are set here win; the values are listed below."""
     query_length: int = setting(64, ge=3, le=65_536)
     """Tokens a query is cut to, special tokens included."""
     kind: Literal["cross_encoder", "late_interaction", "knrm", "conv_knrm"] = "cross_encoder"
@@ -247,13 +244,9 @@ class Reranker:
     without special tokens, with kernel pooling."""
     depth: int = setting(1000, ge=1, le=100_000)
     """Candidates scored per query and system; systems re-rank to this depth at most."""
-    checkpoint: Literal["best", "last"] = "best"
-    """Model that is used: the best in validation (see `training.best_model_metric`), or the last."""
     precision: Precision = "fp32"
     """Arithmetic of scoring."""
     ivfpq: IvfPq = field(default_factory=IvfPq)
     """Late interaction: the IVF-PQ index over the token vectors, built by faiss when a system asks for it."""
     pairs: Pairs = field(default_factory=Pairs)
     """Where the training pairs come from."""
-    training: Training = field(default_factory=Training)
-    """Hyper-parameters of the optimisation."""

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cort.retrieval.graphs import INDEXES, IndexKind
 from cort.settings import paths
 from cort.settings.config import Config, evaluated_splits, ranked_splits
+from cort.settings.fields import setting
 from cort.systems.base import Option, Results, System
 
 # Recall of exact search to be reached if a width is to be chosen and the config sets none.
 RECALL = 0.99
+
+
+@dataclass(frozen=True, kw_only=True)
+class Width:
+    """Keys of every search whose width an audit can choose."""
+
+    recall: float | None = setting(None, gt=0, le=1)
+    """With `auto`, recall of the exact top `depth` to be reached, as audited on the split `validation`, or on the
+    evaluated split if there is none; 0.99 if not set."""
 
 
 class ApproximateSearch(System):
@@ -99,10 +110,10 @@ class ApproximateSearch(System):
 
     def opened(self, results: Results) -> Config:
         """Name the index, and how widely it is searched."""
-        found = {"kind": self.index, "index": self.index_folder(results).rstrip("/")}
+        search = {"kind": self.index, "index": self.index_folder(results).rstrip("/")}
         if not self.chosen_by_audit():
-            return found | {"width": self.width}
-        return found | {"audit": self.audit_on("", results), "recall": self.entry[self.index].get("recall")}
+            return search | {"width": self.width}
+        return search | {"audit": self.audit_on("", results), "recall": self.entry[self.index].get("recall")}
 
     def files(self, results: Results) -> Iterator[str]:
         """Yield the index and the audit."""

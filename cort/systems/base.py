@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from cort.formats.schemas import check_name
 from cort.settings import paths
-from cort.settings.config import Config, ranked_splits
+from cort.settings.config import Config, is_trained, ranked_splits
 
 #: files of all shards of the passages' vectors, by section and name of a model
 Shards: TypeAlias = Callable[[str, str], Sequence[str]]
@@ -42,7 +44,7 @@ class Results:
     def weights(self, section: str, name: str) -> str:
         """Weights of an encoder or re-ranker: its best or last model, or where a released one was provided."""
         model = self.config[section][name]
-        if "pretrained" in model and "training" not in model:
+        if "pretrained" in model and not is_trained(model):
             return self.at(paths.BASE_MODEL, base_model=model["base_model"]) + "model.safetensors"
         return self.at(paths.MODEL, section=section, model=name, checkpoint=model["checkpoint"]) + "/model.safetensors"
 
@@ -55,13 +57,12 @@ class Results:
         return self.at(paths.RUN, split=split, system=system)
 
 
-class System:
+class System(ABC):
     """A system of an experiment: one run per split, made in the way of its kind.
 
     :cvar Settings: the keys it takes; the first one tells its kind, or one of the kinds that share this key.
     :cvar rules: the rules that make its runs, and what these alone need.
     :cvar noun: what messages call what its first key names.
-    :cvar searchable: whether it can rank any query.
     :cvar merges: whether it merges rankings and adds nothing of its own.
     :cvar batches: whether several queries are searched faster together.
     :cvar divisible: whether its vectors can be divided among GPUs.
@@ -70,7 +71,6 @@ class System:
     Settings: ClassVar[type[Any]]
     rules: ClassVar[tuple[str, ...]]
     noun: ClassVar[str] = ""
-    searchable: ClassVar[bool] = True
     merges: ClassVar[bool] = False
     batches: ClassVar[bool] = True
     divisible: ClassVar[bool] = False
@@ -90,9 +90,10 @@ class System:
         return cls.key_names()[0]
 
     @classmethod
-    def key_names(cls) -> list[str]:
+    @functools.cache
+    def key_names(cls) -> tuple[str, ...]:
         """List the keys that it takes."""
-        return [field.name for field in dataclasses.fields(cls.Settings)]
+        return tuple(field.name for field in dataclasses.fields(cls.Settings))
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
@@ -148,14 +149,14 @@ class System:
 
     # What the config says of it.
 
-    def fill(self) -> None:
+    def fill(self) -> None:  # noqa: B027  # most kinds have no such defaults
         """Fill in, in place, the defaults that depend on other parts of the config; those of its keys are there."""
 
     def check(self) -> Iterator[str]:
         """Yield a line for each mistake, once the keys have the right shape and are those of this kind."""
         return iter(())
 
-    def check_name_of(self, key: str, known: Sequence[str]) -> Iterator[str]:
+    def check_name_of(self, key: str, known: Collection[str]) -> Iterator[str]:
         """Check the name that a key has."""
         return check_name(f"{self.place}.{key}", self.entry[key], known)
 
@@ -163,15 +164,15 @@ class System:
         """Yield a line for each setting that another one makes void; the entry is as it is written, of any shape."""
         return iter(())
 
+    @abstractmethod
     def describe(self) -> str:
         """Say in a few words how its runs are made."""
-        raise NotImplementedError
 
     # How its runs are made, and how it is searched.
 
+    @abstractmethod
     def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
         """Name the files that its rule makes a run from."""
-        raise NotImplementedError
 
     def options(self, split: str, results: Results) -> list[Option]:
         """List the settings of its rule, but for the depth."""
@@ -182,8 +183,13 @@ class System:
         return []
 
     def opened(self, results: Results) -> Config:
-        """Say how a searcher answers single queries (see `cort.online.manifest`)."""
-        raise NotImplementedError
+        """Say how a searcher answers single queries (see `cort.online.manifest`); a kind without this answers none."""
+        return {}
+
+    @classmethod
+    def searchable(cls) -> bool:
+        """Tell whether it can rank any query."""
+        return cls.opened is not System.opened
 
     def files(self, results: Results) -> Iterator[str]:
         """Yield the files that a searcher opens for it, without those of its parts."""

@@ -6,37 +6,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from cort.formats.schemas import check_name
 from cort.retrieval.graphs import GRAPHS
 from cort.settings import paths
-from cort.settings.config import Config, entries, listed, token_encoders
+from cort.settings.config import LEARNERS, Config, entries, is_trained, listed, sources, token_encoders
 from cort.settings.fields import setting
-from cort.systems.approximate import ApproximateSearch
+from cort.systems.approximate import ApproximateSearch, Width
 from cort.systems.base import Results, System
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnngSearch:
+class OnngSearch(Width):
     """Search of an ONNG."""
 
     epsilon: float | Literal["auto"] = setting(0.1, ge=-1, le=100)
     """Width of the search; the distance explored is (1 + epsilon) times that of the worst result. `auto` takes the
     smallest of `audit.epsilons` that reaches `recall`."""
-    recall: float | None = setting(None, gt=0, le=1)
-    """With `auto`, recall of the exact top `depth` to be reached, as audited on the split `validation`, or on the
-    evaluated split if there is none; 0.99 if not set."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class HnswSearch:
+class HnswSearch(Width):
     """Search of an HNSW index."""
 
     ef: int | Literal["auto"] = setting(1000, ge=1, le=1_000_000)
     """Width of the search, the number of candidates it keeps; `depth` or more. `auto` takes the smallest of `audit.efs`
     that reaches `recall`."""
-    recall: float | None = setting(None, gt=0, le=1)
-    """With `auto`, recall of the exact top `depth` to be reached, as audited on the split `validation`, or on the
-    evaluated split if there is none; 0.99 if not set."""
 
 
 class Dense(System):
@@ -65,7 +58,7 @@ class Dense(System):
     def check(self) -> Iterator[str]:
         """Check the name of the encoder; it may have been meant for another section."""
         known = [*self.config["lexical"], *self.config["encoders"], *token_encoders(self.config)]
-        return check_name(f"{self.place}.retrieve", self.entry["retrieve"], known)
+        return self.check_name_of("retrieve", known)
 
     def describe(self) -> str:
         """Name the encoder."""
@@ -124,7 +117,11 @@ class Graph(ApproximateSearch, Dense):
     def _check_ef(self) -> Iterator[str]:
         """Check that a search keeps as many candidates as a run has results."""
         config, ef = self.config, self.entry["hnsw"]["ef"]
-        is_source = any(self.name in sources for sources in sources_of_examples(config))
+        is_source = any(
+            is_trained(model) and self.name in sources(model[examples])
+            for section, examples in LEARNERS.items()
+            for _, model in entries(config, section)
+        )
         key = "training_depth" if is_source and config["training_depth"] > config["depth"] else "depth"
         if isinstance(ef, int) and ef < config[key]:
             place, expected = f"{self.place}.hnsw.ef", f"{config[key]} ({key}) or more"
@@ -149,12 +146,3 @@ class Graph(ApproximateSearch, Dense):
         """Yield the encoder, its vectors, which scores are taken from, and the index."""
         yield from Dense.files(self, results)
         yield from super().files(results)
-
-
-def sources_of_examples(config: Config) -> Iterator[list[str]]:
-    """Yield the systems that provide the negatives of each model that is trained."""
-    for section, key in (("encoders", "triples"), ("rerankers", "pairs")):
-        for _, model in entries(config, section):
-            if "training" in model:
-                system = model[key]["system"]
-                yield [system] if isinstance(system, str) else system

@@ -77,13 +77,13 @@ class Interleave(System):
     def opened(self, results: Results) -> Config:
         """Name the systems, the method and its settings."""
         own = {key: value for key, value in self.fusion.items() if key != "method"}
-        found: Config = {"kind": self.fusion["method"], "parts": self.parts(), **own}
+        fusion: Config = {"kind": self.fusion["method"], "parts": self.parts(), **own}
         if self.tuned_for():
-            return found | {"tuned": results.at(paths.WEIGHTS, system=self.name)}
-        if "weights" in FUSIONS[found["kind"]].settings and "weights" not in found:
+            return fusion | {"tuned": results.at(paths.WEIGHTS, system=self.name)}
+        if "weights" in FUSIONS[fusion["kind"]].settings and "weights" not in fusion:
             # Equal ones.
-            return found | {"weights": [1 / len(self.parts())] * len(self.parts())}
-        return found
+            return fusion | {"weights": [1 / len(self.parts())] * len(self.parts())}
+        return fusion
 
     def files(self, results: Results) -> Iterator[str]:
         """Yield tuned weights."""

@@ -9,12 +9,12 @@ from typing import ClassVar, Literal
 from cort.retrieval.graphs import TOKEN_INDEXES
 from cort.settings.config import LATE_INTERACTION, Config, token_encoders
 from cort.settings.fields import setting
-from cort.systems.approximate import ApproximateSearch
+from cort.systems.approximate import ApproximateSearch, Width
 from cort.systems.base import Option, Results, System
 
 
 @dataclass(frozen=True, kw_only=True)
-class IvfPqSearch:
+class IvfPqSearch(Width):
     """Search of an IVF-PQ index of token vectors."""
 
     probes: int | Literal["auto"] = setting(32, ge=1, le=100_000_000)
@@ -22,9 +22,6 @@ class IvfPqSearch:
     `audit.probes` that reaches `recall`."""
     candidates: int = setting(1024, ge=1, le=10_000_000)
     """Nearest vectors taken for each token of a query; the passages of all are scored."""
-    recall: float | None = setting(None, gt=0, le=1)
-    """With `auto`, recall of the exact top `depth` to be reached, as audited on the split `validation`, or on the
-    evaluated split if there is none; 0.99 if not set."""
 
 
 class LateInteraction(System):

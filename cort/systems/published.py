@@ -15,7 +15,6 @@ class Published(System):
     """A run file per split, as somebody published it."""
 
     rules: ClassVar[tuple[str, ...]] = ("import_run",)
-    searchable = False
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cort.formats.schemas import check_name
 from cort.settings import paths
-from cort.settings.config import Config, listed
+from cort.settings.config import KIND_NAMES, Config, listed
 from cort.settings.fields import setting
 from cort.systems.base import Option, Results, System
-from cort.systems.mistakes import check_once, check_tuning
+from cort.systems.mistakes import check_tuning
 
 
 class Rerank(System):
@@ -77,15 +76,14 @@ class Rerank(System):
 
     def check(self) -> Iterator[str]:
         """Check the names of the system and the re-ranker, the depth, the tuning."""
-        yield from check_name(f"{self.place}.rerank", self.entry["rerank"], self.config["systems"])
-        yield from check_once(f"{self.place}.rerank", self.parts(), "system")
+        yield from self.check_name_of("rerank", self.config["systems"])
         if measure := self.tuned_for():
             yield from check_tuning(f"{self.place}.tune", measure, self.config)
         rerankers, name = self.config["rerankers"], self.reranker()
         if name is None:
             yield f"{self.place}: found no reranker, expected one of {listed(rerankers)}; name it"
             return
-        yield from check_name(f"{self.place}.reranker", name, rerankers)
+        yield from self.check_name_of("reranker", rerankers)
         if rerankers.get(name) and self.entry.get("depth", 1) > (most := self.most_candidates()):
             yield (
                 f"{self.place}.depth: found {self.entry['depth']}, expected at most {most}, the candidates that are "
@@ -120,7 +118,7 @@ class Rerank(System):
     def tuning(self) -> list[Option]:
         """Name candidates and scores, and give depth and measure."""
         candidates, reranker = self.entry["rerank"], self.entry["reranker"]
-        scores = f"{reranker} (re-ranker)" if reranker == candidates else reranker
+        scores = f"{reranker} ({KIND_NAMES['rerankers']})" if reranker == candidates else reranker
         return [
             Option("parts", [candidates, scores]),
             Option("depth", self.entry["depth"], f"{self.place}.depth"),
@@ -137,9 +135,9 @@ class Rerank(System):
         """Name the system, the re-ranker, depth and weight."""
         # A run has no more candidates.
         depth = min(self.entry["depth"], self.config["depth"])
-        found = {"kind": "rerank", "candidates": self.entry["rerank"], "reranker": self.reranker(), "depth": depth}
+        opened = {"kind": "rerank", "candidates": self.entry["rerank"], "reranker": self.reranker(), "depth": depth}
         weight = self.weight(results)
-        return found if weight.value == 1 else found | {str(weight.name): weight.value}
+        return opened if weight.value == 1 else opened | {str(weight.name): weight.value}
 
     def files(self, results: Results) -> Iterator[str]:
         """Yield the re-ranker, a tuned weight, the token cache of the passages."""

@@ -78,8 +78,6 @@ class Reverse(System):
     """The ranking of another system, the last result first."""
 
     rules = ("reverse",)
-    # Nothing opens it for single queries.
-    searchable = False
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:

@@ -14,7 +14,6 @@ from cort.experiment.keys import Experiment
 from cort.experiment.models import (
     encoders_pattern,
     indexes_of,
-    is_trained,
     named_models,
     place_of_base_model,
     reranked_by,
@@ -25,7 +24,7 @@ from cort.experiment.models import (
     used_models,
 )
 from cort.experiment.splits import splits_apart
-from cort.settings.config import deciding, evaluated_splits
+from cort.settings.config import deciding, evaluated_splits, is_trained
 from cort.settings.fields import schema_of
 from cort.settings.paths import CURVE, MEASURES
 from cort.systems.base import Results

@@ -22,13 +22,13 @@ from cort.downloads.fetch import by_hand
 from cort.downloads.transfer import explain, new_session
 from cort.experiment.config import splits_of
 from cort.experiment.downloads import PREFIX
-from cort.experiment.models import LEARNERS, place_of_base_model, released_name, triples_file
+from cort.experiment.models import place_of_base_model, released_name, triples_file
 from cort.models.settings import ref_of
 from cort.reporting.labels import memory as memory_text
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.graphs import INSTALL_FAISS
 from cort.settings import paths
-from cort.settings.config import Config, one_or_more
+from cort.settings.config import LEARNERS, Config, one_or_more
 from cort.settings.paths import KEPT
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
