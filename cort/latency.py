@@ -23,7 +23,7 @@ import numpy as np
 
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.online.manifest import Manifest, System, of_family, read_manifest
+from cort.online.manifest import Manifest, read_manifest
 from cort.online.timing import PARTS
 from cort.retrieval.options import JavaOptions, check_positive
 from cort.system import cli
@@ -31,6 +31,7 @@ from cort.system.devices import lease, visible_devices
 from cort.system.errors import input_error
 from cort.system.machine import describe_hardware, describe_software
 from cort.system.options import optional, required
+from cort.systems.opened import Entry
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
@@ -91,8 +92,8 @@ def rows_of(
     :param device: name of where the vectors are.
     """
     for system in systems:
-        reranks = of_family(searcher.manifest.needed([system]), "rerank")
-        for size in (1,) if reranks else (1, batch):
+        batched = all(part.batches for part in searcher.manifest.open([system]).values())
+        for size in (1, batch) if batched else (1,):
             # Incomplete batches are left out.
             batches = [texts[at : at + size] for at in range(0, len(texts) - size + 1, size)]
             if not batches:
@@ -117,7 +118,7 @@ def device_sets(gpus: int) -> dict[str, list[str]]:
     return sets | {f"{count} GPUs": [f"cuda:{number}" for number in range(count)] for count in range(2, gpus + 1)}
 
 
-def searches_exactly(system: System) -> bool:
+def searches_exactly(system: Entry) -> bool:
     """Tell whether a system searches the vectors of all passages."""
     return "encoder" in system and "index" not in system
 
@@ -211,12 +212,13 @@ def measure_all(options: Options, manifest: Manifest, texts: Sequence[str], gpus
 
     sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)
     first, threads, memory_mb = next(iter(sets)), options.threads, options.memory_mb
-    opened = open_searcher(manifest, options.systems, devices=sets[first], threads=threads, memory_mb=memory_mb)
+    opening = open_searcher(manifest, options.systems, devices=sets[first], threads=threads, memory_mb=memory_mb)
     systems, number = list(options.systems), options.warm_up
     rows: list[dict[str, Any]] = []
-    with closing(opened) as searcher:
-        for name in of_family(manifest.needed(systems), "terms"):
-            warm_up(name, options.bm25_warm_up)
+    with closing(opening) as searcher:
+        for name, opened in searcher.opened.items():
+            if opened.lexical_index:
+                warm_up(name, options.bm25_warm_up)
         for device, devices in sets.items():
             if device != first:
                 searcher.models.place(devices)

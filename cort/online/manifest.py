@@ -1,78 +1,31 @@
 """What a searcher opens, as the stage `manifest` writes it: files, models, and how each system is made from them.
 
-Paths are relative to the manifest, so a folder of results can be moved. A system is a mapping with a `kind`:
-
-* bm25: `lexical`, the name of an index, and `k1` and `b`, or `parameters`, a file with both
-* exact: `encoder`
-* late_interaction: `token_encoder`
-* ivfpq: `token_encoder`, `per_token` (candidates per query token), and `index` and width as below
-* one of `GRAPHS`: `encoder`, `index` (a folder), and the `width` of the search, or `audit`, a file, and the `recall`
-  that the chosen width must reach there
-* one of `FUSIONS`: `parts`, names of systems, in the order of their priority; with rrf `k`; with linear
-  `normalization`, and `weights` or `tuned`, a file with them
-* rerank: `candidates`, the name of a system, `reranker`, `depth` (how many candidates are scored), and the `weight` of
-  their scores if it is not 1, or `tuned`, a file with it
+Paths are relative to the manifest, so a folder of results can be moved. A system is a mapping with a `kind` of
+`cort.systems.registry.ANSWERS`, and the keys that it takes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import FORMS
 from cort.models.settings import Precision
 from cort.retrieval.bm25 import LARGEST_K1
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS
-from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
+from cort.retrieval.fusion import NORMALIZATIONS
+from cort.retrieval.graphs import INDEXES
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
+from cort.systems.opened import Entry, Opened
+from cort.systems.registry import ANSWERS
 
-System: TypeAlias = Mapping[str, Any]
-#: how a system makes its rankings: from terms, one vector per text or a vector per token, or from other rankings
-Family: TypeAlias = Literal["terms", "vectors", "tokens", "fusion", "rerank"]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of system.
-
-    :ivar keys: the sets of keys that a system of this kind may have.
-    :ivar needs_all: whether the first results depend on how many are retrieved.
-    """
-
-    family: Family
-    keys: Sequence[tuple[str, ...]]
-    needs_all: bool = False
-
-
-WIDTHS = (("width",), ("audit", "recall"))
-FUSION_KEYS: Mapping[str, Sequence[tuple[str, ...]]] = {
-    "rrf": [("parts",), ("parts", "k")],
-    "linear": [("parts", "normalization", "weights"), ("parts", "normalization", "tuned")],
-}
-#: the registry of kinds; elsewhere, code asks for the family or for keys of a system
-KINDS: Mapping[str, Kind] = {
-    "bm25": Kind("terms", [("lexical", "k1", "b"), ("lexical", "parameters")]),
-    "exact": Kind("vectors", [("encoder",)]),
-    **{kind: Kind("vectors", [("encoder", "index", *width) for width in WIDTHS], needs_all=True) for kind in GRAPHS},
-    "late_interaction": Kind("tokens", [("token_encoder",)]),
-    **{
-        kind: Kind("tokens", [("token_encoder", "per_token", "index", *width) for width in WIDTHS])
-        for kind in TOKEN_INDEXES
-    },
-    **{
-        method: Kind("fusion", FUSION_KEYS.get(method, [("parts",)]), fusion.needs_all)
-        for method, fusion in FUSIONS.items()
-    },
-    "rerank": Kind("rerank", [("candidates", "reranker", "depth", *more) for more in ((), ("weight",), ("tuned",))]),
-}
 #: keys whose value is a path
 PATHS = ("index", "parameters", "audit", "tuned")
 #: sections of models and term-based indexes, and the key of a system that names an entry
@@ -133,22 +86,26 @@ class Manifest:
     lexical: Mapping[str, LexicalIndex]
     encoders: Mapping[str, Model]
     rerankers: Mapping[str, Model]
-    systems: Mapping[str, System]
+    systems: Mapping[str, Entry]
     token_encoders: Mapping[str, Model] = field(default_factory=dict)
 
     def parts_of(self, name: str) -> list[str]:
         """Return the systems whose results a system is made from."""
         system = self.systems[name]
-        return list(system.get("parts", [])) + ([system["candidates"]] if "candidates" in system else [])
+        return [*system.get("parts", []), *(system[key] for key in ("candidates",) if key in system)]
 
-    def needed(self, names: Iterable[str]) -> dict[str, System]:
+    def needed(self, names: Iterable[str]) -> dict[str, Entry]:
         """Return systems and all systems they are made from, each after its parts."""
-        needed: dict[str, System] = {}
+        needed: dict[str, Entry] = {}
         for name in names:
             needed |= self.needed(self.parts_of(name)) | {name: self.systems[name]}
         return needed
 
-    def opened(self, needed: Mapping[str, System]) -> Iterator[Path]:
+    def open(self, names: Iterable[str]) -> dict[str, Opened]:
+        """Make systems and all systems they are made from ready to answer, each after its parts."""
+        return {name: ANSWERS[entry["kind"]](name, entry) for name, entry in self.needed(names).items()}
+
+    def opened(self, needed: Mapping[str, Entry]) -> Iterator[Path]:
         """Return the files and folders that are opened for systems."""
         yield self.passages
         for system in needed.values():
@@ -166,13 +123,10 @@ class Manifest:
 
     def typical_systems(self) -> list[str]:
         """Choose the first BM25, dense and fused system, as far as there are any."""
-        groups = [of_family(self.systems, *families) for families in (("terms",), ("vectors", "tokens"), ("fusion",))]
-        return [next(iter(group)) for group in groups if group] or list(self.systems)[:1]
-
-
-def of_family(systems: Mapping[str, System], *families: str) -> dict[str, System]:
-    """Select the systems of some families."""
-    return {name: system for name, system in systems.items() if KINDS[system["kind"]].family in families}
+        lexical = [name for name, system in self.systems.items() if "lexical" in system]
+        dense = [name for name in self.systems if name not in lexical and not self.parts_of(name)]
+        fused = [name for name, system in self.systems.items() if "parts" in system]
+        return [names[0] for names in (lexical, dense, fused) if names] or list(self.systems)[:1]
 
 
 def write_manifest(path: str | Path, manifest: Manifest) -> None:
@@ -281,10 +235,10 @@ def _check_system(manifest: Manifest, name: str, source: str | Path) -> None:
     system = manifest.systems[name]
     kind = str(system.get("kind"))
     keys = system.keys() - {"kind"}
-    if kind not in KINDS or keys not in map(set, KINDS[kind].keys):
+    if kind not in ANSWERS or keys not in map(set, ANSWERS[kind].kinds[kind]):
         listed = ", ".join(key for key in system if key != "kind") or "nothing"
         found = f"the system {shorten(name)} of kind {kind} with {listed}"
-        raise refused(found, f"one of {', '.join(KINDS)} with all it needs")
+        raise refused(found, f"one of {', '.join(ANSWERS)} with all it needs")
     for section, key in SECTIONS.items():
         if key in system and system[key] not in getattr(manifest, section):
             raise refused(f"no {key} {shorten(system[key])}", f"that of {shorten(name)}")

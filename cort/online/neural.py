@@ -24,7 +24,7 @@ from cort.models.late_interaction import QUERY, InteractingPairs, load_token_enc
 from cort.models.rerankers import PairsToScore, load_reranker
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
 from cort.models.transformer import model_fingerprint
-from cort.online.manifest import REMEDY, Manifest, Model, System, of_family
+from cort.online.manifest import REMEDY, Manifest, Model
 from cort.retrieval.audits import width_of
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
@@ -32,6 +32,7 @@ from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
 from cort.system.errors import input_error
 from cort.system.memory import memory_limit
+from cort.systems.opened import Entry, Opened
 
 TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
@@ -198,43 +199,59 @@ class Models:
             index.place(devices)
 
 
-def open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
-    """Load encoders, vectors, indexes and re-rankers of the systems that are needed; systems share what they can.
+class Opening:
+    """Opens what systems retrieve with; systems share what they can.
+
+    :raises InputError: if files belong to another model, or an audit does not reach its recall.
+    """
+
+    def __init__(self, manifest: Manifest, devices: Sequence[str], threads: int) -> None:
+        device = self.device = torch.device(devices[0])
+        self._threads = threads
+        self._encoder = cache(lambda name: QueryEncoder(manifest.encoders[name], device))
+        self._token_encoder = cache(lambda name: TokenEncoder(manifest.token_encoders[name], device))
+        self._exact = cache(lambda name: ExactSearch(self._encoder(name).shards, devices, threads))
+        self._graph = cache(open_index)
+        self._ivfpq = cache(
+            lambda folder, name: open_ivfpq(folder, self._token_encoder(name).shards, self._token_encoder(name).index)
+        )
+
+    def exact(self, encoder: str) -> Retriever:
+        """Open an encoder and its vectors of all passages."""
+        return Retriever(self._encoder(encoder), self._exact(encoder))
+
+    def graph(self, system: Entry) -> Retriever:
+        """Open an encoder and a graph, to be searched as widely as the manifest says."""
+        encoder, graph = self._encoder(system["encoder"]), self._graph(system["kind"], system["index"])
+        _check_graph(graph, system["index"], encoder)
+        return Retriever(encoder, GraphSearch(graph, width_of(system, encoder.fingerprint)))
+
+    def tokens(self, token_encoder: str) -> Retriever:
+        """Open a late-interaction model and the token vectors of all passages."""
+        encoder = self._token_encoder(token_encoder)
+        return Retriever(encoder, TokenSearch(encoder.index))
+
+    def ivfpq(self, system: Entry) -> Retriever:
+        """Open a late-interaction model and an IVF-PQ index, to be searched as widely as the manifest says."""
+        encoder = self._token_encoder(system["token_encoder"])
+        index = self._ivfpq(system["index"], system["token_encoder"])
+        probes = int(width_of(system, index.meta.model))
+        return Retriever(encoder, TokenSearch(IvfPqSearch(index, probes, system["per_token"], self._threads)))
+
+
+def open_models(manifest: Manifest, needed: Mapping[str, Opened], devices: Sequence[str], threads: int) -> Models:
+    """Load encoders, vectors, indexes and re-rankers of the systems that are needed.
 
     :raises InputError: if files belong to another model, or an audit does not reach its recall.
     """
     # Before tokenizers start threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
     torch.set_num_threads(threads)
-    device = torch.device(devices[0])
-    encoder_of = cache(lambda name: QueryEncoder(manifest.encoders[name], device))
-    token_encoder_of = cache(lambda name: TokenEncoder(manifest.token_encoders[name], device))
-    exact_of = cache(lambda name: ExactSearch(encoder_of(name).shards, devices, threads))
-    graph_of = cache(open_index)
-    ivfpq_of = cache(
-        lambda folder, name: open_ivfpq(folder, token_encoder_of(name).shards, token_encoder_of(name).index)
-    )
-
-    def by_vectors(system: System) -> Retriever:
-        encoder = encoder_of(system["encoder"])
-        if "index" not in system:
-            return Retriever(encoder, exact_of(system["encoder"]))
-        graph = graph_of(system["kind"], system["index"])
-        _check_graph(graph, system["index"], encoder)
-        return Retriever(encoder, GraphSearch(graph, width_of(system, encoder.fingerprint)))
-
-    def by_tokens(system: System) -> Retriever:
-        encoder = token_encoder_of(system["token_encoder"])
-        if "index" not in system:
-            return Retriever(encoder, TokenSearch(encoder.index))
-        index = ivfpq_of(system["index"], system["token_encoder"])
-        probes = int(width_of(system, index.meta.model))
-        return Retriever(encoder, TokenSearch(IvfPqSearch(index, probes, system["per_token"], threads)))
-
-    retrievers = {name: by_vectors(system) for name, system in of_family(needed, "vectors").items()}
-    retrievers |= {name: by_tokens(system) for name, system in of_family(needed, "tokens").items()}
-    rerankers = dict.fromkeys(system["reranker"] for system in of_family(needed, "rerank").values())
-    return Models(retrievers, {name: Reranker(manifest.rerankers[name], device) for name in rerankers})
+    opening = Opening(manifest, devices, threads)
+    opened = {name: system.retriever(opening) for name, system in needed.items()}
+    retrievers = {name: retriever for name, retriever in opened.items() if retriever is not None}
+    names = dict.fromkeys(system.entry["reranker"] for system in needed.values() if "reranker" in system.entry)
+    return Models(retrievers, {name: Reranker(manifest.rerankers[name], opening.device) for name in names})
 
 
 def _check_graph(graph: Graph, folder: Path, encoder: QueryEncoder) -> None:

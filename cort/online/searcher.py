@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cort.formats.records import Ranking
 from cort.formats.runs import strictly_decreasing
 from cort.online.lucene import LuceneProcess
-from cort.online.manifest import KINDS, REMEDY, LexicalIndex, Manifest, System, of_family
+from cort.online.manifest import REMEDY, LexicalIndex, Manifest
 from cort.online.passages import Passages
 from cort.online.timing import timed
-from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
-from cort.retrieval.fusion import Settings, fuse
 from cort.retrieval.options import HEAP_MB
-from cort.retrieval.rerank import mix, rerank
-from cort.retrieval.weights import read_weights, weight_of
 from cort.system.checksums import verify
 from cort.system.errors import input_error, shorten
 from cort.system.imports import uncollected
+from cort.systems.opened import Opened
 
 if TYPE_CHECKING:
-    from cort.online.neural import Models
+    from cort.online.neural import Models, QueryEncoder, TokenEncoder
 
 # Java compiles what runs often, and the first search of each kind reads what later ones find in memory.
 WARM_UP = ("warm up",) * 3
@@ -60,6 +57,32 @@ class Answer:
     milliseconds: dict[str, float]
 
 
+class Batch:
+    """Queries that are searched together, and the vectors that systems share; `times` gets the time of each part."""
+
+    def __init__(self, searcher: Searcher, texts: Sequence[str], times: dict[str, float]) -> None:
+        self.searcher, self.texts, self._times = searcher, texts, times
+        self._vectors: dict[int, Any] = {}
+
+    def timed(self, part: str) -> AbstractContextManager[None]:
+        """Measure the time of a part, one of `timing.PARTS`."""
+        return timed(self._times, part)
+
+    def vectors(self, encoder: QueryEncoder | TokenEncoder) -> Any:
+        """Encode the queries, once per encoder."""
+        if id(encoder) not in self._vectors:
+            with self.timed("tokenize"):
+                tokens = encoder.tokenize(self.texts)
+            with self.timed("encode"):
+                self._vectors[id(encoder)] = encoder.encode(tokens)
+        return self._vectors[id(encoder)]
+
+    @staticmethod
+    def as_in_run(ranking: Ranking) -> Ranking:
+        """Give a ranking the scores that a run file would have."""
+        return ranking._replace(scores=strictly_decreasing(ranking.scores))
+
+
 class Searcher:
     """Open systems; their models are opened when first needed. Not thread-safe."""
 
@@ -73,17 +96,11 @@ class Searcher:
     ) -> None:
         """Take what `open_searcher` opened for `systems`; `lucene` has the term-based indexes by name.
 
-        By name of the system: `parameters` of BM25, `settings` of fusions, `weights` of re-rankers.
+        `opened` has these systems and all that they are made from, by name.
         """
         self.manifest, self.systems = manifest, list(systems)
         self.lucene, self.passages, self._open_models = lucene, passages, open_models
-        needed = self._needed = manifest.needed(systems)
-        self.parameters = {name: _parameters(system) for name, system in of_family(needed, "terms").items()}
-        self.settings = {name: _settings(system) for name, system in of_family(needed, "fusion").items()}
-        self.weights = {
-            name: weight_of(system.get("weight", 1.0), system.get("tuned"), system["candidates"])
-            for name, system in of_family(needed, "rerank").items()
-        }
+        self.opened = manifest.open(systems)
         self._bm25_thread = ThreadPoolExecutor(1, "bm25")
 
     @cached_property
@@ -114,7 +131,7 @@ class Searcher:
         self, system: str, texts: Sequence[str], depth: int, *, concurrent: bool = True
     ) -> tuple[list[Ranking], dict[str, float]]:
         """Search for several queries together; return their rankings, and the milliseconds of the batch."""
-        if system not in self._needed:
+        if system not in self.opened:
             raise input_error("system", shorten(system), f"one of {', '.join(self.systems)}", "name one of these")
         for text in texts:
             check_query(text)
@@ -122,9 +139,10 @@ class Searcher:
             raise input_error("depth", str(depth), "1 or more", "give the number of results")
         times: dict[str, float] = {}
         with timed(times, "total"):
-            retrieved = self._retrieve(self._retrieving(system, depth), texts, times, concurrent)
-            rankings = self._combine(system, depth, retrieved, texts, times)
-        return [_as_in_run(ranking) for ranking in rankings], times
+            batch = Batch(self, texts, times)
+            retrieved = self._retrieve(self._retrieving(system, depth), batch, concurrent)
+            rankings = self._combine(system, depth, retrieved, batch)
+        return [batch.as_in_run(ranking) for ranking in rankings], times
 
     def close(self) -> None:
         """End all threads and processes."""
@@ -139,33 +157,27 @@ class Searcher:
 
     def needed(self, name: str, depth: int) -> int:
         """Return how many results a system must retrieve, or needs from each of its parts, for the first `depth`."""
-        system = self._needed[name]
-        if KINDS[system["kind"]].needs_all:
-            # The first results must be those of the workflow's runs.
-            return max(depth, self.manifest.depth)
-        # Of systems, only re-rankers have a depth.
-        return max(depth, int(system.get("depth", 0)))
+        system = self.opened[name]
+        # The first results must be those of the workflow's runs.
+        least = self.manifest.depth if system.depends_on_depth else system.candidates()
+        return max(depth, least)
 
     def _retrieving(self, name: str, depth: int) -> dict[str, int]:
         """Return the retrieving systems below a system, with the number of results that each must retrieve."""
         depth = self.needed(name, depth)
-        parts = self.manifest.parts_of(name)
+        parts = self.opened[name].parts()
         depths = {} if parts else {name: depth}
         for part in parts:
             for leaf, needed in self._retrieving(part, depth).items():
                 depths[leaf] = max(depths.get(leaf, 0), needed)
         return depths
 
-    def _retrieve(
-        self, depths: Mapping[str, int], texts: Sequence[str], times: dict[str, float], concurrent: bool
-    ) -> dict[str, list[Ranking]]:
-        vectors: dict[int, Any] = {}
-
+    def _retrieve(self, depths: Mapping[str, int], batch: Batch, concurrent: bool) -> dict[str, list[Ranking]]:
         def search(names: Sequence[str]) -> dict[str, list[Ranking]]:
-            return {name: self._search(name, depths[name], texts, vectors, times) for name in names}
+            return {name: self.opened[name].search(batch, depths[name]) for name in names}
 
-        terms = [name for name in depths if name in self.parameters]
-        dense = [name for name in depths if name not in self.parameters]
+        terms = [name for name in depths if self.opened[name].lexical_index]
+        dense = [name for name in depths if name not in terms]
         if not (concurrent and terms and dense):
             return search([*terms, *dense])
         bm25 = self._bm25_thread.submit(search, terms)
@@ -175,53 +187,13 @@ class Searcher:
             by_terms = bm25.result()
         return by_terms | rankings
 
-    def _search(
-        self, name: str, depth: int, texts: Sequence[str], vectors: dict[int, Any], times: dict[str, float]
-    ) -> list[Ranking]:
-        """Search with a system that retrieves; `vectors` has those of the queries by id of their encoder."""
-        if name in self.parameters:
-            lucene = self.lucene[self._needed[name]["lexical"]]
-            with timed(times, "bm25"):
-                return lucene.search(texts, self.parameters[name], depth)
-        encoder, index = self.models.retrievers[name]
-        if id(encoder) not in vectors:
-            with timed(times, "tokenize"):
-                tokens = encoder.tokenize(texts)
-            with timed(times, "encode"):
-                vectors[id(encoder)] = encoder.encode(tokens)
-        with timed(times, "search"):
-            return index.search(vectors[id(encoder)], depth)
-
-    def _combine(
-        self,
-        name: str,
-        depth: int,
-        retrieved: Mapping[str, list[Ranking]],
-        texts: Sequence[str],
-        times: dict[str, float],
-    ) -> list[Ranking]:
-        system, needed = self._needed[name], self.needed(name, depth)
-        parts = [self._combine(part, needed, retrieved, texts, times) for part in self.manifest.parts_of(name)]
-        if name in self.settings:
-            with timed(times, "merge"):
-                queries = ([_as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
-                return [fuse(system["kind"], "", rankings, depth, self.settings[name]) for rankings in queries]
-        if name in self.weights:
-            model, scored = self.models.rerankers[system["reranker"]], int(system["depth"])
-            rankings = []
-            with timed(times, "rerank"):
-                for text, candidates in zip(texts, parts[0], strict=True):
-                    scores = model.score(text, self.passages.rows(candidates.doc_ids[:scored]))
-                    mixed = mix(_as_in_run(candidates), scores, scored, self.weights[name])
-                    rankings.append(rerank(candidates, mixed, scored))
-        else:
-            rankings = retrieved[name]
-        return [Ranking(one.query_id, one.doc_ids[:depth], one.scores[:depth]) for one in rankings]
-
-
-def _as_in_run(ranking: Ranking) -> Ranking:
-    """Give a ranking the scores that a run file would have."""
-    return ranking._replace(scores=strictly_decreasing(ranking.scores))
+    def _combine(self, name: str, depth: int, retrieved: Mapping[str, list[Ranking]], batch: Batch) -> list[Ranking]:
+        system, needed = self.opened[name], self.needed(name, depth)
+        parts = [self._combine(part, needed, retrieved, batch) for part in system.parts()]
+        rankings = system.combine(batch, parts, depth) if parts else retrieved[name]
+        return [
+            ranking._replace(doc_ids=ranking.doc_ids[:depth], scores=ranking.scores[:depth]) for ranking in rankings
+        ]
 
 
 def check_query(text: str) -> None:
@@ -230,18 +202,6 @@ def check_query(text: str) -> None:
         raise input_error("query", "no word", "a query", "write one")
     if wrong := LONE.search(text):
         raise input_error("query", f"{shorten(wrong[0])} in it, no character", "text in UTF-8", "write it again")
-
-
-def _parameters(system: System) -> Parameters:
-    if "parameters" in system:
-        return read_parameters(system["parameters"])
-    return make_grid([float(system["k1"])], [float(system["b"])])[0]
-
-
-def _settings(system: System) -> Settings:
-    weights = read_weights(system["tuned"], system["parts"]) if "tuned" in system else system.get("weights", ())
-    given = {key: system[key] for key in ("k", "normalization") if key in system}
-    return Settings(**given, weights=tuple(weights))
 
 
 def open_searcher(
@@ -264,18 +224,17 @@ def open_searcher(
     """
     manifest.check_names(systems)
     sys.setswitchinterval(SWITCH)
-    needed = manifest.needed(systems)
-    verify(manifest.opened(needed))
-    by_terms = of_family(needed, "terms")
+    verify(manifest.opened(manifest.needed(systems)))
+    needed = manifest.open(systems)
+    indexes = list(dict.fromkeys(index for system in needed.values() if (index := system.lexical_index)))
     # A core is left for BM25, which runs in parallel.
-    open_models = partial(_open_models, manifest, needed, devices, max(1, threads - bool(by_terms)))
+    open_models = partial(_open_models, manifest, needed, devices, max(1, threads - bool(indexes)))
     with _naming_missing_files(), ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
         lucene = {
-            name: pool.submit(_open_lucene, manifest.lexical[name], threads, memory_mb, opened)
-            for name in dict.fromkeys(system["lexical"] for system in by_terms.values())
+            name: pool.submit(_open_lucene, manifest.lexical[name], threads, memory_mb, opened) for name in indexes
         }
         passages = pool.submit(Passages, manifest.passages)
-        if of_family(needed, "vectors", "tokens", "rerank"):
+        if any(system.neural for system in needed.values()):
             importing = ThreadPoolExecutor(1, "importing")
             importing.submit(_import_neural)
             importing.shutdown(wait=False)
@@ -302,7 +261,7 @@ def _naming_missing_files() -> Iterator[None]:
         raise input_error(missing, "no such file", "what the manifest names", "run `snakemake` first") from None
 
 
-def _open_models(manifest: Manifest, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
+def _open_models(manifest: Manifest, needed: Mapping[str, Opened], devices: Sequence[str], threads: int) -> Models:
     from cort.online.neural import open_models
 
     with _naming_missing_files():

@@ -14,6 +14,8 @@ from cort.systems.base import Option, Results, System
 
 # Recall of exact search to be reached if a width is to be chosen and the config sets none.
 RECALL = 0.99
+# What the manifest says of the width: a number, or the audit that chooses it and the recall to be reached.
+WIDTHS = (("width",), ("audit", "recall"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from cort.formats.schemas import check_name
 from cort.settings import paths
 from cort.settings.config import Config, is_trained, ranked_splits
+from cort.systems.opened import Opened
 
 #: files of all shards of the passages' vectors, by section and name of a model
 Shards: TypeAlias = Callable[[str, str], Sequence[str]]
@@ -66,6 +67,7 @@ class System(ABC):
     :cvar merges: whether it merges rankings and adds nothing of its own.
     :cvar batches: whether several queries are searched faster together.
     :cvar divisible: whether its vectors can be divided among GPUs.
+    :cvar answers: how a searcher answers single queries with it; None if it cannot.
     """
 
     Settings: ClassVar[type[Any]]
@@ -74,6 +76,7 @@ class System(ABC):
     merges: ClassVar[bool] = False
     batches: ClassVar[bool] = True
     divisible: ClassVar[bool] = False
+    answers: ClassVar[type[Opened] | None] = None
 
     def __init__(self, config: Config, name: str) -> None:
         self.config, self.name = config, name
@@ -183,13 +186,13 @@ class System(ABC):
         return []
 
     def opened(self, results: Results) -> Config:
-        """Say how a searcher answers single queries (see `cort.online.manifest`); a kind without this answers none."""
+        """Return what the manifest says of it: a `kind` of `answers`, and the keys of one."""
         return {}
 
     @classmethod
     def searchable(cls) -> bool:
         """Tell whether it can rank any query."""
-        return cls.opened is not System.opened
+        return cls.answers is not None
 
     def files(self, results: Results) -> Iterator[str]:
         """Yield the files that a searcher opens for it, without those of its parts."""

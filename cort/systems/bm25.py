@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from cort.settings import paths
 from cort.settings.config import Config
 from cort.settings.fields import setting
 from cort.systems.base import Option, Results, System
+from cort.systems.opened import Entry, Keys, Opened
+
+if TYPE_CHECKING:
+    from cort.formats.records import Ranking
+    from cort.online.searcher import Batch
+    from cort.online.why import Case, Reason
 
 # How an index says that its texts are not the passages as they are.
 CHANGED_TEXT = {"expand": "passages expanded by", "weigh": "terms weighted by"}
@@ -25,11 +31,48 @@ class Parameters:
     """Length normalisation."""
 
 
+class OpenedBm25(Opened):
+    """BM25 in a process of Java."""
+
+    kinds: ClassVar[Mapping[str, Keys]] = {"bm25": [("lexical", "k1", "b"), ("lexical", "parameters")]}
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        from cort.retrieval.bm25 import make_grid, read_parameters
+
+        super().__init__(name, entry)
+        if "parameters" in entry:
+            self.parameters = read_parameters(entry["parameters"])
+        else:
+            self.parameters = make_grid([float(entry["k1"])], [float(entry["b"])])[0]
+
+    def search(self, batch: Batch, depth: int) -> list[Ranking]:
+        """Search the index."""
+        lucene = batch.searcher.lucene[self.entry["lexical"]]
+        with batch.timed("bm25"):
+            return lucene.search(batch.texts, self.parameters, depth)
+
+    def explain(self, case: Case) -> Reason:
+        """List the terms of the query that the passage has."""
+        lucene = case.searcher.lucene[self.entry["lexical"]]
+        terms = sorted(lucene.explain(case.text, self.parameters, case.doc_id), key=lambda term: -term.score)
+        if not terms:
+            return case.reason("The passage contains no term of the query.")
+        about = (
+            f"BM25 with k1 {self.parameters.k1:g} and b {self.parameters.b:g}. Terms are those of the index: stemmed, "
+            "and with the expansions or weights it was built with. The score is their sum, rounded and, among ties, "
+            "slightly lowered."
+        )
+        rows = [[term.term, term.boost, term.frequency, term.passages, term.idf, term.score] for term in terms]
+        columns = ["term", "in the query", "in the passage", "passages with it", "idf", "adds"]
+        return case.reason(about, columns=columns, rows=rows, total=True)
+
+
 class Bm25(System):
     """BM25 with parameters of its own, those of its index, or tuned ones."""
 
     rules: ClassVar[tuple[str, ...]] = ("bm25",)
     noun = "an index under lexical"
+    answers = OpenedBm25
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cort.retrieval.graphs import GRAPHS
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config, entries, is_trained, listed, sources, token_encoders
 from cort.settings.fields import setting
-from cort.systems.approximate import ApproximateSearch, Width
+from cort.systems.approximate import WIDTHS, ApproximateSearch, Width
 from cort.systems.base import Results, System
+from cort.systems.opened import Keys, VectorSearch
+
+if TYPE_CHECKING:
+    from cort.online.neural import Opening, Retriever
+    from cort.online.why import Case, Reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +37,44 @@ class HnswSearch(Width):
     that reaches `recall`."""
 
 
+class OpenedDense(VectorSearch):
+    """Search over one vector per passage."""
+
+    kinds: ClassVar[Mapping[str, Keys]] = {"exact": [("encoder",)]}
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the encoder and the vectors."""
+        return opening.exact(self.entry["encoder"])
+
+    def explain(self, case: Case) -> Reason:
+        """Name the most similar token of the passage for each token of the query, as a vector has no parts."""
+        matches, settings = case.nearest_tokens()
+        about = (
+            f"The score is the similarity ({settings.similarity}) of one vector of the query and one of the passage "
+            f"(pooling: {settings.pooling}), which has no parts. For orientation, the table shows the passage token "
+            "with the most similar vector (cosine) for each query token. These values do not add up to the score."
+        )
+        rows: list[list[str | float | int | None]] = [[match.token, match.match, match.similarity] for match in matches]
+        return case.reason(about, columns=["token", "nearest in the passage", "cosine"], rows=rows)
+
+
+class OpenedGraph(OpenedDense):
+    """Search over one vector per passage through a graph."""
+
+    kinds: ClassVar[Mapping[str, Keys]] = {kind: [("encoder", "index", *width) for width in WIDTHS] for kind in GRAPHS}
+    needs_all = True
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the encoder and the graph."""
+        return opening.graph(self.entry)
+
+
 class Dense(System):
     """Exact search over the vectors of an encoder."""
 
     rules: ClassVar[tuple[str, ...]] = ("retrieve", "retrieve_part", "merge")
     noun = "an encoder"
+    answers: ClassVar[type[OpenedDense]] = OpenedDense
     divisible = True
 
     @dataclass(frozen=True, kw_only=True)
@@ -85,6 +123,7 @@ class Graph(ApproximateSearch, Dense):
 
     rules: ClassVar[tuple[str, ...]] = ("retrieve_graph",)
     divisible = False
+    answers = OpenedGraph
     indexes = tuple(GRAPHS)
 
     @dataclass(frozen=True, kw_only=True)

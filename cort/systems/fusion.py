@@ -2,23 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from cort.formats.schemas import check_name
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS
+from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse, normalize
 from cort.settings import paths
 from cort.settings.config import Config, flat
 from cort.settings.fields import setting
 from cort.systems.base import Option, Results, System
 from cort.systems.mistakes import check_once, check_tuning
+from cort.systems.opened import Entry, Keys, Opened
+
+if TYPE_CHECKING:
+    from cort.formats.records import Ranking
+    from cort.online.searcher import Batch
+    from cort.online.why import Case, Reason, Rows
+
+# A sentence about a method, more columns of the table of parts, and their cells for each part.
+Explanation: TypeAlias = "tuple[str, list[str], Rows]"
+# Sets of keys by method; another one has the parts alone.
+KEYS: Mapping[str, Keys] = {
+    "rrf": [("parts",), ("parts", "k")],
+    "linear": [("parts", "normalization", "weights"), ("parts", "normalization", "tuned")],
+}
+
+
+def _by_turns(_: Settings, parts: Sequence[Case]) -> Explanation:
+    return "The parts take turns in the order given; the score is 1 / rank.", [], [[] for _ in parts]
+
+
+def _by_ranks(settings: Settings, parts: Sequence[Case]) -> Explanation:
+    ranks = [part.place()[0] for part in parts]
+    rows: Rows = [[1 / (settings.k + rank) if rank else 0.0] for rank in ranks]
+    return f"Each part adds 1 / ({settings.k:g} + rank).", ["adds"], rows
+
+
+def _by_scores(settings: Settings, parts: Sequence[Case]) -> Explanation:
+    weights = settings.weights or (1 / len(parts),) * len(parts)
+    rows: Rows = []
+    for weight, part in zip(weights, parts, strict=True):
+        scores, missing = normalize(part.ranking.scores, settings.normalization)
+        rank = part.place()[0]
+        normalized = float(scores[rank - 1]) if rank else missing
+        rows.append([normalized, float(weight), float(weight) * normalized])
+    about = f"Each part adds its weight times its normalized score ({settings.normalization})."
+    return about, ["normalized", "weight", "adds"], rows
+
+
+#: explains each method of `FUSIONS`
+EXPLANATIONS: Mapping[str, Callable[[Settings, Sequence[Case]], Explanation]] = {
+    "interleave": _by_turns,
+    "rrf": _by_ranks,
+    "linear": _by_scores,
+}
+
+
+class OpenedFusion(Opened):
+    """Rankings of other systems merged by a method."""
+
+    kinds: ClassVar[Mapping[str, Keys]] = {method: KEYS.get(method, [("parts",)]) for method in FUSIONS}
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        super().__init__(name, entry)
+        weights = entry.get("weights", ())
+        if "tuned" in entry:
+            from cort.retrieval.weights import read_weights
+
+            weights = read_weights(entry["tuned"], entry["parts"])
+        given = {key: entry[key] for key in ("k", "normalization") if key in entry}
+        self.settings = Settings(**given, weights=tuple(weights))
+
+    @property
+    def depends_on_depth(self) -> bool:
+        """Whether the method needs all scores."""
+        return FUSIONS[self.entry["kind"]].needs_all
+
+    def parts(self) -> list[str]:
+        """List the merged systems."""
+        return list(self.entry["parts"])
+
+    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
+        """Merge the rankings of each query."""
+        method = self.entry["kind"]
+        with batch.timed("merge"):
+            queries = ([batch.as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
+            return [fuse(method, "", rankings, depth, self.settings) for rankings in queries]
+
+    def explain(self, case: Case) -> Reason:
+        """Explain the ranks in the parts, and what each adds."""
+        if (explanation := EXPLANATIONS.get(self.entry["kind"])) is None:
+            return super().explain(case)
+        parts = [case.part(name) for name in self.parts()]
+        about, columns, cells = explanation(self.settings, parts)
+        rows: Rows = [[part.name, *part.place(), *more] for part, more in zip(parts, cells, strict=True)]
+        reasons = [part.explain() for part in parts]
+        columns = ["part", "rank", "score", *columns]
+        return case.reason(about, columns=columns, rows=rows, total="adds" in columns, parts=reasons)
 
 
 class Interleave(System):
     """Rankings merged position by position, the first-named first (CoRT, section 3.4)."""
 
     rules: ClassVar[tuple[str, ...]] = ("fuse",)
+    answers = OpenedFusion
     merges = True
 
     @dataclass(frozen=True, kw_only=True)

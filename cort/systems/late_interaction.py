@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cort.retrieval.graphs import TOKEN_INDEXES
 from cort.settings.config import LATE_INTERACTION, Config, token_encoders
 from cort.settings.fields import setting
-from cort.systems.approximate import ApproximateSearch, Width
+from cort.systems.approximate import WIDTHS, ApproximateSearch, Width
 from cort.systems.base import Option, Results, System
+from cort.systems.opened import MATCH_COLUMNS, MATCHES, Keys, VectorSearch, match_rows
+
+if TYPE_CHECKING:
+    from cort.online.neural import Opening, Retriever
+    from cort.online.why import Case, Reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +29,38 @@ class IvfPqSearch(Width):
     """Nearest vectors taken for each token of a query; the passages of all are scored."""
 
 
+class OpenedLateInteraction(VectorSearch):
+    """Search over the token vectors of all passages."""
+
+    kinds: ClassVar[Mapping[str, Keys]] = {LATE_INTERACTION: [("token_encoder",)]}
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the model and the token vectors."""
+        return opening.tokens(self.entry["token_encoder"])
+
+    def explain(self, case: Case) -> Reason:
+        """Name the most similar token of the passage for each token of the query."""
+        return case.reason(MATCHES, columns=MATCH_COLUMNS, rows=match_rows(case.best_matches()), total=True)
+
+
+class OpenedIvfPq(OpenedLateInteraction):
+    """Late interaction with the candidates of an IVF-PQ index."""
+
+    kinds: ClassVar[Mapping[str, Keys]] = {
+        kind: [("token_encoder", "per_token", "index", *width) for width in WIDTHS] for kind in TOKEN_INDEXES
+    }
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the model, the token vectors and the index."""
+        return opening.ivfpq(self.entry)
+
+
 class LateInteraction(System):
     """Exact search over the token vectors of a re-ranker."""
 
     rules: ClassVar[tuple[str, ...]] = ("retrieve_tokens",)
     noun = f"a re-ranker of the kind {LATE_INTERACTION}"
+    answers: ClassVar[type[OpenedLateInteraction]] = OpenedLateInteraction
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -93,6 +125,7 @@ class IvfPq(ApproximateSearch, LateInteraction):
 
     rules: ClassVar[tuple[str, ...]] = ("retrieve_ivfpq",)
     indexes = tuple(TOKEN_INDEXES)
+    answers = OpenedIvfPq
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(LateInteraction.Settings):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Union
 
 from cort.settings.config import Config, any_of, listed
@@ -11,6 +11,7 @@ from cort.systems.bm25 import Bm25
 from cort.systems.dense import Dense, Graph
 from cort.systems.fusion import Fuse, Interleave
 from cort.systems.late_interaction import IvfPq, LateInteraction
+from cort.systems.opened import Opened
 from cort.systems.published import Published
 from cort.systems.rerank import Rerank
 
@@ -26,6 +27,10 @@ KINDS: tuple[type[System], ...] = (
     Rerank,
     Published,
 )
+#: how a searcher answers queries, by `kind` in the manifest
+ANSWERS: Mapping[str, type[Opened]] = {
+    name: kind.answers for kind in KINDS if kind.answers is not None for name in kind.answers.kinds
+}
 #: the keys that an entry has one of
 KEYS = list(dict.fromkeys(kind.key() for kind in KINDS))
 #: what an entry under `systems` can say, of which kind it may ever be

@@ -2,15 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from cort.retrieval.fusion import normalize
 from cort.settings import paths
 from cort.settings.config import KIND_NAMES, Config, listed
 from cort.settings.fields import setting
 from cort.systems.base import Option, Results, System
 from cort.systems.mistakes import check_tuning
+from cort.systems.opened import Entry, Keys, Opened
+
+if TYPE_CHECKING:
+    from cort.formats.records import Ranking
+    from cort.online.searcher import Batch
+    from cort.online.why import Case, Reason, Rows
+
+
+class OpenedRerank(Opened):
+    """The top candidates of another system, scored by a re-ranker."""
+
+    kinds: ClassVar[Mapping[str, Keys]] = {
+        "rerank": [("candidates", "reranker", "depth", *more) for more in ((), ("weight",), ("tuned",))]
+    }
+    neural = True
+    batches = False
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        from cort.retrieval.weights import weight_of
+
+        super().__init__(name, entry)
+        self.weight = weight_of(entry.get("weight", 1.0), entry.get("tuned"), entry["candidates"])
+
+    def parts(self) -> list[str]:
+        """Name the system of the candidates."""
+        return [self.entry["candidates"]]
+
+    def candidates(self) -> int:
+        """Count the candidates that are scored."""
+        return int(self.entry["depth"])
+
+    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
+        """Score the candidates of each query."""
+        from cort.retrieval.rerank import mix, rerank
+
+        searcher, scored, rankings = batch.searcher, self.candidates(), []
+        model = searcher.models.rerankers[self.entry["reranker"]]
+        with batch.timed("rerank"):
+            for text, candidates in zip(batch.texts, parts[0], strict=True):
+                scores = model.score(text, searcher.passages.rows(candidates.doc_ids[:scored]))
+                mixed = mix(batch.as_in_run(candidates), scores, scored, self.weight)
+                rankings.append(rerank(candidates, mixed, scored))
+        return rankings
+
+    def explain(self, case: Case) -> Reason:
+        """Explain the former score, that of the model, and what each adds."""
+        searcher, reranker, before = case.searcher, self.entry["reranker"], case.part(self.entry["candidates"])
+        doc_ids = before.ranking.doc_ids[: self.candidates()]
+        about, reasons = f"{reranker} scores the top {self.candidates()} of {before.name} again", [before.explain()]
+        if case.doc_id not in doc_ids:
+            return case.reason(f"{about}; this passage is not among them and follows below.", parts=reasons)
+        place = doc_ids.index(case.doc_id)
+        scores = searcher.models.rerankers[reranker].score(case.text, searcher.passages.rows(doc_ids))
+        rank = 1 + int((scores > scores[place]).sum())
+        sides = [(before.name, place + 1, before.ranking.scores[: self.candidates()]), (reranker, rank, scores)]
+        rows: Rows = [[name, at, float(values[place])] for name, at, values in sides]
+        columns = ["by", "rank among these", "score"]
+        if self.weight == 1:
+            about += ", and its scores replace the former ones."
+        else:
+            about += "; each adds its weight times its score, both normalized to 0 to 1 among these."
+            columns += ["normalized", "weight", "adds"]
+            for row, (_, _, values), share in zip(rows, sides, (1 - self.weight, self.weight), strict=True):
+                normalized = float(normalize(values, "min-max")[0][place])
+                row += [normalized, share, share * normalized]
+        reasons.insert(0, case.model(reranker, rank, float(scores[place])))
+        return case.reason(about, columns=columns, rows=rows, total=self.weight < 1, parts=reasons)
 
 
 class Rerank(System):
@@ -18,6 +86,7 @@ class Rerank(System):
 
     rules: ClassVar[tuple[str, ...]] = ("rerank", "rerank_tune")
     batches = False
+    answers = OpenedRerank
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:

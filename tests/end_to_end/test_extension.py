@@ -1,6 +1,9 @@
 """What docs/architecture.md says of adding things is enough: a stage, a fusion and a kind, added to a copy."""
 
+import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -72,12 +75,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cort.systems.base import Results, System
+from cort.systems.opened import Opened
+
+
+class OpenedReverse(Opened):
+    """The ranking of another system, the last result first."""
+
+    kinds = {"reverse": [("candidates",)]}
+    needs_all = True
+
+    def parts(self):
+        """Name the system."""
+        return [self.entry["candidates"]]
+
+    def combine(self, batch, parts, depth):
+        """Turn its rankings around."""
+        return [ranking._replace(doc_ids=ranking.doc_ids[::-1]) for ranking in parts[0]]
 
 
 class Reverse(System):
     """The ranking of another system, the last result first."""
 
     rules = ("reverse",)
+    answers = OpenedReverse
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -101,6 +121,10 @@ class Reverse(System):
     def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
         """Name its run."""
         return {"run": results.run(split, self.entry["reverse"])}
+
+    def opened(self, results: Results):
+        """Name the system."""
+        return {"kind": "reverse", "candidates": self.entry["reverse"]}
 '''
 KIND_RULE = """
 
@@ -151,6 +175,33 @@ def build(tree, target, configfile=TINY):
     return {} if "Nothing to be done" in output else planned(output)
 
 
+def check_answers(tree, run):
+    """A searcher answers with the results of the run, and explains them by the part."""
+    build(tree, "results/tiny/manifest.json", "reversed.yaml")
+    ask = """
+import json
+from contextlib import closing
+from cort.formats import tables
+from cort.online.manifest import read_manifest
+from cort.online.searcher import open_searcher
+from cort.online.why import explain
+queries = tables.read_table("results/tiny/collection/queries.test.parquet", tables.QUERIES).to_pylist()
+with closing(open_searcher(read_manifest("results/tiny/manifest.json"), ["worst"])) as searcher:
+    for query in queries:
+        results = searcher.search("worst", query["text"], 2).results
+        why = explain(searcher, "worst", query["text"], results[0].doc_id)
+        parts = [(part.system, part.rank) for part in why.parts]
+        print(json.dumps([query["query_id"], [result.doc_id for result in results], why.kind, why.rank, parts]))
+"""
+    done = subprocess.run([sys.executable, "-c", ask], cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    answers = {query_id: more for query_id, *more in map(json.loads, done.stdout.splitlines())}
+    for ranking in run:
+        doc_ids, kind, rank, parts = answers[ranking.query_id]
+        assert (doc_ids, kind, rank) == (ranking.doc_ids[:2], "reverse", 1)
+        assert parts == [["bm25", len(ranking.doc_ids)]]
+
+
 def test_a_stage_is_a_module_a_rule_and_a_path(tree):
     (tree / "cort" / "dummy.py").write_text(STAGE, "utf-8")
     append(tree / "workflow" / "rules" / "evaluation.smk", RULE)
@@ -195,6 +246,7 @@ def test_a_kind_of_system_is_a_class_a_rule_and_an_entry_in_the_registry(tree):
     assert [one.doc_ids[::-1] for one in runs["worst"]] == [one.doc_ids for one in runs["bm25"]]
     status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", "reversed.yaml")
     assert (status, "'worst=bm25 turned around'" in output) == (0, True), output[-3_000:]
+    check_answers(tree, runs["worst"])
     config["systems"]["worst"]["reverse"] = "bm52"
     (tree / "reversed.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
     status, output = snakemake(tree, "--dry-run", "--configfile", "reversed.yaml")

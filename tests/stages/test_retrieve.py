@@ -416,7 +416,7 @@ def test_a_search_online_finds_the_same(model, caches, folder, world, tmp_path):
     content |= {"rerankers": {}, "token_encoders": {"late": named}, "systems": {"late": system}}
     (tmp_path / "manifest.json").write_text(json.dumps(content))
     manifest = read_manifest(tmp_path / "manifest.json")
-    encoder, search = open_models(manifest, manifest.systems, ["cpu"], 1).retrievers["late"]
+    encoder, search = open_models(manifest, manifest.open(manifest.systems), ["cpu"], 1).retrievers["late"]
     rankings = search.search(encoder.encode(encoder.tokenize(world.query_texts[:20])), 20)
     for online, ranking in zip(rankings, read_run(run), strict=True):
         assert online.scores == pytest.approx(ranking.scores, abs=1e-3)

@@ -13,10 +13,13 @@ from cort.models.settings import EncoderSettings
 from cort.models.transformer import model_fingerprint
 from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores
-from cort.online.manifest import KINDS, Model
+from cort.online.manifest import Model
 from cort.online.neural import QueryEncoder, Reranker
 from cort.retrieval.fusion import FUSIONS
 from cort.system.errors import InputError
+from cort.systems.fusion import EXPLANATIONS
+from cort.systems.opened import Opened
+from cort.systems.registry import ANSWERS
 from tests.support.online import SYSTEMS, Slow, manifest_with
 
 CPU = torch.device("cpu")
@@ -115,13 +118,13 @@ def test_only_tokens_that_the_model_reads_are_compared(encoder_of, world):
 @pytest.fixture
 def explain(tmp_path, monkeypatch):
     """Explain results of systems with slow parts, whose own reasons are left out."""
-    for family in ("terms", "vectors"):
-        monkeypatch.setitem(why.REASONS, family, lambda case: case.reason("a part"))
+    for kind in ("bm25", "exact"):
+        monkeypatch.setattr(ANSWERS[kind], "explain", lambda system, case: case.reason("a part"))
 
     def of_model(case, name, rank, score):
         return why.Reason(name, "cross_encoder", rank, score, "a model")
 
-    monkeypatch.setattr(why, "_explain_model", of_model)
+    monkeypatch.setattr(why.Case, "model", of_model)
     searchers = []
 
     def build(**systems):
@@ -192,11 +195,11 @@ def test_the_score_of_a_cross_encoder_has_no_parts():
     model = SimpleNamespace(model=SimpleNamespace(settings=SimpleNamespace(kind="cross_encoder")))
     searcher = SimpleNamespace(models=SimpleNamespace(rerankers={"cross": model}))
     searcher.passages = SimpleNamespace(rows=lambda ids: [0])
-    reason = why._explain_model(SimpleNamespace(searcher=searcher, doc_id="d", text="q"), "cross", 2, 1.5)
+    reason = why.Case(searcher, "alone", "q", "d", 1, None).model("cross", 2, 1.5)
     assert (reason.rank, reason.score, reason.rows) == (2, 1.5, [])
     assert reason.about == "It reads query and passage together, so its score has no parts."
 
 
-def test_every_family_and_fusion_method_has_an_explanation():
-    assert set(why.REASONS) == {kind.family for kind in KINDS.values()}
-    assert set(why.MERGED) == set(FUSIONS)
+def test_every_kind_and_fusion_method_has_an_explanation():
+    assert all(answers.explain is not Opened.explain for answers in ANSWERS.values())
+    assert set(EXPLANATIONS) == set(FUSIONS)
