@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from cort.experiment.config import BM25, CHANGES
 from cort.experiment.downloads import check_suffix
 from cort.experiment.idle import ORIGINS
-from cort.formats.schemas import check_name
 from cort.settings.config import Config, entries, listed
+from cort.system.errors import check_name
 from cort.systems.mistakes import check_measures
 
 # What a file of predictions is, by the end of its name: files of samples, or of a line per passage.

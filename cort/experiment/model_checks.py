@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from cort.experiment.downloads import check_triples
 from cort.experiment.models import place_of_base_model, ranks_before, released_model
-from cort.formats.schemas import check_name
 from cort.models.settings import REVISION
 from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, entries, is_trained, listed, sources
-from cort.system.errors import shorten
+from cort.system.errors import check_name, shorten
 from cort.systems.mistakes import check_measures, check_once
 from cort.training.settings import leaves_out, needs_teacher
 

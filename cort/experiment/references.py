@@ -21,8 +21,8 @@ from cort.experiment.lexical import check_lexical
 from cort.experiment.model_checks import check_base_models, check_models
 from cort.experiment.models import models_of, named_models, validated
 from cort.experiment.splits import check_apart, check_collection, check_measures_of_splits
-from cort.formats.schemas import check_name
 from cort.settings.config import LEARNERS, Config, entries, evaluated_splits, is_trained, ranked_splits, sources
+from cort.system.errors import check_name
 from cort.systems.mistakes import check_increasing, check_measures, check_once
 from cort.systems.registry import KEYS, all_systems, check_entry, kind_of, system_of
 

@@ -8,7 +8,6 @@ from os.path import normpath
 
 from cort.experiment.config import tuned_systems
 from cort.experiment.models import trained_models
-from cort.formats.schemas import check_name
 from cort.settings.config import (
     LEARNERS,
     TRAINING_SPLITS,
@@ -19,6 +18,7 @@ from cort.settings.config import (
     one_or_more,
     ranked_splits,
 )
+from cort.system.errors import check_name
 from cort.systems.mistakes import check_measures
 from cort.systems.registry import all_systems
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -71,14 +71,6 @@ def strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
             if not isinstance(key, str):
                 yield f"{place_of(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
             yield from strange_keys(part, (*path, str(key)))
-
-
-def check_name(place: str, name: str, known: Collection[str]) -> Iterator[str]:
-    """Refuse a name that is not known, with the one that was meant if it is near."""
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        fix = f"did you mean {near[0]}?" if near else "add it or fix the name"
-        yield f"{place}: found {name!r}, expected one of {', '.join(known) or '(none is defined)'}; {fix}"
 
 
 def is_name(error: ValidationError) -> bool:

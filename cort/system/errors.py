@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,3 +32,13 @@ def shorten(value: object, limit: int = 60) -> str:
         return repr(value if len(value) <= limit else value[: limit - 1] + "…")
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def check_name(place: str, name: str, known: Collection[str]) -> Iterator[str]:
+    """Refuse a name that is not known, with the one that was meant if it is near."""
+    if name not in known:
+        import difflib
+
+        near = difflib.get_close_matches(name, known, 1)
+        fix = f"did you mean {near[0]}?" if near else "add it or fix the name"
+        yield f"{place}: found {name!r}, expected one of {', '.join(known) or '(none is defined)'}; {fix}"

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from cort.formats.schemas import check_name
 from cort.settings import paths
 from cort.settings.config import Config, is_trained, ranked_splits
+from cort.system.errors import check_name
 from cort.systems.opened import Opened
 
 #: files of all shards of the passages' vectors, by section and name of a model

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from cort.formats.schemas import check_name
 from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse, normalize
 from cort.settings import paths
 from cort.settings.config import Config, flat
 from cort.settings.fields import setting
+from cort.system.errors import check_name
 from cort.systems.base import Option, Results, System
 from cort.systems.mistakes import check_once, check_tuning
 from cort.systems.opened import Entry, Keys, Opened

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cort.formats.schemas import check_name, shape_mistakes
+from cort.formats.schemas import shape_mistakes
 from cort.formats.yaml_files import read_yaml
-from cort.system.errors import InputError
+from cort.system.errors import InputError, check_name
 
 SCHEMA = Path(__file__).with_name("paper.schema.yaml")
 
