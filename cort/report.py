@@ -54,7 +54,9 @@ class Options:
     title: str = required(help="heading of the page")
     dataset: str = required(help="name of the dataset")
     measures_files: tuple[str, ...] = optional((), "measures of one system on one split each", "JSON")
-    overlaps: tuple[str, ...] = optional((), "what `cort.overlap` wrote, a file per split without judgements", "JSON")
+    overlaps: tuple[str, ...] = optional(
+        (), "what `cort.analyze overlap` wrote, a file per split without judgements", "JSON"
+    )
     description_of_systems: tuple[str, ...] = optional((), "how each system works", "NAME=TEXT")
     tuned: tuple[str, ...] = optional((), "weights that `cort.tune` chose for a system", "NAME=JSON")
     baseline: str | None = optional(None, "system that the others are compared with", "NAME")
@@ -65,7 +67,7 @@ class Options:
     selections: tuple[str, ...] = optional((), "how the best model of each training was chosen", "NAME=JSON")
     last_models: tuple[str, ...] = optional((), "trainings whose last model is used instead of the best", "NAME")
     settings_of_trainings: tuple[str, ...] = optional((), "main settings of each training", "NAME=TEXT")
-    disagreements: tuple[str, ...] = optional((), "what `cort.disagreements` wrote", "JSON")
+    disagreements: tuple[str, ...] = optional((), "what `cort.analyze disagreements` wrote", "JSON")
     models: tuple[str, ...] = optional((), "encoders and re-rankers, to report how much they truncate", "NAME=FOLDER")
     tokens: tuple[str, ...] = optional((), "token caches of a model for passages or queries", "NAME TEXT=ARROW")
     filters: tuple[str, ...] = optional((), "counts of examples that each filter kept and dropped", "NAME=JSON")

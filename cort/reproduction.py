@@ -42,7 +42,7 @@ class Options:
     papers: tuple[str, ...] = required("YAML", "published numbers, a file per paper")
     measures_files: tuple[str, ...] = optional((), "measures of one system on one split each", "JSON")
     depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
-    consistency_files: tuple[str, ...] = optional((), "what `cort.consistency` wrote", "JSON")
+    consistency_files: tuple[str, ...] = optional((), "what `cort.analyze consistency` wrote", "JSON")
     latency_files: tuple[str, ...] = optional((), "latencies of one system, or what `cort.latency` wrote", "JSON")
     output_folder: str = required("FOLDER")
 

@@ -150,7 +150,7 @@ def test_every_changed_artifact_is_refused_by_every_stage_that_reads_it(tree, re
 def test_the_bytes_of_the_build_come_out_of_every_fast_stage_again(tree, readers, monkeypatch):
     """What was not changed is not refused."""
     monkeypatch.chdir(tree)
-    again = {"cort.fuse", "cort.rerank", "cort.evaluate", "cort.depths", "cort.compare"}
+    again = {"cort.fuse", "cort.rerank", "cort.evaluate", "cort.analyze", "cort.compare"}
     commands = {words[0]: words for words in chain.from_iterable(readers.values()) if words[0] in again}
     assert commands.keys() == again
     for words in commands.values():

@@ -4,7 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from cort import consistency
+from cort import analyze
 from cort.evaluation.depths import REFERENCE_DEPTH
 from cort.evaluation.depths import consistency as factors
 from cort.formats.records import Ranking
@@ -24,7 +24,7 @@ def call(tmp_path):
         files = {"run": write(tmp_path / "f.trec", run), "reference": write(tmp_path / "r.trec", reference)}
         names = {"reference-name": "official", "system": "f", "split": "dev", "output": tmp_path / "out.json"}
         words = command_line(files | names, {})
-        return consistency.main([*words, "--depths", *map(str, depths)]), tmp_path / "out.json"
+        return analyze.main(["consistency", *words, "--depths", *map(str, depths)]), tmp_path / "out.json"
 
     return call
 

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import depths
+from cort import analyze
 from cort.evaluation import measures
 from cort.evaluation.depths import measure_depths, saturation
 from cort.formats import tables
@@ -33,7 +33,7 @@ def run(folder, *more, numbers=(1, 2, 4, 8), names=("RR@10", "R@10")):
     files = {"candidates": "run.trec", "scores": "scores.parquet", "qrels": "qrels.parquet"}
     options = [part for key, file in files.items() for part in (f"--{key}", str(folder / file))]
     options += ["--depths", *map(str, numbers), "--measures", *names, "--system", "s", "--split", "dev"]
-    return depths.main([*options, "--output", str(output), *more]), output
+    return analyze.main(["depths", *options, "--output", str(output), *more]), output
 
 
 def test_only_the_first_candidates_count_at_each_depth(folder):

@@ -3,7 +3,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from cort import disagreements
+from cort import analyze
 from cort.evaluation.disagreements import Disagreement, Disagreements, compare, largest
 from cort.formats.artifacts import read_artifact, to_json
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, write_table
@@ -64,9 +64,9 @@ def arguments(tmp_path):
 
 
 def test_stage_writes_texts_ranks_and_labels(arguments, tmp_path) -> None:
-    assert disagreements.main(arguments) == 0
+    assert analyze.main(["disagreements", *arguments]) == 0
     once = (tmp_path / "examples.json").read_text()
-    assert disagreements.main(arguments) == 0
+    assert analyze.main(["disagreements", *arguments]) == 0
     assert (tmp_path / "examples.json").read_text() == once
     assert to_json(read_artifact(tmp_path / "examples.json", Disagreements)) == once
     content = json.loads(once)
@@ -96,7 +96,7 @@ def test_stage_writes_texts_ranks_and_labels(arguments, tmp_path) -> None:
 def test_stage_refuses_a_passage_that_is_not_there(arguments, tmp_path, capsys) -> None:
     rows = pa.table({"doc_id": ["p1", "p2", "p3"], "text": ["a", "b", "c"]}, schema=PASSAGES)
     write_table(tmp_path / "passages.parquet", rows)
-    assert disagreements.main(arguments) == 1
+    assert analyze.main(["disagreements", *arguments]) == 1
     assert f"{tmp_path / 'passages.parquet'}: found no doc_id 'p4', expected every id" in capsys.readouterr().err
     assert not (tmp_path / "examples.json").exists()
 
@@ -109,6 +109,6 @@ def test_stage_refuses_a_passage_that_is_not_there(arguments, tmp_path, capsys) 
     ],
 )
 def test_stage_refuses_bad_arguments(arguments, tmp_path, capsys, change, complaint) -> None:
-    assert disagreements.main([*arguments, *change]) == 1
+    assert analyze.main(["disagreements", *arguments, *change]) == 1
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "examples.json").exists()

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from cort import overlap
+from cort import analyze
 from cort.evaluation.overlap import Common, Overlap
 from cort.formats.artifacts import read_artifact
 from cort.formats.tables import QUERIES, write_table
@@ -30,7 +30,7 @@ def run(folder, *more):
         (folder / f"{name}.trec").write_text("".join(lines), "utf-8")
     words = ["--split", "eval", "--systems", *RUNS, "--runs", *(str(folder / f"{name}.trec") for name in RUNS)]
     words += ["--queries", str(folder / "queries.parquet"), "--output", str(folder / "overlap.json")]
-    return overlap.main([*words, *more])
+    return analyze.main(["overlap", *words, *more])
 
 
 def test_pairs_of_systems_are_compared_on_all_queries(tmp_path):

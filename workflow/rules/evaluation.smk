@@ -39,7 +39,7 @@ rule depths:
     message:
         "Measure {wildcards.system} on {wildcards.split} by the number of candidates"
     shell:
-        "python -m cort.depths --candidates {input.candidates:q} --scores {input.scores:q}"
+        "python -m cort.analyze depths --candidates {input.candidates:q} --scores {input.scores:q}"
         " --qrels {input.qrels:q} {params.options:q} --system {wildcards.system:q} --split {wildcards.split}"
         " --output {output:q} --log {log:q}"
 
@@ -63,7 +63,7 @@ rule disagreements:
     message:
         "Find where systems disagree most on {wildcards.split}"
     shell:
-        "python -m cort.disagreements --first {input.first:q} --second {input.second:q} {params.options:q}"
+        "python -m cort.analyze disagreements --first {input.first:q} --second {input.second:q} {params.options:q}"
         " --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q} --split {wildcards.split}"
         " --output {output:q} --log {log:q}"
 
@@ -105,7 +105,7 @@ rule overlap:
     message:
         "Compare what systems rank first on {wildcards.split}, which has no judgements"
     shell:
-        "python -m cort.overlap --split {wildcards.split} {params.options:q} --runs {input.runs:q}"
+        "python -m cort.analyze overlap --split {wildcards.split} {params.options:q} --runs {input.runs:q}"
         " --queries {input.queries:q} --output {output:q} --log {log:q}"
 
 

@@ -38,7 +38,7 @@ rule consistency:
     message:
         "Compare the documents of {wildcards.system} on {wildcards.split} with those of {config[evaluation][consistency][reference]}"
     shell:
-        "python -m cort.consistency --run {input.run:q} --reference {input.reference:q}"
+        "python -m cort.analyze consistency --run {input.run:q} --reference {input.reference:q}"
         " {params.options:q} --system {wildcards.system:q} --split {wildcards.split} --output {output:q} --log {log:q}"
 
 

@@ -1,0 +1,235 @@
+"""Analyze runs: by depth, by query, and what systems have in common.
+
+Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parquet --qrels qrels.parquet --depths 1 2 4
+           8 16 --measures RR@10 nDCG@20 --system NAME --split dev --output depths.json
+       python -m cort.analyze disagreements --first cort.trec --second bm25.trec --first-name cort --second-name bm25
+           --split test --queries queries.parquet --qrels qrels.parquet --passages passages.parquet --number 5
+           --output disagreements.json
+       python -m cort.analyze overlap --split eval --systems bm25 cort --runs bm25.trec cort.trec --queries
+           queries.parquet --output overlap.json
+       python -m cort.analyze consistency --run repbert.trec --reference top1000.trec --reference-name top1000
+           --depths 1 10 100 1000 --system repbert --split dev --output consistency.json
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort.evaluation.depths import Consistency, Depths, consistency, measure_depths, saturation
+from cort.evaluation.disagreements import Disagreements, compare_runs, largest, make_example
+from cort.evaluation.measures import read_qrels
+from cort.evaluation.names import parse_measures
+from cort.evaluation.overlap import Overlap, overlaps
+from cort.evaluation.values import check_named
+from cort.formats import tables
+from cort.formats.artifacts import write_artifact
+from cort.formats.runs import read_run, refuse_other_queries, tag_of
+from cort.formats.tables import PASSAGES, QUERIES, iter_batches
+from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, relevant_passages
+from cort.retrieval.options import refuse_without_effect
+from cort.retrieval.rerank import candidate_scores, mix_run
+from cort.retrieval.weights import weight_of
+from cort.system import cli
+from cort.system.commands import Commands, main_of_commands
+from cort.system.errors import input_error, shorten
+from cort.system.options import optional, required
+from cort.system.progress import track
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthOptions:
+    """Measure re-ranking against the number of candidates (CoRT paper, section 4.3.2 and Figure 2).
+
+    At depth d a ranking consists of the first d candidates, re-ranked, and nothing else. The weight is the same at
+    every depth, and scores are normalised over the d candidates. The paper calls a measure saturated where doubling the
+    candidates adds less than 0.5 % (footnote 4). We take this as relative to the measure, because the paper writes
+    "p.p." for percentage points. Saturation is the smallest depth for which this holds, regardless of larger depths.
+
+    Reads:  run.trec (candidates), scores.parquet (re-ranker's), qrels.parquet
+    Writes: depths.json (`cort.evaluation.depths.Depths`)
+    """
+
+    candidates: str = required("TREC", "the run that is re-ranked")
+    scores: str = required("PARQUET", "query_id, doc_id, score")
+    qrels: str = required("PARQUET", "judgements of the split")
+    depths: tuple[int, ...] = required("N", "numbers of candidates")
+    weight: float = optional(1.0, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
+    tuned: str | None = optional(None, "instead of --weight, what `tune weights` chose", "JSON")
+    measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
+    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
+    system: str = required("NAME", "written into the output")
+    split: str = required("NAME", "written into the output")
+    output: str = required("JSON")
+
+
+def analyze_depths(options: DepthOptions) -> None:
+    """Read, re-rank and measure at every depth, write."""
+    parse_measures(options.measures)
+    depths, level = list(options.depths), options.relevance_level
+    cli.check_depths(depths)
+    if options.tuned:
+        refuse_without_effect(options, "beside --tuned", "weight")
+    weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
+    run = read_run(options.candidates)
+    table = tables.read_table(options.scores, tables.SCORES)
+    scores = candidate_scores(run, table, max(depths), options.scores)
+    qrels = read_qrels(options.qrels, level)
+    mixed = partial(mix_run, run, scores, weight=weight)
+    columns = measure_depths(run, mixed, qrels, depths, options.measures, level)
+    measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
+    saturated = {measure: saturation(depths, values) for measure, values in columns.items()}
+    write_artifact(
+        options.output, Depths(options.system, options.split, level, len(qrels), depths, measures, saturated)
+    )
+    log.info("%d depths of %d judged queries; saturation %s", len(depths), len(qrels), saturated)
+
+
+def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dict[str, str]:
+    """Stream a table of (id, text) and keep the texts of `ids`; a missing id is refused."""
+    wanted = pa.array(sorted(set(ids)), pa.string())
+    name = schema.names[0]
+    texts: dict[str, str] = {}
+    for batch in track(iter_batches(path, schema), None, "batches read"):
+        kept = batch.filter(pc.is_in(batch[name], value_set=wanted))
+        texts.update(zip(kept[name].to_pylist(), kept["text"].to_pylist(), strict=True))
+    if missing := [id_ for id_ in wanted.to_pylist() if id_ not in texts]:
+        expected = "every id in the runs and judgements"
+        raise input_error(path, f"no {name} {shorten(missing[0])}", expected, "name the matching file")
+    return texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisagreementOptions:
+    """Find the queries on which two systems disagree most, with the passages that show why (Table 6 of the CoRT paper).
+
+    The disagreement of a query is the difference of the reciprocal ranks that the two runs give to their best-ranked
+    relevant passage (0 where none was retrieved). The queries on which either system is furthest ahead are kept.
+
+    Reads: two runs, the queries, the judgements and the passages (streamed; only the texts shown are kept).
+    Writes: disagreements.json (`cort.evaluation.disagreements.Disagreements`): the queries, the relevant passage and
+            its two ranks, and the top passage of each system.
+    """
+
+    first: str = required("RUN", "run of one system")
+    second: str = required("RUN", "run of the other")
+    first_name: str = required("NAME", "name of the first system")
+    second_name: str = required("NAME", "name of the second system")
+    queries: str = required("PARQUET")
+    qrels: str = required("PARQUET")
+    passages: str = required("PARQUET")
+    split: str = required("NAME", "name of the split, written to the output")
+    number: int = optional(4, "examples per side", "N")
+    relevance_level: int = optional(1, "lowest grade that is relevant", "GRADE")
+    output: str = required("JSON")
+
+
+def find_disagreements(options: DisagreementOptions) -> None:
+    """Compare the runs, fetch the texts of the largest disagreements, write them."""
+    if options.number < 1:
+        raise input_error("--number", str(options.number), "at least 1", "give how many examples to show per side")
+    if options.first_name == options.second_name:
+        again = f"{shorten(options.first_name)} again"
+        raise input_error("--second-name", again, "two different names", "give each run its own")
+    level = options.relevance_level
+    qrels = read_qrels(options.qrels, level)
+    first, second = read_run(options.first).by_query(), read_run(options.second).by_query()
+    compared = list(compare_runs(first, second, qrels, level))
+    chosen = largest(compared, options.number)
+    queries = select_texts(options.queries, QUERIES, [one.query_id for one in chosen])
+    doc_ids = [doc_id for one in chosen for doc_id in (one.doc_id, one.top_first, one.top_second) if doc_id is not None]
+    passages = select_texts(options.passages, PASSAGES, doc_ids)
+    examples = [make_example(one, qrels[one.query_id], level, queries[one.query_id], passages) for one in chosen]
+    better_first = sum(one.advantage > 0 for one in compared)
+    better = better_first, len(compared) - better_first
+    names = options.split, options.first_name, options.second_name
+    write_artifact(options.output, Disagreements(*names, len(qrels), *better, examples))
+    log.info("systems disagree on %d of %d queries, %d examples written", len(compared), len(qrels), len(chosen))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapOptions:
+    """Measure what the rankings of systems have in common, on a split without judgements.
+
+    Reads:  a run per system, the queries of the split
+    Writes: overlap.json (`cort.evaluation.overlap.Overlap`): for each pair of systems the mean share of top passages
+            that are in both lists, and the share of queries with the same top passage
+    """
+
+    split: str = required("NAME", "written into the output")
+    systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
+    runs: tuple[str, ...] = required("TREC", "a run per system")
+    queries: str = required("PARQUET", "all queries of the split")
+    depth: int = optional(10, "number of top passages to compare", "N")
+    output: str = required("JSON")
+
+
+def measure_overlap(options: OverlapOptions) -> None:
+    """Read, compare, write."""
+    check_named(options.systems, {"--runs": options.runs})
+    if options.depth < 1:
+        raise input_error("--depth", str(options.depth), "1 or more", "raise it")
+    query_ids = list(tables.read_queries(options.queries))
+    tops = [first_results(read_run(path), query_ids, options.depth) for path in options.runs]
+    none = relevant_passages({query_id: {} for query_id in query_ids}, query_ids, 1)
+    top = combine(tops, none, [np.zeros(0, dtype=np.int32)] * len(tops)).top
+    pairs = overlaps([*options.systems], top, UNKNOWN)
+    write_artifact(options.output, Overlap(options.split, len(query_ids), options.depth, [*options.systems], pairs))
+    log.info("%d queries without judgements, %d pairs of systems", len(query_ids), len(pairs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsistencyOptions:
+    """Measure how far a run stays within a reference run: RepBERT's consistency factor (section 4.4.3 and Figure 2).
+
+    C(f, n), equation 5, is the share of f's top n documents that are also in the reference's top 1,000, averaged over
+    the queries that f answers. If f has fewer than n documents for a query, the share is of those it has. A query that
+    the reference does not answer counts 0. RepBERT's reference is MS MARCO's official `top1000.dev.tsv`, whose training
+    counterpart its re-ranker was trained on.
+
+    Reads:  the run f and the reference, both run.trec
+    Writes: consistency.json (`cort.evaluation.depths.Consistency`)
+    """
+
+    run: str = required("TREC", "the run f")
+    reference: str = required("TREC", "the run it is compared with")
+    reference_name: str = required("NAME", "written into the output")
+    depths: tuple[int, ...] = required("N", "values of n")
+    system: str = required("NAME", "written into the output")
+    split: str = required("NAME", "written into the output")
+    output: str = required("JSON")
+
+
+def measure_consistency(options: ConsistencyOptions) -> None:
+    """Read both runs, compare, write."""
+    depths = list(options.depths)
+    cli.check_depths(depths)
+    run, reference = read_run(options.run), read_run(options.reference)
+    refuse_other_queries(options.run, run, options.reference, reference)
+    values = consistency(run, reference, depths)
+    names = options.system, options.split, options.reference_name
+    write_artifact(options.output, Consistency(*names, len(run), depths, [*values]))
+    missing = len(set(run.query_ids) - set(reference.query_ids))
+    log.info("%d queries, %d not in the reference; C from %.3f to %.3f", len(run), missing, values[0], values[-1])
+
+
+COMMANDS: Commands = {
+    "depths": (DepthOptions, analyze_depths),
+    "disagreements": (DisagreementOptions, find_disagreements),
+    "overlap": (OverlapOptions, measure_overlap),
+    "consistency": (ConsistencyOptions, measure_consistency),
+}
+main = main_of_commands(COMMANDS)
+
+if __name__ == "__main__":
+    sys.exit(main())
