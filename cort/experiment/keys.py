@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cort.settings.collection import Collection, Downloads, Split
 from cort.settings.evaluation import Audit, Evaluation, Latency, Submission
-from cort.settings.fields import NAME, SPLIT_NAME, SYSTEM_NAME, named, setting
+from cort.settings.fields import DEPTH, NAME, SEED, SPLIT_NAME, SYSTEM_NAME, named, setting
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
 from cort.settings.models import BaseModel, Encoder, Reranker
 from cort.systems.registry import AnySystem
@@ -26,7 +26,7 @@ class Experiment:
     here are taken from it, whole; one that is null here is left out. The path is from the folder of the project."""
     title: str = "First-stage ranking"
     """Heading of the report."""
-    seed: int = setting(42, ge=0, le=4_294_967_295)
+    seed: int = setting(SEED, ge=0, le=4_294_967_295)
     """Seed of every random choice (splits, initial weights, sampling, dropout)."""
     protect: bool = setting(True, affects_results=False)
     """Write-protect trained models: a change that would train one again is refused before anything runs, until its
@@ -39,7 +39,7 @@ class Experiment:
     splits: dict[str, Split] = named(SPLIT_NAME, required=True)
     """The sets of queries by name. `train` and `validation` are for training; every other split is ranked and reported,
     and measured if it has judgements."""
-    depth: int = setting(1000, ge=1, le=100_000)
+    depth: int = setting(DEPTH, ge=1, le=100_000)
     """Passages retrieved per query of an evaluated split."""
     training_depth: int = setting(100, ge=1, le=100_000)
     """Passages retrieved per query of `train` and `validation`, whose runs only provide negatives."""

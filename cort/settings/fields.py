@@ -16,7 +16,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 Schema: TypeAlias = dict[str, Any]
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
@@ -28,6 +28,8 @@ SPLIT_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"
 SYSTEM_NAME = "^[A-Za-z0-9][A-Za-z0-9+_.-]*$"
 
 AUTO = "^auto$"
+# Defaults of keys of the top level that stages have, too.
+SEED, DEPTH = 42, 1000
 # Names of bounds here and in JSON schemas, of numbers and of lists.
 OF_NUMBERS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 OF_LISTS = {"least": "minItems", "most": "maxItems"}
@@ -50,7 +52,16 @@ def named(pattern: str, required: bool = False) -> Any:
     return dataclasses.field(default_factory=dataclasses.MISSING if required else dict, metadata={"rules": rules})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+Section = TypeVar("Section")
+
+
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+def section(cls: type[Section]) -> type[Section]:
+    """Decorate a class of keys, whose fields alone matter: stages import them, and methods take time to make."""
+    return dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+
+
+@section
 class Released:
     """What all models that may come from a hub have in common."""
 

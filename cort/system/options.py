@@ -27,7 +27,7 @@ def required(metavar: str | None = None, help: str = "") -> Any:
 
 
 def optional(default: object, help: str = "", metavar: str | None = None) -> Any:
-    """Field of an option with a default; for a setting, the default of the experiment's schema."""
+    """Field of an option with a default, that of the config's key if it is one: ``optional(Training.epochs)``."""
     return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help})
 
 
