@@ -27,6 +27,7 @@ from cort.formats.runs import read_run, tag_of
 from cort.retrieval.options import refuse_without_effect
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import weight_of
+from cort.settings.collection import Split
 from cort.system import cli
 from cort.system.options import optional, required
 
@@ -44,7 +45,7 @@ class Options:
     weight: float = optional(1.0, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
     tuned: str | None = optional(None, "instead of --weight, what `tune weights` chose", "JSON")
     measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
-    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
+    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
     system: str = required("NAME", "written into the output")
     split: str = required("NAME", "written into the output")
     output: str = required("JSON")

@@ -27,6 +27,8 @@ from cort.evaluation.measures import read_qrels
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, QUERIES, iter_batches
+from cort.settings.collection import Split
+from cort.settings.evaluation import Evaluation
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -61,8 +63,8 @@ class Options:
     qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
     split: str = required("NAME", "name of the split, written to the output")
-    number: int = optional(4, "examples per side", "N")
-    relevance_level: int = optional(1, "lowest grade that is relevant", "GRADE")
+    number: int = optional(Evaluation.number_of_disagreements, "examples per side", "N")
+    relevance_level: int = optional(Split.relevance_level, "lowest grade that is relevant", "GRADE")
     output: str = required("JSON")
 
 
