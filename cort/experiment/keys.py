@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_type_hints
 
+from cort.settings import models
 from cort.settings.collection import Collection, Downloads, Split
 from cort.settings.evaluation import Audit, Evaluation, Latency, Submission
-from cort.settings.fields import DEPTH, NAME, SEED, SPLIT_NAME, SYSTEM_NAME, named, setting
+from cort.settings.fields import DEPTH, NAME, SEED, SPLIT_NAME, SYSTEM_NAME, named, section, setting
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
-from cort.settings.models import BaseModel, Encoder, Reranker
+from cort.settings.models import BaseModel
 from cort.systems.registry import AnySystem
+from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
+
+Section = TypeVar("Section")
+
+
+def trained_for(objectives: Objectives) -> Callable[[type[Section]], type[Section]]:
+    """Decorate a section: add the choice of an objective, of which the first is the default, and all their settings."""
+    meanings = [f"`{name}`: {inspect.getdoc(one.loss)}".partition("\n")[0] for name, one in objectives.items()]
+
+    def extend(cls: type[Section]) -> type[Section]:
+        def add(name: str, hint: Any, default: Any, **metadata: Any) -> None:
+            cls.__annotations__[name] = hint
+            setattr(cls, name, field(default=default, metadata=metadata))
+
+        add("loss", Literal[tuple(objectives)], next(iter(objectives)), meaning=" ".join(["Objective.", *meanings]))
+        for name, (owner, one) in settings_of(objectives).items():
+            add(name, get_type_hints(owner)[name], one.default, **one.metadata, owner=owner)
+        return section(cls)
+
+    return extend
+
+
+@trained_for(ENCODER_OBJECTIVES)
+class Encoder(models.Encoder):
+    """An encoder with the keys of its objectives."""
+
+
+@trained_for(RERANKER_OBJECTIVES)
+class Reranker(models.Reranker):
+    """A re-ranker with the keys of its objectives."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,14 +36,15 @@ OF_LISTS = {"least": "minItems", "most": "maxItems"}
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-def setting(default: Any = dataclasses.MISSING, **rules: Any) -> Any:
+def setting(default: Any = dataclasses.MISSING, help: str = "", metavar: str | None = None, **rules: Any) -> Any:
     """Declare a key that has bounds or is special in another way; any other is a plain field.
 
+    :param help: of an option, if the class is also one of options; `metavar`, too.
     :param rules: `ge`, `gt`, `le`, `lt` of a number, or of each number in a list; `least` and `most` items of a list;
         `pattern` of a text; `nullable`; `may_be_empty`; `affects_results=False` for a key that changes only speed or
         safety; `also`: further rules of JSON schema.
     """
-    return dataclasses.field(default=default, metadata={"rules": rules})
+    return dataclasses.field(default=default, metadata={"rules": rules, "help": help, "metavar": metavar})
 
 
 def named(pattern: str, required: bool = False) -> Any:
@@ -83,6 +84,10 @@ def schema_of(cls: Any) -> Schema:
 def descriptions(cls: type[Any]) -> dict[str, str]:
     """Read the meaning of each key from the source of a dataclass, those of inherited ones included."""
     texts: dict[str, str] = {}
+    for field in dataclasses.fields(cls):
+        # A key that is declared elsewhere.
+        texts |= {field.name: field.metadata["meaning"]} if "meaning" in field.metadata else {}
+        texts |= descriptions(field.metadata["owner"]) if "owner" in field.metadata else {}
     for owner in reversed(cls.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0].body  # type: ignore[attr-defined]
         for statement, below in itertools.pairwise(body):

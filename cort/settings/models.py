@@ -146,18 +146,6 @@ class Encoder(Trainable):
     """Take all weights from this file instead of training: a Lightning checkpoint or state_dict of CoRT's authors
     (`transformer.*`, `f1.*`), of which only tensors are read, or the `.safetensors` of a transformers model, which has
     no projection; `dimension` must be that of the file."""
-    loss: Literal["triplet", "multilabel_margin", "info_nce", "margin_mse"] = "triplet"
-    """Objective: `triplet`, batch-wise with a margin (CoRT); `multilabel_margin`, which recognises all relevant
-    passages of a batch (RepBERT); `info_nce`, cross-entropy against all passages of a batch that are not relevant; or
-    `margin_mse`, which learns a re-ranker's margins."""
-    margin: float = setting(0.1, ge=0, le=1000)
-    """Margin of the triplet loss."""
-    temperature: float = setting(0.05, gt=0, le=1000)
-    """Divides the similarities of InfoNCE."""
-    relative_margin: float | None = setting(None, nullable=True, ge=0, lt=1)
-    """With `info_nce`, leave out the passages that may be relevant though nobody judged them: those that the encoder,
-    as it was before training, scores above (1 - this) times the query's positive, among hard negatives and in the
-    batch; null for none."""
     teacher: str | None = None
     """Name under `rerankers`; `margin_mse` learns from its scores of the triples."""
     start: str | None = None
@@ -234,11 +222,6 @@ class Reranker(Trainable):
     """KNRM and Conv-KNRM: begin with the token embeddings of the base model, or with `new` random vectors."""
     filters: int = setting(128, ge=1, le=65_536)
     """Conv-KNRM: size of the vectors of n-grams of one, two and three tokens."""
-    loss: Literal["pointwise", "softmax"] = "pointwise"
-    """`pointwise` is binary cross-entropy of pairs (CoRT); `softmax` is the cross-entropy of a positive among its
-    negatives, whose groups `training.batch_size` then counts."""
-    pos_weight: float = setting(1.0, gt=0, le=10_000)
-    """Weight of the positives in the pointwise loss; as many as there are negatives balances both."""
     max_length: int = setting(512, ge=8, le=65_536)
     """Tokens of query and passage together, special tokens included; of the passage alone with late interaction and,
     without special tokens, with kernel pooling."""

@@ -115,7 +115,7 @@ class TrainingOptions(TrainingSettings):
 class EncoderTraining(EncoderSettings, TrainingOptions):
     """Options of training an encoder on triples."""
 
-    loss: str = field(default="triplet", metadata={"choices": tuple(ENCODER_OBJECTIVES)})
+    loss: str = field(default=next(iter(ENCODER_OBJECTIVES)), metadata={"choices": tuple(ENCODER_OBJECTIVES)})
     triples: str = required("PARQUET")
     validation_triples: str = required("PARQUET")
     qrels: str | None = optional(None, "for a loss that needs judgements", "PARQUET")
@@ -128,7 +128,7 @@ class EncoderTraining(EncoderSettings, TrainingOptions):
 class RerankerTraining(PairSettings, TrainingOptions):
     """Options of training a re-ranker on pairs."""
 
-    loss: str = field(default="pointwise", metadata={"choices": tuple(RERANKER_OBJECTIVES)})
+    loss: str = field(default=next(iter(RERANKER_OBJECTIVES)), metadata={"choices": tuple(RERANKER_OBJECTIVES)})
     pairs: str = required("PARQUET")
     validation_pairs: str = required("PARQUET")
 

@@ -146,7 +146,6 @@ OWN_DEFAULTS = {
     "cort/fuse.py": {"k", "method", "normalization"},
     "cort/tune.py": {"normalization"},
     "cort/retrieval/options.py": {"kind"},
-    "cort/training/losses.py": {"margin", "temperature", "pos_weight"},
     "cort/rerank.py": {"weight"},
     "cort/depths.py": {"weight"},
     "cort/retrieve.py": {"recall", "gpus"},
