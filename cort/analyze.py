@@ -38,6 +38,8 @@ from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, re
 from cort.retrieval.options import refuse_without_effect
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import weight_of
+from cort.settings.collection import Split
+from cort.settings.evaluation import Evaluation
 from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
@@ -67,7 +69,7 @@ class DepthOptions:
     weight: float = optional(1.0, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
     tuned: str | None = optional(None, "instead of --weight, what `tune weights` chose", "JSON")
     measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
-    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
+    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
     system: str = required("NAME", "written into the output")
     split: str = required("NAME", "written into the output")
     output: str = required("JSON")
@@ -129,8 +131,8 @@ class DisagreementOptions:
     qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
     split: str = required("NAME", "name of the split, written to the output")
-    number: int = optional(4, "examples per side", "N")
-    relevance_level: int = optional(1, "lowest grade that is relevant", "GRADE")
+    number: int = optional(Evaluation.number_of_disagreements, "examples per side", "N")
+    relevance_level: int = optional(Split.relevance_level, "lowest grade that is relevant", "GRADE")
     output: str = required("JSON")
 
 

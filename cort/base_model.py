@@ -29,6 +29,8 @@ from cort.formats import tables
 from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
 from cort.models.hub import check_weights, find_folder, open_tokenizer
+from cort.settings.fields import SEED
+from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import atomic_folder
@@ -181,10 +183,10 @@ class Options:
     pretrained: str | None = optional(None, "a model to start from; or else", "NAME_OR_FOLDER")
     architecture: str | None = optional(None, "model_type and settings of a new model", "JSON")
     revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
-    vocabulary_size: int = optional(16_000)
+    vocabulary_size: int = optional(BaseModel.vocabulary_size)
     passages: str | None = optional(None, "texts on which the tokenizer is trained", "PARQUET")
-    cleaning: Form = optional("raw", "how these texts are cleaned first")
-    seed: int = optional(42)
+    cleaning: Form = optional(BaseModel.cleaning, "how these texts are cleaned first")
+    seed: int = optional(SEED)
     output: str = required("FOLDER")
 
 

@@ -40,6 +40,8 @@ from cort.evaluation.values import check_named, read_recall, read_values, refuse
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.reporting.labels import link
+from cort.settings.evaluation import Evaluation
+from cort.settings.fields import SEED
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
@@ -63,10 +65,10 @@ class Options:
     recall: tuple[str, ...] = required("CSV", "recall at every depth, a file per system")
     queries: str = required("PARQUET", "all queries of the split")
     split: str = required("NAME", "written into the output")
-    confidence: float = optional(0.95, "confidence of the intervals", "P")
-    resamples: int = optional(10_000, "of the bootstrap, and of the randomisation test", "N")
-    alpha: float = optional(0.05, "largest corrected p-value that is significant", "P")
-    seed: int = optional(42, "of the bootstrap and the randomisation test", "N")
+    confidence: float = optional(Evaluation.confidence, "confidence of the intervals", "P")
+    resamples: int = optional(Evaluation.resamples, "of the bootstrap, and of the randomisation test", "N")
+    alpha: float = optional(Evaluation.alpha, "largest corrected p-value that is significant", "P")
+    seed: int = optional(SEED, "of the bootstrap and the randomisation test", "N")
     explorer: str | None = optional(None, "page of the explorer, relative to the table of queries", "HTML")
     output: str = required("JSON")
     output_table: str = required("CSV", "the comparisons as a table")

@@ -26,6 +26,7 @@ from cort.formats.tokens import Tokens
 from cort.models.shards import PassageOptions, Run, compute_shard
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
+from cort.settings import models
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -64,7 +65,7 @@ class VectorOptions(EncodeOptions):
     """
 
     kind: Literal["passage", "query"] = required()
-    storage: embeddings.Storage = optional("fp32", "of the vectors")
+    storage: embeddings.Storage = optional(models.Encoder.storage, "of the vectors")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import unknown_ids
 from cort.formats.runs import read_run
+from cort.settings.collection import Split
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -43,7 +44,7 @@ class Options:
     queries: str = required("PARQUET", "all queries of the split")
     qrels: str = required("PARQUET", "judgements of the split")
     measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
-    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
+    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
     system: str = required("NAME", "written into the output")
     split: str = required("NAME", "written into the output")
     output: str = required("JSON", "means")

@@ -29,6 +29,8 @@ from cort.models.settings import LONGEST_QUERY
 from cort.models.shards import PassageOptions, Run, write_shard
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.retrieval.options import check_positive
+from cort.settings import lexical
+from cort.settings.fields import SEED
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional
@@ -54,12 +56,12 @@ TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 65_536}
 class Options(PassageOptions):
     """Options of this stage."""
 
-    queries: int = optional(40, "per passage", "N")
-    top_k: int = optional(10, "sample the next token from the K most probable ones", "K")
+    queries: int = optional(lexical.Expander.queries, "per passage", "N")
+    top_k: int = optional(lexical.Expander.top_k, "sample the next token from the K most probable ones", "K")
     beams: int | None = optional(None, "instead of sampling, take the best queries of a beam search of this width", "N")
-    passage_length: int = optional(512, "tokens, special tokens included")
-    query_length: int = optional(64, "tokens, including the one that ends it")
-    seed: int = optional(42)
+    passage_length: int = optional(lexical.Expander.passage_length, "tokens, special tokens included")
+    query_length: int = optional(lexical.Expander.query_length, "tokens, including the one that ends it")
+    seed: int = optional(SEED)
 
 
 # Options that the queries depend on, besides the model and the tokens.

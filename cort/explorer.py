@@ -29,6 +29,8 @@ from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.reporting.explorer.page import Experiment, select_texts, write_page
 from cort.reporting.explorer.rankings import combine, first_results, ranks_of, relevant_passages
+from cort.settings.collection import Split
+from cort.settings.evaluation import Explorer
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_folder, temporary_folder
@@ -51,9 +53,9 @@ class Options:
     queries: str = required("PARQUET")
     qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
-    relevance_level: int = optional(1, "lowest grade that is relevant", "GRADE")
-    results: int = optional(20, "results per ranking", "N")
-    megabytes: int = optional(60, "maximum size of the folder, in millions of bytes", "MB")
+    relevance_level: int = optional(Split.relevance_level, "lowest grade that is relevant", "GRADE")
+    results: int = optional(Explorer.results, "results per ranking", "N")
+    megabytes: int = optional(Explorer.megabytes, "maximum size of the folder, in millions of bytes", "MB")
     output: str = required("FOLDER")
 
 

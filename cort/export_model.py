@@ -20,6 +20,7 @@ from pathlib import Path
 
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings, PairSettings
+from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
@@ -38,7 +39,7 @@ class Options:
     model: str = required("FOLDER", "written by `train` or `train_reranker`")
     name: str = required(help="of the model")
     dataset: str = required("NAME", "on which it was trained")
-    cleaning: Form = optional("raw", "how texts were cleaned before tokenization")
+    cleaning: Form = optional(BaseModel.cleaning, "how texts were cleaned before tokenization")
     hub_name: str | None = optional(None, "name of the base model on a hub, if it has one", "NAME")
     revision: str | None = optional(None, "commit of the hub repository")
     settings: str = optional("{}", "for the card: settings of the training", "JSON")

@@ -28,6 +28,7 @@ from cort.formats import tables
 from cort.formats.expansions import OTHERS, parts_of
 from cort.formats.ids import alphabetic_codes
 from cort.formats.lines import place_of
+from cort.settings.lexical import ExpansionFilter
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
@@ -108,7 +109,7 @@ class Options:
 
     expansions: tuple[str, ...] = required("PARQUET", "predicted queries")
     scores: tuple[str, ...] = required("PARQUET", "their scores")
-    keep: float = optional(0.3, "share of all queries to keep")
+    keep: float = optional(ExpansionFilter.keep, "share of all queries to keep")
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 

@@ -32,6 +32,7 @@ from cort.formats.ids import alphabetic_codes, unknown_ids
 from cort.formats.lines import iter_lines, iter_record_batches, iter_records
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, is_candidate, read_candidates, read_run, refuse_repeated_documents, write_run
+from cort.settings.fields import DEPTH
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -146,7 +147,7 @@ class Options:
     run: str = required("FILE", "the published run, plain or .gz")
     queries: str = required("PARQUET", "all queries of the split")
     passages: str = required("PARQUET", "the collection")
-    depth: int = optional(1000, "results kept per query", "N")
+    depth: int = optional(DEPTH, "results kept per query", "N")
     tag: str = required("NAME", "last field of each line")
     output: str = required("TREC")
 

@@ -30,6 +30,8 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.formats.lines import iter_lines
 from cort.formats.released_triples import COLUMNS, SEPARATOR, Known, holds_texts, iter_triples, read_known
+from cort.settings.fields import SEED
+from cort.settings.models import Triples
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import temporary_folder, write_text
@@ -53,14 +55,16 @@ class Options:
 
     triples: str = required("FILE", "released triples, .tsv or .txt, plain or .gz")
     form: Literal["triples", "pairs"] = optional("triples", "triples for an encoder, or pairs for a re-ranker")
-    limit: int = optional(0, "read only the first N lines; 0: all", "N")
-    sample: int = optional(0, "draw N of these triples at random; 0: all", "N")
-    shuffle: bool = optional(True, "reshuffle in every epoch; otherwise keep the order of the file")
-    unknown_ids: Literal["refuse", "drop"] = optional("refuse", "what to do with unknown queries and passages")
+    limit: int = optional(Triples.limit, "read only the first N lines; 0: all", "N")
+    sample: int = optional(Triples.sample, "draw N of these triples at random; 0: all", "N")
+    shuffle: bool = optional(Triples.shuffle, "reshuffle in every epoch; otherwise keep the order of the file")
+    unknown_ids: Literal["refuse", "drop"] = optional(
+        Triples.unknown_ids, "what to do with unknown queries and passages"
+    )
     queries: str = required("PARQUET", "the training queries")
     passages: str = required("PARQUET", "the collection")
     epochs: int = optional(1)
-    seed: int = optional(42)
+    seed: int = optional(SEED)
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 

@@ -41,6 +41,9 @@ from cort.retrieval import anserini
 from cort.retrieval.graph import HNSW_SPACE, META_FILE, blocks_of, complete_index, library, open_passages
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.options import JavaOptions, check_positive, choice
+from cort.settings.fields import SEED
+from cort.settings.lexical import LexicalIndex
+from cort.settings.models import Hnsw, IvfPq, Onng
 from cort.system.checksums import checksum
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import InputError, input_error
@@ -78,7 +81,9 @@ class LuceneOptions(JavaOptions):
     passages: str = required("PARQUET")
     expansions: tuple[str, ...] = optional((), "queries that are appended to the passages", "PARQUET")
     term_weights: tuple[str, ...] = optional((), "weighted terms, instead of the passages' words", "PARQUET")
-    cleaning: str = choice(FORMS, "raw", "how texts are cleaned, and later queries; with weighted terms, only queries")
+    cleaning: str = choice(
+        FORMS, LexicalIndex.cleaning, "how texts are cleaned, and later queries; with weighted terms, only queries"
+    )
     output: str = required("FOLDER", "the index")
 
 
@@ -160,7 +165,7 @@ def index_bm25(options: LuceneOptions) -> None:
 
 # HNSW
 
-SEED = 100
+HNSW_SEED = 100
 VECTORS_ADDED_AT_ONCE = 5_000
 # With one, hnswlib would divide by log(1) to draw layers.
 CONNECTIONS = range(2, 1_001)
@@ -178,8 +183,8 @@ class HnswOptions:
     """
 
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-    M: int = optional(16, "edges per passage and layer, twice as many on the lowest", "M")
-    ef_construction: int = optional(200, "width of the search for edges", "N")
+    M: int = optional(Hnsw.M, "edges per passage and layer, twice as many on the lowest", "M")
+    ef_construction: int = optional(Hnsw.ef_construction, "width of the search for edges", "N")
     output: str = required("FOLDER")
 
 
@@ -195,7 +200,7 @@ def index_hnsw(options: HnswOptions) -> None:
     how = {"M": options.M, "ef_construction": options.ef_construction}
     with atomic_folder(options.output) as folder:
         index = hnswlib.Index(space=HNSW_SPACE, dim=passages[0].dimension)
-        index.init_index(max_elements=count, random_seed=SEED, **how)
+        index.init_index(max_elements=count, random_seed=HNSW_SEED, **how)
         added = 0
         for vectors in track(blocks_of(passages, VECTORS_ADDED_AT_ONCE), count, "vectors added", size=len):
             index.add_items(vectors, np.arange(added, added + len(vectors)), num_threads=1)
@@ -230,9 +235,9 @@ class OnngOptions:
     """
 
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-    edges: int = optional(100, "edges per passage of the ANNG", "N")
-    outgoing: int = optional(10, "outgoing edges kept per passage", "N")
-    incoming: int = optional(120, "incoming edges kept per passage", "N")
+    edges: int = optional(Onng.edges, "edges per passage of the ANNG", "N")
+    outgoing: int = optional(Onng.outgoing, "outgoing edges kept per passage", "N")
+    incoming: int = optional(Onng.incoming, "incoming edges kept per passage", "N")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed in the end", "FOLDER")
     checkpoint_every: float = optional(600.0, metavar="SECONDS")
@@ -374,9 +379,9 @@ class IvfPqOptions:
 
     passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
     lists: int | None = optional(None, "that vectors are divided into", "N")
-    bytes: int = optional(16, "stored of each vector", "N")
+    bytes: int = optional(IvfPq.bytes, "stored of each vector", "N")
     sample: int | None = optional(None, "vectors that lists and codes are made from", "N")
-    seed: int = optional(42, "of the sample and of k-means", "N")
+    seed: int = optional(SEED, "of the sample and of k-means", "N")
     threads: int = thread_count()
     output: str = required("FOLDER")
 

@@ -26,6 +26,8 @@ from cort.formats.artifacts import write_artifact
 from cort.online.manifest import Manifest, read_manifest
 from cort.online.timing import PARTS
 from cort.retrieval.options import JavaOptions, check_positive
+from cort.settings.evaluation import Latency
+from cort.settings.fields import DEPTH
 from cort.system import cli
 from cort.system.devices import lease, visible_devices
 from cort.system.errors import input_error
@@ -164,13 +166,13 @@ class Options(JavaOptions):
     manifest: str = required("JSON")
     queries: str = required("PARQUET")
     split: str = required("NAME", "of the queries")
-    number: int = optional(1000, "how many queries of the split are searched", "N")
+    number: int = optional(Latency.queries, "how many queries of the split are searched", "N")
     warm_up: int = optional(64, "earlier searches with each system", "N")
     bm25_warm_up: int = optional(2000, "earlier searches with BM25 alone, until Java has compiled all it needs", "N")
     batch: int = optional(32, "queries per batch", "N")
-    depth: int = optional(1000, "results per query", "N")
+    depth: int = optional(DEPTH, "results per query", "N")
     systems: tuple[str, ...] = required("NAME")
-    gpus: int = optional(1, "at most", "N")
+    gpus: int = optional(Latency.gpus, "at most", "N")
     output: str = required("JSON")
 
 

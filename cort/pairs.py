@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.retrieval.options import check_positive
+from cort.settings.models import Pairs
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import optional, read_options
@@ -107,10 +108,10 @@ def positives_of_others(
 class Options(SamplingOptions):
     """Options of this stage."""
 
-    first_rank: int = optional(1)
-    negatives: int = optional(1, "negatives per positive")
-    random: int = optional(0, "how many of the negatives are positives of other queries")
-    positives: Literal["one", "all"] = optional("one", "how many positives of a query an epoch has")
+    first_rank: int = optional(Pairs.first_rank)
+    negatives: int = optional(Pairs.negatives, "negatives per positive")
+    random: int = optional(Pairs.random, "how many of the negatives are positives of other queries")
+    positives: Literal["one", "all"] = optional(Pairs.positives, "how many positives of a query an epoch has")
 
 
 def stage(options: Options) -> None:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cort.models.hub import check_weights, find_folder, open_tokenizer
-from cort.models.settings import EncoderSettings, PairSettings, Pooling, Similarity
+from cort.models.settings import EncoderSettings, PairSettings
+from cort.settings.models import Pooling, Similarity
 from cort.system import cli
 from cort.system.errors import input_error, naming
 from cort.system.files import atomic_folder, temporary_folder

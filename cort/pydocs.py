@@ -35,6 +35,8 @@ from typing import NamedTuple
 
 from cort.formats.lines import iter_lines
 from cort.formats.records import Text
+from cort.settings.collection import Pydocs
+from cort.settings.fields import SEED
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -247,14 +249,20 @@ def write_folder(folder: str, passages: list[Text], splits: dict[str, list[Text]
 class Options:
     """Options of this stage; all bounds are inclusive and count whitespace-separated words."""
 
-    min_query_words: int = optional(4, "shorter summaries are dropped (default: 4)")
-    max_query_words: int = optional(30, "longer summaries are dropped (default: 30)")
-    min_passage_words: int = optional(20, "shorter bodies are dropped (default: 20)")
+    min_query_words: int = optional(
+        Pydocs.min_query_words, f"shorter summaries are dropped (default: {Pydocs.min_query_words})"
+    )
+    max_query_words: int = optional(
+        Pydocs.max_query_words, f"longer summaries are dropped (default: {Pydocs.max_query_words})"
+    )
+    min_passage_words: int = optional(
+        Pydocs.min_passage_words, f"shorter bodies are dropped (default: {Pydocs.min_passage_words})"
+    )
     lock: str = required("FILE", "lines of name==version")
     output_folder: str = required("FOLDER", "where to write")
-    validation_queries: int = optional(500, "queries to validate with", "N")
-    test_queries: int = optional(1000, "queries to test with", "N")
-    seed: int = optional(42, "seed of the split")
+    validation_queries: int = optional(Pydocs.validation_queries, "queries to validate with", "N")
+    test_queries: int = optional(Pydocs.test_queries, "queries to test with", "N")
+    seed: int = optional(SEED, "seed of the split")
     threads: int = optional(1, "processes that parse (default: 1)", "N")
 
 

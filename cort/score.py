@@ -24,10 +24,11 @@ from cort.formats import tables
 from cort.formats.blocks import FinishedBlocks
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
-from cort.models.settings import Precision
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation, passage_limit, query_limit
 from cort.retrieval.options import check_positive
+from cort.settings import models
+from cort.settings.fields import Precision
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
@@ -105,10 +106,10 @@ class Options:
     model: str = required("FOLDER")
     candidates: tuple[str, ...] = optional((), "runs whose results to score", "TREC")
     triples: str | None = optional(None, "instead of candidates: to train an encoder with", "PARQUET")
-    depth: int = optional(1000, "candidates per query and run")
+    depth: int = optional(models.Reranker.depth, "candidates per query and run")
     queries: str = required("ARROW", "token cache")
     passages: str = required("ARROW", "token cache")
-    precision: Precision = optional("fp32")
+    precision: Precision = optional(models.Reranker.precision)
     threads: int = thread_count()
     checkpoints: str | None = optional(None, "keep finished blocks here until all pairs are scored", "FOLDER")
     output: str = required("PARQUET")

@@ -30,6 +30,7 @@ from cort.formats.expansions import OTHERS
 from cort.formats.tokens import Tokens
 from cort.models.shards import PassageOptions, Ranges, Run, write_shard
 from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
+from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -50,7 +51,7 @@ class Options(PassageOptions):
     """Options of this stage."""
 
     expansions: tuple[str, ...] = required("PARQUET", "predicted queries of all passages, in their order")
-    cleaning: Form = optional("raw", "how the queries are cleaned first")
+    cleaning: Form = optional(BaseModel.cleaning, "how the queries are cleaned first")
 
 
 @dataclass(frozen=True)

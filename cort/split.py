@@ -27,6 +27,7 @@ from cort.formats.lines import Rows, iter_record_batches
 from cort.formats.raw import is_quoted, iter_qrels, iter_queries, iter_quoted, none_of, refuse_duplicates
 from cort.formats.records import Qrel
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_column, read_table
+from cort.settings.collection import Split
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, required
@@ -134,7 +135,9 @@ class Options:
     passages: str = required("FILE", "table that cort.collection wrote")
     output_queries: str = required("FILE", "parquet table to write")
     output_qrels: str = required("FILE", "parquet table to write")
-    unjudged_queries: Literal["drop", "keep"] = optional("drop", "queries without judgements (default: drop)")
+    unjudged_queries: Literal["drop", "keep"] = optional(
+        Split.unjudged_queries, f"queries without judgements (default: {Split.unjudged_queries})"
+    )
     hold_out: int | None = optional(None, "split off N judged queries, drawn at random", "N")
     part: Part | None = optional(None, "which side of --hold-out to write")
     without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")

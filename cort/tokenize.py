@@ -18,6 +18,7 @@ import pyarrow as pa
 from cort.formats import tables, tokens
 from cort.formats.cleaning import Form, convert
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts, refusing
+from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
@@ -46,7 +47,7 @@ class Options:
 
     tokenizer: str = required("FOLDER", "model folder with tokenizer.json")
     texts: str = required("PARQUET", "passages or queries")
-    cleaning: Form = optional("raw", "how the texts are cleaned first")
+    cleaning: Form = optional(BaseModel.cleaning, "how the texts are cleaned first")
     threads: int = thread_count()
     output: str = required("ARROW")
 

@@ -30,6 +30,9 @@ from cort.retrieval.fusion import NORMALIZATIONS, on_one_scale, rankings_of
 from cort.retrieval.options import BM25Options, check_positive, choice
 from cort.retrieval.parts import read_parts, refuse_constant_scores
 from cort.retrieval.rerank import Scores, candidate_scores
+from cort.settings.collection import Split
+from cort.settings.fields import SEED
+from cort.settings.lexical import GridSearch
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
@@ -60,11 +63,11 @@ class BM25TuneOptions(BM25Options):
     qrels: str = required("PARQUET")
     k1: tuple[float, ...] = required("X")
     b: tuple[float, ...] = required("X")
-    samples: int = optional(5, metavar="N")
-    sample_size: int = optional(10_000, "queries per sample", "N")
-    measure: str = optional("R@1000", "what to maximise", "NAME")
-    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
-    seed: int = optional(42, metavar="N")
+    samples: int = optional(GridSearch.samples, metavar="N")
+    sample_size: int = optional(GridSearch.sample_size, "queries per sample", "N")
+    measure: str = optional(GridSearch.measure, "what to maximise", "NAME")
+    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
+    seed: int = optional(SEED, metavar="N")
     output: str = required("JSON")
 
 
@@ -158,7 +161,7 @@ class WeightTuneOptions:
     scores: str | None = optional(None, "of a re-ranker: query_id, doc_id, score", "PARQUET")
     qrels: str = required("PARQUET", "judgements of the validation queries")
     measure: str = required("NAME", "what to maximise")
-    relevance_level: int = optional(1, "lowest relevant grade", "GRADE")
+    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
     normalization: str = choice(NORMALIZATIONS, "min-max", "how scores are normalised")
     depth: int = required("N", "results per query; of a re-ranker, candidates that are re-ranked")
     output: str = required("JSON")

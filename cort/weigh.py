@@ -27,6 +27,7 @@ from cort.formats.tokens import Tokens
 from cort.models.shards import PassageOptions, Run, write_shard
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.options import check_positive
+from cort.settings import lexical
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional
@@ -47,9 +48,9 @@ BLOCK = 4_096
 class Options(PassageOptions):
     """Options of this stage."""
 
-    passage_length: int = optional(128, "tokens, special tokens included")
-    scale: int = optional(100, "weight of a word for which the model predicts 1")
-    square_root: bool = optional(False, "take the square root of the predictions first")
+    passage_length: int = optional(lexical.Weigher.passage_length, "tokens, special tokens included")
+    scale: int = optional(lexical.Weigher.scale, "weight of a word for which the model predicts 1")
+    square_root: bool = optional(lexical.Weigher.square_root, "take the square root of the predictions first")
 
 
 def weigh_block(

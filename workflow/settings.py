@@ -15,6 +15,7 @@ from cort.settings import paths
 from cort.settings.config import Config, flat, is_judged
 from cort.systems.base import Option, Results
 from cort.systems.registry import system_of
+from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
 from workflow.params import Part, Wildcards, Words, all_of, among, at, join, option
 
 # What makes an encoder or re-ranker what it is, trained here or elsewhere; of a released one, what its files give.
@@ -30,6 +31,7 @@ FRAMING = {
 }
 # What else a released one can have said.
 ORIGIN = ("pretrained", "revision", "query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name")
+OBJECTIVES: dict[str, Objectives] = {"encoders": ENCODER_OBJECTIVES, "rerankers": RERANKER_OBJECTIVES}
 # Parts of a section that are no options of its stage: a system is an input, epochs count where examples are drawn.
 NO_OPTIONS = ("epochs", "gpus", "system")
 
@@ -56,6 +58,11 @@ def pretrained(section: str) -> Part:
         return among(f"{section}.{{{kind}}}", *keys)(config, wildcards)
 
     return read
+
+
+def objective(section: str) -> Part:
+    """Give what a model is trained for, and the settings of all that it can be trained for."""
+    return among(f"{section}.{{{section.removesuffix('s')}}}", "loss", *settings_of(OBJECTIVES[section]))
 
 
 def training(model: str) -> Part:

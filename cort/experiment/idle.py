@@ -9,11 +9,12 @@ from cort.experiment.models import MODELS, released_name
 from cort.models.settings import OF_KIND
 from cort.settings.config import LEARNERS, Config
 from cort.systems.registry import check_void
+from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
 
 CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
-OF_TRAINING = {"recipe", "loss", "margin", "temperature", "relative_margin", "pos_weight", "teacher", "start"}
-OF_TRAINING |= {"triples", "pairs", "training"}
+OF_TRAINING = {"recipe", "loss", "teacher", "start", "triples", "pairs", "training"}
+OF_TRAINING |= settings_of(ENCODER_OBJECTIVES).keys() | settings_of(RERANKER_OBJECTIVES).keys()
 # Keys that a released model's own files give, so that they have no default beside `pretrained`.
 LENGTHS = {"query_length", "passage_length", "max_length"}
 DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment", "head", *LENGTHS}

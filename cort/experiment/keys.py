@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_type_hints
 
+from cort.settings import models
 from cort.settings.collection import Collection, Downloads, Split
 from cort.settings.evaluation import Audit, Evaluation, Latency, Submission
-from cort.settings.fields import NAME, SPLIT_NAME, SYSTEM_NAME, named, setting
+from cort.settings.fields import DEPTH, NAME, SEED, SPLIT_NAME, SYSTEM_NAME, named, section, setting
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
-from cort.settings.models import BaseModel, Encoder, Reranker
+from cort.settings.models import BaseModel
 from cort.systems.registry import AnySystem
+from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
+
+Section = TypeVar("Section")
+
+
+def trained_for(objectives: Objectives) -> Callable[[type[Section]], type[Section]]:
+    """Decorate a section: add the choice of an objective, of which the first is the default, and all their settings."""
+    meanings = [f"`{name}`: {inspect.getdoc(one.loss)}".partition("\n")[0] for name, one in objectives.items()]
+
+    def extend(cls: type[Section]) -> type[Section]:
+        def add(name: str, hint: Any, default: Any, **metadata: Any) -> None:
+            cls.__annotations__[name] = hint
+            setattr(cls, name, field(default=default, metadata=metadata))
+
+        add("loss", Literal[tuple(objectives)], next(iter(objectives)), meaning=" ".join(["Objective.", *meanings]))
+        for name, (owner, one) in settings_of(objectives).items():
+            add(name, get_type_hints(owner)[name], one.default, **one.metadata, owner=owner)
+        return section(cls)
+
+    return extend
+
+
+@trained_for(ENCODER_OBJECTIVES)
+class Encoder(models.Encoder):
+    """An encoder with the keys of its objectives."""
+
+
+@trained_for(RERANKER_OBJECTIVES)
+class Reranker(models.Reranker):
+    """A re-ranker with the keys of its objectives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +60,7 @@ class Experiment:
     here are taken from it, whole; one that is null here is left out. The path is from the folder of the project."""
     title: str = "First-stage ranking"
     """Heading of the report."""
-    seed: int = setting(42, ge=0, le=4_294_967_295)
+    seed: int = setting(SEED, ge=0, le=4_294_967_295)
     """Seed of every random choice (splits, initial weights, sampling, dropout)."""
     protect: bool = setting(True, affects_results=False)
     """Write-protect trained models: a change that would train one again is refused before anything runs, until its
@@ -39,7 +73,7 @@ class Experiment:
     splits: dict[str, Split] = named(SPLIT_NAME, required=True)
     """The sets of queries by name. `train` and `validation` are for training; every other split is ranked and reported,
     and measured if it has judgements."""
-    depth: int = setting(1000, ge=1, le=100_000)
+    depth: int = setting(DEPTH, ge=1, le=100_000)
     """Passages retrieved per query of an evaluated split."""
     training_depth: int = setting(100, ge=1, le=100_000)
     """Passages retrieved per query of `train` and `validation`, whose runs only provide negatives."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
+from cort.settings.fields import Precision as Precision
+from cort.settings.models import Encoder, Pooling, Reranker, Similarity
 from cort.system.options import optional
 
 #: A fixed revision of a model on a hub: a commit, not a branch; or a pull request with the beginning of its commit. A
@@ -29,10 +31,6 @@ OF_KIND = {
     "conv_knrm": ("dimension", "word_vectors", "filters"),
 }
 
-Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
-Pooling: TypeAlias = Literal["cls", "mean", "last"]
-Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
-
 
 def ref_of(revision: str) -> str:
     """Return a revision as a hub knows it: a commit, or a pull request without its commit."""
@@ -48,15 +46,15 @@ class EncoderSettings:
     #: settings that every model folder has; older models lack the others and use their defaults
     WRITTEN: ClassVar = ("pooling", "dimension", "query_length", "passage_length")
 
-    pooling: Pooling = optional("cls")
-    dimension: int = optional(768, "size of the vectors")
-    query_length: int = optional(512, "tokens, special tokens included")
-    passage_length: int = optional(512, "tokens, special tokens included")
-    similarity: Similarity = optional("angular")
-    projection: bool = optional(True, "False: vectors are the transformer's states")
+    pooling: Pooling = optional(Encoder.pooling)
+    dimension: int = optional(Encoder.dimension, "size of the vectors")
+    query_length: int = optional(Encoder.query_length, "tokens, special tokens included")
+    passage_length: int = optional(Encoder.passage_length, "tokens, special tokens included")
+    similarity: Similarity = optional(Encoder.similarity)
+    projection: bool = optional(Encoder.projection, "False: vectors are the transformer's states")
     #: segment ids (section 3.2): CoRT tells queries from passages only by their segment embedding
-    query_segment: Literal[0, 1] = optional(1)
-    passage_segment: Literal[0, 1] = optional(0)
+    query_segment: Literal[0, 1] = optional(Encoder.query_segment)
+    passage_segment: Literal[0, 1] = optional(Encoder.passage_segment)
     activation: Literal["tanh", "identity"] = optional("tanh", "of the projection")
     query_prompt: str = optional("", "prepended to every query before tokenization")
     passage_prompt: str = optional("", "prepended to every passage")
@@ -78,19 +76,23 @@ class PairSettings:
     FILE, MODEL, STAGE = "reranker.json", "re-ranker", "train_reranker"
     WRITTEN: ClassVar = ("query_length", "max_length")
 
-    query_length: int = optional(64, "tokens of the query, special tokens included")
-    max_length: int = optional(512, "tokens of the pair, or of a separate passage, special tokens included")
-    kind: str = optional("cross_encoder", "of re-ranker, one of `cort.models.rerankers`")
-    head: Literal["classification", "linear"] = optional(
-        "classification", "of a cross-encoder; linear: a layer on [CLS]"
+    query_length: int = optional(Reranker.query_length, "tokens of the query, special tokens included")
+    max_length: int = optional(
+        Reranker.max_length, "tokens of the pair, or of a separate passage, special tokens included"
     )
-    dimension: int = optional(64, "of token vectors, or of new word vectors")
-    similarity: Literal["cosine", "dot", "l2"] = optional("cosine", "of token vectors, which all but dot normalize")
-    term_weights: bool = optional(False, "learn a weight for each query token")
-    fill_queries: bool = optional(False, "with mask tokens up to the maximum length, as ColBERT does")
-    skip_punctuation: bool = optional(False, "ignore punctuation in passages")
-    word_vectors: Literal["base_model", "new"] = optional("base_model", "kernel pooling: the base model's, or new ones")
-    filters: int = optional(128, "of the convolution for each n-gram length")
+    kind: str = optional(Reranker.kind, "of re-ranker, one of `cort.models.rerankers`")
+    head: Literal["classification", "linear"] = optional(Reranker.head, "of a cross-encoder; linear: a layer on [CLS]")
+    dimension: int = optional(Reranker.dimension, "of token vectors, or of new word vectors")
+    similarity: Literal["cosine", "dot", "l2"] = optional(
+        Reranker.similarity, "of token vectors, which all but dot normalize"
+    )
+    term_weights: bool = optional(Reranker.term_weights, "learn a weight for each query token")
+    fill_queries: bool = optional(Reranker.fill_queries, "with mask tokens up to the maximum length, as ColBERT does")
+    skip_punctuation: bool = optional(Reranker.skip_punctuation, "ignore punctuation in passages")
+    word_vectors: Literal["base_model", "new"] = optional(
+        Reranker.word_vectors, "kernel pooling: the base model's, or new ones"
+    )
+    filters: int = optional(Reranker.filters, "of the convolution for each n-gram length")
 
     def saved(self) -> dict[str, Any]:
         """Return the settings as a model folder has them: without those of other kinds, and without the usual head."""

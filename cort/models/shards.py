@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
-from cort.models.settings import Precision
+from cort.settings.fields import Precision
+from cort.settings.models import Encoder
 from cort.system.devices import lease
 from cort.system.options import optional, required, thread_count
 from cort.system.progress import Counter
@@ -34,7 +35,7 @@ class PassageOptions(ShardOptions):
 
     model: str = required("FOLDER")
     tokens: str = required("ARROW", "token cache of the passages")
-    precision: Precision = optional("fp32", "of the model")
+    precision: Precision = optional(Encoder.precision, "of the model")
     threads: int = thread_count()
     output: str = required("PARQUET")
 

@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cort.models.settings import Precision
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
+from cort.settings.collection import Split
+from cort.settings.evaluation import Audit
+from cort.settings.fields import DEPTH, SEED, Precision
+from cort.settings.models import Encoder
 from cort.system.errors import input_error
 from cort.system.options import optional, required, thread_count
 
@@ -25,7 +28,7 @@ def choice(choices: Iterable[str], default: object = dataclasses.MISSING, help: 
 class RunOptions:
     """Of stages that write a run."""
 
-    depth: int = optional(1000, "results per query", "N")
+    depth: int = optional(DEPTH, "results per query", "N")
     tag: str = required("NAME", "last field of each line")
     output: str = required("TREC")
 
@@ -45,7 +48,7 @@ class TokenOptions:
     model: str = required("FOLDER", "a re-ranker of the kind late_interaction")
     queries: str = required("ARROW", "token cache")
     passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
-    precision: Precision = optional("fp32", "of the transformer")
+    precision: Precision = optional(Encoder.precision, "of the transformer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,7 @@ class IvfPqOptions(TokenOptions):
 
     kind: str = choice(TOKEN_INDEXES, "ivfpq", help="of the index")
     index: str = required("FOLDER", "the folder that `index ivfpq` wrote")
-    candidates: int = optional(1024, "nearest vectors of each token of a query", "N")
+    candidates: int = optional(Audit.candidates, "nearest vectors of each token of a query", "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +68,11 @@ class AuditOptions:
         None, "without judgements all queries count, and only recall and time are measured", "PARQUET"
     )
     widths: tuple[float, ...] = required("W", "epsilons, efs or probes")
-    depths: tuple[int, ...] = optional((10, 100, 1000), "results per query", "N")
+    depths: tuple[int, ...] = optional(Audit.depths, "results per query", "N")
     measures: tuple[str, ...] = optional((), "to measure the loss of", "NAME")
-    relevance_level: int = optional(1, "lowest relevant grade", "N")
+    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "N")
     sample: int | None = optional(None, "queries to draw (default: all)", "N")
-    seed: int = optional(42, "of the sample", "N")
+    seed: int = optional(SEED, "of the sample", "N")
     threads: int = thread_count(len(os.sched_getaffinity(0)), "not timed")
     encoder: str = required("NAME", "for the file")
     split: str = required("NAME", "for the file")
@@ -90,7 +93,7 @@ class BM25Options(JavaOptions):
 
     index: str = required("FOLDER", "the folder that `index bm25` wrote")
     queries: str = required("PARQUET")
-    depth: int = optional(1000, "results per query", "N")
+    depth: int = optional(DEPTH, "results per query", "N")
 
 
 def refuse_without_effect(options: Any, why: str, *names: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from cort.settings.fields import setting
+from cort.settings.fields import section, setting
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Downloads:
     """Files that are downloaded."""
 
@@ -17,7 +16,7 @@ class Downloads:
     downloaded. Empty for none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Pydocs:
     """Build passages, queries and judgements from the docstrings of Python and the locked packages."""
 
@@ -33,7 +32,7 @@ class Pydocs:
     """Queries drawn for the split `test`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Collection:
     """Where the passages come from; exactly one of `passages` and `pydocs`."""
 
@@ -44,7 +43,7 @@ class Collection:
     """Build passages, queries and judgements from the docstrings of Python and the locked packages."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Split:
     """A set of queries, with judgements or without."""
 

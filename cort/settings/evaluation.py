@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
-from cort.settings.fields import setting
+from cort.settings.fields import section, setting
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Explorer:
     """The page that shows two systems query by query."""
 
@@ -19,7 +19,7 @@ class Explorer:
     and says so."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Consistency:
     """RepBERT's consistency factor."""
 
@@ -31,7 +31,7 @@ class Consistency:
     """Numbers of first documents."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Evaluation:
     """What is measured and shown."""
 
@@ -65,7 +65,7 @@ class Evaluation:
     reference, on every split they share."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Audit:
     """Audit of approximate indexes against exact search."""
 
@@ -83,7 +83,7 @@ class Audit:
     """Judged queries to draw from each split, with the seed; null for all."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Latency:
     """Measurement of how long searches take."""
 
@@ -97,7 +97,7 @@ class Latency:
     """GPUs requested; exact search is measured on every number of GPUs up to those available, and on the CPU."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Submission:
     """A file for a leaderboard or TREC."""
 

@@ -16,7 +16,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 Schema: TypeAlias = dict[str, Any]
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
@@ -28,20 +28,23 @@ SPLIT_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"
 SYSTEM_NAME = "^[A-Za-z0-9][A-Za-z0-9+_.-]*$"
 
 AUTO = "^auto$"
+# Defaults of keys of the top level that stages have, too.
+SEED, DEPTH = 42, 1000
 # Names of bounds here and in JSON schemas, of numbers and of lists.
 OF_NUMBERS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 OF_LISTS = {"least": "minItems", "most": "maxItems"}
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-def setting(default: Any = dataclasses.MISSING, **rules: Any) -> Any:
+def setting(default: Any = dataclasses.MISSING, help: str = "", metavar: str | None = None, **rules: Any) -> Any:
     """Declare a key that has bounds or is special in another way; any other is a plain field.
 
+    :param help: of an option, if the class is also one of options; `metavar`, too.
     :param rules: `ge`, `gt`, `le`, `lt` of a number, or of each number in a list; `least` and `most` items of a list;
         `pattern` of a text; `nullable`; `may_be_empty`; `affects_results=False` for a key that changes only speed or
         safety; `also`: further rules of JSON schema.
     """
-    return dataclasses.field(default=default, metadata={"rules": rules})
+    return dataclasses.field(default=default, metadata={"rules": rules, "help": help, "metavar": metavar})
 
 
 def named(pattern: str, required: bool = False) -> Any:
@@ -50,7 +53,16 @@ def named(pattern: str, required: bool = False) -> Any:
     return dataclasses.field(default_factory=dataclasses.MISSING if required else dict, metadata={"rules": rules})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+Section = TypeVar("Section")
+
+
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+def section(cls: type[Section]) -> type[Section]:
+    """Decorate a class of keys, whose fields alone matter: stages import them, and methods take time to make."""
+    return dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+
+
+@section
 class Released:
     """What all models that may come from a hub have in common."""
 
@@ -72,6 +84,10 @@ def schema_of(cls: Any) -> Schema:
 def descriptions(cls: type[Any]) -> dict[str, str]:
     """Read the meaning of each key from the source of a dataclass, those of inherited ones included."""
     texts: dict[str, str] = {}
+    for field in dataclasses.fields(cls):
+        # A key that is declared elsewhere.
+        texts |= {field.name: field.metadata["meaning"]} if "meaning" in field.metadata else {}
+        texts |= descriptions(field.metadata["owner"]) if "owner" in field.metadata else {}
     for owner in reversed(cls.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0].body  # type: ignore[attr-defined]
         for statement, below in itertools.pairwise(body):

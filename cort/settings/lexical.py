@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from cort.settings.fields import Cleaning, Precision, Released, setting
+from cort.settings.fields import Cleaning, Precision, Released, section, setting
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class GridSearch:
     """Choose k1 and b by a grid search over samples of training queries instead, and average the winners."""
 
@@ -23,7 +21,7 @@ class GridSearch:
     """Measure that the best (k1, b) of a sample maximises."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class LexicalIndex:
     """An index for BM25, over the passages or over texts that are expanded or weighted."""
 
@@ -42,7 +40,7 @@ class LexicalIndex:
     """Choose k1 and b by a grid search over samples of training queries instead, and average the winners."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class ExpansionFilter:
     """Append only the queries that a re-ranker finds relevant to their passage (Doc2Query--)."""
 
@@ -52,7 +50,7 @@ class ExpansionFilter:
     """Share of all predicted queries of the collection that is kept, those with the best scores."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Changing(Released):
     """What document expansion and term weighting have in common."""
 
@@ -60,7 +58,7 @@ class Changing(Released):
     """Arithmetic of the model."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Expander(Changing):
     """Document expansion: predicted queries, and how they are made or filtered."""
 
@@ -85,7 +83,7 @@ class Expander(Changing):
     """Most tokens of a query, its end included."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Weigher(Changing):
     """Term weighting: weights, and how they are made."""
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import field
+from typing import Any, Literal, TypeAlias
 
-from cort.settings.fields import Cleaning, Precision, Released, setting
+from cort.settings.fields import Cleaning, Precision, Released, section, setting
 from cort.settings.training import Training
 
 # The stage that builds the model checks what transformers takes; no number may be large enough to fill the memory.
 ARCHITECTURE = {"required": ["model_type"], "patternProperties": {"": {"minimum": -1_000_000, "maximum": 1_000_000}}}
 
+Pooling: TypeAlias = Literal["cls", "mean", "last"]
+Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
 
-@dataclass(frozen=True, kw_only=True)
+
+@section
 class BaseModel:
     """A transformer with its tokenizer, from which training starts."""
 
@@ -21,10 +24,7 @@ class BaseModel:
     revision: str | None = None
     """Commit of the hub repository, all 40 digits, or `refs/pr/N@COMMIT`, a pull request and the beginning of its
     commit, which is checked; required with a hub name. A branch or a pull request may move."""
-    architecture: dict[str, Any] | None = setting(
-        None,
-        also={"required": ["model_type"], "patternProperties": {"": {"minimum": -1_000_000, "maximum": 1_000_000}}},
-    )
+    architecture: dict[str, Any] | None = setting(None, also=ARCHITECTURE)
     """Random weights instead: `model_type` and further settings of a transformers configuration."""
     vocabulary_size: int = setting(16000, ge=100, le=1_000_000)
     """Size of the WordPiece vocabulary trained on the passages, with `architecture`."""
@@ -33,7 +33,7 @@ class BaseModel:
     (`fixed`), or the filter of CoRT's authors, which keeps ASCII letters, digits and `.,!?;/:` (`cort`)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Examples:
     """Where training examples come from."""
 
@@ -63,7 +63,7 @@ class Examples:
     and sampled collections need."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Triples(Examples):
     """Where an encoder's training triples come from."""
 
@@ -71,7 +71,7 @@ class Triples(Examples):
     """First rank negatives are taken from."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Onng:
     """The graph index over the encoder's vectors, built when a system asks for it."""
 
@@ -83,7 +83,7 @@ class Onng:
     """Incoming edges kept per node of the ONNG."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Hnsw:
     """The HNSW index over the encoder's vectors, built when a system asks for it."""
 
@@ -93,7 +93,7 @@ class Hnsw:
     """Width of the search for these edges during construction."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Trainable(Released):
     """What encoders and re-rankers have in common."""
 
@@ -108,7 +108,7 @@ class Trainable(Released):
     """Hyper-parameters of the optimisation."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Encoder(Trainable):
     """A model that encodes queries and passages as vectors."""
 
@@ -124,7 +124,7 @@ class Encoder(Trainable):
     """Take the model's own prompt of this name for queries; without, that of the name `query`."""
     passage_prompt_name: str | None = None
     """Take the model's own prompt of this name for passages; without, that of `document`, `passage` or `corpus`."""
-    pooling: Literal["cls", "mean", "last"] = "cls"
+    pooling: Pooling = "cls"
     """The context representation: the last layer's first token, its last one, or the mean of all."""
     dimension: int = setting(768, ge=1, le=65_536)
     """Size e of the representation."""
@@ -132,7 +132,7 @@ class Encoder(Trainable):
     """Tokens a query is cut to, special tokens included."""
     passage_length: int = setting(512, ge=3, le=65_536)
     """Tokens a passage is cut to, special tokens included."""
-    similarity: Literal["angular", "cosine", "inner_product"] = "angular"
+    similarity: Similarity = "angular"
     """Similarity of two vectors: angular (CoRT), cosine, which gives the same ranking, or inner product (RepBERT)."""
     projection: bool = True
     """Project the context representation to `dimension` numbers and apply tanh (CoRT); without, the vector is the
@@ -146,18 +146,6 @@ class Encoder(Trainable):
     """Take all weights from this file instead of training: a Lightning checkpoint or state_dict of CoRT's authors
     (`transformer.*`, `f1.*`), of which only tensors are read, or the `.safetensors` of a transformers model, which has
     no projection; `dimension` must be that of the file."""
-    loss: Literal["triplet", "multilabel_margin", "info_nce", "margin_mse"] = "triplet"
-    """Objective: `triplet`, batch-wise with a margin (CoRT); `multilabel_margin`, which recognises all relevant
-    passages of a batch (RepBERT); `info_nce`, cross-entropy against all passages of a batch that are not relevant; or
-    `margin_mse`, which learns a re-ranker's margins."""
-    margin: float = setting(0.1, ge=0, le=1000)
-    """Margin of the triplet loss."""
-    temperature: float = setting(0.05, gt=0, le=1000)
-    """Divides the similarities of InfoNCE."""
-    relative_margin: float | None = setting(None, nullable=True, ge=0, lt=1)
-    """With `info_nce`, leave out the passages that may be relevant though nobody judged them: those that the encoder,
-    as it was before training, scores above (1 - this) times the query's positive, among hard negatives and in the
-    batch; null for none."""
     teacher: str | None = None
     """Name under `rerankers`; `margin_mse` learns from its scores of the triples."""
     start: str | None = None
@@ -175,7 +163,7 @@ class Encoder(Trainable):
     """The HNSW index over the encoder's vectors, built when a system asks for it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class IvfPq:
     """Late interaction: the IVF-PQ index over the token vectors, built by faiss when a system asks for it."""
 
@@ -188,7 +176,7 @@ class IvfPq:
     """Vectors, drawn with the seed, that lists and codes are made from; null for 64 per list and 65,536 at least."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Pairs(Examples):
     """Where a re-ranker's training pairs come from."""
 
@@ -202,7 +190,7 @@ class Pairs(Examples):
     """Positives of a query in an epoch: `one`, drawn at random, or `all`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Reranker(Trainable):
     """A model that scores pairs of a query and a passage."""
 
@@ -234,11 +222,6 @@ class Reranker(Trainable):
     """KNRM and Conv-KNRM: begin with the token embeddings of the base model, or with `new` random vectors."""
     filters: int = setting(128, ge=1, le=65_536)
     """Conv-KNRM: size of the vectors of n-grams of one, two and three tokens."""
-    loss: Literal["pointwise", "softmax"] = "pointwise"
-    """`pointwise` is binary cross-entropy of pairs (CoRT); `softmax` is the cross-entropy of a positive among its
-    negatives, whose groups `training.batch_size` then counts."""
-    pos_weight: float = setting(1.0, gt=0, le=10_000)
-    """Weight of the positives in the pointwise loss; as many as there are negatives balances both."""
     max_length: int = setting(512, ge=8, le=65_536)
     """Tokens of query and passage together, special tokens included; of the passage alone with late interaction and,
     without special tokens, with kernel pooling."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from cort.settings.fields import Precision, setting
+from cort.settings.fields import Precision, section, setting
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class Training:
     """Hyper-parameters of the optimisation."""
 

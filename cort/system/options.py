@@ -27,7 +27,7 @@ def required(metavar: str | None = None, help: str = "") -> Any:
 
 
 def optional(default: object, help: str = "", metavar: str | None = None) -> Any:
-    """Field of an option with a default; for a setting, the default of the experiment's schema."""
+    """Field of an option with a default, that of the config's key if it is one: ``optional(Training.epochs)``."""
     return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help})
 
 
@@ -78,7 +78,7 @@ def _values(options: Any, field: dataclasses.Field[Any]) -> tuple[Any, ...]:
 
 def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     """Keyword arguments for the option in `add_argument`."""
-    given = {key: value for key, value in field.metadata.items() if value}
+    given = {key: value for key, value in field.metadata.items() if value and key != "rules"}
     required = field.default is dataclasses.MISSING
     given |= {"required": True} if required else {"default": field.default}
     if typing.get_origin(hint) is tuple:

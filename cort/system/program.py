@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 from cort.system.files import write_text
 
 ROOT = Path(__file__).parents[2]
-#: files under it change no result: command lines, files, locks, devices
-APART = "cort/system/"
+#: files under them change no result: command lines, files, locks, devices; and what keys mean, whose values are params
+APART = ("cort/system/", "cort/settings/")
 MODULE = re.compile(r"cort(\.\w+)*")
 #: what is known of sources by their content: to parse them all takes seconds, which no start of a workflow has
 CACHE = Path(".snakemake") / "program.json"

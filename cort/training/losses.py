@@ -1,18 +1,19 @@
 """Training objectives: a loss and its settings are one entry of `ENCODER_OBJECTIVES` or `RERANKER_OBJECTIVES`.
 
-To add an objective, write a function and, if it has settings, a dataclass with their options; enter both under the name
-that the experiment uses. All settings become options of the training stage. The workflow reads these entries as well
-and must not wait for torch, so the functions import it.
+To add an objective, write a function and, if it has settings, a dataclass of them; enter both under the name that the
+experiment uses. All settings become keys of the config, params of the rule that trains, and options of its stage; the
+first line of the function's docstring says in config/README.md what it does. The first entry is the default. The
+workflow reads these entries as well and must not wait for torch, so the functions import it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, make_dataclass
+from dataclasses import Field, dataclass, fields, make_dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from cort.system.options import optional
+from cort.settings.fields import setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,11 +84,12 @@ class EncoderObjective:
 class Triplet:
     """Settings of the triplet loss."""
 
-    margin: float = optional(0.1, "of the triplet loss")
+    margin: float = setting(0.1, "of the triplet loss", ge=0, le=1000)
+    """Margin of the triplet loss."""
 
 
 def triplet_loss(batch: Batch, settings: Triplet, similarity_of: Similarity) -> Tensor:
-    """Sum the triplet margin loss over each query and every other passage of the mini-batch (CoRT, section 3.3).
+    """Triplet margin loss of each query and every other passage of the mini-batch (CoRT, section 3.3), summed up.
 
     For query i all 2n passages except its own positive are negatives: ``max(0, sim(q_i, d) - sim(q_i, d+) + margin)``.
 
@@ -126,10 +128,19 @@ def multilabel_margin_loss(batch: Batch, _: NoSettings, similarity_of: Similarit
 class InfoNCE:
     """Settings of InfoNCE."""
 
-    temperature: float = optional(0.05, "of InfoNCE")
-    relative_margin: float | None = optional(
-        None, "of InfoNCE: leave out passages that the start scores above 1 - this of the positive's score", "SHARE"
+    temperature: float = setting(0.05, "of InfoNCE", gt=0, le=1000)
+    """Divides the similarities of InfoNCE."""
+    relative_margin: float | None = setting(
+        None,
+        "of InfoNCE: leave out passages that the start scores above 1 - this of the positive's score",
+        "SHARE",
+        nullable=True,
+        ge=0,
+        lt=1,
     )
+    """With `info_nce`, leave out the passages that may be relevant though nobody judged them: those that the encoder,
+    as it was before training, scores above (1 - this) times the query's positive, among hard negatives and in the
+    batch; null for none."""
 
 
 def info_nce_loss(batch: Batch, settings: InfoNCE, similarity_of: Similarity) -> Tensor:
@@ -182,7 +193,8 @@ class RerankerObjective:
 class Pointwise:
     """Settings of the pointwise loss."""
 
-    pos_weight: float = optional(1.0, "of positives in the pointwise loss")
+    pos_weight: float = setting(1.0, "of positives in the pointwise loss", gt=0, le=10_000)
+    """Weight of the positives in the pointwise loss; as many as there are negatives balances both."""
 
 
 def pointwise_loss(logits: Tensor, relevance: Tensor, settings: Pointwise) -> Tensor:
@@ -198,7 +210,9 @@ def pointwise_loss(logits: Tensor, relevance: Tensor, settings: Pointwise) -> Te
 
 
 def softmax_loss(logits: Tensor, relevance: Tensor, _: NoSettings) -> Tensor:
-    """Cross-entropy of the positive of each group among its passages (Gao et al., 2021, localised contrastive).
+    """Cross-entropy of the positives among their negatives, whose groups `training.batch_size` counts.
+
+    This is the localised contrastive loss (Gao et al., 2021).
 
     :param logits: padded with -inf.
     :param relevance: 1 for one passage of each group.
@@ -215,9 +229,16 @@ RERANKER_OBJECTIVES = {
 }
 
 
-def with_settings(
-    objectives: Mapping[str, EncoderObjective] | Mapping[str, RerankerObjective],
-) -> Callable[[type[Options]], type[Options]]:
+Objectives: TypeAlias = "Mapping[str, EncoderObjective] | Mapping[str, RerankerObjective]"
+
+
+def settings_of(objectives: Objectives) -> dict[str, tuple[type[Any], Field[Any]]]:
+    """List the settings of all objectives by name, with their classes."""
+    classes = dict.fromkeys(objective.settings for objective in objectives.values())
+    return {field.name: (one, field) for one in classes for field in fields(one)}
+
+
+def with_settings(objectives: Objectives) -> Callable[[type[Options]], type[Options]]:
     """Decorate the options of a training stage: add the settings of all objectives."""
 
     def extend(options: type[Options]) -> type[Options]:

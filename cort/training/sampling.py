@@ -20,6 +20,10 @@ from cort.evaluation.measures import check_level
 from cort.formats import tables
 from cort.formats.ids import positions
 from cort.formats.runs import Run, read_run
+from cort.settings.collection import Split
+from cort.settings.fields import SEED
+from cort.settings.models import Triples
+from cort.settings.training import Training
 from cort.system.errors import input_error
 from cort.system.files import write_text
 from cort.system.options import optional, required
@@ -37,13 +41,13 @@ class SamplingOptions:
 
     qrels: str = required("PARQUET")
     run: tuple[str, ...] = required("TREC", "where negatives come from: one run, or several together")
-    relevance_level: int = optional(1, "lowest grade that counts as positive")
-    first_rank: int = optional(8)
-    last_rank: int = optional(100)
-    minimum_results: int = optional(10)
-    maximum_queries: int = optional(0, "draw this many queries at random; 0: all")
-    epochs: int = optional(10)
-    seed: int = optional(42)
+    relevance_level: int = optional(Split.relevance_level, "lowest grade that counts as positive")
+    first_rank: int = optional(Triples.first_rank)
+    last_rank: int = optional(Triples.last_rank)
+    minimum_results: int = optional(Triples.minimum_results)
+    maximum_queries: int = optional(Triples.maximum_queries, "draw this many queries at random; 0: all")
+    epochs: int = optional(Training.epochs)
+    seed: int = optional(SEED)
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from cort.models.settings import EncoderSettings, PairSettings, Precision
+from cort.models.settings import EncoderSettings, PairSettings
+from cort.settings.collection import Split
+from cort.settings.fields import SEED, Precision
+from cort.settings.training import Training
 from cort.system.errors import input_error
 from cort.system.options import optional, required, thread_count
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES
@@ -24,24 +27,32 @@ class TrainingSettings:
     `gradient_checkpointing`, which takes a third more time, mini-batches may be of any size.
     """
 
-    batch_size: int = optional(6, "examples per mini-batch")
-    gradient_accumulation: int = optional(100, "mini-batches per update")
-    learning_rate: float = optional(2e-5)
-    weight_decay: float = optional(0.1)
-    decay: Literal["all", "weights"] = optional("all", "weights: no decay of biases and layer normalisation")
-    warmup_updates: float = optional(20, "below 1: a share of all updates")
-    validate_every: float = optional(100, "updates between validations; below 1: a share of all updates")
-    max_gradient_norm: float = optional(0.0, "0: no clipping")
-    precision: Precision = optional("fp32")
-    seed: int = optional(42)
-    tokens_at_once: int = optional(8_192, "whose activations are kept: memory and speed", "N")
-    gradient_checkpointing: bool = optional(False, "compute activations twice, for less memory")
-    adam_epsilon: float = optional(1e-6)
-    schedule: Literal["linear", "constant"] = optional("linear", "learning rate after the warm-up; linear: down to 0")
-    best_model_metric: str = optional(LOSS, "best model by: loss, RR@10, ...", "MEASURE")
-    patience: int = optional(0, "end after this many validations without a better model; 0: never", "N")
-    require_gain: bool = optional(False, "fail if the best model is no better than its start, or than not re-ranking")
-    compile: bool = optional(False, "with torch.compile")
+    batch_size: int = optional(Training.batch_size, "examples per mini-batch")
+    gradient_accumulation: int = optional(Training.gradient_accumulation, "mini-batches per update")
+    learning_rate: float = optional(Training.learning_rate)
+    weight_decay: float = optional(Training.weight_decay)
+    decay: Literal["all", "weights"] = optional(Training.decay, "weights: no decay of biases and layer normalisation")
+    warmup_updates: float = optional(Training.warmup_updates, "below 1: a share of all updates")
+    validate_every: float = optional(
+        Training.validate_every, "updates between validations; below 1: a share of all updates"
+    )
+    max_gradient_norm: float = optional(Training.max_gradient_norm, "0: no clipping")
+    precision: Precision = optional(Training.precision)
+    seed: int = optional(SEED)
+    tokens_at_once: int = optional(Training.tokens_at_once, "whose activations are kept: memory and speed", "N")
+    gradient_checkpointing: bool = optional(
+        Training.gradient_checkpointing, "compute activations twice, for less memory"
+    )
+    adam_epsilon: float = optional(Training.adam_epsilon)
+    schedule: Literal["linear", "constant"] = optional(
+        Training.schedule, "learning rate after the warm-up; linear: down to 0"
+    )
+    best_model_metric: str = optional(Training.best_model_metric, "best model by: loss, RR@10, ...", "MEASURE")
+    patience: int = optional(Training.patience, "end after this many validations without a better model; 0: never", "N")
+    require_gain: bool = optional(
+        Training.require_gain, "fail if the best model is no better than its start, or than not re-ranking"
+    )
+    compile: bool = optional(Training.compile, "with torch.compile")
 
     def of(self, updates: int, per_epoch: float) -> TrainingSettings:
         """Return the settings of a training of this many updates, with shares turned into numbers of updates.
@@ -88,8 +99,8 @@ class TrainingOptions(TrainingSettings):
     validation_queries: str = required("ARROW")
     validation_run: str | None = optional(None, "with a measure: candidates for the pool", "TREC")
     validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
-    relevance_level: int = optional(1, "lowest grade that counts as positive")
-    pool_depth: int = optional(20, "candidates per validation query", "N")
+    relevance_level: int = optional(Split.relevance_level, "lowest grade that counts as positive")
+    pool_depth: int = optional(Training.pool_depth, "candidates per validation query", "N")
 
     def files(self) -> list[str]:
         """Names of the options whose files affect the result."""
@@ -104,7 +115,7 @@ class TrainingOptions(TrainingSettings):
 class EncoderTraining(EncoderSettings, TrainingOptions):
     """Options of training an encoder on triples."""
 
-    loss: str = field(default="triplet", metadata={"choices": tuple(ENCODER_OBJECTIVES)})
+    loss: str = field(default=next(iter(ENCODER_OBJECTIVES)), metadata={"choices": tuple(ENCODER_OBJECTIVES)})
     triples: str = required("PARQUET")
     validation_triples: str = required("PARQUET")
     qrels: str | None = optional(None, "for a loss that needs judgements", "PARQUET")
@@ -117,7 +128,7 @@ class EncoderTraining(EncoderSettings, TrainingOptions):
 class RerankerTraining(PairSettings, TrainingOptions):
     """Options of training a re-ranker on pairs."""
 
-    loss: str = field(default="pointwise", metadata={"choices": tuple(RERANKER_OBJECTIVES)})
+    loss: str = field(default=next(iter(RERANKER_OBJECTIVES)), metadata={"choices": tuple(RERANKER_OBJECTIVES)})
     pairs: str = required("PARQUET")
     validation_pairs: str = required("PARQUET")
 

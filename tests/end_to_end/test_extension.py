@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of adding things is enough: a stage, a fusion and a kind, added to a copy."""
+"""What docs/architecture.md says of adding things is enough: a stage, a fusion, an objective, a kind, in a copy."""
 
 import json
 import shutil
@@ -66,6 +66,24 @@ rule dummy:
 PATH = '\nDUMMY = "results/{dataset}/dummy/{split}.{system}.txt"\n'
 REGISTRY = "FUSIONS: Mapping[str, Fusion] = {"
 FUSION = '\n    "dummy": Fusion(lambda rankings, depth, _: interleave(_ids(rankings)[::-1], depth), needs_all=False),'
+
+ENTRY = '    "margin_mse": EncoderObjective('
+OBJECTIVES = "ENCODER_OBJECTIVES = {"
+OBJECTIVE = '''@dataclass(frozen=True)
+class Distance:
+    """Settings of the distance."""
+
+    power: float = setting(1.0, "of the distance", gt=0, le=10)
+    """Power of the distance."""
+
+
+def distance_loss(batch: Batch, settings: Distance, similarity_of: Similarity) -> Tensor:
+    """Distance of each query and its positive."""
+    own = similarity_of(batch.queries, batch.positives).diagonal(dim1=-2, dim2=-1)
+    return ((1 - own) ** settings.power).mean(-1)
+
+
+ENCODER_OBJECTIVES = {'''
 
 
 KIND = '''"""Systems that turn the ranking of another one around."""
@@ -228,6 +246,24 @@ def test_a_fusion_is_an_entry_in_the_registry(tree):
     lines = (tree / target).read_text("utf-8")
     # The last first is the first first of these two the other way round.
     assert lines.replace(" dummy\n", " cort+bm25\n") == (tree / target).with_name("cort+bm25.trec").read_text("utf-8")
+
+
+def test_an_objective_is_one_function_and_its_settings_in_one_file(tree):
+    losses = tree / "cort" / "training" / "losses.py"
+    edit(losses, OBJECTIVES, OBJECTIVE)
+    edit(losses, ENTRY, f'    "distance": EncoderObjective(distance_loss, Distance),\n{ENTRY}')
+    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    config["encoders"]["near"] = {**config["encoders"]["encoder"], "loss": "distance", "power": 2}
+    config["systems"]["near"] = {"retrieve": "near"}
+    (tree / "near.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    target = "results/tiny/encoders/near/curve.csv"
+    status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", "near.yaml", "--", target)
+    assert (status, "--loss distance " in output, "--power 2 " in output) == (0, True, True), output[-3_000:]
+    assert build(tree, target, "near.yaml")["train"] == 1
+    config["encoders"]["near"]["power"] = 11
+    (tree / "near.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    status, output = snakemake(tree, "--dry-run", "--configfile", "near.yaml")
+    assert (status, "encoders.near.power: found 11" in output) == (1, True), output[-3_000:]
 
 
 def test_a_kind_of_system_is_a_class_a_rule_and_an_entry_in_the_registry(tree):

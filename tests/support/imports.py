@@ -98,7 +98,7 @@ def program(command):
         waiting += imports_of_command(f"cort/{stage}.py", name)
     while waiting:
         path = waiting.pop()
-        if path not in found and not path.startswith("cort/system/"):
+        if path not in found and not path.startswith(("cort/system/", "cort/settings/")):
             found.add(path)
             waiting += imports_of(path)
     return found

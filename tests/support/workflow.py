@@ -62,6 +62,17 @@ def stage_modules():
     return {path.stem for path in (ROOT / "cort").glob("*.py")} - {"__init__"} - TOOLS
 
 
+def leaves(schema, path=""):
+    """Every key that has a value of its own with its schema, names of entries as <name>."""
+    rest = schema.get("additionalProperties")
+    if isinstance(rest, dict) and "properties" in rest:
+        yield from leaves(rest, f"{path}.<name>")
+    for key, part in schema.get("properties", {}).items():
+        place = f"{path}.{key}".lstrip(".")
+        nested = list(leaves(part, place))
+        yield from nested or [(place, part)]
+
+
 def options_of(command):
     """Options of a stage, or of one of its commands."""
     stage, _, name = command.partition(" ")

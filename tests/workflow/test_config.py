@@ -17,6 +17,7 @@ from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import SCHEMA, read_paper
 from cort.retrieval.graphs import INDEXES
 from cort.settings.fields import described
+from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "config" / "README.md"
@@ -106,9 +107,10 @@ def test_every_key_is_used_by_the_workflow():
         *(path for folder in ("experiment", "systems") for path in (ROOT / "cort" / folder).glob("*.py")),
         ROOT / "Snakefile",
     ]
-    # The widths of an index that are audited are named after its parameter.
+    # The widths of an index that are audited are named after its parameter; rules take the settings of all objectives.
     widths = [kind.audited for kind in INDEXES.values()]
-    text = "\n".join([*(path.read_text(encoding="utf-8") for path in files), *widths])
+    named = [*widths, *settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)]
+    text = "\n".join([*(path.read_text(encoding="utf-8") for path in files), *named])
     # Sections of which every key is an option of a stage, which refuses those it does not know.
     whole = (
         "collection.pydocs",

@@ -8,7 +8,6 @@ plan of Snakemake for each. `make test` plans one change of each other kind, `ma
 not in the table: which jobs run again follows from what stages import.
 """
 
-import dataclasses
 import os
 import re
 import shutil
@@ -29,7 +28,7 @@ from tests.support.workflow import (
     RULES,
     command_of,
     late_config,
-    options_of,
+    leaves,
     ready_config,
     released_config,
     weighed_config,
@@ -42,17 +41,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 TABLE = yaml.safe_load((ROOT / "tests" / "workflow" / "staleness.yaml").read_text("utf-8"))
 SCHEMA = schema_of(Experiment)
-
-
-def leaves(schema, path=""):
-    """Every key that has a value of its own with its schema, names of entries as <name>."""
-    rest = schema.get("additionalProperties")
-    if isinstance(rest, dict) and "properties" in rest:
-        yield from leaves(rest, f"{path}.<name>")
-    for key, part in schema.get("properties", {}).items():
-        place = f"{path}.{key}".lstrip(".")
-        nested = list(leaves(part, place))
-        yield from nested or [(place, part)]
 
 
 LEAVES = dict(leaves(SCHEMA))
@@ -266,40 +254,8 @@ def test_params_name_every_key_of_the_config(graphs):
     assert sorted(set(LEAVES) - IDLE - named) == sorted(TABLE["structural"])
 
 
-# Fields of options that are named as a key of the config and are something else.
-OTHERWISE = {
-    # Without it --parameters may be given; Anserini's own values, which are the schema's, follow.
-    ("bm25", "k1"),
-    ("bm25", "b"),
-    # Of a call by hand: no loss, no differences.
-    ("audit graph", "measures"),
-    ("audit tokens", "measures"),
-    ("report", "baseline"),
-    # A line of predictions has as many as it has.
-    ("import_expansions", "queries"),
-    # A draw is told its seed.
-    ("split", "seed"),
-    # A file of triples is read once, unless it is said.
-    ("import_triples", "epochs"),
-}
-
-
-def test_defaults_of_options_are_those_of_the_schema(graphs):
-    different = set()
-    for job, params in (found for jobs in graphs.values() for found in jobs):
-        stage = command_of(job.rule)
-        fields = {field.name: field for field in dataclasses.fields(options_of(stage))}
-        for key in {key_of(path) for path in params.settings} & LEAVES.keys():
-            field, default = fields.get(key.rpartition(".")[2]), LEAVES[key].get("default")
-            if field is None or default is None or field.default is dataclasses.MISSING:
-                continue
-            # What is not said of a released model, its own files say.
-            if stage != "pretrained" and field.default != (tuple(default) if isinstance(default, list) else default):
-                different.add((stage, field.name))
-    assert different == OTHERWISE
-
-
-# Modules: what a stage imports, at once or later, is part of its code. cort/system/ is not, which knows no results.
+# Modules: what a stage imports, at once or later, is part of its code. cort/system/ is not, which knows no results, nor
+# are the keys of cort/settings/, whose values are params.
 
 
 def name_of(job):
@@ -345,7 +301,7 @@ def test_an_edited_module_reruns_the_stages_that_import_it_and_what_follows(grap
 
 
 def test_comments_and_docstrings_and_what_knows_no_results_rerun_nothing(reruns):
-    system = [path for path in MODULES if path.startswith("cort/system/")]
+    system = [path for path in MODULES if path.startswith(("cort/system/", "cort/settings/"))]
     assert system
     assert reruns({"describe": EDITED, "edit": system}) == set()
 

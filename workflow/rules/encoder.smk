@@ -81,7 +81,7 @@ rule train:
         folder=subpath(output.curve, parent=True),
         options=options(
             settings.framing("encoders"),
-            among("encoders.{encoder}", "loss", "margin", "temperature", "relative_margin"),
+            settings.objective("encoders"),
             settings.training("encoders.{encoder}"),
             "splits.train.relevance_level",
             "seed",

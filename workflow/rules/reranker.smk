@@ -75,7 +75,7 @@ rule train_reranker:
         folder=subpath(output.curve, parent=True),
         options=options(
             settings.framing("rerankers"),
-            among("rerankers.{reranker}", "loss", "pos_weight"),
+            settings.objective("rerankers"),
             settings.training("rerankers.{reranker}"),
             "splits.train.relevance_level",
             "seed",

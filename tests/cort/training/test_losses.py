@@ -32,6 +32,7 @@ from cort.training.losses import (
     margin_mse_loss,
     multilabel_margin_loss,
     pointwise_loss,
+    settings_of,
     triplet_loss,
 )
 from tests.support.common import read_curve
@@ -260,10 +261,10 @@ def test_many_mini_batches_at_once_have_the_losses_of_each():
     [("encoders", ENCODER_OBJECTIVES, train), ("rerankers", RERANKER_OBJECTIVES, train_reranker)],
 )
 def test_every_objective_can_be_configured(section, objectives, stage):
-    schema = schema_of(Experiment)
-    loss = schema["properties"][section]["additionalProperties"]["properties"]["loss"]
-    assert loss["enum"] == list(objectives)
-    assert loss["default"] == stage.Options.loss
+    keys = schema_of(Experiment)["properties"][section]["additionalProperties"]["properties"]
+    assert keys["loss"] == {"enum": list(objectives), "default": stage.Options.loss}
+    for name in settings_of(objectives):
+        assert keys[name].get("default") == getattr(stage.Options, name)
 
 
 @dataclass(frozen=True)

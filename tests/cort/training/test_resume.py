@@ -42,7 +42,9 @@ def test_all_modules_that_are_loaded_belong_to_the_program_of_the_training(stage
     _, loaded = undisturbed(stage)
     assert f"cort.{stage}" in loaded
     files = {f"{name.replace('.', '/')}{ending}" for name in loaded for ending in (".py", "/__init__.py")}
-    known = {name for name in files if (ROOT / name).is_file() and not name.startswith("cort/system/")}
+    known = {
+        name for name in files if (ROOT / name).is_file() and not name.startswith(("cort/system/", "cort/settings/"))
+    }
     assert known <= program_of(f"cort.{stage}").keys()
 
 
