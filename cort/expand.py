@@ -1,39 +1,52 @@
-"""Document expansion: predict queries that passages answer (doc2query, docTTTTTquery), one shard at a time.
+"""Expand passages by predicted queries (doc2query): predict, import, score and filter them.
 
-Queries are sampled (Nogueira & Lin, 2019), or with `beams` the most probable ones are found (Nogueira et al., 2019).
-What is sampled depends only on seed, passage and query. `cort/models/shards.py` explains shards and checkpoints.
-
-Reads a model folder of an encoder-decoder and a token cache; writes doc_id and queries of each passage as parquet.
-
-Usage: python -m cort.expand --model base_models/t5 --tokens passages.arrow --queries 40 --shard 1-of-4
-              --output passages.1-of-4.parquet
+Usage: python -m cort.expand predict --model base_models/t5 --tokens passages.arrow --queries 40 --shard 1-of-4
+           --output passages.1-of-4.parquet
+       python -m cort.expand import --predictions predicted_queries_topk_sampling.zip --queries 40
+           --passages passages.parquet --output expansions.parquet
+       python -m cort.expand score --model rerankers/cross/best --tokens passages.arrow --shard 1-of-4
+           --expansions expansions.parquet --output passages.1-of-4.parquet
+       python -m cort.expand filter --expansions expansions.parquet --scores passages.1-of-1.parquet --keep 0.3
+           --output filtered.parquet --output-counts filter.json
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import math
+import re
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.cleaning import Form, convert
+from cort.formats.expansions import OTHERS, Queries, iter_predictions, parts_of
+from cort.formats.ids import alphabetic_codes
+from cort.formats.lines import place_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
-from cort.models.shards import PassageOptions, Run, write_shard
-from cort.models.tokenizer import fingerprint, load_tokenizer
+from cort.models.shards import PassageOptions, Ranges, Run, write_shard
+from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
 from cort.retrieval.options import check_positive
 from cort.settings import lexical
 from cort.settings.fields import SEED
-from cort.system import cli
+from cort.settings.lexical import ExpansionFilter
+from cort.settings.models import BaseModel
+from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional
+from cort.system.files import write_text
+from cort.system.options import optional, required
+from cort.system.progress import track
 
 if TYPE_CHECKING:
     import torch
@@ -42,19 +55,33 @@ if TYPE_CHECKING:
 
     from cort.models.batching import FramedTexts
     from cort.models.expander import Generator
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from cort.models.rerankers import Reranker
 
 log = logging.getLogger(__name__)
 
+
 # Passages that are sorted by length together. Not a setting: padding changes the last bits of the result.
-BLOCK = 1_024
+EXPANDED_BLOCK = 1_024
+
+
 # Passage tokens per batch, counted once per query: their keys and values are cached, 74 kB each for a T5-base in fp32.
 # Not a setting either.
 TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 65_536}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PassageOptions):
-    """Options of this stage."""
+class ExpandOptions(PassageOptions):
+    """Document expansion: predict queries that passages answer (doc2query, docTTTTTquery), one shard at a time.
+
+    Queries are sampled (Nogueira & Lin, 2019), or with `beams` the most probable ones are found (Nogueira et al.,
+    2019). What is sampled depends only on seed, passage and query. `cort/models/shards.py` explains shards and
+    checkpoints.
+
+    Reads a model folder of an encoder-decoder and a token cache; writes doc_id and queries of each passage as parquet.
+    """
 
     queries: int = optional(lexical.Expander.queries, "per passage", "N")
     top_k: int = optional(lexical.Expander.top_k, "sample the next token from the K most probable ones", "K")
@@ -64,12 +91,16 @@ class Options(PassageOptions):
     seed: int = optional(SEED)
 
 
-# Options that the queries depend on, besides the model and the tokens.
+# ExpandOptions that the queries depend on, besides the model and the tokens.
 DECISIVE = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
 
 
 def generate(
-    rows: npt.NDArray[np.int64], generator: Generator, passages: FramedTexts, device: torch.device, options: Options
+    rows: npt.NDArray[np.int64],
+    generator: Generator,
+    passages: FramedTexts,
+    device: torch.device,
+    options: ExpandOptions,
 ) -> Tensor:
     """Generate the queries of some rows; tokens of shape (rows, queries, length).
 
@@ -123,7 +154,7 @@ def texts_of(queries: Sequence[list[int]], ends: Container[int], tokenizer: Toke
     return [text for text in (" ".join(text.split()) for text in texts) if text]
 
 
-def stage(options: Options) -> None:
+def predict_queries(options: ExpandOptions) -> None:
     """Predict and write."""
     from cort.models.batching import FramedTexts
     from cort.models.expander import Generator, load_expander
@@ -149,11 +180,11 @@ def stage(options: Options) -> None:
             budget=TOKEN_BUDGETS[run.device.type] // (options.beams or options.queries),
         )
 
-    done = write_shard("cort.expand", options, tables.EXPANSIONS, len(tokens), BLOCK, prepare, DECISIVE)
+    done = write_shard("cort.expand", options, tables.EXPANSIONS, len(tokens), EXPANDED_BLOCK, prepare, DECISIVE)
     log.info("predicted queries: %s", done)
 
 
-def check(options: Options) -> None:
+def check(options: ExpandOptions) -> None:
     """Refuse options that nothing can be generated with."""
     for name in ("queries", "top_k", "query_length"):
         check_positive(options, name)
@@ -164,7 +195,325 @@ def check(options: Options) -> None:
         raise input_error("--beams", str(options.beams), expected, "raise it or lower --queries")
 
 
-main = cli.main_of(Options, stage)
+ROWS = 16_384
+
+
+# In each batch: passages that are compared, the fewest that are worth comparing, and the greatest distance of others.
+COMPARED = 200
+FEWEST = 20
+FURTHEST = 5
+
+
+# Words of three letters or more, numbers, and each letter of the scripts from Thai on, most without spaces.
+WORD = re.compile(r"[^\W\u0e00-\U0010ffff]{3,}|\d+|[^\W\0-\u0dff]")
+
+
+OTHER = "name the predictions for this collection, in its order"
+
+
+def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], source: str) -> Iterator[pa.Table]:
+    """Yield doc_id and queries of each passage.
+
+    :raises InputError: if `source` has too few or too many lines.
+    """
+    done, warned = 0, False
+    for batch in passages:
+        queries = list(islice(predictions, batch.num_rows))
+        if len(queries) < batch.num_rows:
+            found = f"{done + len(queries)} lines for more passages"
+            raise input_error(source, found, "a line for each passage", OTHER)
+        if not warned and not fit(batch["text"].slice(0, COMPARED).to_pylist(), queries[:COMPARED]):
+            warned = True
+            last = done + min(len(queries), COMPARED)
+            words = "%s: the queries of passages %d to %d share no more words with them than with others; if wrong, %s"
+            log.warning(words, source, done + 1, last, OTHER)
+        columns = [batch["doc_id"], pa.array(queries, pa.list_(pa.string()))]
+        yield pa.table(columns, schema=tables.EXPANSIONS)
+        done += batch.num_rows
+    if next(predictions, None) is not None:
+        raise input_error(source, f"more lines than the {done} passages", "a line for each passage", OTHER)
+
+
+def fit(texts: Sequence[str], queries: Sequence[Queries]) -> bool:
+    """Tell whether queries share words with their own texts, and no more words with the texts before and after."""
+    in_texts = [set(WORD.findall(text.lower())) for text in texts]
+    in_queries = [set(WORD.findall(" ".join(predicted).lower())) for predicted in queries]
+    if len(texts) < FEWEST or not any(in_queries):
+        return True
+
+    def shared(shift: int) -> int:
+        return sum(len(in_texts[(row + shift) % len(in_texts)] & words) for row, words in enumerate(in_queries))
+
+    return shared(0) >= max(1, *(shared(shift) for shift in range(-FURTHEST, FURTHEST + 1) if shift))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """Import published document expansions: queries that doc2query or docTTTTTquery predicted for this collection.
+
+    Such files do not name passages: each line belongs to the passage on the same line of the collection. So the number
+    of lines must be the same, and the log warns if queries do not share more words with their own passages than with
+    others nearby.
+
+    Reads:  the predictions (cort/formats/expansions.py says in which layouts), passages.parquet
+    Writes: doc_id and queries of each passage, as parquet, in the order of the passages
+    """
+
+    predictions: str = required("FILE", "predicted queries, .txt, .txt.gz, .tar.gz or .zip")
+    queries: int | None = optional(None, "samples to take from a .zip", "N")
+    passages: str = required("PARQUET", "the collection")
+    output: str = required("PARQUET")
+
+
+def import_queries(options: ImportOptions) -> None:
+    """Read, check, write."""
+    batches = tables.iter_batches(options.passages, tables.PASSAGES, ROWS)
+    predictions = iter_predictions(options.predictions, options.queries)
+    rows = tables.count_rows(options.passages, tables.PASSAGES)
+    count = 0
+    with tables.open_writer(options.output, tables.EXPANSIONS) as writer:
+        for table in track(join(batches, predictions, options.predictions), rows, "passages", size=len):
+            writer.write_table(table)
+            count += len(pa.compute.list_flatten(table["queries"]))
+    log.info("%d queries for %d passages", count, rows)
+
+
+# Passages whose queries are sorted by length together. Not a setting: padding changes the last bits of the result.
+SCORED_BLOCK = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(PassageOptions):
+    """Score predicted queries with a re-ranker, each against its own passage, one shard at a time (Doc2Query--).
+
+    `cort/models/shards.py` explains shards and checkpoints.
+
+    Reads a re-ranker folder, a token cache of the passages and predicted queries; writes doc_id and the scores of each
+    passage's queries as parquet.
+    """
+
+    expansions: tuple[str, ...] = required("PARQUET", "predicted queries of all passages, in their order")
+    cleaning: Form = optional(BaseModel.cleaning, "how the queries are cleaned first")
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores the queries of passages."""
+
+    model: Reranker
+    template: Template
+    tokenizer: Tokenizer
+    passages: Tokens
+    run: Run
+    options: ScoreOptions
+
+    def score(self, block: tuple[int, pa.Table]) -> pa.RecordBatch:
+        """Score the queries of the passages that begin at a row.
+
+        :raises InputError: for queries of other passages, and for NaN or infinite scores.
+        """
+        start, table = block
+        ids = self.passages.ids.slice(start, table.num_rows).combine_chunks()
+        if not ids.equals(table["doc_id"].combine_chunks()):
+            found = f"other passages than in {self.options.tokens} after row {start}"
+            raise input_error(self.options.expansions[0], found, *OTHERS)
+        sizes = pc.list_value_length(table["queries"]).to_numpy()
+        rows = np.repeat(np.arange(start, start + table.num_rows), sizes)
+        scores = self._scores(pc.list_flatten(table["queries"].combine_chunks()), rows)
+        if not np.isfinite(scores).all():
+            doc_id = shorten(self.passages.ids[int(rows[~np.isfinite(scores)][0])].as_py())
+            found = f"in {self.options.precision} a NaN or infinite score of passage {doc_id}"
+            raise input_error(self.options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
+        self.run.counter.advance(table.num_rows)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+        lists = pa.ListArray.from_arrays(offsets, pa.array(scores))
+        return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
+
+    def _scores(self, texts: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Score each text with the passage in its row, (texts,)."""
+        import torch
+
+        if not len(rows):
+            return np.empty(0, np.float32)
+        with refusing(self.options.model):
+            converted = convert(texts, self.options.cleaning).to_pylist()
+            encodings = self.tokenizer.encode_batch_fast(converted, add_special_tokens=False)
+        queries = Tokens.of_texts([np.array(encoding.ids, np.int32) for encoding in encodings])
+        pairs = self.model.pairs(queries, self.passages, self.template)
+        with torch.inference_mode():
+            scores: npt.NDArray[np.float32] = (
+                pairs.score(self.model, np.arange(len(rows)), rows, self.run.device).float().cpu().numpy()
+            )
+        return scores
+
+
+def iter_blocks(options: ScoreOptions, ranges: Ranges) -> Iterator[tuple[int, tuple[int, pa.Table]]]:
+    """Yield (number, (first row, predicted queries)) of each block."""
+    files = chain.from_iterable(tables.iter_batches(path, tables.EXPANSIONS) for path in options.expansions)
+    sizes = {start // SCORED_BLOCK: end - start for start, end in ranges}
+    for number, table in enumerate(tables.regroup(files, SCORED_BLOCK)):
+        if (size := sizes.pop(number, None)) is not None:
+            if table.num_rows != size:
+                found = f"{number * SCORED_BLOCK + table.num_rows} rows for {number * SCORED_BLOCK + size} passages"
+                raise input_error(options.expansions[-1], found, *OTHERS)
+            yield number, (number * SCORED_BLOCK, table)
+        if not sizes:
+            return
+    raise input_error(options.expansions[-1], "too few rows", *OTHERS)
+
+
+def score_queries(options: ScoreOptions) -> None:
+    """Score and write."""
+    from cort.models.rerankers import load_reranker
+    from cort.models.transformer import resume
+
+    model, template = load_reranker(options.model)
+    passages = Tokens(options.tokens, fingerprint(options.model))
+
+    def prepare(run: Run) -> Callable[[tuple[int, pa.Table]], pa.RecordBatch]:
+        model.place(run.device, options.precision)
+        resume(model, run.finished, run.device)
+        # A block may take long; each batch shows that work continues.
+        model.register_forward_hook(lambda *_: run.counter.advance(0))
+        return Scorer(model, template, load_tokenizer(options.model), passages, run, options).score
+
+    done = write_shard(
+        "cort.score_expansions",
+        options,
+        tables.EXPANSION_SCORES,
+        len(passages),
+        SCORED_BLOCK,
+        prepare,
+        decisive=("cleaning", "precision"),
+        files=options.expansions,
+        read=partial(iter_blocks, options),
+    )
+    log.info("scores of predicted queries: %s", done)
+
+
+def kept_queries(
+    scores: npt.NDArray[np.float32], sizes: npt.NDArray[np.int64], doc_ids: pa.Array, count: int
+) -> npt.NDArray[np.bool_]:
+    """Mark the `count` best queries, shape (queries,), by (-score, doc_id, place in the passage).
+
+    :param sizes: number of queries of each passage; `scores` are in the order of passages and queries.
+    """
+    threshold = np.partition(scores, len(scores) - count)[len(scores) - count]
+    kept: npt.NDArray[np.bool_] = scores > threshold
+    ties = np.flatnonzero(scores == threshold)
+    rows = np.searchsorted(np.cumsum(sizes), ties, side="right")
+    order = np.lexsort((ties, alphabetic_codes(doc_ids.take(pa.array(rows)))))
+    kept[ties[order[: count - int(kept.sum())]]] = True
+    return kept
+
+
+def read_queries(options: FilterOptions) -> Iterator[tuple[slice, pa.Array, pa.ListArray]]:
+    """Yield predicted queries in batches: their rows, ids of the passages, lists of queries."""
+    row = 0
+    for batch in chain.from_iterable(tables.iter_batches(path, tables.EXPANSIONS) for path in options.expansions):
+        yield slice(row, row + batch.num_rows), batch["doc_id"], batch["queries"]
+        row += batch.num_rows
+
+
+def filtered(options: FilterOptions, sizes: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
+    """Yield the predicted queries that are kept, in batches."""
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    for rows, doc_ids, queries in read_queries(options):
+        places = ends[rows.start : rows.stop + 1]
+        here = kept[places[0] : places[-1]]
+        offsets = np.concatenate([[0], np.cumsum(here)])[places - places[0]]
+        values = pc.list_flatten(queries).filter(pa.array(here))
+        yield pa.table(
+            [doc_ids, pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)], schema=tables.EXPANSIONS
+        )
+
+
+def read_scores(path: str) -> pa.Table:
+    """Read the scores of a file; NaN and infinite scores are refused."""
+    table = tables.read_table(path, tables.EXPANSION_SCORES).combine_chunks()
+    wrong = pc.index(pc.is_finite(pc.list_flatten(table["scores"])), False).as_py()
+    if wrong >= 0:
+        row = pc.list_parent_indices(table["scores"])[wrong].as_py()
+        found = f"a NaN or infinite score of passage {shorten(table['doc_id'][row].as_py())}"
+        raise input_error(path, found, "finite numbers", OTHERS[1], row + 1)
+    return table
+
+
+def check_sizes(options: FilterOptions, doc_ids: pa.Array, sizes: npt.NDArray[np.int64]) -> None:
+    """Check that every query has a score.
+
+    :raises InputError: names the file of scores.
+    """
+    count = 0
+    for rows, ids, queries in read_queries(options):
+        same = np.array_equal(sizes[rows], pc.list_value_length(queries).to_numpy())
+        if not (same and doc_ids[rows].equals(ids)):
+            parts = parts_of(options.scores, tables.EXPANSION_SCORES)
+            first = rows.start
+            path, row = place_of(parts, first) if first < len(doc_ids) else (options.scores[-1], first + 1)
+            raise input_error(path, f"scores of other queries from row {row} on", *OTHERS)
+        count = rows.stop
+    if count != len(doc_ids):
+        raise input_error(options.scores[-1], f"scores of {len(doc_ids)} passages, not of {count}", *OTHERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """Keep the predicted queries that a re-ranker scores best (Doc2Query--, Gospodinov, MacAvaney & Macdonald, 2023).
+
+    The share to keep is one of all queries of the collection, so a passage may keep all or none of its queries. Ties at
+    the threshold are broken by passage id, then by the order of a passage's queries.
+
+    Reads:  predicted queries and their scores, a row per passage, in the order of the passages
+    Writes: the queries that are kept, in the same format; as JSON their number and the lowest score
+    """
+
+    expansions: tuple[str, ...] = required("PARQUET", "predicted queries")
+    scores: tuple[str, ...] = required("PARQUET", "their scores")
+    keep: float = optional(ExpansionFilter.keep, "share of all queries to keep")
+    output: str = required("PARQUET")
+    output_counts: str = required("JSON")
+
+
+def filter_queries(options: FilterOptions) -> None:
+    """Read the scores, choose, write."""
+    if not 0 < options.keep <= 1:
+        raise input_error("--keep", f"{options.keep:g}", "above 0, at most 1", "fix it")
+    table = pa.concat_tables(map(read_scores, options.scores)).combine_chunks()
+    doc_ids = pa.concat_arrays(table["doc_id"].chunks)
+    sizes = pc.list_value_length(table["scores"]).to_numpy().astype(np.int64)
+    scores = pc.list_flatten(table["scores"]).to_numpy()
+    check_sizes(options, doc_ids, sizes)
+    if not len(scores):
+        fix = "name another file, or remove the filter"
+        raise input_error(options.expansions[0], "no predicted query", "at least one to filter", fix)
+    count = math.ceil(options.keep * len(scores))
+    kept = kept_queries(scores, sizes, doc_ids, count)
+    with_queries = 0
+    with tables.open_writer(options.output, tables.EXPANSIONS) as writer:
+        for part in filtered(options, sizes, kept):
+            writer.write_table(part)
+            with_queries += int(pc.sum(pc.greater(pc.list_value_length(part["queries"]), 0)).as_py() or 0)
+        counts = {
+            "queries": len(scores),
+            "kept": count,
+            "share": count / len(scores),
+            "threshold": float(scores[kept].min()),
+            "passages": len(doc_ids),
+            "passages with a query that is kept": with_queries,
+        }
+        write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
+    log.info("kept %d of %d queries, with scores of %g or more", count, len(scores), counts["threshold"])
+    log.info("%d of %d passages keep a query", with_queries, len(doc_ids))
+
+
+COMMANDS: Commands = {
+    "predict": (ExpandOptions, predict_queries),
+    "import": (ImportOptions, import_queries),
+    "score": (ScoreOptions, score_queries),
+    "filter": (FilterOptions, filter_queries),
+}
+main = main_of_commands(COMMANDS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,10 +1,14 @@
-"""Rank passages for every query: exactly or through an index, by vectors of texts or of tokens (late interaction).
+"""Rank passages for every query: by BM25, or exactly or through an index by vectors of texts or of tokens (ColBERT).
 
 A result depends neither on the shards nor on threads, and of exact retrieval not on the device. Passages are ordered by
 (-score, doc_id). The width of an approximate search decides how many of the exact results it finds, and how long it
 takes. With --audit it is the smallest one there with at least the --recall of exact retrieval at the audit's depth.
 
-Usage: python -m cort.retrieve exact --queries queries.arrow --passages 1-of-2.arrow 2-of-2.arrow --depth 1000
+Usage: python -m cort.retrieve bm25 --index lucene --queries queries.dev.parquet --k1 0.9 --b 0.4 --depth 1000
+           --threads 2 --memory-mb 2000 --tag bm25 --output bm25.trec
+       python -m cort.retrieve merge --parts passages.1-of-2.parquet passages.2-of-2.parquet --depth 1000 --tag NAME
+           --output run.trec
+       python -m cort.retrieve exact --queries queries.arrow --passages 1-of-2.arrow 2-of-2.arrow --depth 1000
            --threads 4 --tag NAME --output run.trec
        python -m cort.retrieve graph --kind onng --index onng --width 0.1 --queries queries.arrow --depth 1000
            --threads 4 --tag NAME --output run.trec
@@ -17,6 +21,7 @@ Usage: python -m cort.retrieve exact --queries queries.arrow --passages 1-of-2.a
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
@@ -25,18 +30,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
+from cort.formats import tables
 from cort.formats.embeddings import Shard, open_shards, part_of
 from cort.formats.records import Ranking
-from cort.formats.runs import write_rankings, write_run
+from cort.formats.runs import iter_rankings, order, write_rankings, write_run
 from cort.formats.token_embeddings import Origin, TokenShard, open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
+from cort.retrieval import bm25
 from cort.retrieval.audits import audited_width
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import open_index, rank
 from cort.retrieval.graphs import GRAPHS, INDEXES
 from cort.retrieval.options import (
+    BM25Options,
     GraphOptions,
     IvfPqOptions,
     RunOptions,
@@ -47,6 +57,7 @@ from cort.retrieval.options import (
 from cort.system.commands import Commands, main_of_commands
 from cort.system.devices import lease
 from cort.system.errors import input_error
+from cort.system.files import temporary_folder
 from cort.system.memory import free_memory
 from cort.system.options import optional, required, thread_count
 from cort.system.progress import track
@@ -63,7 +74,7 @@ WIDTHS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in INDEXES.valu
 class ExactOptions(RunOptions):
     """Exactly, the passages with the largest inner product.
 
-    With --part, of a part of the passages; `merge` makes the run.
+    With --part, of a part of the passages; `retrieve merge` makes the run.
 
     Reads:  embedding shards of the queries and of the passages, of one model
     Writes: run.trec; with --part rankings.parquet
@@ -266,8 +277,98 @@ def _late_interaction(
         _write(options, rankings, len(queries), f"on {device}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bm25RunOptions(BM25Options, RunOptions):
+    """By BM25, with Anserini's batch search over a Lucene index.
+
+    Anserini orders by (-score, doc_id), rounds scores to four decimals, and lowers scores that this makes equal by
+    0.000001 each. The run has the order of the printed scores, then of doc_ids, which differs from Lucene's own only
+    where two scores above 32 agree to four decimals. A query with no word left after analysis has no results.
+
+    Reads:  the index, the queries (parquet)
+    Writes: run.trec, in the order of the queries
+    """
+
+    k1: float | None = optional(None, f"default {bm25.K1}", "X")
+    b: float | None = optional(None, f"default {bm25.B}", "X")
+    parameters: str | None = optional(None, "k1 and b from `tune bm25`, instead of --k1 and --b", "JSON")
+
+
+def retrieve_by_bm25(options: Bm25RunOptions) -> None:
+    """Search for the queries in several commands if need be, and write one run."""
+    k1, b = options.k1, options.b
+    if options.parameters is None:
+        [parameters] = bm25.make_grid([bm25.K1 if k1 is None else k1], [bm25.B if b is None else b])
+    elif k1 is None and b is None:
+        parameters = bm25.read_parameters(options.parameters)
+    else:
+        raise input_error("--parameters", "--k1 or --b beside it", "one of the two", "leave one out")
+    searcher = bm25.Searcher(options)
+    queries = tables.read_table(options.queries, tables.QUERIES)
+    log.info("%d queries, k1 %g, b %g", queries.num_rows, parameters.k1, parameters.b)
+    answered = 0
+
+    def counted(rankings: Iterator[Ranking]) -> Iterator[Ranking]:
+        nonlocal answered
+        for ranking in rankings:
+            answered += 1
+            yield ranking
+
+    with temporary_folder(options.output) as folder:
+        lines = write_run(options.output, counted(bm25.rank(searcher, queries, parameters, folder)), options.tag)
+    log.info("%d results written; %d queries have none", lines, queries.num_rows - answered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions(RunOptions):
+    """Merge the rankings of parts of a collection, by (-score, doc_id); the run is the same for any number of parts.
+
+    Reads:  rankings.parquet of each part, of the same queries in the same order
+    Writes: run.trec
+    """
+
+    parts: tuple[str, ...] = required("PARQUET", "rankings of every part, as from `retrieve exact`")
+
+
+def merge(paths: Sequence[str], depth: int) -> Iterator[Ranking]:
+    """Merge rankings query by query; yield the first `depth` results.
+
+    :raises InputError: if parts have different queries, or two parts the same passage.
+    """
+    for parts in itertools.zip_longest(*map(iter_rankings, paths)):
+        query_id = next(ranking.query_id for ranking in parts if ranking is not None)
+        for path, ranking in zip(paths, parts, strict=True):
+            if ranking is None or ranking.query_id != query_id:
+                found = f"query {ranking.query_id}" if ranking else "no more queries"
+                raise input_error(path, found, f"query {query_id}, as in the other parts", "retrieve every part again")
+        yield _best(paths, query_id, parts, depth)
+
+
+def _best(paths: Sequence[str], query_id: str, parts: Sequence[Ranking], depth: int) -> Ranking:
+    doc_ids = np.array([doc_id for ranking in parts for doc_id in ranking.doc_ids], dtype=object)
+    scores = np.concatenate([ranking.scores for ranking in parts])
+    if len(set(doc_ids)) < len(doc_ids):
+        found = f"a passage twice for query {query_id}"
+        raise input_error(", ".join(paths), found, "each passage in one part", "name each part once")
+    if depth < len(scores):
+        # Sorting by ids is slow: drop what is below the last score first.
+        kept = scores >= -np.partition(-scores, depth - 1)[depth - 1]
+        doc_ids, scores = doc_ids[kept], scores[kept]
+    best = order(doc_ids, scores)[:depth]
+    return Ranking(query_id, doc_ids[best].tolist(), scores[best])
+
+
+def merge_parts(options: MergeOptions) -> None:
+    """Read the parts, merge, write."""
+    check_positive(options, "depth")
+    lines = write_run(options.output, merge(options.parts, options.depth), options.tag)
+    log.info("%d parts, %d results written", len(options.parts), lines)
+
+
 COMMANDS: Commands = {
+    "bm25": (Bm25RunOptions, retrieve_by_bm25),
     "exact": (ExactOptions, retrieve_exactly),
+    "merge": (MergeOptions, merge_parts),
     "graph": (GraphRunOptions, retrieve_by_graph),
     "tokens": (TokenRunOptions, retrieve_by_tokens),
     "ivfpq": (IvfPqRunOptions, retrieve_by_ivfpq),

@@ -1,36 +1,42 @@
-"""Weigh the terms of passages with DeepCT, to replace their term frequencies; one shard at a time.
+"""Weigh the terms of passages (DeepCT): predict the weights, or import weighted documents.
 
-A word weighs what the model predicts for its first subword, scaled and rounded. Of several occurrences the greatest
-counts, and words with weight 0 are left out (Dai & Callan, 2019). `cort/models/shards.py` explains shards and
-checkpoints.
-
-Reads a token-classification folder and a token cache; writes doc_id, terms and their weights as parquet.
-
-Usage: python -m cort.weigh --model base_models/deepct --tokens passages.arrow --shard 1-of-4
-              --output passages.1-of-4.parquet
+Usage: python -m cort.weigh predict --model base_models/deepct --tokens passages.arrow --shard 1-of-4
+           --output passages.1-of-4.parquet
+       python -m cort.weigh import --documents sample_100_jsonl.zip --passages passages.parquet
+           --output term_weights.parquet
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.formats import tables
-from cort.formats.expansions import Weighted, to_batch
+from cort.formats.expansions import Weighted, iter_documents, to_batch
+from cort.formats.ids import positions
+from cort.formats.lines import Parts, place_of
+from cort.formats.raw import refuse_duplicates
 from cort.formats.tokens import Tokens
 from cort.models.shards import PassageOptions, Run, write_shard
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.options import check_positive
 from cort.settings import lexical
-from cort.system import cli
+from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional
+from cort.system.files import temporary_folder
+from cort.system.options import optional, required
+from cort.system.progress import track
 
 if TYPE_CHECKING:
     import torch
@@ -40,13 +46,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+
 # Passages that are sorted by length together. Not a setting: padding changes the last bits of the result.
 BLOCK = 4_096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PassageOptions):
-    """Options of this stage."""
+class WeighOptions(PassageOptions):
+    """Weigh the terms of passages with DeepCT, to replace their term frequencies; one shard at a time.
+
+    A word weighs what the model predicts for its first subword, scaled and rounded. Of several occurrences the greatest
+    counts, and words with weight 0 are left out (Dai & Callan, 2019). `cort/models/shards.py` explains shards and
+    checkpoints.
+
+    Reads a token-classification folder and a token cache; writes doc_id, terms and their weights as parquet.
+    """
 
     passage_length: int = optional(lexical.Weigher.passage_length, "tokens, special tokens included")
     scale: int = optional(lexical.Weigher.scale, "weight of a word for which the model predicts 1")
@@ -59,7 +73,7 @@ def weigh_block(
     passages: FramedTexts,
     vocabulary: Vocabulary,
     device: torch.device,
-    options: Options,
+    options: WeighOptions,
 ) -> pa.RecordBatch:
     """Weigh the terms of the passages from the first row to before the second.
 
@@ -87,7 +101,7 @@ def weigh_block(
     return to_batch(documents)
 
 
-def stage(options: Options) -> None:
+def predict_weights(options: WeighOptions) -> None:
     """Weigh and write."""
     from cort.models.batching import FramedTexts
     from cort.models.transformer import resume
@@ -111,7 +125,81 @@ def stage(options: Options) -> None:
     log.info("weighted terms: %s", done)
 
 
-main = cli.main_of(Options, stage)
+def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Iterator[pa.Table]:
+    """Yield documents in the order of the passages, in batches; a passage without a document gets no terms.
+
+    :raises InputError: for a duplicate document, or one of another collection.
+    """
+    refuse_duplicates(parts, documents["doc_id"], "id")
+    known = pc.is_in(documents["doc_id"], value_set=doc_ids)
+    if (unknown := pc.index(known, False).as_py()) >= 0:
+        source, row = place_of(parts, unknown)
+        count = len(known) - pc.sum(known).as_py()
+        found = f"document {shorten(documents['doc_id'][unknown].as_py())} ({count} are no passages)"
+        raise input_error(source, found, "documents of this collection", "name the file for this collection", row)
+    rows = positions(doc_ids, documents["doc_id"].combine_chunks())
+    rows[rows < 0] = len(documents)
+    batches = [*documents.to_batches(), to_batch([Weighted("", [], [])])]
+    for start in range(0, len(rows), tables.ROW_GROUP):
+        taken = take(batches, rows[start : start + tables.ROW_GROUP])
+        yield taken.set_column(0, documents.schema.field(0), doc_ids.slice(start, len(taken)))
+
+
+def take(batches: Sequence[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> pa.Table:
+    """Take rows of consecutive batches; Arrow would first concatenate all of them in memory."""
+    first = np.cumsum([0, *map(len, batches)])
+    numbers = np.searchsorted(first, rows, side="right") - 1
+    order = np.argsort(numbers, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+    taken = [batches[numbers[part[0]]].take(pa.array(rows[part] - first[numbers[part[0]]])) for part in parts]
+    return pa.Table.from_batches(taken).combine_chunks().take(pa.array(np.argsort(order)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """Import published term weights for this collection, such as those of DeepCT's authors.
+
+    They come as documents: the id of a passage and its words, each repeated as often as its weight says. A passage
+    without a document has no terms.
+
+    Reads:  JSON lines of `id` and `contents` (.jsonl, .jsonl.gz, or a .zip of such files), passages.parquet
+    Writes: doc_id, terms and their weights, as parquet, in the order of the passages
+    """
+
+    documents: str = required("FILE", "weighted documents, .jsonl, .jsonl.gz, or a .zip of such files")
+    passages: str = required("PARQUET", "the collection")
+    output: str = required("PARQUET")
+
+
+def import_documents(options: ImportOptions) -> None:
+    """Read, check, write; meanwhile the documents are kept on disk."""
+    with temporary_folder(options.output) as folder:
+        documents, parts = keep(options.documents, folder / "documents.arrow")
+        doc_ids = tables.read_table(options.passages, tables.PASSAGES.remove(1))["doc_id"]
+        with tables.open_writer(options.output, tables.TERM_WEIGHTS) as writer:
+            for table in in_order(documents, doc_ids, parts):
+                writer.write_table(table)
+        log.info("%d weighted documents for %d passages", len(documents), len(doc_ids))
+
+
+def keep(source: str, path: Path) -> tuple[pa.Table, Parts]:
+    """Write the documents to a file and memory-map it; also returns the files they come from."""
+    counts: Counter[str] = Counter()
+    with tables.arrow_writer(path, tables.TERM_WEIGHTS) as file:
+        for name, batch in track(iter_documents(source), None, "documents", size=lambda item: len(item[1])):
+            file.write_batch(batch)
+            counts[name] += len(batch)
+    documents = tables.open_arrow(path, "table of documents", "run the stage again")
+    if not len(documents):
+        raise input_error(source, "no document", "JSON lines of id and contents", "name another file")
+    return documents, [(name, range(1, count + 1)) for name, count in counts.items()]
+
+
+COMMANDS: Commands = {
+    "predict": (WeighOptions, predict_weights),
+    "import": (ImportOptions, import_documents),
+}
+main = main_of_commands(COMMANDS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -61,7 +61,9 @@ IN_GRAPH, WITH_TOKENS, TOKENS, DIMENSION = 256, 16, 70, 128
 PREDICTED, PREDICTED_WORDS = 40, 7
 # Steps are named after rules; these run a command of a stage.
 COMMANDS = {"bm25_index": "index bm25", "hnsw": "index hnsw", "onng": "index onng", "retrieve": "retrieve exact"}
-COMMANDS |= {"retrieve_graph": "retrieve graph", "retrieve_tokens": "retrieve tokens"}
+COMMANDS |= {"retrieve_graph": "retrieve graph", "retrieve_tokens": "retrieve tokens", "bm25": "retrieve bm25"}
+COMMANDS |= {stage: f"analyze {stage}" for stage in ("depths", "consistency", "disagreements")}
+COMMANDS |= {"import_expansions": "expand import"}
 ARCHITECTURE = {"model_type": "bert", "hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
 ARCHITECTURE |= {"intermediate_size": 256}
 

@@ -51,7 +51,7 @@ def main() -> None:
         how = {"k1": K1, "b": B, "depth": depth, "threads": threads, "tag": "bm25"}
         sides = {
             "Anserini": lambda: run(*java, *files, *numbers)[0],
-            "cort.bm25": lambda: run_stage("bm25", **ours, **how),
+            "cort.retrieve bm25": lambda: run_stage("retrieve bm25", **ours, **how),
         }
         rows = list(compare(f"{len(queries)} queries", args.repeats, sides))
         refuse_differences(folder)

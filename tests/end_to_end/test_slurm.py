@@ -143,7 +143,7 @@ def tree(sandbox, tmp_path_factory):
     """A copy of the project in which SLURM built the tiny experiment from nothing, on a bad day, in one go."""
     tree = copy_with_tiny(tmp_path_factory.mktemp("cluster"))
     sandbox.inject(["cort.tokenize", "queries.test.parquet"], SAVE_WHEN_WARNED)
-    sandbox.inject(["cort.bm25", "runs/test/bm25.trec"], HANG)
+    sandbox.inject(["cort.retrieve", "runs/test/bm25.trec"], HANG)
     sandbox.inject(["cort.train_reranker"], WARN_AFTER_VALIDATION)
     sandbox.inject(["cort.retrieve", "graph", "cort-onng"], FAIL)
     hanging = sandbox.inject(["cort.retrieve", "graph", "cort-onng"], HANG)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cort import bm25
 from cort import index as indexing
+from cort import retrieve
 from cort import tune as tuning
 from cort.evaluation.measures import evaluate_run
 from cort.formats import tables
@@ -74,7 +74,7 @@ def index(folder, output, *options):
 
 def search(data, output, *options, queries="queries.parquet"):
     files = ["--index", str(data / "lucene"), "--queries", str(data / queries), "--output", str(output)]
-    return bm25.main([*files, "--tag", "bm25", "--memory-mb", "256", *options])
+    return retrieve.main(["bm25", *files, "--tag", "bm25", "--memory-mb", "256", *options])
 
 
 def last_error(capsys):

@@ -24,6 +24,10 @@ PACKED = gzip.compress(TEXT, 1, mtime=0)
 CONTENT = random.Random(1).randbytes(4_000_000)  # noqa: S311
 
 
+def download_file(words):
+    return download.main(["file", *words])
+
+
 def md5(content):
     return hashlib.md5(content).hexdigest()  # noqa: S324
 
@@ -76,7 +80,7 @@ def start(arguments):
 
 def test_another_experiment_shares_what_was_fetched_before(server, arguments, output, tmp_path):
     again = tmp_path / "other" / "file"
-    assert download.main(arguments("test/text.tsv")) == download.main(arguments("test/text.tsv", output=again)) == 0
+    assert download_file(arguments("test/text.tsv")) == download_file(arguments("test/text.tsv", output=again)) == 0
     assert len(server.sent["/published-text.tsv"]) == 1
     assert output.read_bytes() == TEXT
     # One disk, one copy.
@@ -84,19 +88,19 @@ def test_another_experiment_shares_what_was_fetched_before(server, arguments, ou
 
 
 def test_lines_of_a_compressed_file_are_those_of_its_text(arguments, complaint, output):
-    assert download.main(arguments("test/text.tsv.gz")) == 0
-    line = complaint(download.main, arguments("test/counted.tsv.gz", output=output.with_name("other")))
+    assert download_file(arguments("test/text.tsv.gz")) == 0
+    line = complaint(download_file, arguments("test/counted.tsv.gz", output=output.with_name("other")))
     assert "150000 lines, expected" in line
 
 
 def test_a_member_of_an_archive_is_not_for_this_stage(complaint, tmp_path):
     argv = ["--name", "msmarco/collection.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
-    line = complaint(download.main, argv)
+    line = complaint(download_file, argv)
     assert line.startswith("msmarco/collection.tsv: found a member of msmarco/collectionandqueries.tar.gz, expected")
 
 
 def test_an_unknown_name_gets_the_nearest(arguments, complaint, output):
-    line = complaint(download.main, arguments("test/txt.tsv"), output)
+    line = complaint(download_file, arguments("test/txt.tsv"), output)
     assert line.endswith("did you mean test/text.tsv?")
 
 
@@ -108,7 +112,7 @@ def test_a_copy_is_used_under_any_of_its_names(server, arguments, output, tmp_pa
     mine = tmp_path / "mine" / place
     mine.parent.mkdir(parents=True)
     mine.write_bytes(TEXT)
-    assert download.main(arguments("test/text.tsv", mine.parents[place.count("/")])) == 0
+    assert download_file(arguments("test/text.tsv", mine.parents[place.count("/")])) == 0
     assert output.read_bytes() == TEXT
     assert not server.sent
     assert mine.read_bytes() == TEXT
@@ -122,7 +126,7 @@ def test_a_file_that_cannot_be_linked_is_copied(arguments, output, tmp_path, mon
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     else:
         monkeypatch.setattr(os, "link", Mock(side_effect=OSError(reason)))
-    assert download.main(arguments("test/text.tsv", tmp_path)) == 0
+    assert download_file(arguments("test/text.tsv", tmp_path)) == 0
     assert output.read_bytes() == TEXT
     assert not os.path.samefile(output, tmp_path / "text.tsv")
 
@@ -131,7 +135,7 @@ def test_a_link_in_the_folder_is_followed(arguments, output, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "real").write_bytes(TEXT)
     (tmp_path / "data" / "text.tsv").symlink_to(tmp_path / "real")
-    assert download.main(arguments("test/text.tsv", tmp_path / "data")) == 0
+    assert download_file(arguments("test/text.tsv", tmp_path / "data")) == 0
     assert output.read_bytes() == TEXT
     assert not output.is_symlink()
 
@@ -140,7 +144,7 @@ def test_a_link_in_the_folder_is_followed(arguments, output, tmp_path):
 def test_a_wrong_copy_is_refused_and_left_alone(server, arguments, complaint, output, tmp_path, content, found):
     mine = tmp_path / "text.tsv"
     mine.write_bytes(content)
-    line = complaint(download.main, arguments("test/text.tsv", tmp_path), output)
+    line = complaint(download_file, arguments("test/text.tsv", tmp_path), output)
     assert line.startswith(f"{mine}: found ")
     assert "expected test/text.tsv (" in line
     assert line.endswith("or move it out of that folder")
@@ -152,18 +156,18 @@ def test_a_right_copy_is_preferred_to_a_wrong_one(arguments, output, tmp_path):
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "text.tsv").write_bytes(b"another one\n")
     (tmp_path / "text.tsv").write_bytes(TEXT)
-    assert download.main(arguments("test/text.tsv", tmp_path)) == 0
+    assert download_file(arguments("test/text.tsv", tmp_path)) == 0
     assert output.read_bytes() == TEXT
 
 
 def test_a_folder_that_is_not_there_is_refused(arguments, complaint, output, tmp_path):
-    line = complaint(download.main, arguments("test/text.tsv", tmp_path / "nowhere"), output)
+    line = complaint(download_file, arguments("test/text.tsv", tmp_path / "nowhere"), output)
     assert line.startswith(f"{tmp_path / 'nowhere'}: found no such folder")
 
 
 @pytest.mark.parametrize("option", ["stall", "attempts"])
 def test_impossible_patience_is_refused(arguments, complaint, output, option):
-    assert "expected more than 0" in complaint(download.main, arguments("test/text.tsv", **{option: 0}), output)
+    assert "expected more than 0" in complaint(download_file, arguments("test/text.tsv", **{option: 0}), output)
 
 
 # Killed and interrupted.
@@ -184,7 +188,7 @@ def test_a_download_that_was_ended_is_resumed(server, arguments, output, number,
     kept = next((tmp_path / "own").rglob("*.part")).stat().st_size
     assert kept > 500_000
     assert not output.exists()
-    assert download.main(arguments("test/large.bin")) == 0
+    assert download_file(arguments("test/large.bin")) == 0
     assert output.read_bytes() == CONTENT
     assert server.asked[path][1]["Range"] == f"bytes={kept}-"
     # Not one byte twice.
@@ -221,6 +225,6 @@ def test_a_waiting_process_resumes_the_download_of_a_killed_one(server, argument
 
 def test_without_file_locks_each_process_has_its_own_parts(server, arguments, output, monkeypatch, tmp_path):
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
-    assert download.main(arguments("test/large.bin")) == 0
+    assert download_file(arguments("test/large.bin")) == 0
     assert output.read_bytes() == CONTENT
     assert sorted(path.name for path in (tmp_path / "own" / "test").iterdir()) == ["large.bin", "large.bin.lock"]

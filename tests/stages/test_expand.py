@@ -22,7 +22,7 @@ def options(model, caches, output, **changes):
 
 
 def run(model, caches, output, **changes):
-    assert expand.main(options(model, caches, output, **changes)) == 0
+    assert expand.main(["predict", *options(model, caches, output, **changes)]) == 0
     return output
 
 
@@ -35,7 +35,7 @@ def whole(t5, caches, tmp_path_factory):
     """Blocks of 10 passages, in one shard."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expand, "BLOCK", 10)
+        patch.setattr(expand, "EXPANDED_BLOCK", 10)
         return run(t5, caches, folder / "whole.parquet")
 
 
@@ -51,7 +51,7 @@ def test_every_passage_has_its_queries_which_the_seed_decides(world, whole, t5, 
 
 
 def test_the_number_of_shards_does_not_change_the_result(t5, caches, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(expand, "BLOCK", 10)
+    monkeypatch.setattr(expand, "EXPANDED_BLOCK", 10)
     paths = [run(t5, caches, tmp_path / f"{shard}.parquet", shard=f"{shard}-of-4") for shard in range(1, 5)]
     assert rows(*paths) == rows(whole)
     assert all(rows(path) for path in paths)
@@ -111,7 +111,7 @@ def test_bf16_predicts_queries_too(t5, caches, tmp_path):
 )
 def test_wrong_options_are_refused(t5, caches, tmp_path, complaint, changes, line):
     output = tmp_path / "a.parquet"
-    assert complaint(expand.main, options(t5, caches, output, **changes), output).startswith(line)
+    assert complaint(expand.main, ["predict", *options(t5, caches, output, **changes)], output).startswith(line)
 
 
 def test_infinite_values_are_refused(t5, caches, tmp_path, complaint):
@@ -120,7 +120,7 @@ def test_infinite_values_are_refused(t5, caches, tmp_path, complaint):
     weights["decoder.final_layer_norm.weight"].fill_(3e38)
     save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
     output = tmp_path / "a.parquet"
-    line = complaint(expand.main, options(broken, caches, output), output)
+    line = complaint(expand.main, ["predict", *options(broken, caches, output)], output)
     assert line.startswith(f"{broken}: found in fp32 NaN or infinite values, in a batch of ")
     assert line.endswith(", expected finite numbers; use precision fp32 or another model")
 

@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cort import extract
+from cort import download
 from cort.downloads import archives, catalog
 from tests.support.misbehaving_server import serving
 
 TEXT = "".join(f"{number}\ttext {number * 7919 % 10_007}\n" for number in range(20_000)).encode()
+
+
+def extract_member(words):
+    return download.main(["member", *words])
 
 
 def entry(name, content=TEXT, **fields):
@@ -91,7 +95,7 @@ def refused(arguments, complaint, output, tmp_path):
     def run(content, suffix="tar.gz", **known):
         argv = arguments(content, suffix, **known)
         before = {path for path in tmp_path.rglob("*") if path.is_file()}
-        line = complaint(extract.main, argv, output)
+        line = complaint(extract_member, argv, output)
         assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
         return line
 
@@ -112,13 +116,13 @@ GOOD = {
 
 @pytest.mark.parametrize(("suffix", "content", "member"), GOOD.values(), ids=GOOD)
 def test_only_the_member_asked_for_is_extracted(arguments, output, suffix, content, member):
-    assert extract.main(arguments(content, suffix, member=member)) == 0
+    assert extract_member(arguments(content, suffix, member=member)) == 0
     assert output.read_bytes() == TEXT
     assert [path.name for path in output.parent.glob("[!.]*")] == ["taken.tsv"]
 
 
 def test_a_last_line_may_lack_its_end(arguments, output):
-    assert extract.main(arguments(tar(entry("file.tsv", TEXT[:-1])))) == 0
+    assert extract_member(arguments(tar(entry("file.tsv", TEXT[:-1])))) == 0
     assert output.read_bytes() == TEXT[:-1]
 
 
@@ -127,7 +131,7 @@ def test_the_archive_is_fetched_if_need_be_and_kept(arguments, output):
     with serving() as server:
         argv = arguments(content, urls=[server.serve("/a.tar.gz", content)], name="")
         for _ in range(2):
-            assert extract.main(argv) == 0
+            assert extract_member(argv) == 0
             assert output.read_bytes() == TEXT
             output.unlink()
         assert server.sent["/a.tar.gz"] == [len(content)]
@@ -138,14 +142,14 @@ def test_a_copy_of_the_member_is_used_without_the_archive(arguments, output, tmp
     argv = arguments(b"not fetched", name="")
     (tmp_path / "mine" / "test").mkdir()
     (tmp_path / "mine" / name).write_bytes(TEXT)
-    assert extract.main(argv) == 0
+    assert extract_member(argv) == 0
     assert output.read_bytes() == TEXT
 
 
 def test_a_copy_is_ignored_if_the_catalogue_cannot_check_it(arguments, output, tmp_path):
     argv = arguments(tar(entry("file.tsv")), lines=None)
     (tmp_path / "mine" / "file.tsv").write_bytes(b"another file of that name\n")
-    assert extract.main(argv) == 0
+    assert extract_member(argv) == 0
     assert output.read_bytes() == TEXT
 
 
@@ -153,20 +157,20 @@ def test_a_copy_with_other_lines_is_refused_and_left_alone(arguments, complaint,
     argv = arguments(tar(entry("file.tsv")))
     mine = tmp_path / "mine" / "file.tsv"
     mine.write_bytes(TEXT + b"one more\n")
-    line = complaint(extract.main, argv, output)
+    line = complaint(extract_member, argv, output)
     assert line.startswith(f"{mine}: found 20001 lines, expected test/taken.tsv (20000 lines)")
     assert mine.exists()
 
 
 def test_without_network_and_folder_the_error_names_the_archive(arguments, complaint, output):
-    line = complaint(extract.main, arguments(b"x", name=""), output)
+    line = complaint(extract_member, arguments(b"x", name=""), output)
     assert line.startswith("test/archive.tar.gz: found no working mirror (127.0.0.1:9: ")
     assert "fetch http://127.0.0.1:9/archive elsewhere and put it into the folder" in line
 
 
 def test_a_file_outside_archives_is_not_for_this_stage(complaint, tmp_path):
     argv = ["--name", "msmarco/qrels.dev.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
-    assert "expected a member of an archive; use cort.download" in complaint(extract.main, argv)
+    assert "expected a member of an archive; use `cort.download file`" in complaint(extract_member, argv)
 
 
 # What is hostile.
@@ -187,7 +191,7 @@ def test_a_file_outside_archives_is_not_for_this_stage(complaint, tmp_path):
     ids=lambda one: f"{one[0].type.decode()} {one[0].name}",
 )
 def test_other_members_are_never_unpacked(arguments, output, tmp_path, hostile):
-    assert extract.main(arguments(tar(hostile, entry("file.tsv")))) == 0
+    assert extract_member(arguments(tar(hostile, entry("file.tsv")))) == 0
     assert output.read_bytes() == TEXT
     assert {path.name for path in tmp_path.iterdir()} == {"mine", "raw", "catalog.yaml"}
     assert [path.name for path in output.parent.glob("[!.]*")] == ["taken.tsv"]
@@ -322,6 +326,6 @@ def test_a_member_with_another_checksum_is_refused(refused):
 
 def test_a_full_disk_is_one_line(arguments, complaint, mount_disk, output):
     mount_disk(output.parent, 64)
-    line = complaint(extract.main, arguments(tar(entry("file.tsv", os.urandom(300_000))), lines=None))
+    line = complaint(extract_member, arguments(tar(entry("file.tsv", os.urandom(300_000))), lines=None))
     assert "No space left" in line
     assert not output.exists()

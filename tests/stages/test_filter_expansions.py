@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from cort import filter_expansions, score_expansions
+from cort import expand
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.rerankers import load_reranker
@@ -55,7 +55,7 @@ def keep(folder, queries, scores, doc_ids, share=0.3):
         "output": folder / "kept.parquet",
         "output-counts": folder / "kept.json",
     }
-    assert filter_expansions.main(command_line(named, {})) == 0
+    assert expand.main(["filter", *command_line(named, {})]) == 0
     found = tables.read_table(folder / "kept.parquet", tables.EXPANSIONS)
     assert found["doc_id"].to_pylist() == doc_ids
     return found["queries"].to_pylist(), json.loads((folder / "kept.json").read_text("utf-8"))
@@ -63,7 +63,7 @@ def keep(folder, queries, scores, doc_ids, share=0.3):
 
 def test_scores_are_those_of_the_queries_one_by_one(model, caches, predicted, tmp_path):
     paths, queries = predicted
-    assert score_expansions.main(scoring(model, caches, paths, tmp_path / "scores.parquet")) == 0
+    assert expand.main(["score", *scoring(model, caches, paths, tmp_path / "scores.parquet")]) == 0
     reranker, template = load_reranker(model)
     tokenizer, passages = load_tokenizer(model), Tokens(caches["passages"])
     for row, (own, scores) in enumerate(zip(queries, scores_of(tmp_path / "scores.parquet"), strict=True)):
@@ -77,13 +77,13 @@ def test_scores_are_those_of_the_queries_one_by_one(model, caches, predicted, tm
 
 
 def test_the_number_of_shards_does_not_change_the_result(model, caches, predicted, tmp_path, monkeypatch):
-    monkeypatch.setattr(score_expansions, "BLOCK", 7)
+    monkeypatch.setattr(expand, "SCORED_BLOCK", 7)
     paths, _ = predicted
     whole, parts = tmp_path / "whole.parquet", [tmp_path / "1.parquet", tmp_path / "2.parquet"]
-    assert score_expansions.main(scoring(model, caches, paths, whole)) == 0
+    assert expand.main(["score", *scoring(model, caches, paths, whole)]) == 0
     for number, part in enumerate(parts, start=1):
         options = scoring(model, caches, paths, part, shard=f"{number}-of-2", checkpoints=tmp_path / "blocks")
-        assert score_expansions.main(options) == 0
+        assert expand.main(["score", *options]) == 0
     assert [*scores_of(parts[0]), *scores_of(parts[1])] == scores_of(whole)
     assert scores_of(parts[0])
 
@@ -96,7 +96,7 @@ def test_queries_of_other_passages_are_refused(model, caches, predicted, tmp_pat
         (paths[::-1], "predicted.2.parquet: found other passages than in"),
     ):
         output = tmp_path / "scores.parquet"
-        assert expected in complaint(score_expansions.main, scoring(model, caches, files, output), output)
+        assert expected in complaint(expand.main, ["score", *scoring(model, caches, files, output)], output)
 
 
 def test_the_best_share_of_all_queries_is_kept(tmp_path):
@@ -162,5 +162,5 @@ def test_bad_input_is_refused(tmp_path, complaint, queries, scores, share, messa
         "output": tmp_path / "out" / "kept.parquet",
         "output-counts": tmp_path / "out" / "kept.json",
     }
-    said = complaint(filter_expansions.main, command_line(named, {}), tmp_path / "out" / "kept.parquet")
+    said = complaint(expand.main, ["filter", *command_line(named, {})], tmp_path / "out" / "kept.parquet")
     assert message in said

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import import_expansions, import_term_weights
+from cort import expand, weigh
 from cort.formats import tables
 from cort.formats.expansions import iter_expanded
 from cort.system.errors import InputError
@@ -69,7 +69,7 @@ def import_predictions(folder, lines, texts=None, name="p.txt", **options):
 
 def test_predictions_get_the_ids_of_the_passages(tmp_path):
     lines = [f"what is number{n}" for n in range(30)]
-    assert import_expansions.main(list(map(str, import_predictions(tmp_path, lines)))) == 0
+    assert expand.main(["import", *map(str, import_predictions(tmp_path, lines))]) == 0
     table = tables.read_table(tmp_path / "e.parquet", tables.EXPANSIONS)
     assert table["doc_id"].to_pylist() == [f"d{n}" for n in range(30)]
     assert table["queries"].to_pylist() == [[line] for line in lines]
@@ -84,12 +84,12 @@ def test_predictions_get_the_ids_of_the_passages(tmp_path):
 )
 def test_predictions_for_another_collection_are_refused(tmp_path, complaint, lines, words):
     options = import_predictions(tmp_path, lines)
-    assert words in complaint(import_expansions.main, options, tmp_path / "e.parquet")
+    assert words in complaint(expand.main, ["import", *options], tmp_path / "e.parquet")
 
 
 @pytest.mark.parametrize("lines", [[f"number{n}" for n in range(1, 31)], ["other"] * 30])
 def test_predictions_that_fit_other_passages_are_taken_with_a_warning(tmp_path, lines, capsys):
-    assert import_expansions.main(list(map(str, import_predictions(tmp_path, lines)))) == 0
+    assert expand.main(["import", *map(str, import_predictions(tmp_path, lines))]) == 0
     assert "WARNING" in (said := capsys.readouterr().err)
     assert "p.txt: the queries of passages 1 to 30 share no more words with them than with others; if" in said
 
@@ -110,7 +110,7 @@ FITTING = {
 
 @pytest.mark.parametrize(("texts", "queries"), FITTING.values(), ids=FITTING)
 def test_predictions_that_fit_or_cannot_be_judged_raise_no_warning(texts, queries):
-    assert import_expansions.fit(texts, queries)
+    assert expand.fit(texts, queries)
 
 
 # Weighted documents.
@@ -131,7 +131,7 @@ def write_documents(folder, documents, name="weighted.jsonl"):
 
 @pytest.mark.parametrize("name", ["weighted.jsonl", "sample_100_jsonl.zip"])
 def test_documents_become_weights_in_the_order_of_the_passages(data, name):
-    assert import_term_weights.main(list(map(str, write_documents(data, DOCUMENTS, name)))) == 0
+    assert weigh.main(["import", *map(str, write_documents(data, DOCUMENTS, name))]) == 0
     rows = [tuple(row.values()) for row in tables.read_table(data / "w.parquet", tables.TERM_WEIGHTS).to_pylist()]
     assert rows == [("d0", ["oil", "war"], [40, 1]), ("d1", [], []), ("d2", ["ship", "rock"], [1, 3])]
 
@@ -143,7 +143,7 @@ def test_rows_are_taken_as_arrow_takes_them():
     table = table.cast(tables.TERM_WEIGHTS)
     batches = [table.slice(start, size).to_batches()[0] for start, size in ((0, 50), (50, 1), (51, 39))]
     for wanted in (generator.integers(90, size=200), np.arange(90)[::-1].copy(), np.array([50])):
-        assert import_term_weights.take(batches, wanted).equals(table.take(pa.array(wanted)))
+        assert weigh.take(batches, wanted).equals(table.take(pa.array(wanted)))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_rows_are_taken_as_arrow_takes_them():
 def test_invalid_weighted_documents_are_refused(data, complaint, text, words):
     options = write_documents(data, {})
     (data / "weighted.jsonl").write_text(text)
-    assert words in complaint(import_term_weights.main, options, data / "w.parquet")
+    assert words in complaint(weigh.main, ["import", *options], data / "w.parquet")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -192,10 +192,10 @@ def test_errors_in_a_zip_name_the_member_and_its_row(data, complaint, files, wor
         for name, ids in files:
             lines = (json.dumps({"id": one, "contents": "oil"}) for one in ids.split())
             archive.writestr(name, "\ufeff" + "\r\n".join(lines))
-    assert words in complaint(import_term_weights.main, options, data / "w.parquet")
+    assert words in complaint(weigh.main, ["import", *options], data / "w.parquet")
 
 
 def test_a_damaged_zip_is_refused(data, complaint):
     options = write_documents(data, DOCUMENTS, "weighted.zip")
     (data / "weighted.zip").write_bytes((data / "weighted.zip").read_bytes()[:100])
-    assert "found a damaged archive" in complaint(import_term_weights.main, options, data / "w.parquet")
+    assert "found a damaged archive" in complaint(weigh.main, ["import", *options], data / "w.parquet")

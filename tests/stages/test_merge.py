@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import merge, retrieve
+from cort import retrieve
 from cort.formats import tables
 from cort.formats.embeddings import all_ids, open_shards, part_of
 from cort.formats.records import Ranking
@@ -36,7 +36,7 @@ def test_the_run_of_any_parts_is_that_of_the_whole(tmp_path, generator, parts, d
     for number, path in enumerate(found, start=1):
         run(*queries, *passages, "--depth", depth, "--part", f"{number}-of-{parts}", "--output", path)
     options = ["--depth", str(depth), "--tag", "t", "--output", str(tmp_path / "merged.trec")]
-    assert merge.main(["--parts", *map(str, found), *options]) == 0
+    assert retrieve.main(["merge", "--parts", *map(str, found), *options]) == 0
     assert (tmp_path / "merged.trec").read_bytes() == (tmp_path / "whole.trec").read_bytes()
 
 
@@ -82,6 +82,6 @@ def test_parts_that_do_not_fit_are_refused(tmp_path, capsys, rows, expected):
     ]
     tables.write_table(tmp_path / "b.parquet", pa.table(columns, schema=tables.SCORES))
     parts = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
-    assert merge.main(["--parts", *parts, "--tag", "t", "--output", str(tmp_path / "r.trec")]) == 1
+    assert retrieve.main(["merge", "--parts", *parts, "--tag", "t", "--output", str(tmp_path / "r.trec")]) == 1
     assert expected in capsys.readouterr().err
     assert not (tmp_path / "r.trec").exists()

@@ -15,7 +15,7 @@ rule import_term_weights:
     message:
         "Take in the weighted documents {wildcards.weigher}"
     shell:
-        "python -m cort.import_term_weights --documents {input.documents:q} --passages {input.passages:q}"
+        "python -m cort.weigh import --documents {input.documents:q} --passages {input.passages:q}"
         " --output {output:q} --log {log:q}"
 
 
@@ -41,7 +41,7 @@ rule weigh:
     message:
         "Weigh the terms of the passages with {wildcards.weigher}, shard {wildcards.scatteritem}"
     shell:
-        "python -m cort.weigh --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.scatteritem}"
+        "python -m cort.weigh predict --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.scatteritem}"
         " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
@@ -111,6 +111,6 @@ rule bm25:
     message:
         "Retrieve {wildcards.split} with {wildcards.system}"
     shell:
-        "python -m cort.bm25 --index {params.index:q} --queries {input.queries:q} {params.options:q}"
+        "python -m cort.retrieve bm25 --index {params.index:q} --queries {input.queries:q} {params.options:q}"
         " --threads {threads} --memory-mb {resources.heap_mb} --tag {wildcards.system:q} --output {output:q}"
         " --log {log:q}"

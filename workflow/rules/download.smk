@@ -23,7 +23,7 @@ rule download:
     message:
         "Fetch {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m cort.download --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
+        "python -m cort.download file --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"
 
 
@@ -42,5 +42,5 @@ rule extract:
     message:
         "Extract {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m cort.extract --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
+        "python -m cort.download member --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"

@@ -18,7 +18,7 @@ rule import_expansions:
     message:
         "Take in the predicted queries {wildcards.expander}"
     shell:
-        "python -m cort.import_expansions --predictions {input.predictions:q} --passages {input.passages:q}"
+        "python -m cort.expand import --predictions {input.predictions:q} --passages {input.passages:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
 
 
@@ -49,7 +49,7 @@ rule expand:
     message:
         "Predict queries of the passages with {wildcards.expander}, shard {wildcards.scatteritem}"
     shell:
-        "python -m cort.expand --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.scatteritem}"
+        "python -m cort.expand predict --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.scatteritem}"
         " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
@@ -73,7 +73,7 @@ rule score_expansions:
     message:
         "Score the predicted queries {wildcards.expander} with a re-ranker, shard {wildcards.scatteritem}"
     shell:
-        "python -m cort.score_expansions --model {params.model:q} --tokens {input.tokens:q}"
+        "python -m cort.expand score --model {params.model:q} --tokens {input.tokens:q}"
         " --expansions {input.expansions:q} --shard {wildcards.scatteritem} {params.options:q} --threads {threads}"
         " --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
@@ -93,5 +93,5 @@ rule filter_expansions:
     message:
         "Keep the best of the predicted queries {wildcards.expander}"
     shell:
-        "python -m cort.filter_expansions --expansions {input.expansions:q} --scores {input.scores:q}"
+        "python -m cort.expand filter --expansions {input.expansions:q} --scores {input.scores:q}"
         " {params.options:q} --output {output.expansions:q} --output-counts {output.counts:q} --log {log:q}"

@@ -133,7 +133,7 @@ rule merge:
     message:
         "Merge what parts of the passages gave to the run of {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m cort.merge --parts {input:q} {params.options:q} --tag {wildcards.system:q} --output {output:q}"
+        "python -m cort.retrieve merge --parts {input:q} {params.options:q} --tag {wildcards.system:q} --output {output:q}"
         " --log {log:q}"
 
 

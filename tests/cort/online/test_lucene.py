@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import bm25, index
+from cort import index, retrieve
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
 from cort.online.lucene import (
@@ -105,7 +105,7 @@ def test_results_are_those_of_the_stage(indexes, world, tmp_path, form):
     tables.write_table(tmp_path / "queries.parquet", queries)
     named = {"index": indexes / form, "queries": tmp_path / "queries.parquet", "k1": 1.1, "b": 0.3, "depth": 20}
     named |= {"tag": "t", "output": tmp_path / "run.trec", "memory-mb": 300}
-    assert bm25.main(command_line(named, {})) == 0
+    assert retrieve.main(["bm25", *command_line(named, {})]) == 0
     process = LuceneProcess(indexes / form, 3, 300)
     assert process.form == form
     rankings = process.search(texts, K1_B, 20)

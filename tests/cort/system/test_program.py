@@ -123,7 +123,7 @@ def test_data_belongs_to_the_modules_that_name_it(edited, module, path):
 
 
 def test_mirrors_are_no_part_of_a_program():
-    assert "cort/downloads/catalog.yaml" not in program_of("cort.download")
+    assert "cort/downloads/catalog.yaml" not in program_of("cort.download file")
 
 
 def test_what_is_known_of_sources_is_kept_by_their_content(edited, tmp_path):
