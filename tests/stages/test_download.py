@@ -71,7 +71,7 @@ def output(tmp_path):
 
 
 def start(arguments):
-    command = [sys.executable, "-m", "cort.download", *arguments]
+    command = [sys.executable, "-m", "cort.download", "file", *arguments]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
