@@ -117,7 +117,7 @@ dress-rehearsal: $(VENV)/.installed-dev
 drill: $(VENV)/.installed-dev
 	DRILL_KILLS="$(KILLS)" DRILL_SEED="$(SEED)" $(BIN)/python -m pytest -s tests/end_to_end/test_drill.py -k beginning
 
-# Resolve anew what pyproject.toml asks for, in an environment of its own.
+# Resolve what pyproject.toml asks for again, in an environment of its own.
 lock:
 	scripts/lock
 

@@ -270,7 +270,7 @@ class Checkpoint:
         except FileNotFoundError:
             return 0
         except (InputError, OSError) as error:
-            log.warning("%s cannot be read (%s): the graph is begun anew", path, error)
+            log.warning("%s cannot be read (%s): the graph is built from scratch", path, error)
             return 0
         if kept.identity != self.identity or not whole:
             log.info("%s holds a part of another graph: ignored", self.folder)

@@ -1,7 +1,7 @@
 """Free disk without making anything run again.
 
 What goes: caches of tools, Snakemake's logs, encodings in an old number of shards, and what killed processes left.
-Results and intermediate files stay: Snakemake would make a missing one anew when something needs it, and then all that
+Results and intermediate files stay: Snakemake would recompute a missing one when something needs it, and then all that
 was ever made from it. Datasets with a live workflow are left alone.
 
 Usage: python -m scripts.clean_cache

@@ -72,7 +72,7 @@ def size_of(path: Path) -> int:
 
 
 def mark_as_built(folder: Path, configfile: Path, *options: object) -> int:
-    """Put empty files in the place of all results and have Snakemake record them as up to date; the number of jobs."""
+    """Replace all results by empty files and have Snakemake record them as up to date; the number of jobs."""
     call = ("--configfile", configfile, *options)
     _, said = timed(folder, "--summary", *call)
     for line in said.splitlines():

@@ -10,7 +10,7 @@ locked of it: a dead workflow's. Who does not get it says who has it, and stops.
 Why this does not race:
 
 - The kernel gives the lock to one open file at a time and takes it back when that is closed, at the latest with the
-  process, however it dies. No process id is compared, so none can be mistaken for one that was given anew.
+  process, however it dies. No process id is compared, so none can be mistaken for one that was reused.
 - Python's files are not passed on to other programs, so jobs never hold the lock. Between fork and exec they do for an
   instant, which is why who does not get the lock tries again for a while.
 - Snakemake reads and writes its lists while this lock is held, so nobody of the same dataset is between the two. A list
@@ -21,7 +21,7 @@ Why this does not race:
 - A file of owners that was deleted protects nobody: after locking it must still be the one at its path.
 
 The process of a dead workflow may be gone and its jobs not, if only it was killed. They bear its token in their
-environment; those on this host are ended, because Snakemake makes their output anew in any case. Jobs of SLURM belong
+environment; those on this host are ended, because Snakemake recomputes their output in any case. Jobs of SLURM belong
 to it and go on: whoever wants to end them knows how, and two writers of one file are harmless.
 
 A power failure may leave an unreadable record of a finished job: Snakemake then knows neither its parameters nor its

@@ -76,7 +76,7 @@ def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
 
 
 def _causes_of(job: Job) -> Iterator[str]:
-    """Say what changed for a job alone, apart from inputs that other jobs make again."""
+    """Say what changed for a job alone, apart from inputs that other jobs recompute."""
     reason, record = job.reason, job.record
     if reason.forced:
         yield "you asked for it to run in any case"

@@ -19,7 +19,7 @@ WITHOUT_FILES = ("dataset", "title", "base_models", "downloads")
 
 
 def resolve(config: Config) -> Config:
-    """Copy a config with the path of each public file in the place of its name."""
+    """Copy a config with the path of each public file instead of its name."""
 
     def visit(value: Any) -> Any:
         if isinstance(value, dict):

@@ -72,7 +72,7 @@ def check_references(config: Config) -> Iterator[str]:
 
 
 def _sound(config: Config) -> Config:
-    """Copy the config with BM25 in the place of what is broken or leads nowhere, so that the rest can be followed."""
+    """Copy the config and put BM25 where an entry is broken or leads nowhere, so that the rest can be checked."""
     systems = config["systems"]
     models = {
         section: {

@@ -1,1 +1,1 @@
-"""Search for one query at once: everything a system needs stays open, and BM25 runs beside the dense ranker."""
+"""Answer single queries quickly: what a system needs stays open, and BM25 runs in parallel with the dense retriever."""

@@ -55,7 +55,7 @@ class Examples:
     sample: int = setting(0, ge=0, le=1_000_000_000)
     """With `file`, train on this many of the triples taken, drawn at random; 0 for all."""
     shuffle: bool = True
-    """With `file`, shuffle the triples anew for every epoch; without, all epochs have the order of the file, which is
+    """With `file`, reshuffle the triples for every epoch; without, all epochs have the order of the file, which is
     that of the queries in `qidpidtriples.train.full.2.tsv`."""
     unknown_ids: Literal["refuse", "drop"] = "refuse"
     """With `file`, what happens to a triple whose query is none of `splits.train`, or whose passages are not in the

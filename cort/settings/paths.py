@@ -100,5 +100,5 @@ SUBMISSION = "results/{dataset}/submissions/{submission}.{suffix}"
 
 
 def at(path: str, config: Mapping[str, Any], **names: str) -> str:
-    """Put the dataset of a config and further names in the place of those in braces."""
+    """Replace the names in braces by the dataset of a config and further names."""
     return path.format(dataset=config["dataset"], **names)

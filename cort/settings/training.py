@@ -51,7 +51,7 @@ class Training:
     """End training after so many validations without a better model than before, the start included; 0 for never."""
     require_gain: bool = False
     """Fail if the best model is no better in validation than before training or, for a re-ranker chosen by a measure,
-    than leaving the candidates as they came. `selection.json` beside the model says so in any case."""
+    than leaving the candidates in their order. `selection.json` beside the model says so in any case."""
     compile: bool = False
     """Use torch.compile, which can only pay off on GPUs."""
     gpus: int = setting(1, ge=1, le=1024, affects_results=False)

@@ -352,7 +352,7 @@ def enough_memory(settings: TrainingSettings) -> Iterator[None]:
     except RuntimeError as error:
         if not (isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)):
             raise
-        found = f"{settings.tokens_at_once}, for whose activations there is too little memory"
+        found = f"{settings.tokens_at_once}, too many for the memory that activations need"
         more = ", or set gradient_checkpointing if one mini-batch alone is too large"
         fix = "lower it" if settings.gradient_checkpointing else f"lower it{more}"
         raise input_error("tokens_at_once", found, "fewer tokens", fix) from error

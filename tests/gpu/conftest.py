@@ -47,7 +47,7 @@ def stage(tmp_path_factory):
 
     from cort.system import devices
 
-    # To ask anew which GPUs there are takes a second.
+    # Asking again which GPUs there are takes a second.
     gpus = cache(devices._list_gpus)
 
     def run(name, device, argv, status=0):

@@ -55,7 +55,7 @@ def snakemake(folder, *arguments):
 
 
 def mark_as_built(folder, configfile, jobs):
-    """Put empty files in the place of all that an experiment's jobs make, and have Snakemake record them."""
+    """Replace all that an experiment's jobs write by empty files, and have Snakemake record them."""
     for path in (folder / name for job in jobs for name in job.outputs):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -145,7 +145,7 @@ def test_ablation_is_valid_shares_what_msmarco_made_and_has_a_published_number(p
     assert written["extends"] == "config/msmarco.yaml"
     shared = ("dataset", "seed", "collection", "lexical", "base_models")
     assert [config[key] for key in shared] == [whole[key] for key in shared]
-    # A model of the same name is the same model, so that none is trained twice or in the place of another.
+    # A model of the same name is the same model, so that none is trained twice or used for another.
     for section in ("encoders", "rerankers"):
         assert {name: whole[section].get(name, model) for name, model in config[section].items()} == config[section]
     published = [number for file in config["papers"] for table in read_paper(file).tables for number in table.numbers]

@@ -146,7 +146,7 @@ def test_all_values_of_a_sentence_are_computed_by_one_experiment(configs, papers
 
 
 def published_results(papers):
-    """The papers' own numbers in the place of ours; where one is printed several times, the last."""
+    """The papers' own numbers instead of ours; where one is printed several times, the last."""
     numbers = [number for paper in papers for exhibit in paper.exhibits for number in exhibit.numbers if number.system]
     means, depths, latencies = {}, {}, {}
     for one in numbers:

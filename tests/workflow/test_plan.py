@@ -175,7 +175,7 @@ def test_the_quickstart_has_a_record_of_every_rule(jobs):
 
 @pytest.fixture
 def refused(call, fresh, jobs, monkeypatch):
-    """Plan without asking Snakemake again; the only line, for which nothing is run."""
+    """Plan without asking Snakemake again; the only line, for which nothing runs."""
     monkeypatch.setattr(plan, "dry_run", lambda *_: jobs)
     monkeypatch.setattr(plan.os, "execv", lambda *_: pytest.fail("it must not run"))
 

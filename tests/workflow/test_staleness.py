@@ -1,7 +1,7 @@
 """What runs again after a change: the table in staleness.yaml against Snakemake's plan, exactly, job by job.
 
 The tiny experiment is really built. Others, for the settings it cannot have, are marked as built instead: empty
-files in the place of results, and `snakemake --touch` to record how they would have been made.
+files instead of results, and `snakemake --touch` to record how they would have been made.
 
 For most keys and files, what runs again follows from the jobs that name them: one test checks all of these, without a
 plan of Snakemake for each. `make test` plans one change of each other kind, `make test-all` every row. Modules are

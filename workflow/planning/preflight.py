@@ -286,7 +286,7 @@ def check_mirrors(files: Sequence[PublicFile]) -> list[str]:
             ", ".join(file.name for file, _ in some),
             {urlsplit(url).netloc for _, why in some for url, _ in why},
         )
-        found = f"no mirror that gives them ({', '.join(sorted(hosts))}: {'; '.join(sorted(words))})"
+        found = f"no mirror that serves them ({', '.join(sorted(hosts))}: {'; '.join(sorted(words))})"
         fix = (
             "connect, or fetch them elsewhere (addresses: cort/downloads/catalog.yaml) and put them into a folder that "
         )

@@ -99,7 +99,7 @@ const signed = (value) => (value === 0 ? "0.000" : (value > 0 ? "+" : MINUS) + f
 const label = (measure) => measure.replace("(judged_only=True)", "").replace(/^(RR|AP)(?=[@(]|$)/, "M$1")
   + (measure.includes("judged_only") ? ", judged only" : "");
 
-// Who uses the keyboard stays where they are when what they used is drawn anew.
+// Keyboard focus stays where it is when the focused part is redrawn.
 function redraw(box, ...children) {
   const stops = () => [...box.querySelectorAll("button, [tabindex], summary")];
   const place = stops().indexOf(document.activeElement);

@@ -358,7 +358,7 @@ def test_full_memory_names_the_setting_to_lower(gradient_checkpointing):
     record = Record(rows(8))
 
     record.losses = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
-    line = "^tokens_at_once: found 8192, for whose activations there is too little memory, expected fewer tokens; lower"
+    line = "^tokens_at_once: found 8192, too many for the memory that activations need, expected fewer tokens; lower"
     line += " it$" if gradient_checkpointing else " it, or set gradient_checkpointing if "
     with pytest.raises(InputError, match=line):
         record.fit(gradient_checkpointing=gradient_checkpointing)
