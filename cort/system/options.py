@@ -86,6 +86,9 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     # `Literal | None` is a Union, `int | None` a UnionType.
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         hint, given["nargs"] = next(part for part in typing.get_args(hint) if part is not type(None)), "?"
+    if hint is float and type(field.default) is int:
+        # As if it had been given: a training's processes get all options as words.
+        given["default"] = float(field.default)
     if hint is bool:
         return given | {"type": _boolean, "metavar": "True|False"}
     if typing.get_origin(hint) is typing.Literal:

@@ -114,17 +114,29 @@ PROGRAM = """
 
 
 def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=None):
-    if stage == "expand":
-        return ["--model", t5, "--tokens", caches["passages"], "--queries", 2, "--query-length", 4, "--top-k", 3]
+    if stage == "expand predict":
+        return [
+            "predict",
+            "--model",
+            t5,
+            "--tokens",
+            caches["passages"],
+            "--queries",
+            2,
+            "--query-length",
+            4,
+            "--top-k",
+            3,
+        ]
     if stage == "encode tokens":
         model = make_reranker(kind="late_interaction", dimension=5)
         return ["tokens", "--model", model, "--tokens", caches["passages"]]
-    if stage == "score_expansions":
+    if stage == "expand score":
         ids = Tokens(caches["passages"]).ids.to_pylist()
         predicted = pa.table([ids, [[name, f"{name} x"] for name in ids]], schema=tables.EXPANSIONS)
         tables.write_table(tmp_path / "predicted", predicted)
         files = ["--tokens", caches["passages"], "--expansions", tmp_path / "predicted"]
-        return ["--model", make_reranker(), *files]
+        return ["score", "--model", make_reranker(), *files]
     if stage == "encode":
         return ["vectors", "--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
     candidates = tmp_path / "candidates.trec"
@@ -162,7 +174,7 @@ def test_a_killed_stage_resumes_after_its_last_block(tmp_path, caches, make_enco
     assert not kept.exists()
 
 
-@pytest.mark.parametrize("stage", ["encode", "encode tokens", "expand", "score", "score_expansions"])
+@pytest.mark.parametrize("stage", ["encode", "encode tokens", "expand predict", "score", "expand score"])
 def test_a_stage_that_was_interrupted_in_a_block_recomputes_no_batch(
     stage, tmp_path, caches, make_encoder, make_reranker, t5, monkeypatch
 ):
@@ -170,7 +182,7 @@ def test_a_stage_that_was_interrupted_in_a_block_recomputes_no_batch(
 
     module, budgets, made = importlib.import_module(f"cort.{stage.split()[0]}"), {"cpu": 200}, []
     monkeypatch.setattr(cort.models.transformer, "TOKEN_BUDGETS", budgets)
-    if stage == "expand":
+    if stage == "expand predict":
         monkeypatch.setattr(module, "TOKEN_BUDGETS", budgets)
     arguments = stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5)
     keep = FinishedBlocks.keep_part
