@@ -185,11 +185,11 @@ ERRORS = [
     ("MissingRuleException:\nNo rule to produce nix (if you use input functions ...", "nix: found no rule"),
     (
         "Missing input files for rule split:\n  output: x\n  affected files:\n    a.tsv",
-        "a.tsv: found nothing, expected",
+        "a.tsv: found no file, expected",
     ),
     ("usage: snakemake [-h]\nsnakemake: error: unrecognized arguments: --nix", "snakemake: unrecognized arguments"),
     ("Traceback (most recent call last):\n  File x\nKeyError: 'depth'", "KeyError: 'depth'"),
-    ("", "found no reason"),
+    ("", "snakemake failed without a message"),
 ]
 
 
