@@ -11,6 +11,7 @@ from cort.experiment.config import curve_depths as depths_of_curve
 from cort.experiment.keys import Experiment
 from cort.experiment.models import named_models, trainings
 from cort.experiment.recipes import chosen_values, describe_training
+from cort.experiment.stored import needed_for
 from cort.retrieval.graphs import INDEXES
 from cort.settings.config import Config, deciding, flat
 from cort.settings.fields import schema_of
@@ -50,9 +51,18 @@ def explored(config: Config, wildcards: Wildcards) -> Words:
 
 
 def whole_config(config: Config, wildcards: Wildcards) -> Words:
-    """Every setting that decides results, as JSON."""
-    settings = deciding(config, schema_of(Experiment))
-    return Words(option("config", json.dumps(settings, sort_keys=True)), flat(settings))
+    """Return every setting that affects results, as JSON."""
+    return _as_json("config", deciding(config, schema_of(Experiment)))
+
+
+def measured(config: Config, wildcards: Wildcards) -> Words:
+    """Return the settings of the systems whose latencies are measured, as JSON."""
+    needed = needed_for(config, config["latency"]["systems"])
+    return _as_json("settings", deciding(needed, schema_of(Experiment)))
+
+
+def _as_json(name: str, settings: Config) -> Words:
+    return Words(option(name, json.dumps(settings, ensure_ascii=False)), flat(settings))
 
 
 def described_systems(config: Config, wildcards: Wildcards) -> Words:

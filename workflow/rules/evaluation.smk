@@ -111,19 +111,17 @@ rule overlap:
 
 rule provenance:
     input:
-        files=inputs.raw_inputs(config),
+        files=[*inputs.raw_inputs(config), paths.EXPERIMENT],
         # Written again whenever a result was.
         measures=report_inputs.of_systems(config, paths.MEASURES),
         overlaps=report_inputs.overlaps(config),
     output:
         paths.PROVENANCE,
     localrule: True
-    params:
-        options=options(report_settings.whole_config),
     message:
         "Record what the results of {wildcards.dataset} came from"
     shell:
-        "python -m cort.provenance --dataset {wildcards.dataset:q} {params.options:q} --inputs {input.files:q}"
+        "python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q}"
         " --output {output:q} --log {log:q}"
 
 
