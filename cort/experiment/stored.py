@@ -105,7 +105,7 @@ def open_systems(results: Results, names: Iterable[str]) -> dict[str, System]:
 
 def typical_systems(results: Results) -> list[str]:
     """Choose the first BM25, dense and fused system that can be searched, as far as there are any."""
-    systems = open_systems(results, searchable(results.config))
+    systems = {name: system_of(results.config, name) for name in searchable(results.config)}
     lexical = [name for name, system in systems.items() if system.lexical_index()]
     dense = [name for name, system in systems.items() if name not in lexical and not system.parts()]
     fused = [name for name, system in systems.items() if system.merges]

@@ -26,8 +26,7 @@ def results_with(folder, systems=None, **changes):
         "dataset": "toy",
         "collection": {"passages": "passages.tsv"},
         "splits": {
-            "validation": {"queries": "validation.tsv", "qrels": "validation.qrels"},
-            "test": {"queries": "test.tsv", "qrels": "test.qrels"},
+            name: {"queries": f"{name}.tsv", "qrels": f"{name}.qrels"} for name in ("train", "validation", "test")
         },
         "depth": 10,
         "training_depth": 10,

@@ -64,7 +64,7 @@ def test_a_part_of_the_settings_is_enough_for_some_systems(tmp_path):
 
 
 def test_typical_systems_are_the_first_of_bm25_dense_and_fusion(tmp_path):
-    late = {"rerankers": {"late": {"pretrained": "late", "kind": "late_interaction"}}}
+    late = {"rerankers": {"late": {"base_model": "small", "kind": "late_interaction"}}, "training_depth": 100}
     systems = {name: SYSTEMS[name] for name in ("bm25", "dense")}
     systems = {"again": SYSTEMS["both"], "late": {"retrieve": "late"}} | systems
     assert typical_systems(results_with(tmp_path, systems, **late)) == ["bm25", "late", "again"]
