@@ -127,6 +127,7 @@ rule provenance:
 
 rule report:
     input:
+        experiment=paths.EXPERIMENT,
         measures=report_inputs.of_systems(config, paths.MEASURES),
         overlaps=report_inputs.overlaps(config),
         comparisons=report_inputs.comparisons(config),
@@ -159,13 +160,6 @@ rule report:
         ),
     localrule: True
     params:
-        options=options(
-            "title",
-            "evaluation.baseline",
-            report_settings.described_systems,
-            report_settings.described_trainings,
-            report_settings.last_models,
-        ),
         curves=report_inputs.named(report_inputs.of_trainings(config, paths.CURVE)),
         selections=report_inputs.named(report_inputs.of_trainings(config, paths.SELECTION)),
         filters=report_inputs.named(report_inputs.filters(config)),
@@ -182,7 +176,7 @@ rule report:
     message:
         "Write the report of {wildcards.dataset}"
     shell:
-        "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q} --measures-files {input.measures:q}"
+        "python -m cort.report --experiment {input.experiment:q} --measures-files {input.measures:q}"
         " --overlaps {input.overlaps:q} --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
         " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --tuned {params.weights:q} --models {params.models:q} --tokens {params.tokens:q}"
