@@ -1,4 +1,4 @@
-"""From runs to measures, curves, examples and the report."""
+"""Measures, curves, disagreements, the explorer, provenance and the report."""
 
 
 rule evaluate:
@@ -61,7 +61,7 @@ rule disagreements:
             number="evaluation.number_of_disagreements",
         ),
     message:
-        "Find where systems disagree most on {wildcards.split}"
+        "Find the queries of {wildcards.split} on which systems disagree most"
     shell:
         "python -m cort.analyze disagreements --first {input.first:q} --second {input.second:q} {params.options:q}"
         " --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q} --split {wildcards.split}"
@@ -103,7 +103,7 @@ rule overlap:
     params:
         options=options(report_settings.explored),
     message:
-        "Compare what systems rank first on {wildcards.split}, which has no judgements"
+        "Compute the overlap of systems on {wildcards.split}, which has no judgements"
     shell:
         "python -m cort.analyze overlap --split {wildcards.split} {params.options:q} --runs {input.runs:q}"
         " --queries {input.queries:q} --output {output:q} --log {log:q}"
@@ -112,14 +112,14 @@ rule overlap:
 rule provenance:
     input:
         files=[*inputs.raw_inputs(config), paths.EXPERIMENT],
-        # Written again whenever a result was.
+        # Only to rerun with every result.
         measures=report_inputs.of_systems(config, paths.MEASURES),
         overlaps=report_inputs.overlaps(config),
     output:
         paths.PROVENANCE,
     localrule: True
     message:
-        "Record what the results of {wildcards.dataset} came from"
+        "Record the provenance of {wildcards.dataset}"
     shell:
         "python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q}"
         " --output {output:q} --log {log:q}"
