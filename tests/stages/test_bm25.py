@@ -227,7 +227,7 @@ def test_parts_hold_any_text_in_ascii(tmp_path):
     [
         (["--b", "1.5"], "b: found 1.5, expected a number from 0 to 1; fix the value"),
         (["--k1", "-1"], "k1: found -1.0, expected a number from 0 to 1000; fix the value"),
-        (["--depth", "0"], "--depth: found 0, expected 1 or more; give the number of documents to keep"),
+        (["--depth", "0"], "--depth: found 0, expected 1 or more; give a positive number"),
         (["--index", "{data}"], "{data}: found no complete manifest.json, expected the folder of an index; "
                                 "build it with `python -m cort.index bm25`"),
         (["--k1", "1", "--parameters", "x.json"],
@@ -261,7 +261,7 @@ def test_query_too_long_for_lucene_is_not_lost_silently(data, tmp_path, capsys):
     write(data / "long.parquet", tables.QUERIES, [("a", "oil"), ("b", " ".join(f"w{n}" for n in range(1100)))])
     assert search(data, tmp_path / "run.trec", queries="long.parquet") == 1
     assert last_error(capsys) == (
-        f"{data}/long.parquet: found 1100 different words in the query 'b', "
+        f"{data}/long.parquet: found 1100 distinct words in the query 'b', "
         "expected at most 1024 that Lucene tells apart; shorten it"
     )
     assert list(tmp_path.iterdir()) == []
