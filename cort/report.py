@@ -179,7 +179,7 @@ def build(options: Options) -> dict[str, str]:
         reproduction=reproduction,
         filters=[read_filter(*pair) for pair in parse_assignments("--filters", options.filters).items()],
         truncations=truncation_rows(options),
-        latencies=sections.latency_blocks(latencies),
+        latencies=latencies,
         published_latencies=sections.published_latencies(reproduction) if reproduction else [],
         stages=stages,
         origin=read_origin(options.provenance) if options.provenance else None,

@@ -17,7 +17,7 @@ from cort.online.searcher import WARM_UP, Searcher
 from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
 from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
-from cort.reporting.sections import Latencies, latency_blocks, latency_table, published_latencies
+from cort.reporting.sections import Latencies, latency_table, published_latencies
 from cort.reporting.tables import to_csv
 from tests.support.online import SYSTEMS, Slow, results_with, write_results
 from workflow.inputs import searched
@@ -136,10 +136,9 @@ def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
     lines = to_csv(latency_table([found])).splitlines()
     assert lines[0].split(",")[5:11] == [f"{part}_p50" for part in PARTS]
     assert lines[1] == "dev,bm25,cpu,1,3,,,,38.5,,,38.5,38.5,38.5,38.5,,,,"
-    [(caption, rows)] = latency_blocks([found])
-    assert "Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2." in caption
+    assert "Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2." in found.caption
     cells = ["bm25", "cpu", "1", *[MISSING] * 3, "38.5", *[MISSING] * 2, "38.5 / 38.5 / 38.5", MISSING]
-    assert rows == [cells]
+    assert [row.cells for row in found.rows] == [cells]
 
 
 def test_papers_are_compared_with_each_of_the_latencies(tmp_path):
