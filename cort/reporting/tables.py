@@ -113,7 +113,7 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
         for system in systems:
             marked |= {(len(rows), column) for column, name in places if (split, system.system, name) in significant}
             lacks = [getattr(system, name) for name in lacking]
-            first = [split, system.system, system.queries, system.relevance_level]
+            first: list[Cell] = [split, system.system, system.queries, system.relevance_level]
             rows.append([*first, *lacks, *map(system.mean.get, names)])
     return Table(heads, rows, 1, best, marked, legend(comparisons) if marked else "")
 
