@@ -23,7 +23,8 @@ from cort.systems.registry import system_of
 
 NAME = Path(paths.EXPERIMENT).name
 HEAD = "# The settings that made these results, with all defaults. Change the config, not this file.\n"
-EXPECTED, REMEDY = "the settings of built results", "run `snakemake` again"
+EXPECTED = "the settings of built results"
+REMEDY = "run `snakemake` again"
 
 
 class Stored(dict[str, Any]):
