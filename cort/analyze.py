@@ -35,6 +35,7 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run, refuse_other_queries, tag_of
 from cort.formats.tables import PASSAGES, QUERIES, iter_batches
 from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, relevant_passages
+from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import refuse_without_effect
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import weight_of
@@ -66,7 +67,7 @@ class DepthOptions:
     scores: str = required("PARQUET", "query_id, doc_id, score")
     qrels: str = required("PARQUET", "judgements of the split")
     depths: tuple[int, ...] = required("N", "numbers of candidates")
-    weight: float = optional(1.0, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
+    weight: float = optional(WEIGHT, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
     tuned: str | None = optional(None, "instead of --weight, what `tune weights` chose", "JSON")
     measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
     relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from cort.retrieval.graphs import INDEXES, IndexKind
+from cort.retrieval.graphs import INDEXES, RECALL, IndexKind
 from cort.settings import paths
 from cort.settings.config import evaluated_splits, ranked_splits
 from cort.settings.fields import setting
 from cort.systems.base import Option, System
-
-# Recall of exact search to be reached if a width is to be chosen and the config sets none.
-RECALL = 0.99
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, fuse, normalize
+from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, fuse, normalize
 from cort.retrieval.fusion import Settings as FusionSettings
 from cort.settings import paths
 from cort.settings.config import Config, flat
@@ -163,12 +163,12 @@ class Fusion:
 
     systems: tuple[str, ...] = setting(least=2)
     """Names of the systems, in order."""
-    method: str = "interleave"
+    method: str = METHOD
     """`interleave` as above; `rrf`, reciprocal rank fusion: documents by the sum of 1 / (k + rank) over the rankings
     that have them; or `linear`: by the weighted sum of their normalised scores."""
-    k: int = setting(60, ge=1, le=100_000)
+    k: int = setting(K, ge=1, le=100_000)
     """With `rrf`, what keeps the first ranks from deciding all."""
-    normalization: str = "min-max"
+    normalization: str = NORMALIZATION
     """With `linear`, how the scores of a query come to one scale: `min-max`, from 0 to 1 over the results of each
     system, or `z-score`, to mean 0 and standard deviation 1. A document that a system did not find counts as its lowest
     result."""
@@ -241,7 +241,7 @@ class Fuse(Interleave):
         place, fusion = f"{self.place}.fuse", self.entry["fuse"]
         if not isinstance(fusion, dict):
             return
-        method = fusion.get("method", "interleave")
+        method = fusion.get("method", METHOD)
         known = FUSIONS[method].settings if method in FUSIONS else tuple(fusion)
         for key in sorted(fusion.keys() & {key for other in FUSIONS.values() for key in other.settings} - set(known)):
             methods = " or ".join(name for name, other in FUSIONS.items() if key in other.settings)

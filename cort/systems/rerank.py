@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from cort.retrieval.fusion import normalize
+from cort.retrieval.fusion import WEIGHT, normalize
 from cort.settings import paths
 from cort.settings.config import KIND_NAMES, Config, listed
 from cort.settings.fields import setting
@@ -78,7 +78,7 @@ class Rerank(System):
     def fill(self) -> None:
         """Set depth and weight."""
         if "tune" not in self.entry:
-            self.entry.setdefault("weight", 1)
+            self.entry.setdefault("weight", WEIGHT)
         self.entry.setdefault("depth", self.most_candidates())
 
     def check(self) -> Iterator[str]:

@@ -142,13 +142,10 @@ def test_modules_beside_the_packages_are_those_of_rules():
 
 # Options that are named as a key of the config and have a default of their own, and why.
 OWN_DEFAULTS = {
-    # Keys of kinds of systems, which only `cort/systems` knows.
-    "cort/fuse.py": {"k", "method", "normalization"},
-    "cort/tune.py": {"normalization"},
+    # Means another thing than the key of this name.
     "cort/retrieval/options.py": {"kind"},
-    "cort/rerank.py": {"weight"},
-    "cort/analyze.py": {"weight", "depth"},
-    "cort/retrieve.py": {"recall", "gpus"},
+    "cort/analyze.py": {"depth"},
+    "cort/retrieve.py": {"gpus"},
     # A person reads these.
     "cort/search.py": {"depth"},
     # A file of triples is read once, unless it is said; the form is not that of a submission.
