@@ -183,10 +183,10 @@ def check(options: ExpandOptions) -> None:
     """Refuse options with which nothing can be generated."""
     check_positive(options, "queries", "top_k", "query_length")
     if options.query_length > LONGEST_QUERY:
-        raise input_error("--query-length", str(options.query_length), f"at most {LONGEST_QUERY}", "lower it")
+        raise input_error("--query-length", options.query_length, f"at most {LONGEST_QUERY}", "lower it")
     if options.beams is not None and options.beams < options.queries:
         expected = f"{options.queries} or more, as many as --queries"
-        raise input_error("--beams", str(options.beams), expected, "raise it or lower --queries")
+        raise input_error("--beams", options.beams, expected, "raise it or lower --queries")
 
 
 ROWS = 16_384
