@@ -84,9 +84,9 @@ def _check(options: Options) -> None:
         raise input_error("--baseline", shorten(options.baseline), expected, "name a system that is compared")
     for option, value in (("--confidence", options.confidence), ("--alpha", options.alpha)):
         if not 0 < value < 1:
-            raise input_error(option, str(value), "a number between 0 and 1", "fix the value")
+            raise input_error(option, value, "a number between 0 and 1", "fix the value")
     if not 1 <= options.resamples <= MOST_RESAMPLES:
-        raise input_error("--resamples", str(options.resamples), f"1 to {MOST_RESAMPLES:,}", "fix the value")
+        raise input_error("--resamples", options.resamples, f"1 to {MOST_RESAMPLES:,}", "fix the value")
 
 
 def _pairs(options: Options) -> list[Pair]:

@@ -155,7 +155,7 @@ def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, for
 def stage(options: Options) -> None:
     """Read, look up, draw, write."""
     if not 1 <= options.epochs <= MOST_EPOCHS:
-        raise input_error("--epochs", str(options.epochs), f"1 to {MOST_EPOCHS:,}", "fix it")
+        raise input_error("--epochs", options.epochs, f"1 to {MOST_EPOCHS:,}", "fix it")
     schema = tables.TRIPLES if options.form == "triples" else tables.PAIRS
     with temporary_folder(options.output) as folder:
         kept, queries, passages, counts = read_triples(options, folder)

@@ -109,4 +109,4 @@ def check_positive(options: Any, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
         if value < 1:
-            raise input_error(f"--{name.replace('_', '-')}", str(value), "1 or more", "give a positive number")
+            raise input_error(f"--{name.replace('_', '-')}", value, "1 or more", "give a positive number")

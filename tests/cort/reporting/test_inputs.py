@@ -69,7 +69,7 @@ def test_the_same_system_and_split_twice_is_refused(file) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"depths": [2, 1]}, "found [2, 1] at depths, expected growing depths from 1 on"),
+        ({"depths": [2, 1]}, "found [2, 1] at depths, expected increasing depths from 1"),
         ({"depths": []}, "found [] at depths"),
         ({"measures": {"RR@10": [0.1]}}, "found 1 values at measures.RR@10, expected 2, one per depth"),
         ({"saturation": {"RR@10": 3}}, "found 3 at saturation.RR@10, expected one of the depths or null"),
