@@ -131,15 +131,13 @@ class DisagreementOptions:
     qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
     split: str = required("NAME", "name of the split, written to the output")
-    number: int = optional(Evaluation.number_of_disagreements, "examples per side", "N")
+    number: int = optional(Evaluation.number_of_disagreements, "examples per side", "N", ge=1)
     relevance_level: int = optional(Split.relevance_level, "lowest grade that is relevant", "GRADE")
     output: str = required("JSON")
 
 
 def find_disagreements(options: DisagreementOptions) -> None:
     """Compare the runs, fetch the texts of the largest disagreements, write them."""
-    if options.number < 1:
-        raise input_error("--number", str(options.number), "at least 1", "give how many examples to show per side")
     if options.first_name == options.second_name:
         again = f"{shorten(options.first_name)} again"
         raise input_error("--second-name", again, "two different names", "give each run its own")
@@ -172,15 +170,13 @@ class OverlapOptions:
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
     runs: tuple[str, ...] = required("TREC", "a run per system")
     queries: str = required("PARQUET", "all queries of the split")
-    depth: int = optional(10, "number of top passages to compare", "N")
+    depth: int = optional(10, "number of top passages to compare", "N", ge=1)
     output: str = required("JSON")
 
 
 def measure_overlap(options: OverlapOptions) -> None:
     """Read, compare, write."""
     check_named(options.systems, {"--runs": options.runs})
-    if options.depth < 1:
-        raise input_error("--depth", str(options.depth), "1 or more", "raise it")
     query_ids = list(tables.read_queries(options.queries))
     tops = [first_results(read_run(path), query_ids, options.depth) for path in options.runs]
     none = relevant_passages({query_id: {} for query_id in query_ids}, query_ids, 1)

@@ -134,11 +134,9 @@ def _encode_shard(
     write: Callable[[Iterator[pa.RecordBatch], int], None],
 ) -> None:
     """Encode the blocks of a shard and write them; `settings` are the options that change vectors."""
-    from cort.models.transformer import resume
 
     def prepare(run: Run) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        model.place(run.device, options.precision)
-        resume(model, run.finished, run.device, run.counter)
+        run.place(model, options.precision)
         return lambda rows: encode(rows, run.device)
 
     stage, rows = f"cort.encode {command}", len(texts.tokens)

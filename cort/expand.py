@@ -37,7 +37,6 @@ from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
 from cort.models.shards import PassageOptions, Ranges, Run, write_shard
 from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
-from cort.retrieval.options import check_positive
 from cort.settings import lexical
 from cort.settings.fields import SEED
 from cort.settings.lexical import ExpansionFilter
@@ -83,11 +82,13 @@ class ExpandOptions(PassageOptions):
     Reads a model folder of an encoder-decoder and a token cache; writes doc_id and queries of each passage as parquet.
     """
 
-    queries: int = optional(lexical.Expander.queries, "per passage", "N")
-    top_k: int = optional(lexical.Expander.top_k, "sample the next token from the K most probable ones", "K")
+    queries: int = optional(lexical.Expander.queries, "per passage", "N", ge=1)
+    top_k: int = optional(lexical.Expander.top_k, "sample the next token from the K most probable ones", "K", ge=1)
     beams: int | None = optional(None, "instead of sampling, take the best queries of a beam search of this width", "N")
     passage_length: int = optional(lexical.Expander.passage_length, "tokens, special tokens included")
-    query_length: int = optional(lexical.Expander.query_length, "tokens, including the one that ends it")
+    query_length: int = optional(
+        lexical.Expander.query_length, "tokens, including the one that ends it", ge=2, le=LONGEST_QUERY
+    )
     seed: int = optional(SEED)
 
 
@@ -186,10 +187,6 @@ def predict_queries(options: ExpandOptions) -> None:
 
 def check(options: ExpandOptions) -> None:
     """Refuse options that nothing can be generated with."""
-    for name in ("queries", "top_k", "query_length"):
-        check_positive(options, name)
-    if options.query_length > LONGEST_QUERY:
-        raise input_error("--query-length", str(options.query_length), f"at most {LONGEST_QUERY}", "lower it")
     if options.beams is not None and options.beams < options.queries:
         expected = f"{options.queries} or more, as many as --queries"
         raise input_error("--beams", str(options.beams), expected, "raise it or lower --queries")
@@ -470,15 +467,13 @@ class FilterOptions:
 
     expansions: tuple[str, ...] = required("PARQUET", "predicted queries")
     scores: tuple[str, ...] = required("PARQUET", "their scores")
-    keep: float = optional(ExpansionFilter.keep, "share of all queries to keep")
+    keep: float = optional(ExpansionFilter.keep, "share of all queries to keep", gt=0, le=1)
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 
 
 def filter_queries(options: FilterOptions) -> None:
     """Read the scores, choose, write."""
-    if not 0 < options.keep <= 1:
-        raise input_error("--keep", f"{options.keep:g}", "above 0, at most 1", "fix it")
     table = pa.concat_tables(map(read_scores, options.scores)).combine_chunks()
     doc_ids = pa.concat_arrays(table["doc_id"].chunks)
     sizes = pc.list_value_length(table["scores"]).to_numpy().astype(np.int64)

@@ -40,7 +40,7 @@ from cort.formats.token_embeddings import TokenShard, open_token_shards
 from cort.retrieval import anserini
 from cort.retrieval.graph import HNSW_SPACE, META_FILE, blocks_of, complete_index, library, open_passages
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import JavaOptions, check_positive, choice
+from cort.retrieval.options import JavaOptions, choice
 from cort.settings.fields import SEED
 from cort.settings.lexical import LexicalIndex
 from cort.settings.models import Hnsw, IvfPq, Onng
@@ -167,12 +167,10 @@ def index_bm25(options: LuceneOptions) -> None:
 
 HNSW_SEED = 100
 VECTORS_ADDED_AT_ONCE = 5_000
-# With one, hnswlib would divide by log(1) to draw layers.
-CONNECTIONS = range(2, 1_001)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HnswOptions:
+class HnswOptions(Hnsw):
     """An HNSW graph of vectors (Malkov & Yashunin 2018), with hnswlib.
 
     Distances are 1 - inner product, over unit vectors. The layers are drawn with a fixed seed, in the order of the
@@ -183,17 +181,11 @@ class HnswOptions:
     """
 
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-    M: int = optional(Hnsw.M, "edges per passage and layer, twice as many on the lowest", "M")
-    ef_construction: int = optional(Hnsw.ef_construction, "width of the search for edges", "N")
     output: str = required("FOLDER")
 
 
 def index_hnsw(options: HnswOptions) -> None:
     """Open the shards, build, put the folder in place. The result does not depend on the shards."""
-    if options.M not in CONNECTIONS:
-        expected = f"{CONNECTIONS[0]} to {CONNECTIONS[-1]}"
-        raise input_error("--M", str(options.M), expected, "give such a number")
-    check_positive(options, "ef_construction")
     hnswlib = library()
     passages = open_passages(options.passages)
     count = sum(shard.table.num_rows for shard in passages)
@@ -219,7 +211,7 @@ PROGRESS_FILE = "progress.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnngOptions:
+class OnngOptions(Onng):
     """An ONNG graph of vectors (Iwasaki & Miyazaki 2018; CoRT paper, section 4.5.3), with NGT.
 
     First an approximate nearest neighbour graph (ANNG) with `edges` edges per passage, then from it the optimized graph
@@ -235,9 +227,6 @@ class OnngOptions:
     """
 
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-    edges: int = optional(Onng.edges, "edges per passage of the ANNG", "N")
-    outgoing: int = optional(Onng.outgoing, "outgoing edges kept per passage", "N")
-    incoming: int = optional(Onng.incoming, "incoming edges kept per passage", "N")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed in the end", "FOLDER")
     checkpoint_every: float = optional(600.0, metavar="SECONDS")
@@ -344,7 +333,6 @@ def _identity(passages: Sequence[Shard], edges: int) -> str:
 
 def index_onng(options: OnngOptions) -> None:
     """Open the shards, build, put the folder in place. The result depends on neither shards nor threads."""
-    check_positive(options, "edges", "outgoing", "incoming", "threads")
     passages = open_passages(options.passages)
     checkpoint = None
     if options.checkpoints:
@@ -366,7 +354,7 @@ def index_onng(options: OnngOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IvfPqOptions:
+class IvfPqOptions(IvfPq):
     """An IVF-PQ index of token vectors, with faiss, for retrieval by late interaction (ColBERT).
 
     k-means divides the vectors into `lists`: by default the power of 2 from the square root of their number on. Of each
@@ -378,9 +366,6 @@ class IvfPqOptions:
     """
 
     passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
-    lists: int | None = optional(None, "that vectors are divided into", "N")
-    bytes: int = optional(IvfPq.bytes, "stored of each vector", "N")
-    sample: int | None = optional(None, "vectors that lists and codes are made from", "N")
     seed: int = optional(SEED, "of the sample and of k-means", "N")
     threads: int = thread_count()
     output: str = required("FOLDER")
@@ -424,7 +409,6 @@ def index_ivfpq(options: IvfPqOptions) -> None:
     from cort.retrieval.max_similarity import TokenIndex
 
     faiss = library()
-    check_positive(options, "bytes", *(name for name in ("lists", "sample") if getattr(options, name) is not None))
     passages = open_token_shards(options.passages)
     tokens, lists, sample = choose_sizes(options, passages)
     origin = passages[0].origin

@@ -14,7 +14,7 @@ from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settin
 CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
 OF_TRAINING = {"recipe", "loss", "teacher", "start", "triples", "pairs", "training"}
-OF_TRAINING |= settings_of(ENCODER_OBJECTIVES).keys() | settings_of(RERANKER_OBJECTIVES).keys()
+OF_TRAINING |= {*settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)}
 # Keys that a released model's own files give, so that they have no default beside `pretrained`.
 LENGTHS = {"query_length", "passage_length", "max_length"}
 DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment", "head", *LENGTHS}

@@ -16,14 +16,18 @@ import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
+from cort.settings import models
 from cort.settings.fields import Precision
-from cort.settings.models import Encoder
 from cort.system.devices import lease
 from cort.system.options import optional, required, thread_count
 from cort.system.progress import Counter
 
 if TYPE_CHECKING:
     import torch
+
+    from cort.models.encoder import Encoder
+    from cort.models.late_interaction import LateInteraction
+    from cort.models.weigher import Weigher
 
 #: first row of each block, and the row after its last
 Ranges: TypeAlias = list[tuple[int, int]]
@@ -35,7 +39,7 @@ class PassageOptions(ShardOptions):
 
     model: str = required("FOLDER")
     tokens: str = required("ARROW", "token cache of the passages")
-    precision: Precision = optional(Encoder.precision, "of the model")
+    precision: Precision = optional(models.Encoder.precision, "of the model")
     threads: int = thread_count()
     output: str = required("PARQUET")
 
@@ -46,6 +50,13 @@ class Run(NamedTuple):
     device: torch.device
     finished: FinishedBlocks
     counter: Counter
+
+    def place(self, model: Encoder | LateInteraction | Weigher, precision: str) -> None:
+        """Move a model to the device, and have it compute only what is not finished."""
+        from cort.models.transformer import resume
+
+        model.place(self.device, precision)
+        resume(model, self.finished, self.device, self.counter)
 
 
 def compute_shard(

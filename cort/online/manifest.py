@@ -17,10 +17,10 @@ from typing import Any, get_args
 
 from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import FORMS
-from cort.models.settings import Precision
 from cort.retrieval.bm25 import LARGEST_K1
 from cort.retrieval.fusion import NORMALIZATIONS
 from cort.retrieval.graphs import INDEXES
+from cort.settings.fields import Precision
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 from cort.systems.opened import Entry, Opened

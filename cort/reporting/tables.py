@@ -113,7 +113,7 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
         for system in systems:
             marked |= {(len(rows), column) for column, name in places if (split, system.system, name) in significant}
             lacks = [getattr(system, name) for name in lacking]
-            first = [split, system.system, system.queries, system.relevance_level]
+            first: list[Cell] = [split, system.system, system.queries, system.relevance_level]
             rows.append([*first, *lacks, *map(system.mean.get, names)])
     return Table(heads, rows, 1, best, marked, legend(comparisons) if marked else "")
 
@@ -121,7 +121,7 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
 def stages_table(stages: Iterable[Stage]) -> Table:
     """Tabulate wall time and memory per stage."""
     headings = {"seconds": "total (s)", "longest_seconds": "longest job (s)", "peak_memory_mb": "peak memory (MB)"}
-    return Table(columns(stage="", jobs="", **headings), [*map(astuple, stages)])
+    return Table(columns(stage="", jobs="", **headings), list(map(astuple, stages)))
 
 
 def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:

@@ -28,7 +28,7 @@ def choice(choices: Iterable[str], default: object = dataclasses.MISSING, help: 
 class RunOptions:
     """Of stages that write a run."""
 
-    depth: int = optional(DEPTH, "results per query", "N")
+    depth: int = optional(DEPTH, "results per query", "N", ge=1)
     tag: str = required("NAME", "last field of each line")
     output: str = required("TREC")
 
@@ -57,7 +57,7 @@ class IvfPqOptions(TokenOptions):
 
     kind: str = choice(TOKEN_INDEXES, "ivfpq", help="of the index")
     index: str = required("FOLDER", "the folder that `index ivfpq` wrote")
-    candidates: int = optional(Audit.candidates, "nearest vectors of each token of a query", "N")
+    candidates: int = optional(Audit.candidates, "nearest vectors of each query token", "N", ge=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class AuditOptions:
     depths: tuple[int, ...] = optional(Audit.depths, "results per query", "N")
     measures: tuple[str, ...] = optional((), "to measure the loss of", "NAME")
     relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "N")
-    sample: int | None = optional(None, "queries to draw (default: all)", "N")
+    sample: int | None = optional(None, "queries to draw (default: all)", "N", ge=1)
     seed: int = optional(SEED, "of the sample", "N")
     threads: int = thread_count(len(os.sched_getaffinity(0)), "not timed")
     encoder: str = required("NAME", "for the file")
@@ -93,7 +93,7 @@ class BM25Options(JavaOptions):
 
     index: str = required("FOLDER", "the folder that `index bm25` wrote")
     queries: str = required("PARQUET")
-    depth: int = optional(DEPTH, "results per query", "N")
+    depth: int = optional(DEPTH, "results per query", "N", ge=1)
 
 
 def refuse_without_effect(options: Any, why: str, *names: str) -> None:
