@@ -43,8 +43,6 @@ class Searcher:
     def __init__(self, options: BM25Options) -> None:
         # Anserini takes a name that is not a folder for an index to download.
         self._form = anserini.check_manifest(options.index)
-        if options.depth < 1:
-            raise input_error("--depth", str(options.depth), "1 or more", "give the number of documents to keep")
         self.options = options
 
     def search(

@@ -104,7 +104,7 @@ def test_stage_refuses_a_passage_that_is_not_there(arguments, tmp_path, capsys) 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (["--number", "0"], "--number: found 0, expected at least 1"),
+        (["--number", "0"], "--number: found 0, expected 1 or more"),
         (["--second-name", "cort"], "--second-name: found 'cort' again, expected two different names"),
     ],
 )
