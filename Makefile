@@ -1,24 +1,24 @@
 # `make results` builds the environment and the default experiment, `make test` checks the project.
-# `make plan` shows what `make results` would do and cost, `make why` says for what reason.
-# All is installed into .venv; nothing outside this folder changes.
+# `make plan` shows what `make results` would do and cost, `make why` explains why.
+# Everything is installed into .venv; nothing outside this folder changes.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONFIG ?= config/pydocs.yaml
-# torch comes first and alone: whatever else asks for torch then finds it installed.
+# Installed first: packages that depend on torch then find it.
 TORCH := $(shell grep '^torch==' requirements.lock)
-# Alone, too: it must be compiled, and where it cannot be, all else still works.
+# Installed alone: it must be compiled, and everything else works without it.
 HNSWLIB := $(shell grep '^hnswlib==' requirements.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# When make started, to tell the set-up's time from the build's.
+# The start of make, to time the set-up and the build separately.
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
 .PHONY: results verdicts explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal lock clean-cache clean
 
-# FORCE=1 runs also what seems too much for this machine.
-# make expands a recipe after the prerequisites are made: the $(shell) below gives the time at which the build starts.
+# FORCE=1 skips the checks of this machine.
+# make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
 results: environment
 	$(BIN)/python -m workflow.plan $(if $(FORCE),--force,--run) --configfile "$(CONFIG)"
 	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
@@ -26,18 +26,18 @@ results: environment
 	printf 'set-up %d min %d s, build %d min %d s\n' \
 		$$((set_up / 60)) $$((set_up % 60)) $$((build / 60)) $$((build % 60))
 
-# What the last lines of `make results` say of its systems.
+# Prints the last lines of `make results` again.
 verdicts: environment
 	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
 
 plan: environment
 	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"
 
-# The explorer with the systems open: any query, in a browser. OPTIONS="--port 0 --systems bm25" for more.
+# Answers any query in a browser. OPTIONS="--port 0 --systems bm25" adds options.
 explore: environment
 	$(BIN)/python -m cort.explore --experiment "$(CONFIG)" --open $(OPTIONS)
 
-# TARGET=results/... asks about one file.
+# TARGET=results/... explains one file.
 why: environment
 	$(BIN)/python -m workflow.why $(TARGET) --configfile "$(CONFIG)"
 
@@ -46,15 +46,15 @@ environment: $(VENV)/.installed
 $(VENV)/.installed: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit("error: found Python %d.%d, expected 3.11 or newer; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	@echo 'Set-up, step 1 of 3: $(TORCH) and what it needs, the largest download'
+	@echo 'Set-up, step 1 of 3: $(TORCH) and its dependencies, the largest download'
 	$(PIP) install $(TORCH)
-	@echo 'Set-up, step 2 of 3: all other locked packages'
+	@echo 'Set-up, step 2 of 3: the other locked packages'
 	grep --invert-match '^hnswlib==' requirements.lock | $(PIP) install --no-deps --requirement /dev/stdin
-	@echo 'Set-up, step 3 of 3: $(HNSWLIB), which is compiled here'
-	@$(PIP) install --no-deps --no-cache-dir $(HNSWLIB) > $(VENV)/hnswlib.log 2>&1 || echo "warning: $(HNSWLIB) could not be compiled ($(VENV)/hnswlib.log says why); for systems with hnsw, and only for these, install g++ and the headers of Python, then run make hnswlib" >&2
+	@echo 'Set-up, step 3 of 3: compile $(HNSWLIB)'
+	@$(PIP) install --no-deps --no-cache-dir $(HNSWLIB) > $(VENV)/hnswlib.log 2>&1 || echo "warning: $(HNSWLIB) could not be compiled (see $(VENV)/hnswlib.log); only systems with hnsw need it: install g++ and the Python headers, then run make hnswlib" >&2
 	touch $@
 
-# After a compiler was installed. What pip keeps may have been compiled on another machine.
+# For use after installing a compiler. No cache: its wheels may have been compiled on another machine.
 hnswlib: environment
 	$(PIP) install --no-deps --no-cache-dir --force-reinstall $(HNSWLIB)
 
@@ -62,19 +62,19 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) install --no-deps --requirement requirements-dev.lock
 	touch $@
 
-# Three workers on two cores, for many tests wait as much as they compute. Those of a file share fixtures, and stay together.
+# Three workers on two cores, since many tests wait. The tests of a file share fixtures, so one worker runs them.
 PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
 .PHONY: test-all coverage
 
-# What every change must pass, in minutes: one build of a tiny experiment, and tests of all there is.
+# Required for every change; takes minutes.
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not exhaustive"
 
-# More settings, faults and kills, for hours on two cores.
+# With more settings, faults and kills; takes hours on two cores.
 test-all: $(VENV)/.installed-dev
 	$(PYTEST)
 
-# The share of lines that `make test` runs, also in processes that tests start, and the ten modules with the least.
+# The share of lines that `make test` runs, including subprocesses, and the ten modules with the lowest share.
 coverage: $(VENV)/.installed-dev
 	$(PYTEST) -m "not exhaustive" --cov --cov-report=
 	$(BIN)/coverage report --sort cover | sed -n '1,12p;$$p'
@@ -87,8 +87,8 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m scripts.config_reference --check
 
-# DATA=FOLDER with collection.tsv, queries.{dev,train}.tsv and qrels.{dev,train}.tsv measures BM25 and training, too;
-# MODEL=FOLDER with a model trains that one, and measures encoding beside sentence-transformers.
+# DATA=FOLDER with collection.tsv, queries.{dev,train}.tsv and qrels.{dev,train}.tsv also measures BM25 and training;
+# MODEL=FOLDER trains this model and compares encoding with sentence-transformers.
 bench: environment
 	$(BIN)/python -m scripts.bench.quickstart
 	$(BIN)/python -m scripts.bench.workflow
@@ -97,31 +97,31 @@ bench: environment
 	$(if $(DATA),$(BIN)/python -m scripts.bench.training --data "$(DATA)" $(if $(MODEL),--base-model "$(MODEL)"))
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data "$(DATA)" --base-model "$(MODEL)")
 
-# On a machine with a GPU, in minutes: every path on it against the CPU (tests/gpu), then figures beside their bounds.
-# CHECK="--device cpu" tries it without a GPU, CHECK="--only encode search" parts of it.
+# Compares the GPU with the CPU (tests/gpu), then measures its speed; takes minutes.
+# CHECK="--device cpu" tries it without a GPU, CHECK="--only encode search" runs parts.
 gpu-check: $(VENV)/.installed-dev
 	$(BIN)/python -m scripts.gpu_check --output gpu-check.json $(CHECK)
 
-# Needs FOLDER; SIZES="1/64 1/16" for less than the full size, which takes hours and 80 GB; STEPS="explorer bm25" for some.
+# Needs FOLDER. The full size takes hours and 80 GB; SIZES="1/64 1/16" and STEPS="explorer bm25" choose some.
 rehearsal: environment
 	$(BIN)/python -m scripts.rehearsal --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) $(if $(STEPS),--steps $(STEPS))
 
-# Shipped experiments, unchanged, with small files and models of this machine; needs cbor2, to make TREC-CAR's files.
-# DATA=FOLDER takes passages from samples of MS MARCO (else ../shared/data if it is there, else made-up ones);
-# CONFIGS="config/nfcorpus.yaml" chooses experiments, KILLS=0 how often each is killed, SLURM=1 sends jobs to a SLURM here.
+# Runs shipped experiments, unchanged, with small files and models; needs cbor2 to make TREC-CAR's files.
+# DATA=FOLDER takes passages from samples of MS MARCO (default: ../shared/data if it exists, else made-up passages);
+# CONFIGS="config/nfcorpus.yaml" chooses experiments, KILLS=0 how often each is killed, SLURM=1 uses a SLURM on this machine.
 dress-rehearsal: $(VENV)/.installed-dev
 	DRESS_DATA="$(DATA)" DRESS_CONFIGS="$(CONFIGS)" DRESS_KILLS="$(KILLS)" DRESS_SLURM="$(SLURM)" \
 		$(BIN)/python -m pytest -s tests/end_to_end/test_dress_rehearsal.py
 
-# Kills builds of the tests' tiny experiment; KILLS=100 SEED=2 for more.
+# Kills and resumes builds of the tests' tiny experiment. KILLS=100 SEED=2 for more.
 drill: $(VENV)/.installed-dev
 	DRILL_KILLS="$(KILLS)" DRILL_SEED="$(SEED)" $(BIN)/python -m pytest -s tests/end_to_end/test_drill.py -k beginning
 
-# Resolve what pyproject.toml asks for again, in an environment of its own.
+# Resolves the dependencies of pyproject.toml again, in a new environment.
 lock:
 	scripts/lock
 
-# What can go without making anything run again.
+# Deletes what causes no rerun.
 clean-cache: environment
 	$(BIN)/python -m scripts.clean_cache
 

@@ -4,7 +4,7 @@ from snakemake.utils import min_version
 
 min_version("9.20")
 
-# An experiment file is complete in itself: nothing of the default one leaks into another.
+# Only without --configfile: Snakemake would merge the default into other experiments.
 if not workflow.configfiles:
 
     configfile: "config/pydocs.yaml"
@@ -16,7 +16,7 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"
 
 
-# One per GPU (`retrieve`: one), or as many as there are already, or `--set-scatter encode=4`. Results do not depend on it.
+# By `--set-scatter encode=4`, else as many as exist, else one per GPU (`retrieve`: one). Results do not depend on it.
 scattergather:
     encode=SHARDS,
     expand=EXPANSION_SHARDS,
@@ -37,7 +37,6 @@ include: "workflow/rules/online.smk"
 include: "workflow/rules/papers.smk"
 
 
-# Log, benchmark, environment, and the code of the stage.
 complete_rules(workflow, code_of)
 
 
@@ -49,6 +48,6 @@ rule all:
         report_inputs.exports(config),
         report_inputs.latencies(config),
         report_inputs.explorers(config),
-        manifest=paths.at(paths.MANIFEST, config),
+        experiment=paths.at(paths.EXPERIMENT, config),
         report_page=f"{paths.at(paths.REPORT, config)}index.html",
     localrule: True

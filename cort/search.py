@@ -4,10 +4,10 @@ In a terminal, it prompts for queries until Ctrl-D, and opens the systems while 
 with lines on standard input, it prints a JSON line per query and system: query, system, results (rank, doc_id, score,
 text) and milliseconds by part, or error instead of the last two; with any error, the exit status is 1.
 
-Reads:  the manifest of an experiment that `snakemake` has built, and what it names
+Reads:  the results of an experiment that `snakemake` has built
 Writes: nothing
 Usage:  python -m cort.search --experiment config/pydocs.yaml
-        python -m cort.search --manifest results/pydocs/manifest.json --systems bm25 cort --query "list of files"
+        python -m cort.search --results results/pydocs --systems bm25 cort --query "list of files"
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cort.online.options import SearchOptions, find_manifest, open_systems
+from cort.online.options import SearchOptions, find_results, open_named
 from cort.online.timing import PARTS
 from cort.retrieval.options import check_positive
 from cort.system import cli
@@ -146,24 +146,23 @@ class Options(SearchOptions):
 
 def stage(options: Options) -> None:
     """Open the systems, answer."""
-    from cort.online.manifest import read_manifest
+    from cort.experiment.stored import typical_systems
 
-    path = find_manifest(options)
+    results = find_results(options)
     check_positive(options, "depth")
     if options.depth > MOST:
         raise input_error("--depth", str(options.depth), f"{MOST} at most", "ask for fewer")
-    manifest = read_manifest(path)
-    systems = options.systems or manifest.typical_systems()
+    systems = options.systems or typical_systems(results)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             # Bytes that are not UTF-8 are an error of their query alone.
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     with lease(int(options.device == "cuda")):
         if options.query is None and sys.stdin.isatty():
-            interact(partial(open_systems, options, manifest, systems), options.depth)
+            interact(partial(open_named, options, results, systems), options.depth)
             return
         queries, source = (sys.stdin, "standard input") if options.query is None else ([options.query], "--query")
-        with closing(open_systems(options, manifest, systems, models_later=True)) as searcher:
+        with closing(open_named(options, results, systems, models_later=True)) as searcher:
             print_lines(searcher, queries, options.depth, source)
 
 

@@ -70,8 +70,8 @@ def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
             groups.setdefault((job.rule, *reasons), []).append(job)
     first = [_paragraph(jobs, reasons) for (_, *reasons), jobs in groups.items()]
     lines = ["1 job would run." if len(run.jobs) == 1 else f"{len(run.jobs)} jobs would run."]
-    lines += ["", "What changed or is not there:", *first] if first else []
-    lines += ["", "What follows, as its input is made again:", *others] if others else []
+    lines += ["", "Changed or missing:", *first] if first else []
+    lines += ["", "Follows, because an input is rebuilt:", *others] if others else []
     return "\n".join(lines) + "\n"
 
 

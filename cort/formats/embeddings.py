@@ -169,6 +169,11 @@ def open_vectors(path: Path, kind: str, keys: Set[str], column: str, stage: str)
     return table, metadata
 
 
+def count_rows(shards: Sequence[HasTable]) -> int:
+    """Count the rows of all shards."""
+    return sum(shard.table.num_rows for shard in shards)
+
+
 def all_ids(shards: Sequence[HasTable]) -> pa.ChunkedArray:
     """Chain the ids of all shards, in order."""
     return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], pa.string())

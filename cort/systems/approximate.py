@@ -8,14 +8,12 @@ from typing import Any, ClassVar
 
 from cort.retrieval.graphs import INDEXES, IndexKind
 from cort.settings import paths
-from cort.settings.config import Config, evaluated_splits, ranked_splits
+from cort.settings.config import evaluated_splits, ranked_splits
 from cort.settings.fields import setting
-from cort.systems.base import Option, Results, System
+from cort.systems.base import Option, System
 
 # Recall of exact search to be reached if a width is to be chosen and the config sets none.
 RECALL = 0.99
-# What the manifest says of the width: a number, or the audit that chooses it and the recall to be reached.
-WIDTHS = (("width",), ("audit", "recall"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +75,7 @@ class ApproximateSearch(System):
             return f"recall {self.entry[self.index]['recall']:g} of exact search"
         return f"{self.index_kind.parameter} {self.width}"
 
-    def audit_on(self, split: str, results: Results) -> str:
+    def audit_on(self, split: str) -> str:
         """Path of the audit that chooses the width: of validation queries, or else of the split's own.
 
         :param split: a split that is not evaluated, such as "", stands for the first that is evaluated, or else ranked.
@@ -85,18 +83,18 @@ class ApproximateSearch(System):
         splits = evaluated_splits(self.config) or ranked_splits(self.config)
         own = split if split in splits else splits[0]
         chosen = "validation" if "validation" in self.config["splits"] else own
-        return results.at(paths.AUDIT, split=chosen, encoder=self.entry["retrieve"], index=self.index)
+        return self.results.at(paths.AUDIT, split=chosen, encoder=self.entry["retrieve"], index=self.index)
 
-    def index_folder(self, results: Results) -> str:
+    def index_folder(self) -> str:
         """Folder of the index; it ends with a slash."""
-        return results.at(paths.GRAPH, index=self.index, encoder=self.entry["retrieve"])
+        return self.results.at(paths.GRAPH, index=self.index, encoder=self.entry["retrieve"])
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name the index, and the audit if it chooses the width."""
-        audit: str | list[str] = self.audit_on(split, results) if self.chosen_by_audit() else []
-        return {"index": self.index_folder(results) + "meta.json", "audit": audit}
+        audit: str | list[str] = self.audit_on(split) if self.chosen_by_audit() else []
+        return {"index": self.index_folder() + "meta.json", "audit": audit}
 
-    def options(self, split: str, results: Results) -> list[Option]:
+    def options(self, split: str) -> list[Option]:
         """Give the width, or the audit and the recall that it is to show."""
         place, parameter = f"{self.place}.{self.index}", self.index_kind.parameter
         if not self.chosen_by_audit():
@@ -104,21 +102,31 @@ class ApproximateSearch(System):
         else:
             recall = self.entry[self.index]["recall"]
             width = [
-                Option("audit", self.audit_on(split, results)),
+                Option("audit", self.audit_on(split)),
                 Option(None, self.width, f"{place}.{parameter}"),
                 Option("recall", recall, f"{place}.recall"),
             ]
         return [Option("kind", self.index), *width]
 
-    def opened(self, results: Results) -> Config:
-        """Name the index, and how widely it is searched."""
-        search = {"kind": self.index, "index": self.index_folder(results).rstrip("/")}
-        if not self.chosen_by_audit():
-            return search | {"width": self.width}
-        return search | {"audit": self.audit_on("", results), "recall": self.entry[self.index].get("recall")}
+    @property
+    def kind(self) -> str:
+        """Name the kind of the index."""
+        return self.index
 
-    def files(self, results: Results) -> Iterator[str]:
+    def opened_width(self, model: str) -> float:
+        """Width of a searcher's searches: the system's own, or the one that its audit chooses.
+
+        :param model: fingerprint of what made the vectors.
+        :raises InputError: as `audited_width` does.
+        """
+        from cort.retrieval.audits import audited_width
+
+        if not self.chosen_by_audit():
+            return float(self.width)
+        return audited_width(self.audit_on(""), self.index, model, self.entry[self.index]["recall"])
+
+    def files(self) -> Iterator[str]:
         """Yield the index and the audit."""
-        yield self.index_folder(results) + "meta.json"
+        yield self.index_folder() + "meta.json"
         if self.chosen_by_audit():
-            yield self.audit_on("", results)
+            yield self.audit_on("")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse, normalize
+from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, fuse, normalize
+from cort.retrieval.fusion import Settings as FusionSettings
 from cort.settings import paths
 from cort.settings.config import Config, flat
 from cort.settings.fields import setting
 from cort.system.errors import check_name
-from cort.systems.base import Option, Results, System
+from cort.systems.base import Option, System
 from cort.systems.mistakes import check_once, check_tuning
-from cort.systems.opened import Entry, Keys, Opened
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
@@ -22,24 +23,19 @@ if TYPE_CHECKING:
 
 # A sentence about a method, more columns of the table of parts, and their cells for each part.
 Explanation: TypeAlias = "tuple[str, list[str], Rows]"
-# Sets of keys by method; another one has the parts alone.
-KEYS: Mapping[str, Keys] = {
-    "rrf": [("parts",), ("parts", "k")],
-    "linear": [("parts", "normalization", "weights"), ("parts", "normalization", "tuned")],
-}
 
 
-def _by_turns(_: Settings, parts: Sequence[Case]) -> Explanation:
+def _by_turns(_: FusionSettings, parts: Sequence[Case]) -> Explanation:
     return "The parts take turns in the order given; the score is 1 / rank.", [], [[] for _ in parts]
 
 
-def _by_ranks(settings: Settings, parts: Sequence[Case]) -> Explanation:
+def _by_ranks(settings: FusionSettings, parts: Sequence[Case]) -> Explanation:
     ranks = [part.place()[0] for part in parts]
     rows: Rows = [[1 / (settings.k + rank) if rank else 0.0] for rank in ranks]
     return f"Each part adds 1 / ({settings.k:g} + rank).", ["adds"], rows
 
 
-def _by_scores(settings: Settings, parts: Sequence[Case]) -> Explanation:
+def _by_scores(settings: FusionSettings, parts: Sequence[Case]) -> Explanation:
     weights = settings.weights or (1 / len(parts),) * len(parts)
     rows: Rows = []
     for weight, part in zip(weights, parts, strict=True):
@@ -52,61 +48,17 @@ def _by_scores(settings: Settings, parts: Sequence[Case]) -> Explanation:
 
 
 #: explains each method of `FUSIONS`
-EXPLANATIONS: Mapping[str, Callable[[Settings, Sequence[Case]], Explanation]] = {
+EXPLANATIONS: Mapping[str, Callable[[FusionSettings, Sequence[Case]], Explanation]] = {
     "interleave": _by_turns,
     "rrf": _by_ranks,
     "linear": _by_scores,
 }
 
 
-class OpenedFusion(Opened):
-    """Rankings of other systems merged by a method."""
-
-    kinds: ClassVar[Mapping[str, Keys]] = {method: KEYS.get(method, [("parts",)]) for method in FUSIONS}
-
-    def __init__(self, name: str, entry: Entry) -> None:
-        super().__init__(name, entry)
-        weights = entry.get("weights", ())
-        if "tuned" in entry:
-            from cort.retrieval.weights import read_weights
-
-            weights = read_weights(entry["tuned"], entry["parts"])
-        given = {key: entry[key] for key in ("k", "normalization") if key in entry}
-        self.settings = Settings(**given, weights=tuple(weights))
-
-    @property
-    def depends_on_depth(self) -> bool:
-        """Whether the method needs all scores."""
-        return FUSIONS[self.entry["kind"]].needs_all
-
-    def parts(self) -> list[str]:
-        """List the merged systems."""
-        return list(self.entry["parts"])
-
-    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
-        """Merge the rankings of each query."""
-        method = self.entry["kind"]
-        with batch.timed("merge"):
-            queries = ([batch.as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
-            return [fuse(method, "", rankings, depth, self.settings) for rankings in queries]
-
-    def explain(self, case: Case) -> Reason:
-        """Explain the ranks in the parts, and what each adds."""
-        if (explanation := EXPLANATIONS.get(self.entry["kind"])) is None:
-            return super().explain(case)
-        parts = [case.part(name) for name in self.parts()]
-        about, columns, cells = explanation(self.settings, parts)
-        rows: Rows = [[part.name, *part.place(), *more] for part, more in zip(parts, cells, strict=True)]
-        reasons = [part.explain() for part in parts]
-        columns = ["part", "rank", "score", *columns]
-        return case.reason(about, columns=columns, rows=rows, total="adds" in columns, parts=reasons)
-
-
 class Interleave(System):
     """Rankings merged position by position, the first-named first (CoRT, section 3.4)."""
 
     rules: ClassVar[tuple[str, ...]] = ("fuse",)
-    answers = OpenedFusion
     merges = True
 
     @dataclass(frozen=True, kw_only=True)
@@ -127,7 +79,7 @@ class Interleave(System):
         return f"{self.place}.interleave"
 
     @property
-    def fusion(self) -> Config:
+    def method(self) -> Config:
         """Method, and its settings but for what weights are tuned for."""
         return {"method": "interleave"}
 
@@ -145,16 +97,16 @@ class Interleave(System):
         """Name the systems."""
         return f"{' and '.join(self.parts())} interleaved"
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name the runs of the systems, in order, and tuned weights."""
-        runs = [results.run(split, part) for part in self.parts()]
-        return {"runs": runs, "weights": results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else []}
+        runs = [self.results.run(split, part) for part in self.parts()]
+        return {"runs": runs, "weights": self.results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else []}
 
-    def options(self, split: str, results: Results) -> list[Option]:
+    def options(self, split: str) -> list[Option]:
         """Give the method and its settings; the order of the systems counts, too."""
-        options = [Option(key, value) for key, value in self.fusion.items()]
+        options = [Option(key, value) for key, value in self.method.items()]
         if self.tuned_for():
-            options.append(Option("tuned", results.at(paths.WEIGHTS, system=self.name)))
+            options.append(Option("tuned", self.results.at(paths.WEIGHTS, system=self.name)))
         # What weights were tuned for is in their file.
         return [*options, *(Option(None, value, place) for place, value in self.recorded().items())]
 
@@ -162,21 +114,47 @@ class Interleave(System):
         """List what the config says of the merged runs, by its place."""
         return {self.parts_place: self.entry["interleave"]}
 
-    def opened(self, results: Results) -> Config:
-        """Name the systems, the method and its settings."""
-        own = {key: value for key, value in self.fusion.items() if key != "method"}
-        fusion: Config = {"kind": self.fusion["method"], "parts": self.parts(), **own}
-        if self.tuned_for():
-            return fusion | {"tuned": results.at(paths.WEIGHTS, system=self.name)}
-        if "weights" in FUSIONS[fusion["kind"]].settings and "weights" not in fusion:
-            # Equal ones.
-            return fusion | {"weights": [1 / len(self.parts())] * len(self.parts())}
-        return fusion
-
-    def files(self, results: Results) -> Iterator[str]:
+    def files(self) -> Iterator[str]:
         """Yield tuned weights."""
         if self.tuned_for():
-            yield results.at(paths.WEIGHTS, system=self.name)
+            yield self.results.at(paths.WEIGHTS, system=self.name)
+
+    @property
+    def kind(self) -> str:
+        """Name the method."""
+        return str(self.method["method"])
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether the method needs all scores."""
+        return FUSIONS[self.kind].needs_all
+
+    @cached_property
+    def settings(self) -> FusionSettings:
+        """Settings of the method, with weights that are tuned, given, or equal."""
+        from cort.retrieval.weights import read_weights
+
+        given = {key: value for key, value in self.method.items() if key != "method"}
+        if self.tuned_for():
+            given["weights"] = tuple(read_weights(self.results.at(paths.WEIGHTS, system=self.name), self.parts()))
+        return FusionSettings(**given)
+
+    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
+        """Merge the rankings of each query."""
+        with batch.timed("merge"):
+            queries = ([batch.as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
+            return [fuse(self.kind, "", rankings, depth, self.settings) for rankings in queries]
+
+    def explain(self, case: Case) -> Reason:
+        """Explain the ranks in the parts, and what each adds."""
+        if (explanation := EXPLANATIONS.get(self.kind)) is None:
+            return super().explain(case)
+        parts = [case.part(name) for name in self.parts()]
+        about, columns, cells = explanation(self.settings, parts)
+        rows: Rows = [[part.name, *part.place(), *more] for part, more in zip(parts, cells, strict=True)]
+        reasons = [part.explain() for part in parts]
+        columns = ["part", "rank", "score", *columns]
+        return case.reason(about, columns=columns, rows=rows, total="adds" in columns, parts=reasons)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +203,7 @@ class Fuse(Interleave):
         return f"{self.place}.fuse.systems"
 
     @property
-    def fusion(self) -> Config:
+    def method(self) -> Config:
         """Method, and its settings but for what weights are tuned for."""
         return {key: value for key, value in self.entry["fuse"].items() if key not in ("systems", "tune")}
 

@@ -8,13 +8,14 @@ from typing import ClassVar
 
 from cort.settings import paths
 from cort.settings.config import listed, ranked_splits
-from cort.systems.base import Results, System
+from cort.systems.base import System
 
 
 class Published(System):
     """A run file per split, as somebody published it."""
 
     rules: ClassVar[tuple[str, ...]] = ("import_run",)
+    searchable = False
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -48,11 +49,11 @@ class Published(System):
         """Say that it is one."""
         return "published run"
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name the file, and what its ids are checked by."""
         file, _ = self.published(split) or ("", "")
         return {
             "run": file,
-            "queries": results.at(paths.QUERIES, split=split),
-            "passages": results.at(paths.PASSAGES),
+            "queries": self.results.at(paths.QUERIES, split=split),
+            "passages": self.results.at(paths.PASSAGES),
         }

@@ -11,10 +11,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import EXPANSIONS, PASSAGES, QUERIES, TRIPLES, read_table
-from cort.online.manifest import read_manifest
 from cort.online.searcher import open_searcher
 from cort.retrieval.audits import Audit
 from scripts.sandbox import TINY, copy_with_tiny
@@ -200,11 +200,9 @@ def check_index(results, queries):
     audit = read_artifact(results / "audit/test/late.ivfpq.json", Audit)
     assert max(search.recall for search in audit.searches) >= 0.9
     assert "IVFPQ" in (results / "report/figures/audits.svg").read_text("utf-8")
-    manifest = read_manifest(results / "manifest.json")
-    assert manifest.systems["late-ivfpq"].keys() == {"kind", "token_encoder", "per_token", "index", "audit", "recall"}
-    with closing(open_searcher(manifest, ["late-ivfpq"])) as searcher:
+    with closing(open_searcher(read_experiment(results / "experiment.yaml"), ["late-ivfpq"])) as searcher:
         for ranking, text in zip(found, queries, strict=True):
-            answer = searcher.search("late-ivfpq", text, searcher.manifest.depth)
+            answer = searcher.search("late-ivfpq", text, searcher.depth)
             assert [one.score for one in answer.results] == pytest.approx(ranking.scores, abs=1e-4)
 
 
@@ -235,11 +233,11 @@ def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
         assert shared
         # Those that re-ranking scored have the same scores, but for half precision.
         assert all(own == pytest.approx(score, rel=5e-3) for own, score in shared)
-    manifest = read_manifest(results / "manifest.json")
-    with closing(open_searcher(manifest, ["late", "late+bm25", "bm25-late"])) as searcher:
+    stored = read_experiment(results / "experiment.yaml")
+    with closing(open_searcher(stored, ["late", "late+bm25", "bm25-late"])) as searcher:
         queries = read_table(results / "collection/queries.test.parquet", QUERIES)["text"].to_pylist()
         for ranking, text in zip(first, queries, strict=True):
-            answer = searcher.search("late", text, searcher.manifest.depth)
+            answer = searcher.search("late", text, searcher.depth)
             assert [one.score for one in answer.results] == pytest.approx(ranking.scores, abs=1e-4)
             assert answer.milliseconds.keys() == {"tokenize", "encode", "search", "total"}
         if indexed:

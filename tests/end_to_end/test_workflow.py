@@ -236,8 +236,8 @@ def test_bad_input_stops_the_build_with_one_line_and_leaves_nothing(tree):
     assert line in output
     assert "Traceback" not in output
     assert line in (tree / "logs" / "tabs" / "collection.log").read_text("utf-8")
-    # The manifest says what will be where, and waits for nothing.
-    made = [path for path in (tree / "results").rglob("*") if path.is_file() and "manifest.json" not in path.name]
+    # The settings are known at once.
+    made = [path for path in (tree / "results").rglob("*") if path.is_file() and "experiment.yaml" not in path.name]
     assert made == []
 
 

@@ -11,6 +11,7 @@ from cort.reporting.sections import audit_blocks, audit_panels, audits_table, ro
 from cort.reporting.tables import to_csv, to_markdown
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.graph_search import open_index
+from tests.support.online import write_results
 from tests.support.vectors import names, shard, unit
 
 COUNT, QUERIES = 500, 40
@@ -315,7 +316,8 @@ def test_the_page_shows_them(tmp_path):
         "judged": None,
     }
     (tmp_path / "m.json").write_text(json.dumps(measures))
-    options = ["--title", "T", "--dataset", "d", "--measures-files", str(tmp_path / "m.json"), "--baseline", "s"]
+    write_results(tmp_path, {"s": {"retrieve": "bm25"}}, evaluation={"baseline": "s"})
+    options = ["--experiment", str(tmp_path / "experiment.yaml"), "--measures-files", str(tmp_path / "m.json")]
     options += ["--audits", str(tmp_path / "0.json"), str(tmp_path / "1.json"), "--output-folder", str(tmp_path / "r")]
     assert report.main(options) == 0
     page = (tmp_path / "r" / "index.html").read_text()

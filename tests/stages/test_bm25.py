@@ -261,7 +261,7 @@ def test_query_too_long_for_lucene_is_not_lost_silently(data, tmp_path, capsys):
     write(data / "long.parquet", tables.QUERIES, [("a", "oil"), ("b", " ".join(f"w{n}" for n in range(1100)))])
     assert search(data, tmp_path / "run.trec", queries="long.parquet") == 1
     assert last_error(capsys) == (
-        f"{data}/long.parquet: found 1100 different words in the query 'b', "
+        f"{data}/long.parquet: found 1100 distinct words in the query 'b', "
         "expected at most 1024 that Lucene tells apart; shorten it"
     )
     assert list(tmp_path.iterdir()) == []

@@ -121,7 +121,7 @@ def test_infinite_values_are_refused(t5, caches, tmp_path, complaint):
     save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
     output = tmp_path / "a.parquet"
     line = complaint(expand.main, ["predict", *options(broken, caches, output)], output)
-    assert line.startswith(f"{broken}: found in fp32 NaN or infinite values, in a batch of ")
+    assert line.startswith(f"{broken}: found NaN or infinite values in fp32, in a batch of ")
     assert line.endswith(", expected finite numbers; use precision fp32 or another model")
 
 

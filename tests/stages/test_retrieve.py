@@ -15,11 +15,11 @@ from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.runs import read_run
 from cort.formats.tokens import Tokens
 from cort.models.late_interaction import load_token_encoder
-from cort.online.manifest import read_manifest
-from cort.online.neural import open_models
+from cort.online.neural import Model, Opening, TokenEncoder
 from cort.reporting.sections import audit_blocks
 from cort.retrieval.audits import Audit
 from tests.conftest import without_record
+from tests.support.online import results_with
 from tests.support.vectors import names, random_unit, shards
 
 
@@ -410,13 +410,11 @@ def test_a_damaged_index_is_refused_by_its_checksum(model, caches, folder, tmp_p
 def test_a_search_online_finds_the_same(model, caches, folder, world, tmp_path):
     run = tmp_path / "run.trec"
     assert retrieve.main(by_index(model, caches, folder, run, width=2, candidates=30)) == 0
-    named = {"model": str(model), "cleaning": "raw", "precision": "fp32", "files": [str(folder / "p.arrow")]}
-    system = {"kind": "ivfpq", "token_encoder": "late", "index": str(folder / "index"), "width": 2, "per_token": 30}
-    content = {"dataset": "d", "depth": 20, "passages": world.path("passages.parquet"), "lexical": {}, "encoders": {}}
-    content |= {"rerankers": {}, "token_encoders": {"late": named}, "systems": {"late": system}}
-    (tmp_path / "manifest.json").write_text(json.dumps(content))
-    manifest = read_manifest(tmp_path / "manifest.json")
-    encoder, search = open_models(manifest, manifest.open(manifest.systems), ["cpu"], 1).retrievers["late"]
+    opening = Opening(results_with(tmp_path), ["cpu"], 1)
+    opening._token_encoder = lambda name: TokenEncoder(
+        Model(model, "raw", "fp32", [folder / "p.arrow"]), opening._device
+    )
+    encoder, search = opening.ivfpq("late", folder / "index", lambda fingerprint: 2, 30)
     rankings = search.search(encoder.encode(encoder.tokenize(world.query_texts[:20])), 20)
     for online, ranking in zip(rankings, read_run(run), strict=True):
         assert online.scores == pytest.approx(ranking.scores, abs=1e-3)

@@ -389,7 +389,7 @@ def test_an_experiment_without_judgements_has_runs_and_pages():
     assert overlaps(config) == ["results/tiny/overlap/test.json"]
     del config["splits"]["validation"]
     wildcards = Wildcards(fromdict={"split": "test", "encoder": "encoder", "index": "hnsw"})
-    assert system_of(config, "cort-hnsw").audit_on("", Results(config)) == "results/tiny/audit/test/encoder.hnsw.json"
+    assert system_of(config, "cort-hnsw").audit_on("") == "results/tiny/audit/test/encoder.hnsw.json"
     assert judgements(config, wildcards) == []
     assert "--measures" not in settings.audit(config, wildcards)
 

@@ -119,7 +119,7 @@ def test_every_module_is_of_use_to_a_stage():
 
 def test_nobody_else_asks_for_a_kind_of_system():
     others = [path for path in (*SOURCES, *RULE_FILES) if not path.startswith("cort/systems/")]
-    known = {"base", "mistakes", "opened", "registry"}
+    known = {"base", "mistakes", "registry"}
     asking = [
         f"{path}: cort.systems.{name}"
         for path in others

@@ -10,7 +10,6 @@ from snakemake.iocontainers import Wildcards
 from snakemake.utils import format as snakemake_format
 
 from cort.settings.config import flat
-from cort.systems.base import Results
 from cort.systems.registry import system_of
 from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, snakemake
 from workflow.params import Words, all_of, among, at, code_of, join
@@ -77,7 +76,7 @@ def audited(split, **splits):
         "systems": {"s": {"retrieve": "e", "hnsw": {"ef": "auto"}}},
         "splits": splits,
     }
-    return system_of(config, "s").audit_on(split, Results(config))
+    return system_of(config, "s").audit_on(split)
 
 
 def test_one_function_chooses_the_audit():

@@ -305,7 +305,7 @@ def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path
     (folder / "results" / "tiny" / "measures" / "test" / "cort.json").unlink()
     status, output, errors = call(why, folder, "--configfile", "changed.yaml")
     assert (status, errors) == (0, [])
-    first, second = output.split("What follows, as its input is made again:\n")
+    first, second = output.split("Follows, because an input is rebuilt:\n")
     assert "  split test: its input tiny/data/queries.test.tsv has other content\n" in first
     setting = "the setting encoders.encoder.training.learning_rate changed: 0.001 -> 0.002"
     assert re.search(rf"^  train encoder: ({re.escape(setting)}$|its params changed: )", first, re.MULTILINE)
@@ -324,7 +324,7 @@ def test_a_finished_experiment_is_up_to_date(call, finished):
 
 def test_what_was_never_made_is_not_made_yet(call, fresh):
     status, output, _ = call(why, fresh, "results/tiny/collection/passages.parquet", *TINY)
-    assert (status, output) == (0, "1 job would run.\n\nWhat changed or is not there:\n  collection: not made yet\n")
+    assert (status, output) == (0, "1 job would run.\n\nChanged or missing:\n  collection: not made yet\n")
 
 
 # The commands.

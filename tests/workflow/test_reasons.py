@@ -95,9 +95,9 @@ def test_causes_come_before_what_follows():
     ]
     second = job("evaluate", inputs=["test", "dev"], split="test", reason=Reason(remade=["dev", "test"]), record=MADE)
     assert explained(*tests, second) == (
-        "3 jobs would run.\n\nWhat changed or is not there:\n"
+        "3 jobs would run.\n\nChanged or missing:\n"
         "  bm25 dev, test: the setting bm25.k1 changed: 0.9 -> 0.8\n"
-        "\nWhat follows, as its input is made again:\n  evaluate test: after bm25 test, bm25 dev\n"
+        "\nFollows, because an input is rebuilt:\n  evaluate test: after bm25 test, bm25 dev\n"
     )
 
 
@@ -114,7 +114,7 @@ def test_a_job_whose_input_is_made_again_shows_its_own_changes_too():
 def test_what_was_never_made_is_told_once_for_a_rule():
     reason = Reason(missing=["train", "test"], remade=["passages"])
     jobs = [job("split", outputs=[name], inputs=["passages"], split=name, reason=reason) for name in ("train", "test")]
-    assert explained(*jobs).endswith("What changed or is not there:\n  split train, test: not made yet\n")
+    assert explained(*jobs).endswith("Changed or missing:\n  split train, test: not made yet\n")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The term-based rankers, and what changes their texts."""
+"""BM25 indexes, their tuning and runs; term weighting."""
 
 
 rule import_term_weights:
@@ -13,7 +13,7 @@ rule import_term_weights:
         mem_mb=growing(3000),
         runtime=growing(120),
     message:
-        "Take in the weighted documents {wildcards.weigher}"
+        "Import the weighted documents {wildcards.weigher}"
     shell:
         "python -m cort.weigh import --documents {input.documents:q} --passages {input.passages:q}"
         " --output {output:q} --log {log:q}"
@@ -36,7 +36,7 @@ rule weigh:
     params:
         model=subpath(input.model, parent=True),
         options=options(among("weighers.{weigher}", "passage_length", "scale", "square_root", "precision")),
-        # All shards in one folder: blocks are the same however many shards there are.
+        # One folder for all shards: blocks do not depend on the number of shards.
         checkpoints=f"{paths.CHECKPOINTS}/term_weights/{{weigher}}",
     message:
         "Weigh the terms of the passages with {wildcards.weigher}, shard {wildcards.scatteritem}"
@@ -51,7 +51,7 @@ rule bm25_index:
         expansions=changes("expanders", paths.EXPANSIONS, paths.EXPANSION_SHARD),
         term_weights=changes("weighers", paths.TERM_WEIGHTS, paths.TERM_WEIGHTS_SHARD),
     output:
-        # One named file: the time of a folder changes when it is copied, and nothing compares its content.
+        # A file, not the folder: Snakemake cannot compare the content of folders.
         paths.LEXICAL_INDEX,
     threads: 8
     resources:

@@ -1,4 +1,4 @@
-"""From raw files to checked tables of passages, queries and judgements, and to token ids."""
+"""Passages, queries and judgements as checked tables; base and released models; token ids."""
 
 
 rule pydocs:
@@ -19,11 +19,11 @@ rule pydocs:
         runtime=growing(30),
     params:
         folder=subpath(output.collection, parent=True),
-        # The standard library is part of the text.
+        # The standard library's docstrings depend on it.
         python=sys.version_info[:3],
         options=options(all_of("collection.pydocs"), "seed"),
     message:
-        "Collect docstrings of Python and of the locked packages"
+        "Collect docstrings of Python and the locked packages"
     shell:
         "python -m cort.pydocs --lock {input.lock:q} {params.options:q} --threads {threads}"
         " --output-folder {params.folder:q} --log {log:q}"
@@ -74,7 +74,7 @@ rule leakage:
     params:
         options=options(settings.leakage),
     message:
-        "Look for queries that splits share"
+        "Check which queries splits share"
     shell:
         "python -m cort.leakage {params.options:q} --queries {input.queries:q} --qrels {input.qrels:q}"
         " --output {output:q} --log {log:q}"
@@ -146,7 +146,7 @@ rule pretrained_weigher:
         options=options("weighers.{weigher}.pretrained", optional("weighers.{weigher}.revision")),
         folder=subpath(output[0], parent=True),
     message:
-        "Provide the released weigher of terms {wildcards.weigher}"
+        "Provide the released term weighter {wildcards.weigher}"
     shell:
         "python -m cort.pretrained --kind weigher {params.options:q} --output {params.folder:q} --log {log:q}"
 
@@ -163,7 +163,7 @@ rule pretrained_expander:
         options=options("expanders.{expander}.pretrained", optional("expanders.{expander}.revision")),
         folder=subpath(output[0], parent=True),
     message:
-        "Provide the released expander of passages {wildcards.expander}"
+        "Provide the released expander {wildcards.expander}"
     shell:
         "python -m cort.pretrained --kind expander {params.options:q} --output {params.folder:q} --log {log:q}"
 

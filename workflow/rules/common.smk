@@ -1,4 +1,4 @@
-"""The config, wildcard constraints, settings as params, and what jobs get of this machine or a cluster."""
+"""The config, wildcard constraints, and functions for the inputs, params and resources of rules."""
 
 import math
 import os
@@ -26,27 +26,26 @@ from cort.systems.registry import all_systems, made_by
 from workflow import inputs, report_inputs, report_settings, settings, sizes
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
-from workflow.online import manifest_options, searched_files
 from workflow.params import all_of, among, code_of, join, look_up, optional
 from workflow.snakemake_api import check_scatter, complete_rules
 
-# Jobs run the Python that runs Snakemake, whether its environment was activated or not.
+# Jobs run the Python that runs Snakemake, even if its environment is not activated.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
-# SLURM warns all processes of a job of its time limit (profiles/slurm): who cannot use the warning must not die of it.
-# Stages inherit this; one that can save its work handles the signal.
+# SLURM sends this signal to all processes of a job before its time limit (profiles/slurm); by default it would kill them.
+# Stages inherit this; those that can save their work handle the signal.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-# No shell between Snakemake and a stage: signals reach the stage, and its end is the job's. So each rule is one command.
+# `exec` replaces the shell, so that signals reach the stage. So each rule must be a single command.
 shell.prefix("set -euo pipefail; exec ")
 
 try:
     for file in workflow.configfiles:
         read(file)
-    found = complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config")
-    # Nothing stays of what another experiment was extended with.
+    completed = complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config")
+    # Removes the key `extends`, and sections that the experiment leaves out of the one it extends.
     config.clear()
-    config.update(found)
+    config.update(completed)
     report_inputs.check_papers(config["papers"])
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
@@ -72,7 +71,7 @@ SHARDS = fix_shards(
 
 
 def shards_of_changes(section, *folders):
-    """Number of shards in which the models of a section change the texts of indexes."""
+    """Number of shards of the models of a section (expanders or weighers)."""
     names = used_by_indexes(config, section)
     folders = [paths.at(path, config, **{section.removesuffix("s"): name}) for path in folders for name in names]
     return fix_shards(workflow, CHANGES[section], folders, default=max(MACHINE.gpus or 0, 1))
@@ -111,26 +110,25 @@ wildcard_constraints:
 
 
 def graph_files(kind):
-    """Files of a graph index: its ids, what it was built of, and the library's own."""
+    """Files of a graph index: its description, its ids, and those of the library."""
     return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", "ids.arrow", *GRAPHS[kind].files)
 
 
 def table(name):
-    """A table of the report in all its forms."""
+    """A table of the report in all formats."""
     return report(multiext(f"{paths.REPORT}tables/{name}", *TABLES), category="Tables")
 
 
 def setting(path):
-    """Value of the config at a path like "encoders.{encoder}.training.gpus"."""
+    """Value at a path of the config such as "encoders.{encoder}.training.gpus"."""
     return lambda wildcards: look_up(config, path, wildcards)[1]
 
 
 def chosen(path, **names):
-    """The file of a job at a path, in which the config says some names at paths like "systems.{system}.rerank"."""
+    """The file of a job at a path; `names` are wildcards whose values are in the config, as "systems.{system}.rerank"."""
 
     def get(wildcards):
-        found = {name: setting(place)(wildcards) for name, place in names.items()}
-        return path.format(**{**wildcards, **found})
+        return path.format(**{**wildcards, **{name: setting(place)(wildcards) for name, place in names.items()}})
 
     return get
 
@@ -151,23 +149,22 @@ def options(*parts, **renamed):
 
 
 def guarded(files):
-    """Files of trained models, write-protected if the experiment asks for it."""
+    """Files of trained models, write-protected unless the config has `protect: false`."""
     return protected(files) if config["protect"] else files
 
 
 def shards_of(section, name):
     """All passage shards of an encoder's vectors, or of the token vectors of a re-ranker."""
-    path = paths.VECTORS if section == "encoders" else paths.LATE_VECTORS
-    return gather.encode(paths.at(path, config, **{section.removesuffix("s"): name, "scatteritem": "{scatteritem}"}))
+    return Results(config, SHARDS).vectors(section, name)
 
 
 def run_inputs(wildcards):
-    """What the run of a job's system is made from."""
-    return inputs.of_system(config, shards_of, wildcards)
+    """Inputs of the run of a job's system."""
+    return inputs.of_system(config, SHARDS, wildcards)
 
 
 def made_of_passages(section, name, whole, shard):
-    """What an expander or a weigher makes of the passages: a file, or a model's shards."""
+    """Output of an expander or weigher: one imported file, or the shards of a model."""
     named = {section.removesuffix("s"): name}
     if "file" in config[section][name]:
         return [paths.at(whole, config, **named)]
@@ -176,7 +173,7 @@ def made_of_passages(section, name, whole, shard):
 
 
 def changes(section, whole, shard):
-    """What changes the texts of an index, if anything of a section does: as it was made, or what a filter leaves."""
+    """The expansions or term weights of an index, if it has any; filtered if the config asks for it."""
 
     def get(wildcards):
         name = config["lexical"][wildcards.lexical].get(CHANGES[section])
@@ -190,18 +187,18 @@ def changes(section, whole, shard):
 
 
 def queries_to_filter(wildcards):
-    """Queries of a job's expander as they were predicted."""
+    """Unfiltered predicted queries of a job's expander."""
     return made_of_passages("expanders", wildcards.expander, paths.EXPANSIONS, paths.EXPANSION_SHARD)
 
 
 def scores_of_predicted(wildcards):
-    """All shards of their scores."""
+    """All shards of the scores of an expander's queries."""
     names = {"expander": wildcards.expander, "scatteritem": "{scatteritem}"}
     return gather.expand(paths.at(paths.EXPANSION_SCORES, config, **names))
 
 
 def growing(base, per_mb=0):
-    """Amount of a resource: `base`, and `per_mb` for each megabyte of input; the n-th attempt gets n times as much."""
+    """Amount of a resource: `base` plus `per_mb` per megabyte of input, times the number of the attempt."""
 
     def get(wildcards, input, attempt):
         return round(attempt * (base + per_mb * (input.size_mb if per_mb else 0)))
@@ -210,15 +207,17 @@ def growing(base, per_mb=0):
 
 
 def disk(size, times=1):
-    """MB of files that a job writes: a size of workflow/sizes.py, so many times, at least 1."""
+    """MB of files that a job writes: a size of workflow/sizes.py times a factor, at least 1."""
     return lambda wildcards: math.ceil(times * size(config, wildcards)) or 1
 
 
 def times(amount, path):
-    """Amount of a resource for each of as many as the config says at a path."""
+    """Amount of a resource times the number at a path of the config."""
     return lambda wildcards: amount * setting(path)(wildcards)
 
 
-def gpus(asked):
-    """GPUs of a job that asks for some: a number, or the path of one in the config."""
-    return lambda wildcards: MACHINE.gpus_for(asked if isinstance(asked, int) else setting(asked)(wildcards))
+def gpus(requested):
+    """GPUs of a job that requests a number, or the number at a path of the config."""
+    return lambda wildcards: MACHINE.gpus_for(
+        requested if isinstance(requested, int) else setting(requested)(wildcards)
+    )

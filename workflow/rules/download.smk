@@ -1,4 +1,4 @@
-"""Public files that the config names by `download:NAME`; nodes without a network never run these rules."""
+"""Public files that the config names by `download:NAME`; local rules, as compute nodes may have no network."""
 
 from cort.downloads import rehearsal
 from cort.experiment.downloads import file_pattern, resolve
@@ -16,7 +16,7 @@ rule download:
     localrule: True
     resources:
         disk_mb=disk(sizes.download),
-        # Where a file comes from decides nothing, so it is no parameter.
+        # No param, since the source of a file affects no result.
         folder=config["downloads"]["folder"],
     params:
         downloads=paths.KEPT,
@@ -27,7 +27,7 @@ rule download:
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"
 
 
-# The archive is no input: who has the extracted file needs none, and what is at hand must not decide what runs again.
+# The archive is no input: it is not needed if the extracted file exists, and deleting it must rerun nothing.
 rule extract:
     output:
         paths.PUBLIC_FILE,

@@ -36,14 +36,14 @@ rule import_triples:
     params:
         options=options(settings.released_examples("encoders.{encoder}", "triples"), "seed"),
     message:
-        "Take in the released triples of {wildcards.encoder}"
+        "Import the released triples of {wildcards.encoder}"
     shell:
         "python -m cort.import_triples --triples {input.triples:q} --queries {input.queries:q}"
         " --passages {input.passages:q} {params.options:q} --output {output.triples:q}"
         " --output-counts {output.counts:q} --log {log:q}"
 
 
-# What is released is for training; what trains is validated on examples of its own.
+# Released triples are for training only; validation triples are sampled.
 ruleorder: import_triples > triples
 
 
@@ -117,7 +117,7 @@ rule import_encoder:
         folder=subpath(output[0], ancestor=2),
         options=options(settings.framing("encoders")),
     message:
-        "Take in the released encoder {wildcards.encoder}"
+        "Import the released encoder {wildcards.encoder}"
     shell:
         "python -m cort.import_encoder --weights {input.weights:q} --base-model {params.base_model:q}"
         " {params.options:q} --output {params.folder:q} --log {log:q}"
@@ -138,7 +138,7 @@ rule encode:
     params:
         model=subpath(input.model, parent=True),
         options=options(among("encoders.{encoder}", "precision", "storage")),
-        # All shards in one folder: blocks are the same however many shards there are.
+        # One folder for all shards: blocks do not depend on the number of shards.
         checkpoints=f"{paths.CHECKPOINTS}/embeddings/{{encoder}}",
     message:
         "Encode the passages with {wildcards.encoder}, shard {wildcards.scatteritem}"

@@ -1,4 +1,4 @@
-"""Queries that passages answer: predicted elsewhere, or by a released model."""
+"""Document expansion: predicted queries from a file or a released model, and their filtering."""
 
 
 rule import_expansions:
@@ -16,7 +16,7 @@ rule import_expansions:
     params:
         options=options(optional("expanders.{expander}.queries")),
     message:
-        "Take in the predicted queries {wildcards.expander}"
+        "Import the predicted queries {wildcards.expander}"
     shell:
         "python -m cort.expand import --predictions {input.predictions:q} --passages {input.passages:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
@@ -44,10 +44,10 @@ rule expand:
             optional("expanders.{expander}.beams"),
             "seed",
         ),
-        # All shards in one folder: blocks are the same however many shards there are.
+        # One folder for all shards: blocks do not depend on the number of shards.
         checkpoints=f"{paths.CHECKPOINTS}/expansions/{{expander}}",
     message:
-        "Predict queries of the passages with {wildcards.expander}, shard {wildcards.scatteritem}"
+        "Predict queries for the passages with {wildcards.expander}, shard {wildcards.scatteritem}"
     shell:
         "python -m cort.expand predict --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.scatteritem}"
         " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
@@ -68,7 +68,7 @@ rule score_expansions:
     params:
         model=subpath(input.model, parent=True),
         options=options(settings.filtering),
-        # All shards in one folder: blocks are the same however many shards there are.
+        # One folder for all shards: blocks do not depend on the number of shards.
         checkpoints=f"{paths.CHECKPOINTS}/expansion_scores/{{expander}}",
     message:
         "Score the predicted queries {wildcards.expander} with a re-ranker, shard {wildcards.scatteritem}"

@@ -31,7 +31,7 @@ rule audit_tokens:
         paths.AUDIT,
     wildcard_constraints:
         index="|".join(TOKEN_INDEXES),
-    # What is timed has one thread; the others keep a small machine free of other jobs meanwhile.
+    # The measured search has one thread; the others keep other jobs from disturbing it.
     threads: 8
     resources:
         mem_mb=growing(8000, per_mb=1),
@@ -41,7 +41,7 @@ rule audit_tokens:
         index=subpath(input.index, parent=True),
         options=options(settings.audit, "audit.candidates", "rerankers.{encoder}.precision"),
     message:
-        "Measure the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
+        "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
         "python -m cort.audit tokens --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
         " --qrels {input.qrels:q} --kind {wildcards.index} --index {params.index:q} {params.options:q}"
@@ -64,7 +64,7 @@ rule retrieve_ivfpq:
         index=subpath(input.index, parent=True),
         options=options(settings.of_system, settings.depth),
     message:
-        "Retrieve {wildcards.split} with {wildcards.system}, by late interaction through an index"
+        "Retrieve {wildcards.split} with {wildcards.system} (late interaction through an index)"
     shell:
         "python -m cort.retrieve ivfpq --model {params.model:q} --queries {input.queries:q}"
         " --passages {input.passages:q} --index {params.index:q} {params.options:q} --threads {threads}"

@@ -1,4 +1,4 @@
-"""Comparisons with the baseline and with published numbers, files to hand in, models to hand on."""
+"""Comparisons between systems and with published numbers, submissions, exported models."""
 
 
 rule compare:
@@ -36,7 +36,7 @@ rule consistency:
     params:
         options=options("evaluation.consistency.depths", reference_name="evaluation.consistency.reference"),
     message:
-        "Compare the documents of {wildcards.system} on {wildcards.split} with those of {config[evaluation][consistency][reference]}"
+        "Measure the consistency of {wildcards.system} with {config[evaluation][consistency][reference]} on {wildcards.split}"
     shell:
         "python -m cort.analyze consistency --run {input.run:q} --reference {input.reference:q}"
         " {params.options:q} --system {wildcards.system:q} --split {wildcards.split} --output {output:q} --log {log:q}"
@@ -79,7 +79,7 @@ rule submission:
     params:
         options=options(report_settings.submission),
     message:
-        "Write {wildcards.submission}, to be handed in"
+        "Write the submission {wildcards.submission}"
     shell:
         "python -m cort.submission --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
@@ -102,7 +102,7 @@ rule export_model:
         options=options(report_settings.model_card),
         counts=lambda wildcards: report_inputs.named(report_inputs.export_counts(config, wildcards)),
     message:
-        "Write {wildcards.model} for sentence-transformers"
+        "Export {wildcards.model} for sentence-transformers"
     shell:
         "python -m cort.export_model --model {params.source:q} --name {wildcards.model:q}"
         " --dataset {wildcards.dataset:q} {params.options:q} --counts {params.counts:q}"

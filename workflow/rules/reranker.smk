@@ -1,4 +1,4 @@
-"""Re-rankers: pairs, training, scores, re-ranked runs; token vectors of those that retrieve, too."""
+"""Re-rankers: pairs, training, scores, re-ranked runs; token vectors for late interaction as a first stage."""
 
 
 rule pairs:
@@ -36,14 +36,14 @@ rule import_pairs:
     params:
         options=options(settings.released_examples("rerankers.{reranker}", "pairs"), "seed"),
     message:
-        "Take in the released triples of {wildcards.reranker}"
+        "Import the released triples of {wildcards.reranker}"
     shell:
         "python -m cort.import_triples --triples {input.triples:q} --form pairs --queries {input.queries:q}"
         " --passages {input.passages:q} {params.options:q} --output {output.pairs:q}"
         " --output-counts {output.counts:q} --log {log:q}"
 
 
-# What is released is for training; what trains is validated on examples of its own.
+# Released triples are for training only; validation pairs are sampled.
 ruleorder: import_pairs > pairs
 
 
@@ -109,10 +109,10 @@ rule encode_tokens:
     params:
         model=subpath(input.model, parent=True),
         options=options(among("rerankers.{reranker}", "precision")),
-        # All shards in one folder: blocks are the same however many shards there are.
+        # One folder for all shards: blocks do not depend on the number of shards.
         checkpoints=f"{paths.CHECKPOINTS}/token_embeddings/{{reranker}}",
     message:
-        "Encode the tokens of the passages with {wildcards.reranker}, shard {wildcards.scatteritem}"
+        "Encode the passage tokens with {wildcards.reranker}, shard {wildcards.scatteritem}"
     shell:
         "python -m cort.encode tokens --model {params.model:q} --tokens {input.tokens:q}"
         " --shard {wildcards.scatteritem} {params.options:q} --threads {threads} --output {output:q}"
@@ -137,7 +137,7 @@ rule score:
         options=options(among("rerankers.{reranker}", "depth", "precision")),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/{{split}}",
     message:
-        "Score the candidates of {wildcards.split} with {wildcards.reranker}, each pair once"
+        "Score the candidates of {wildcards.split} with {wildcards.reranker}"
     shell:
         "python -m cort.score --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
@@ -162,7 +162,7 @@ rule score_triples:
         options=options("rerankers.{reranker}.precision"),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/triples/{{encoder}}.{{split}}",
     message:
-        "Score the triples of {wildcards.encoder} for {wildcards.split} with {wildcards.reranker}, each pair once"
+        "Score the {wildcards.split} triples of {wildcards.encoder} with {wildcards.reranker}"
     shell:
         "python -m cort.score --model {params.model:q} --triples {input.triples:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"

@@ -1,4 +1,4 @@
-"""Systems that turn vectors or other runs into runs."""
+"""Graph indexes and their audits; runs by dense retrieval, fusion and import."""
 
 
 rule onng:
@@ -52,7 +52,7 @@ rule audit:
         paths.AUDIT,
     wildcard_constraints:
         index="|".join(GRAPHS),
-    # What is timed has one thread; the others keep a small machine free of other jobs meanwhile.
+    # The measured search has one thread; the others keep other jobs from disturbing it.
     threads: 8
     resources:
         mem_mb=growing(4000, per_mb=6),
@@ -61,14 +61,14 @@ rule audit:
         index=subpath(input.index, parent=True),
         options=options(settings.audit),
     message:
-        "Measure the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
+        "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
         "python -m cort.audit graph --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
         " --kind {wildcards.index} --index {params.index:q} {params.options:q} --encoder {wildcards.encoder:q}"
         " --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
 
-# Either writes a run, from all passages or from parts of them.
+# Both write runs: `retrieve` in one job, `merge` from several.
 if RETRIEVAL_PARTS == 1:
 
     ruleorder: retrieve > merge
@@ -89,14 +89,14 @@ rule retrieve:
     resources:
         disk_mb=disk(sizes.run),
         gpu=gpus(1),
-        # `--set-resources retrieve:gpu=4 retrieve:devices=4` has four GPUs share the passages.
+        # `--set-resources retrieve:gpu=4 retrieve:devices=4` divides the passages among four GPUs.
         devices=1,
         mem_mb=growing(4000, per_mb=2),
         runtime=growing(240),
     params:
         options=options(settings.depth),
     message:
-        "Retrieve {wildcards.split} with {wildcards.system}, exactly"
+        "Retrieve {wildcards.split} with {wildcards.system} (exact)"
     shell:
         "python -m cort.retrieve exact --queries {input.queries:q} --passages {input.passages:q} {params.options:q}"
         " --threads {threads} --gpus {resources.devices} --memory-mb {resources.mem_mb} --tag {wildcards.system:q}"
@@ -114,7 +114,7 @@ use rule retrieve as retrieve_part with:
     params:
         options=options(settings.depth, settings.part_of_passages),
     message:
-        "Retrieve {wildcards.split} with {wildcards.system}, exactly, in part {wildcards.scatteritem}"
+        "Retrieve {wildcards.split} with {wildcards.system} (exact), part {wildcards.scatteritem}"
 
 
 rule merge:
@@ -131,7 +131,7 @@ rule merge:
     params:
         options=options(settings.depth),
     message:
-        "Merge what parts of the passages gave to the run of {wildcards.system} on {wildcards.split}"
+        "Merge the parts of the run of {wildcards.system} on {wildcards.split}"
     shell:
         "python -m cort.retrieve merge --parts {input:q} {params.options:q} --tag {wildcards.system:q} --output {output:q}"
         " --log {log:q}"
@@ -154,7 +154,7 @@ rule retrieve_tokens:
         model=subpath(input.model, parent=True),
         options=options(settings.of_system, settings.depth),
     message:
-        "Retrieve {wildcards.split} with {wildcards.system}, exactly by late interaction"
+        "Retrieve {wildcards.split} with {wildcards.system} (exact late interaction)"
     shell:
         "python -m cort.retrieve tokens --model {params.model:q} --queries {input.queries:q}"
         " --passages {input.passages:q} {params.options:q} --threads {threads} --tag {wildcards.system:q}"
@@ -177,7 +177,7 @@ rule retrieve_graph:
         index=subpath(input.index, parent=True),
         options=options(settings.of_system, settings.depth),
     message:
-        "Retrieve {wildcards.split} with {wildcards.system}, through a graph index"
+        "Retrieve {wildcards.split} with {wildcards.system} (graph index)"
     shell:
         "python -m cort.retrieve graph --index {params.index:q} --queries {input.queries:q} {params.options:q}"
         " --threads {threads} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
@@ -212,10 +212,10 @@ rule fuse:
     resources:
         disk_mb=disk(sizes.run),
     params:
-        # With the order of the runs, which counts: inputs in another order make nothing run again.
+        # With the order of the runs, which Snakemake ignores in inputs.
         options=options(settings.of_system, settings.depth),
     message:
-        "Merge the runs of {wildcards.system} on {wildcards.split}"
+        "Fuse the runs of {wildcards.system} on {wildcards.split}"
     shell:
         "python -m cort.fuse --runs {input.runs:q} {params.options:q} --tag {wildcards.system:q}"
         " --output {output:q} --log {log:q}"
@@ -234,7 +234,7 @@ rule import_run:
     params:
         options=options(settings.depth),
     message:
-        "Import the published run {wildcards.system} for {wildcards.split}"
+        "Import the run {wildcards.system} for {wildcards.split}"
     shell:
         "python -m cort.import_run --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
         " {params.options:q} --tag {wildcards.system:q} --output {output:q} --log {log:q}"

@@ -99,9 +99,9 @@ def ranked(*queries):
         (ranked("3 2 2 1", "2 2 1"), []),
         (ranked("3 2 2 1").replace(" 2 2 x", " - 2 x"), []),
         ("0 Q0 a inf 1 x\n0 Q0 b inf 2 x\n0 Q0 c nan 3 x\n", []),
-        (ranked("3 1 2", "2 1", "5"), ["scores contradict ranks in 1 of 3 queries; scores count"]),
+        (ranked("3 1 2", "2 1", "5"), ["scores contradict ranks in 1 of 3 queries; ranks are ignored"]),
         (ranked("1 2", "2 1"), ["scores contradict ranks in 1 of 2 queries"]),
-        (ranked("1 1 1", "0 0", "2 1", "5"), ["all scores are equal in 2 of 4 queries; document ids decide"]),
+        (ranked("1 1 1", "0 0", "2 1", "5"), ["all scores are equal in 2 of 4 queries; ordered by doc_id"]),
         (ranked("1 2", "2 1", "0 0"), ["scores contradict ranks in 1 of 3 queries", "equal in 1 of 3 queries"]),
     ],
 )

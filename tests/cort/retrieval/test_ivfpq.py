@@ -181,7 +181,7 @@ def test_the_default_lists_are_the_root_of_the_tokens_rounded_up_to_a_power_of_2
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"bytes": 3}, "--bytes: found 3, expected a divisor of the dimension, 8; give one of these"),
+        ({"bytes": 3}, "--bytes: found 3, expected a divisor of the dimension, 8; choose one"),
         ({"bytes": 0}, "--bytes: found 0, expected 1 or more"),
         ({"lists": 0}, "--lists: found 0, expected 1 or more"),
         ({"lists": 99_999}, "--lists: found 99999, expected 1553 at most, as there are 1553 token vectors; change it"),
