@@ -32,7 +32,6 @@ from cort.formats.lines import iter_lines
 from cort.formats.released_triples import COLUMNS, SEPARATOR, Known, holds_texts, iter_triples, read_known
 from cort.settings.fields import SEED
 from cort.settings.models import Triples
-from cort.settings.training import Epochs
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import temporary_folder, write_text
@@ -50,7 +49,7 @@ NOT_DRAWN, SAME = "dropped: not in the sample", "dropped: positive and negative 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Epochs):
+class Options:
     """Options of this stage."""
 
     triples: str = required("FILE", "released triples, .tsv or .txt, plain or .gz")
@@ -63,6 +62,7 @@ class Options(Epochs):
     )
     queries: str = required("PARQUET", "the training queries")
     passages: str = required("PARQUET", "the collection")
+    epochs: int = optional(1, ge=1)
     seed: int = optional(SEED)
     output: str = required("PARQUET")
     output_counts: str = required("JSON")

@@ -22,6 +22,8 @@ TAGS = {
     "encoder": ["sentence-transformers", "sentence-similarity", "feature-extraction", "dense", "cort"],
     "reranker": ["sentence-transformers", "cross-encoder", "reranker", "cort"],
 }
+
+
 @dataclass(frozen=True)
 class Card:
     """What a card says.

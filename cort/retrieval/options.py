@@ -102,11 +102,3 @@ def refuse_without_effect(options: Any, why: str, *names: str) -> None:
             values = value if isinstance(value, tuple) else (value,)
             found = " ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in values)
             raise input_error(f"--{name}", f"{found} {why}", "no value, as it has no effect", "leave it out")
-
-
-def check_positive(options: Any, *names: str) -> None:
-    """Refuse options below 1."""
-    for name in names:
-        value = getattr(options, name)
-        if value < 1:
-            raise input_error(f"--{name.replace('_', '-')}", str(value), "1 or more", "give a positive number")

@@ -33,12 +33,12 @@ BOUNDS = {
 
 def required(metavar: str | None = None, help: str = "", **bounds: float) -> Any:
     """Field of a required option; `bounds` of a number are `ge`, `gt`, `le` and `lt`."""
-    return dataclasses.field(metadata={"metavar": metavar, "help": help, "rules": bounds})
+    return dataclasses.field(metadata={"metavar": metavar, "help": help, "bounds": bounds})
 
 
 def optional(default: object, help: str = "", metavar: str | None = None, **bounds: float) -> Any:
     """Field of an option with a default, that of the config's key if it is one: ``optional(Training.epochs)``."""
-    return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help, "rules": bounds})
+    return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help, "bounds": bounds})
 
 
 def thread_count(default: int = 1, help: str = "") -> Any:
@@ -65,9 +65,11 @@ def read_options(settings: type[Settings], args: argparse.Namespace | object) ->
 
 
 def check_bounds(options: Any) -> None:
-    """Refuse numbers that are out of bounds: their own, or those of a key of the config that is an option, too."""
+    """Refuse numbers out of bounds; of the bounds of a key of the config, only the lower ones apply to an option."""
     for field in dataclasses.fields(options):
-        bounds = [(*BOUNDS[rule], bound) for rule, bound in field.metadata.get("rules", {}).items() if rule in BOUNDS]
+        rules = field.metadata.get("rules", {})
+        limits = field.metadata.get("bounds") or {rule: rules[rule] for rule in ("ge", "gt") if rule in rules}
+        bounds = [(*BOUNDS[rule], bound) for rule, bound in limits.items()]
         for value in _values(options, field):
             if value is not None and not all(holds(value, bound) for holds, _, bound in bounds):
                 expected = ", ".join(words.format(bound) for _, words, bound in bounds)
@@ -98,7 +100,7 @@ def _values(options: Any, field: dataclasses.Field[Any]) -> tuple[Any, ...]:
 
 def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     """Keyword arguments for the option in `add_argument`."""
-    given = {key: value for key, value in field.metadata.items() if value and key != "rules"}
+    given = {key: value for key, value in field.metadata.items() if value and key not in ("rules", "bounds")}
     required = field.default is dataclasses.MISSING
     given |= {"required": True} if required else {"default": field.default}
     if typing.get_origin(hint) is tuple:
