@@ -36,7 +36,7 @@ from cort.formats.lines import place_of
 from cort.formats.records import offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
-from cort.models.shards import PassageOptions, Ranges, Run, write_shard
+from cort.models.shards import PassageOptions, Ranges, Run, compute_shard, list_writer
 from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
 from cort.settings import lexical
 from cort.settings.fields import SEED
@@ -176,8 +176,9 @@ def predict_queries(options: ExpandOptions) -> None:
         )
 
     decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
-    done = write_shard("cort.expand", options, tables.EXPANSIONS, len(tokens), EXPANDED_BLOCK, prepare, decisive)
-    log.info("predicted queries: %s", done)
+    write = list_writer(options.output, tables.EXPANSIONS)
+    done = compute_shard("cort.expand", options, len(tokens), EXPANDED_BLOCK, prepare, write, decisive)
+    log.info("predicted queries for %s", done)
 
 
 def check(options: ExpandOptions) -> None:
@@ -361,18 +362,18 @@ def score_queries(options: ScoreOptions) -> None:
         model.register_forward_hook(lambda *_: run.counter.advance(0))
         return Scorer(model, template, load_tokenizer(options.model), passages, run, options).score
 
-    done = write_shard(
+    done = compute_shard(
         "cort.score_expansions",
         options,
-        tables.EXPANSION_SCORES,
         len(passages),
         SCORED_BLOCK,
         prepare,
+        list_writer(options.output, tables.EXPANSION_SCORES),
         decisive=("cleaning", "precision"),
         files=options.expansions,
         read=partial(iter_blocks, options),
     )
-    log.info("scores of predicted queries: %s", done)
+    log.info("scored predicted queries of %s", done)
 
 
 def kept_queries(

@@ -28,7 +28,7 @@ from cort.formats.ids import positions
 from cort.formats.lines import Parts, place_of
 from cort.formats.raw import refuse_duplicates
 from cort.formats.tokens import Tokens
-from cort.models.shards import PassageOptions, Run, write_shard
+from cort.models.shards import PassageOptions, Run, compute_shard, list_writer
 from cort.models.tokenizer import fingerprint
 from cort.settings import lexical
 from cort.system.commands import Commands, main_of_commands
@@ -117,8 +117,8 @@ def predict_weights(options: WeighOptions) -> None:
         )
 
     decisive = ("passage_length", "scale", "square_root", "precision")
-    done = write_shard("cort.weigh", options, tables.TERM_WEIGHTS, len(tokens), BLOCK, prepare, decisive)
-    log.info("weighted terms: %s", done)
+    write = list_writer(options.output, tables.TERM_WEIGHTS)
+    log.info("weighed %s", compute_shard("cort.weigh", options, len(tokens), BLOCK, prepare, write, decisive))
 
 
 def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Iterator[pa.Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -15,6 +15,7 @@ from cort.models.settings import EncoderSettings, PairSettings
 from cort.reporting.inputs import Filter
 from cort.reporting.page import render
 from cort.reporting.tables import Cell, Column, Table, systems_table, to_markdown
+from cort.settings.config import leaves
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 TASKS = {"encoder": "sentence-similarity", "reranker": "text-ranking"}
@@ -48,7 +49,9 @@ def card_text(card: Card, model: EncoderSettings | PairSettings) -> str:
     header = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[kind], "tags": TAGS[kind]}
     header |= {"base_model": card.base} if card.base else {}
     counts: list[list[Cell]] = [[one.name, *count] for one in card.filters for count in one.counts]
-    settings = list(_flat(card.settings))
+    settings = [
+        (key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in leaves(card.settings)
+    ]
     return render(
         "model_card.md.jinja",
         card=card,
@@ -62,11 +65,3 @@ def card_text(card: Card, model: EncoderSettings | PairSettings) -> str:
         packages=", ".join(f"{name} {version(name)}" for name in PACKAGES),
         release=RELEASE,
     )
-
-
-def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{place}{key}.")
-        else:
-            yield f"{place}{key}", str(value).lower() if isinstance(value, bool) else str(value)

@@ -119,18 +119,3 @@ def check_options(options: TrainingOptions, needed: Mapping[str, bool]) -> None:
             found, expected, fix = ("none", "a file", "name it") if wanted else ("a file", "none", "leave it out")
             choices = f"--loss {chosen['loss']} and --best-model-metric {options.best_model_metric}"
             raise input_error(f"--{name.replace('_', '-')}", found, f"{expected} with {choices}", fix)
-
-
-def needs_judgements(loss: str) -> bool:
-    """Whether a loss must know all relevant passages of a batch."""
-    return ENCODER_OBJECTIVES[loss].judgements
-
-
-def leaves_out(loss: str) -> bool:
-    """Whether a loss can leave out negatives that may be relevant."""
-    return ENCODER_OBJECTIVES[loss].guided
-
-
-def needs_teacher(loss: str) -> bool:
-    """Whether a loss learns from the scores of a cross-encoder."""
-    return ENCODER_OBJECTIVES[loss].teacher
