@@ -36,7 +36,7 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run, refuse_other_queries, tag_of
 from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, relevant_passages
 from cort.retrieval.fusion import WEIGHT
-from cort.retrieval.options import check_positive, refuse_without_effect
+from cort.retrieval.options import refuse_without_effect
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import weight_of
 from cort.settings.evaluation import Evaluation
@@ -122,12 +122,11 @@ class DisagreementOptions(JudgedOptions):
     second_name: str = required("NAME", "name of the second system")
     queries: str = required("PARQUET")
     passages: str = required("PARQUET")
-    number: int = optional(Evaluation.number_of_disagreements, "examples per side", "N")
+    number: int = optional(Evaluation.number_of_disagreements, "examples per side", "N", ge=1)
 
 
 def find_disagreements(options: DisagreementOptions) -> None:
     """Compare the runs, and write the largest disagreements with their texts."""
-    check_positive(options, "number")
     if options.first_name == options.second_name:
         again = f"{shorten(options.first_name)} again"
         raise input_error("--second-name", again, "two different names", "give each run its own")
@@ -160,13 +159,12 @@ class OverlapOptions(SplitOptions):
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
     runs: tuple[str, ...] = required("TREC", "a run per system")
     queries: str = required("PARQUET", "all queries of the split")
-    depth: int = optional(10, "number of top passages to compare", "N")
+    depth: int = optional(10, "number of top passages to compare", "N", ge=1)
 
 
 def measure_overlap(options: OverlapOptions) -> None:
     """Compare the top passages of all pairs of systems."""
     check_named(options.systems, {"--runs": options.runs})
-    check_positive(options, "depth")
     query_ids = list(tables.read_queries(options.queries))
     tops = [first_results(read_run(path), query_ids, options.depth) for path in options.runs]
     none = relevant_passages({query_id: {} for query_id in query_ids}, query_ids, 1)

@@ -41,7 +41,7 @@ from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import Found, open_index, to_ranking
 from cort.retrieval.graphs import INDEXES, IndexKind
-from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions, check_positive
+from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions
 from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.devices import lease
@@ -130,8 +130,6 @@ def _check_options(options: AuditOptions, kind: IndexKind) -> list[float]:
     """Check the options, and return the widths in ascending order."""
     cli.check_depths(options.depths)
     widths = sorted(set(kind.check("--widths", options.widths, options.depths[-1])))
-    if options.sample is not None:
-        check_positive(options, "sample")
     if options.measures:
         parse_measures(options.measures)
         if not options.qrels:
@@ -283,7 +281,6 @@ def audit_tokens(options: TokenAuditOptions) -> None:
 
     kind = INDEXES[options.kind]
     widths = _check_options(options, kind)
-    check_positive(options, "candidates")
     model, template = load_token_encoder(options.model)
     shards = open_token_shards(options.passages, origin_of(options.model, model.settings))
     passages = TokenIndex(shards, model.settings.similarity)

@@ -36,9 +36,8 @@ from cort.formats.lines import place_of
 from cort.formats.records import offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
-from cort.models.shards import PassageOptions, Ranges, Run, write_shard
+from cort.models.shards import PassageOptions, Ranges, Run, compute_shard, list_writer
 from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
-from cort.retrieval.options import check_positive
 from cort.settings import lexical
 from cort.settings.fields import SEED
 from cort.settings.lexical import ExpansionFilter
@@ -79,11 +78,13 @@ class ExpandOptions(PassageOptions):
     parquet.
     """
 
-    queries: int = optional(lexical.Expander.queries, "per passage", "N")
-    top_k: int = optional(lexical.Expander.top_k, "sample each token from the K most probable ones", "K")
+    queries: int = optional(lexical.Expander.queries, "per passage", "N", ge=1)
+    top_k: int = optional(lexical.Expander.top_k, "sample each token from the K most probable ones", "K", ge=1)
     beams: int | None = optional(None, "instead of sampling, use beam search of this width", "N")
     passage_length: int = optional(lexical.Expander.passage_length, "tokens, special tokens included")
-    query_length: int = optional(lexical.Expander.query_length, "tokens, including the one that ends it")
+    query_length: int = optional(
+        lexical.Expander.query_length, "tokens, including the one that ends it", ge=2, le=LONGEST_QUERY
+    )
     seed: int = optional(SEED)
 
 
@@ -175,15 +176,13 @@ def predict_queries(options: ExpandOptions) -> None:
         )
 
     decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
-    done = write_shard("cort.expand", options, tables.EXPANSIONS, len(tokens), EXPANDED_BLOCK, prepare, decisive)
-    log.info("predicted queries: %s", done)
+    write = list_writer(options.output, tables.EXPANSIONS)
+    done = compute_shard("cort.expand", options, len(tokens), EXPANDED_BLOCK, prepare, write, decisive)
+    log.info("predicted queries for %s", done)
 
 
 def check(options: ExpandOptions) -> None:
     """Refuse options with which nothing can be generated."""
-    check_positive(options, "queries", "top_k", "query_length")
-    if options.query_length > LONGEST_QUERY:
-        raise input_error("--query-length", options.query_length, f"at most {LONGEST_QUERY}", "lower it")
     if options.beams is not None and options.beams < options.queries:
         expected = f"{options.queries} or more, as many as --queries"
         raise input_error("--beams", options.beams, expected, "raise it or lower --queries")
@@ -365,18 +364,18 @@ def score_queries(options: ScoreOptions) -> None:
         model.register_forward_hook(lambda *_: run.counter.advance(0))
         return Scorer(model, template, load_tokenizer(options.model), passages, run, options).score
 
-    done = write_shard(
+    done = compute_shard(
         "cort.score_expansions",
         options,
-        tables.EXPANSION_SCORES,
         len(passages),
         SCORED_BLOCK,
         prepare,
+        list_writer(options.output, tables.EXPANSION_SCORES),
         decisive=("cleaning", "precision"),
         files=options.expansions,
         read=partial(iter_blocks, options),
     )
-    log.info("scores of predicted queries: %s", done)
+    log.info("scored predicted queries of %s", done)
 
 
 def kept_queries(
@@ -453,15 +452,13 @@ class FilterOptions:
 
     expansions: tuple[str, ...] = required("PARQUET", "predicted queries")
     scores: tuple[str, ...] = required("PARQUET", "their scores")
-    keep: float = optional(ExpansionFilter.keep, "share of all queries to keep")
+    keep: float = optional(ExpansionFilter.keep, "share of all queries to keep", gt=0, le=1)
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 
 
 def filter_queries(options: FilterOptions) -> None:
     """Keep the queries with the best scores and write them."""
-    if not 0 < options.keep <= 1:
-        raise input_error("--keep", f"{options.keep:g}", "above 0, at most 1", "fix it")
     table = pa.concat_tables(map(read_scores, options.scores)).combine_chunks()
     doc_ids = pa.concat_arrays(table["doc_id"].chunks)
     sizes = pc.list_value_length(table["scores"]).to_numpy().astype(np.int64)

@@ -147,15 +147,13 @@ class Options:
     run: str = required("FILE", "the published run, plain or .gz")
     queries: str = required("PARQUET", "all queries of the split")
     passages: str = required("PARQUET", "the collection")
-    depth: int = optional(DEPTH, "results kept per query", "N")
+    depth: int = optional(DEPTH, "results kept per query", "N", ge=1)
     tag: str = required("NAME", "last field of each line")
     output: str = required("TREC")
 
 
 def stage(options: Options) -> None:
     """Read, check, cut, write."""
-    if options.depth < 1:
-        raise input_error("--depth", str(options.depth), "1 or more", "give the number of results to keep")
     run = read_published(options.run)
     query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id")
     doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")

@@ -39,7 +39,7 @@ from cort.formats.token_embeddings import TokenShard, open_token_shards
 from cort.retrieval import anserini
 from cort.retrieval.graph import HNSW_SPACE, META_FILE, blocks_of, complete_index, library, open_passages
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import JavaOptions, check_positive, choice
+from cort.retrieval.options import JavaOptions, choice
 from cort.settings.fields import SEED
 from cort.settings.lexical import LexicalIndex
 from cort.settings.models import Hnsw, IvfPq, Onng
@@ -168,12 +168,10 @@ def index_bm25(options: LuceneOptions) -> None:
 
 HNSW_SEED = 100
 VECTORS_ADDED_AT_ONCE = 5_000
-# With 1, hnswlib would divide by log(1) when it draws layers.
-CONNECTIONS = range(2, 1_001)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HnswOptions:
+class HnswOptions(Hnsw):
     """An HNSW graph of vectors (Malkov & Yashunin, 2018), with hnswlib.
 
     The distance is 1 - inner product, of unit vectors. One thread inserts the passages in order and draws their layers
@@ -184,17 +182,11 @@ class HnswOptions:
     """
 
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-    M: int = optional(Hnsw.M, "edges per passage and layer, twice as many on the bottom layer", "M")
-    ef_construction: int = optional(Hnsw.ef_construction, "width of the search for edges", "N")
     output: str = required("FOLDER")
 
 
 def index_hnsw(options: HnswOptions) -> None:
     """Build the index; it does not depend on how passages are divided into shards."""
-    if options.M not in CONNECTIONS:
-        expected = f"{CONNECTIONS[0]} to {CONNECTIONS[-1]}"
-        raise input_error("--M", options.M, expected, "choose one in this range")
-    check_positive(options, "ef_construction")
     hnswlib = library()
     passages = open_passages(options.passages)
     count = count_rows(passages)
@@ -220,7 +212,7 @@ PROGRESS_FILE = "progress.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnngOptions:
+class OnngOptions(Onng):
     """An ONNG graph of vectors (Iwasaki & Miyazaki, 2018; CoRT paper, section 4.5.3), with NGT.
 
     First an approximate nearest neighbor graph (ANNG) with `edges` edges per passage is built; from it the optimized
@@ -236,9 +228,6 @@ class OnngOptions:
     """
 
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-    edges: int = optional(Onng.edges, "edges per passage of the ANNG", "N")
-    outgoing: int = optional(Onng.outgoing, "outgoing edges kept per passage", "N")
-    incoming: int = optional(Onng.incoming, "incoming edges kept per passage", "N")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed at the end", "FOLDER")
     checkpoint_every: float = optional(600.0, metavar="SECONDS")
@@ -344,7 +333,6 @@ def _identity(passages: Sequence[Shard], edges: int) -> str:
 
 def index_onng(options: OnngOptions) -> None:
     """Build the index; it depends on neither shards nor threads."""
-    check_positive(options, "edges", "outgoing", "incoming", "threads")
     passages = open_passages(options.passages)
     checkpoint = None
     if options.checkpoints:
@@ -366,7 +354,7 @@ def index_onng(options: OnngOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IvfPqOptions:
+class IvfPqOptions(IvfPq):
     """An IVF-PQ index of token vectors, with faiss, for retrieval by late interaction (ColBERT).
 
     k-means divides the vectors into `lists`; their default number is the square root of the number of vectors, rounded
@@ -379,9 +367,6 @@ class IvfPqOptions:
     """
 
     passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
-    lists: int | None = optional(None, "number of lists", "N")
-    bytes: int = optional(IvfPq.bytes, "per vector", "N")
-    sample: int | None = optional(None, "vectors to train lists and codes on", "N")
     seed: int = optional(SEED, "of the sample and of k-means", "N")
     threads: int = thread_count()
     output: str = required("FOLDER")
@@ -417,7 +402,6 @@ def index_ivfpq(options: IvfPqOptions) -> None:
     from cort.retrieval.max_similarity import TokenIndex
 
     faiss = library()
-    check_positive(options, "bytes", *(name for name in ("lists", "sample") if getattr(options, name) is not None))
     passages = open_token_shards(options.passages)
     tokens, lists, sample = choose_sizes(options, passages)
     origin = passages[0].origin

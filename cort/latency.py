@@ -27,7 +27,7 @@ from cort.experiment.stored import NAME, open_systems, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import json_option, write_artifact
 from cort.online.timing import PARTS
-from cort.retrieval.options import JavaOptions, check_positive
+from cort.retrieval.options import JavaOptions
 from cort.settings.config import Config
 from cort.settings.evaluation import Latency
 from cort.settings.fields import DEPTH
@@ -167,11 +167,11 @@ class Options(JavaOptions):
     settings: str | None = optional(None, "settings of its systems, instead: files are under results/", "JSON")
     queries: str = required("PARQUET")
     split: str = required("NAME", "of the queries")
-    number: int = optional(Latency.queries, "how many queries of the split are searched", "N")
+    number: int = optional(Latency.queries, "how many queries of the split are searched", "N", ge=1)
     warm_up: int = optional(64, "earlier searches with each system", "N")
     bm25_warm_up: int = optional(2000, "earlier searches with BM25 alone, until Java has compiled all it needs", "N")
-    batch: int = optional(32, "queries per batch", "N")
-    depth: int = optional(DEPTH, "results per query", "N")
+    batch: int = optional(32, "queries per batch", "N", ge=1)
+    depth: int = optional(DEPTH, "results per query", "N", ge=1)
     systems: tuple[str, ...] = required("NAME")
     gpus: int = optional(Latency.gpus, "at most", "N")
     output: str = required("JSON")
@@ -179,7 +179,6 @@ class Options(JavaOptions):
 
 def stage(options: Options) -> None:
     """Open, warm up, measure, write."""
-    check_positive(options, "number", "batch", "depth")
     results = find_results(options)
     open_systems(results, options.systems)
     texts = tables.read_table(options.queries, tables.QUERIES)["text"].to_pylist()

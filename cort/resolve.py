@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from cort.experiment.stored import write_experiment
 from cort.formats.artifacts import json_option
-from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.options import optional, required
 
@@ -27,13 +26,12 @@ class Options:
     """Options of this stage."""
 
     config: str = required("JSON", "all settings that affect the results, as the workflow completes them")
-    shards: int = optional(1, "files that the vectors of the passages are divided into", "N")
+    shards: int = optional(1, "files that the vectors of the passages are divided into", "N", ge=1)
     output: str = required("YAML")
 
 
 def stage(options: Options) -> None:
     """Check that it is a config, write."""
-    check_positive(options, "shards")
     config = json_option("--config", options.config)
     write_experiment(options.output, config, options.shards)
     log.info("%d settings sections", len(config))

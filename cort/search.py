@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 
 from cort.online.options import SearchOptions, find_results, open_named
 from cort.online.timing import PARTS
-from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import InputError, input_error
@@ -141,7 +140,7 @@ class Options(SearchOptions):
 
     systems: tuple[str, ...] = optional((), "default: the first BM25, dense and fused system", "NAME")
     query: str | None = optional(None, "answer this query in JSON lines", "TEXT")
-    depth: int = optional(10, "results per system (default 10)", "N")
+    depth: int = optional(10, "results per system (default 10)", "N", ge=1)
 
 
 def stage(options: Options) -> None:
@@ -149,7 +148,6 @@ def stage(options: Options) -> None:
     from cort.experiment.stored import typical_systems
 
     results = find_results(options)
-    check_positive(options, "depth")
     if options.depth > MOST:
         raise input_error("--depth", str(options.depth), f"{MOST} at most", "ask for fewer")
     systems = options.systems or typical_systems(results)

@@ -15,7 +15,7 @@ from cort.settings import paths
 from cort.settings.config import LEARNERS, Config, files_of_split, is_judged, one_or_more, ranked_splits, sources
 from cort.systems.base import Results
 from cort.systems.registry import all_systems, system_of
-from cort.training.settings import needs_judgements
+from cort.training.losses import ENCODER_OBJECTIVES
 from workflow.params import Wildcards
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -108,7 +108,7 @@ def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str
     """Judgements for a loss that recognises all relevant passages of a batch, or for the choice of the best model."""
     encoder = config["encoders"][wildcards.encoder]
     selects = split == "validation" and encoder["training"]["best_model_metric"] != "loss"
-    needed = needs_judgements(encoder["loss"]) or selects
+    needed = ENCODER_OBJECTIVES[encoder["loss"]].judgements or selects
     return paths.at(paths.QRELS, config, split=split) if needed else []
 
 

@@ -20,9 +20,10 @@ from cort.formats.embeddings import STORAGE, Shard, open_shards
 from cort.formats.records import Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import QUERY, InteractingPairs, load_token_encoder, origin_of
-from cort.models.rerankers import PairsToScore, load_reranker
+from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
 from cort.models.transformer import model_fingerprint
 from cort.retrieval.exact import ExactIndex
@@ -137,7 +138,7 @@ class Reranker:
         self.model, self._template = load_reranker(model.folder)
         self.model.place(device, model.precision)
 
-    def pairs(self, text: str) -> PairsToScore:
+    def pairs(self, text: str) -> Pairs:
         """Pair a query, as row 0, with all passages."""
         return self.model.pairs(Tokens.of_texts(self.tokenize([text])), self._passages, self._template)
 

@@ -155,7 +155,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
 
 def _draw_line(axes: Any, line: Line) -> Any:
     colour, marker, dashes = style_of(line.look)
-    # matplotlib draws None as it does NaN: not at all.
+    # Like NaN, None leaves a gap.
     style: dict[str, dict[str, Any]] = {
         "faint": {"linewidth": 0.6, "alpha": 0.35},
         "line": {"linestyle": "-"},

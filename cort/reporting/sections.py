@@ -254,7 +254,7 @@ def audits_table(blocks: Sequence[AuditBlock]) -> Table:
     rows: list[list[Cell]] = []
     for block in blocks:
         for row in block.rows:
-            width = int(row.width) if row.width is not None and row.width.is_integer() else row.width
+            width = int(row.width) if row.width is not None and row.width % 1 == 0 else row.width
             cells: list[Cell] = [block.split, block.encoder, row.depth, row.index, width, row.recall]
             rows.append([*cells, row.mean, row.median, row.faster, *map(row.loss.get, measures)])
     return Table(heads, rows, 2)

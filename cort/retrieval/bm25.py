@@ -17,7 +17,7 @@ from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run
 from cort.retrieval import anserini
-from cort.retrieval.options import BM25Options, check_positive
+from cort.retrieval.options import BM25Options
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.progress import track
 
@@ -43,7 +43,6 @@ class Searcher:
     def __init__(self, options: BM25Options) -> None:
         # Before Anserini, which tries to download an index that is not a folder.
         self._form = anserini.check_manifest(options.index)
-        check_positive(options, "depth")
         self.options = options
 
     def search(

@@ -28,7 +28,7 @@ def choice(choices: Iterable[str], default: object = dataclasses.MISSING, help: 
 class RunOptions:
     """Options of stages that write a run."""
 
-    depth: int = optional(DEPTH, "results per query", "N")
+    depth: int = optional(DEPTH, "results per query", "N", ge=1)
     tag: str = required("NAME", "last field of each line")
     output: str = required("TREC")
 
@@ -57,7 +57,7 @@ class IvfPqOptions(TokenOptions):
 
     kind: str = choice(TOKEN_INDEXES, "ivfpq", help="of the index")
     index: str = required("FOLDER", "the folder that `index ivfpq` wrote")
-    candidates: int = optional(Audit.candidates, "nearest vectors of each token of a query", "N")
+    candidates: int = optional(Audit.candidates, "nearest vectors of each query token", "N", ge=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class AuditOptions:
     depths: tuple[int, ...] = optional(Audit.depths, "results per query", "N")
     measures: tuple[str, ...] = optional((), "whose loss to report", "NAME")
     relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "N")
-    sample: int | None = optional(None, "queries to draw (default: all)", "N")
+    sample: int | None = optional(None, "queries to draw (default: all)", "N", ge=1)
     seed: int = optional(SEED, "of the sample", "N")
     threads: int = thread_count(len(os.sched_getaffinity(0)), "for what is not timed")
     encoder: str = required("NAME", "written into the output")
@@ -91,7 +91,7 @@ class BM25Options(JavaOptions):
 
     index: str = required("FOLDER", "the folder that `index bm25` wrote")
     queries: str = required("PARQUET")
-    depth: int = optional(DEPTH, "results per query", "N")
+    depth: int = optional(DEPTH, "results per query", "N", ge=1)
 
 
 def refuse_without_effect(options: Any, why: str, *names: str) -> None:
@@ -102,11 +102,3 @@ def refuse_without_effect(options: Any, why: str, *names: str) -> None:
             values = value if isinstance(value, tuple) else (value,)
             found = " ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in values)
             raise input_error(f"--{name}", f"{found} {why}", "no value, as it has no effect", "leave it out")
-
-
-def check_positive(options: Any, *names: str) -> None:
-    """Refuse options below 1."""
-    for name in names:
-        value = getattr(options, name)
-        if value < 1:
-            raise input_error(f"--{name.replace('_', '-')}", value, "1 or more", "give a positive number")

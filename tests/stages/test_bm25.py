@@ -227,7 +227,7 @@ def test_parts_hold_any_text_in_ascii(tmp_path):
     [
         (["--b", "1.5"], "b: found 1.5, expected a number from 0 to 1; fix the value"),
         (["--k1", "-1"], "k1: found -1.0, expected a number from 0 to 1000; fix the value"),
-        (["--depth", "0"], "--depth: found 0, expected 1 or more; give a positive number"),
+        (["--depth", "0"], "--depth: found 0, expected 1 or more; change it"),
         (["--index", "{data}"], "{data}: found no complete manifest.json, expected the folder of an index; "
                                 "build it with `python -m cort.index bm25`"),
         (["--k1", "1", "--parameters", "x.json"],

@@ -335,7 +335,7 @@ def test_the_card_of_a_reranker(make_model, tmp_path):
     folder = export(tmp_path / "export", make_model(PairSettings(12, 32)), cleaning=["fixed"])
     header, text = card_of(folder)
     assert header["pipeline_tag"] == "text-ranking"
-    assert "cut to 12 tokens" in text
+    assert "truncated to 12 tokens" in text
     assert "ftfy.fix_encoding" in text
     assert "Nogueira" in text
     assert "base_model" not in header

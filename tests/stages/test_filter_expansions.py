@@ -148,8 +148,8 @@ BAD = [
     ([[]], [[]], 0.5, "queries.parquet: found no predicted query"),
     ([["a"], ["b"]], [[1.0], [np.nan]], 0.5, "scores.parquet: row 2: found a NaN or infinite score for passage 'b'"),
     ([["a"], ["b"]], [[1.0], [np.inf]], 0.5, "scores.parquet: row 2: found a NaN or infinite score for passage 'b'"),
-    ([["a"]], [[1.0]], 0, "--keep: found 0, expected above 0, at most 1"),
-    ([["a"]], [[1.0]], 1.1, "--keep: found 1.1, expected above 0, at most 1"),
+    ([["a"]], [[1.0]], 0, "--keep: found 0, expected more than 0, at most 1"),
+    ([["a"]], [[1.0]], 1.1, "--keep: found 1.1, expected more than 0, at most 1"),
 ]
 
 

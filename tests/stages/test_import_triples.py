@@ -169,7 +169,7 @@ def test_a_truncated_gzip_file_is_refused(files, capsys):
 
 def test_no_epochs_are_refused(files, capsys):
     assert run(files, epochs=0) == 1
-    assert "--epochs: found 0, expected 1 to" in capsys.readouterr().err
+    assert "--epochs: found 0, expected 1 or more" in capsys.readouterr().err
 
 
 def test_a_file_of_another_collection_is_refused(files, capsys):

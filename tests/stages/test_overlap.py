@@ -46,7 +46,7 @@ def test_pairs_of_systems_are_compared_on_all_queries(tmp_path):
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        (["--depth", "0"], "--depth: found 0, expected 1 or more; give a positive number"),
+        (["--depth", "0"], "--depth: found 0, expected 1 or more; change it"),
         (["--systems", "a", "b"], "--runs: found 3 files, expected 2, one per system"),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_hand_made_example(world, tmp_path):
 
 def test_ranks_count_from_1(world, tmp_path, complaint):
     line = complaint(triples.main, options(world, tmp_path, first_rank=0), tmp_path / "examples.parquet")
-    assert line == "--first-rank: found 0, expected 1 or more; ranks count from 1"
+    assert line == "--first-rank: found 0, expected 1 or more; change it"
 
 
 def test_missing_and_wrong_files(world, tmp_path, complaint):

@@ -326,7 +326,9 @@ def test_the_settings_are_read_off_the_arguments():
     add_options(parser, TrainingSettings)
     args = parser.parse_args(["--max-gradient-norm", "1", "--seed", "7"])
     # The authors' values, but for the seed.
-    assert read_options(TrainingSettings, args) == TrainingSettings(6, 100, 2e-5, 0.1, "all", 20, 100, 1.0, "fp32", 7)
+    assert read_options(TrainingSettings, args) == TrainingSettings(
+        6, 100, 2e-5, 0.1, "all", 20, "linear", 100, 1.0, "fp32", seed=7
+    )
 
 
 def test_weight_decay_can_spare_biases_and_layer_normalisation():
