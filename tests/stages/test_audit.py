@@ -183,9 +183,6 @@ def test_inputs_of_other_models_or_collections_are_refused(folder, tmp_path, cap
         assert not (tmp_path / "a.json").exists()
 
 
-# The width an audit chooses.
-
-
 def made(index="onng", parameter="epsilon", model="m", recalls=None):
     times = Milliseconds(2.0, 1.5)
     recalls = recalls or {(0.1, 20): 0.8, (0.2, 20): 0.9, (0.4, 20): 0.9, (0.1, 5): 1.0}
@@ -242,9 +239,6 @@ def test_audits_that_choose_no_width_are_refused(folder, tmp_path, capsys, audit
     assert search(folder, tmp_path, *more, audit=audit) == 1
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "run.trec").exists()
-
-
-# The report.
 
 
 def both():

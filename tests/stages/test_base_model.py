@@ -32,9 +32,6 @@ def train_on(texts, size):
     return train_tokenizer(lambda: iter([texts]), size)
 
 
-# From scratch
-
-
 def test_a_folder_of_four_files_that_transformers_loads(lm):
     from transformers import AutoModel, AutoTokenizer
 
@@ -154,9 +151,6 @@ def test_other_arguments_are_checked(world, tmp_path, complaint):
     for wrong, found in ((options[2:], "neither"), ([*options, "--pretrained", "x"], "both")):
         line = complaint(base_model.main, wrong, output)
         assert line.startswith(f"--pretrained, --architecture: found {found}, expected one of them; ")
-
-
-# Pretrained
 
 
 @pytest.fixture

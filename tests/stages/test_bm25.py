@@ -267,9 +267,6 @@ def test_query_too_long_for_lucene_is_not_lost_silently(data, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-# Other texts than the passages.
-
-
 # Words that neither the stemmer nor the stop word list changes.
 TEXTS = {"d0": "oil war oil", "d1": "gas map king", "d2": "rock oil ship"}
 
@@ -308,9 +305,6 @@ def test_weighted_terms_rank_as_repeated_words_do(tmp_path):
 def test_expansions_and_weights_exclude_each_other(data, tmp_path, capsys):
     assert index(data, tmp_path / "lucene", "--expansions", "e", "--term-weights", "w") == 1
     assert "found both, expected one of them" in last_error(capsys)
-
-
-# Tuning.
 
 
 def test_grid_is_checked_and_ascending():

@@ -98,9 +98,6 @@ def own_logits(model, queries, passages):
         return pairs.score(reranker, rows, rows, CPU, 4_096).numpy()
 
 
-# In sentence-transformers
-
-
 @pytest.fixture
 def peer():
     return pytest.importorskip("sentence_transformers")
@@ -205,9 +202,6 @@ def test_a_reranker_gives_the_same_logits(peer, make_model, world, tokens_of, tm
     assert expected.min() < 0
 
 
-# The folder
-
-
 def test_this_project_can_load_the_folder(make_model, world, tokens_of, tmp_path):
     model = make_model(EncoderSettings("mean", 8, 12, 16))
     folder = export(tmp_path / "export", model) / "transformer"
@@ -248,9 +242,6 @@ def test_an_exported_tokenizer_sets_segments_and_truncates(make_model, tmp_path)
             encoded = tokenizer(["ba " * 200, "ba"], truncation=True, padding=True)
             assert encoded["token_type_ids"][0] == [expected] * length
             assert sum(encoded["attention_mask"][1]) == 3
-
-
-# The card
 
 
 def write_measures(path, system="cort", split="dev|test", value=0.25):
@@ -339,9 +330,6 @@ def test_the_card_of_a_reranker(make_model, tmp_path):
     assert "ftfy.fix_encoding" in text
     assert "Nogueira" in text
     assert "base_model" not in header
-
-
-# Bad input
 
 
 def test_other_folders_and_options_are_refused(make_model, lm, complaint, tmp_path):

@@ -27,9 +27,6 @@ def data(tmp_path):
     return tmp_path
 
 
-# Expansions.
-
-
 def test_several_files_of_expansions_are_one(data):
     rows = list(zip(TEXTS, QUERIES, strict=True))
     files = [write(data / f"{n}.parquet", tables.EXPANSIONS, part) for n, part in enumerate((rows[:1], rows[1:]))]
@@ -112,8 +109,6 @@ FITTING = {
 def test_predictions_that_fit_or_cannot_be_judged_raise_no_warning(texts, queries):
     assert expand.fit(texts, queries)
 
-
-# Weighted documents.
 
 DOCUMENTS = {"d2": "ship rock rock rock", "d0": "oil " * 40 + "war"}
 

@@ -343,9 +343,6 @@ def test_no_queries_give_an_empty_run(built, tmp_path):
     assert output.read_bytes() == b""
 
 
-# Checkpoints of an unfinished ONNG.
-
-
 KILLED = """
 import sys
 from cort import index

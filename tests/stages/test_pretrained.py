@@ -153,9 +153,6 @@ def released(lm, tmp_path):
     return write
 
 
-# Encoders
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_vectors_are_those_of_the_modules(released, world, tmp_path, name):
     folder = released(**KINDS[name])
@@ -284,9 +281,6 @@ def test_texts_are_lowercased_if_the_files_say_so(world, tmp_path):
     assert np.array_equal(upper, lower)
 
 
-# Re-rankers
-
-
 @pytest.fixture
 def classifier(lm, tmp_path):
     """Write a classifier of some labels on the world's BERT; its path."""
@@ -378,9 +372,6 @@ def test_ambiguous_labels_are_refused(classifier, tmp_path, complaint, labels, c
     assert 'expected id2label such as {"0": "irrelevant", "1": "relevant"}; name the labels' in line
 
 
-# Training starts from released models
-
-
 def test_training_starts_from_all_released_weights(released, classifier, tmp_path):
     folder = released(pooling="cls", dense=[(8, TANH, True)], prompts={"query": "ba: "})
     model = take_in(folder, tmp_path / "model")
@@ -409,9 +400,6 @@ def test_complaints_about_a_model_of_this_project_say_what_to_do(make_encoder, t
         folder = copy_model(make_encoder(), tmp_path / name)
         (folder / name).write_bytes(content)
         assert refused(complaint, tmp_path, folder).endswith("; correct it, or download or build the model again")
-
-
-# Bad input
 
 
 def edit(path, **changes):

@@ -41,9 +41,6 @@ def words_of(command, named):
     return [command, *map(str, itertools.chain(*values))]
 
 
-# Exact retrieval.
-
-
 def run(folder, queries, passages, *more):
     output = folder / "out" / "run.trec"
     options = ["--queries", *queries, "--passages", *passages, "--tag", "t", "--output", str(output), *more]
@@ -120,9 +117,6 @@ def test_the_same_bytes_on_a_gpu(tmp_path, generator):
         assert status == 0
         results.append(output.read_bytes())
     assert results[0] == results[1]
-
-
-# Late interaction.
 
 
 CPU = torch.device("cpu")
@@ -258,9 +252,6 @@ def test_the_scores_are_those_of_sentence_transformers(make_reranker, world, cac
         row = expected[query_ids.index(ranking.query_id)]
         found = [float(row[ids.index(name)]) for name in ranking.doc_ids]
         assert ranking.scores == pytest.approx(found, abs=0.01)
-
-
-# IVF-PQ indexes of token vectors.
 
 
 LISTS = 16

@@ -36,9 +36,6 @@ def counts_of(folder):
     return json.loads((folder / "counts.json").read_text())
 
 
-# What both stages have in common.
-
-
 @each_stage
 def test_the_seed_decides_the_bytes(world, tmp_path, stage):
     contents = []
@@ -95,9 +92,6 @@ def test_nothing_left_is_an_error_without_output(world, tmp_path, complaint, sta
     assert not list(tmp_path.iterdir())
 
 
-# Triples.
-
-
 def test_every_triple_is_as_the_paper_wants_it(world, tmp_path):
     rows = sample(world, tmp_path)
     ranking = read_run(world.path("ranking.trec")).by_query()
@@ -140,9 +134,6 @@ def test_missing_and_wrong_files(world, tmp_path, complaint):
     assert "none.parquet" in complaint(triples.main, options(world, tmp_path, qrels=tmp_path / "none.parquet"), output)
     line = complaint(triples.main, options(world, tmp_path, qrels=world.path("passages.parquet")), output)
     assert "passages.parquet: found columns (query_id: missing; relevance: missing)" in line
-
-
-# Pairs.
 
 
 @pytest.mark.parametrize("negatives", [1, 2, 5])

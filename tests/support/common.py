@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import hashlib
 import os
 import subprocess
 import sys
@@ -25,12 +26,16 @@ TEXTS = [
 ]
 
 
-def wait_until(condition, what, seconds=180):
+def md5_of(content):
+    return hashlib.md5(content).hexdigest()  # noqa: S324
+
+
+def wait_until(condition, what="something", seconds=180, pause=0.02):
     """Wait for something true, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.3)
+        time.sleep(pause)
     return found
 
 

@@ -19,9 +19,6 @@ def words(before, now):
     return list(changed([settings(**before)], [settings(**now)]))
 
 
-# Params.
-
-
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
@@ -74,9 +71,6 @@ def test_other_params_are_shown_as_they_are():
     assert list(changed(["7"], [])) == ["its params changed: 7 -> nothing"]
     # A mapping that is no code.
     assert list(changed(["{'a': 1}"], ["{'a': 2}"])) == ["its params changed: {'a': 1} -> {'a': 2}"]
-
-
-# Explanations.
 
 
 def explained(*jobs, done=(), targets=(), folder=None):
@@ -153,9 +147,6 @@ def test_nothing_to_do_is_said_so(tmp_path):
     assert explained(done=[there], targets=["a"], folder=tmp_path) == "Nothing would run: a is up to date.\n"
     text = explained(done=[there, gone], folder=tmp_path)
     assert "b is missing, but all that was made from it is there" in text
-
-
-# Snakemake's private parts and texts.
 
 
 def test_all_that_is_read_of_snakemake_is_there():

@@ -128,8 +128,6 @@ def test_no_name_is_in_the_catalogue_twice():
     assert len(names) == len(set(names))
 
 
-# A catalogue in the working folder: a rehearsal.
-
 HERE = "http://127.0.0.1:1/a"
 
 

@@ -60,9 +60,6 @@ def refused(load, *args):
     return line
 
 
-# Weights
-
-
 CHANGES = {
     "missing": (lambda weights: weights.pop(LAYER), f"no tensor '{LAYER}', expected those of its config.json"),
     "unexpected": (put("encoder.layer.2.output.dense.weight", torch.ones(2)), "the unknown tensor 'encoder.layer.2."),
@@ -167,9 +164,6 @@ def test_decoders_are_refused_in_one_line(base, model, found):
         assert line == f"{base}: found a {found}, expected an encoder of text like BERT; name another model"
 
 
-# Heads
-
-
 SIZES = {"vocab_size": 160, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 64, "max_position_embeddings": 48}
 
@@ -238,9 +232,6 @@ def test_an_encoder_without_projection_has_no_weights_of_one(encoder):
     assert "found the unknown tensor 'bias' and 1 more, expected the 0 tensors" in refused(load_encoder, encoder)
 
 
-# Settings
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -282,9 +273,6 @@ def test_settings_of_a_reranker_are_checked(reranker, changes, words):
 def test_a_missing_setting_of_a_reranker_is_refused(reranker):
     (reranker / "reranker.json").write_text('{"query_length": 3}', "utf-8")
     assert "reranker.json: found no 'max_length'" in refused(load_cross_encoder, reranker)
-
-
-# Tokenizer and token ids
 
 
 def test_a_tokenizer_beyond_the_embeddings_is_refused(encoder, reranker, base):

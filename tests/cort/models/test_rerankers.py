@@ -65,9 +65,6 @@ def test_losses_follow_their_formulas():
     assert weighted.tolist() == pytest.approx([3 * math.log(2), math.log(2)])
 
 
-# Training
-
-
 @pytest.fixture(scope="module")
 def examples(world, tmp_path_factory):
     """Pairs of 6 epochs; `few.parquet` repeats those of five queries, which even a small model can memorize."""

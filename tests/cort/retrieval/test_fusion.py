@@ -2,15 +2,13 @@ import itertools
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cort.formats.records import Ranking
 from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse, interleave, linear, reciprocal_ranks
-
-ROOT = Path(__file__).parents[3]
+from tests.support.common import ROOT
 
 
 def merge(rankings, depth):

@@ -193,9 +193,6 @@ def test_a_full_disk_is_recognised_behind_the_exception_of_a_library(tmp_path, m
         raise RuntimeError("cannot write")
 
 
-# Several writers.
-
-
 def start(code, *arguments, **options):
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, **options)
 

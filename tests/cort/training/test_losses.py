@@ -253,9 +253,6 @@ def test_many_mini_batches_at_once_have_the_losses_of_each():
     assert together.tolist() == pytest.approx([losses[3](i).item() for i in range(5)], abs=1e-12)
 
 
-# Registries
-
-
 @pytest.mark.parametrize(
     ("section", "objectives", "stage"),
     [("encoders", ENCODER_OBJECTIVES, train), ("rerankers", RERANKER_OBJECTIVES, train_reranker)],

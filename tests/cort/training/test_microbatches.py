@@ -68,9 +68,6 @@ def test_activations_that_are_computed_again_have_no_limit():
     assert activation_limit(replace(SETTINGS, gradient_checkpointing=True), 3) == math.inf
 
 
-# The same gradients
-
-
 class Exact:
     """A training in double precision and without dropout, of 30 random triples or pairs."""
 
