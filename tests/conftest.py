@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -250,6 +249,17 @@ def make_reranker(lm, tmp_path_factory):
 
 
 @pytest.fixture
+def one_thread():
+    """Small products would wait for each other's threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def training_process():
     """Leave the process as it was: training fixes threads and algorithms, and accelerate keeps one state for all."""
     import torch
@@ -277,18 +287,6 @@ def complaint(capsys):
         return lines[0].split(" ERROR ", 1)[1]
 
     return check
-
-
-@pytest.fixture
-def python():
-    """Run `python -m module` in a process of its own."""
-    import subprocess
-
-    def run(module, *argv, check=True):
-        command = [sys.executable, "-m", module, *map(str, argv)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=check)
-
-    return run
 
 
 @pytest.fixture

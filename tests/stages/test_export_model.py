@@ -2,15 +2,13 @@
 
 import ast
 import json
+from functools import partial
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
-from cort import export_model, tokenize
-from cort.formats import tables
-from cort.formats.tokens import Tokens
+from cort import export_model
 from cort.models.cross_encoder import (
     Pairs,
     PairSettings,
@@ -20,7 +18,7 @@ from cort.models.cross_encoder import (
 from cort.models.encoder import load_encoder, new_encoder, save_encoder, texts_of
 from cort.models.rerankers import save_reranker
 from cort.models.settings import EncoderSettings
-from cort.models.tokenizer import fingerprint
+from tests.support import released
 from tests.support.cards import card_of, cells
 from tests.support.common import contents
 
@@ -43,18 +41,7 @@ def export(folder, model, **changes):
 
 @pytest.fixture
 def tokens_of(tmp_path):
-    """Make a token cache of texts with `tokenize`."""
-
-    def make(model, texts, form="raw", kind="query"):
-        table, cache = tmp_path / "texts.parquet", tmp_path / f"{len(list(tmp_path.iterdir()))}.arrow"
-        ids = [str(number) for number in range(len(texts))]
-        schema = tables.QUERIES if kind == "query" else tables.PASSAGES
-        tables.write_table(table, pa.table({schema.names[0]: ids, "text": texts}, schema=schema))
-        named = {"tokenizer": [model], "texts": [table], "cleaning": [form], "output": [cache]}
-        assert tokenize.main(options_of(named)) == 0
-        return Tokens(cache, fingerprint(model))
-
-    return make
+    return partial(released.tokens_of, tmp_path)
 
 
 @pytest.fixture
@@ -147,8 +134,8 @@ def test_the_filter_of_the_authors_is_part_of_the_tokenizer(peer, make_model, to
     loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model, cleaning=[form]))
     texts = [*STRANGE, "ba—ko", "(ba) 'ko'", "  ba\tko\n", "ba,ko;ri:lu/ne?sa!to.", "日本 ba", "—"]
     vectors = loaded.encode_query(texts)
-    assert difference(vectors, own_vectors(model, tokens_of(model, texts, form), "query")) <= TOLERANCE
-    other = own_vectors(model, tokens_of(model, texts, "cort" if form == "raw" else "raw"), "query")
+    assert difference(vectors, own_vectors(model, tokens_of(model, texts, "query", form), "query")) <= TOLERANCE
+    other = own_vectors(model, tokens_of(model, texts, "query", "cort" if form == "raw" else "raw"), "query")
     assert np.abs(vectors - other).max() > 1e-3
 
 

@@ -6,9 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cort import import_run
-from cort.evaluation import measures
 from cort.formats import tables
-from cort.formats.runs import read_run, write_run
 from tests.support.common import ROOT, command_line, write_file
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msmarco-meta"
@@ -176,19 +174,3 @@ def test_a_depth_of_zero_is_refused(folder, complaint):
 def test_official_runs_are_imported_without_warnings(path, caplog):
     assert len(import_run.read_published(path)) in (43, 54)
     assert caplog.messages == []
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="the published runs are not here")
-def test_published_runs_measure_the_same_after_the_import(tmp_path):
-    source = DATA / "run.BM25.dl19.trec"
-    qrels: dict[str, dict[str, int]] = {}
-    for line in (DATA / "qrels.dl19-passage.txt").read_text().splitlines():
-        query_id, _, doc_id, relevance = line.split()
-        qrels.setdefault(query_id, {})[doc_id] = int(relevance)
-    before = read_run(source)
-    imported = import_run.read_published(source)
-    names = ["RR", "nDCG@10", "AP", "R@100"]
-    write_run(tmp_path / "imported.trec", imported, "x")
-    assert measures.evaluate_run(read_run(tmp_path / "imported.trec"), qrels, names) == measures.evaluate_run(
-        before, qrels, names
-    )

@@ -290,8 +290,3 @@ def test_bad_input_leaves_nothing(full, tmp_path, complaint, change, message):
     words = [part.replace("{depths}", str(tmp_path / "depths.json")) for part in change]
     assert message in complaint(report.main, [*full, *words])
     assert not (tmp_path / "report").exists()
-
-
-def test_help_does_not_load_matplotlib():
-    code = "import sys, cort.report; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

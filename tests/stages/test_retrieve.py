@@ -22,13 +22,7 @@ from cort.retrieval.audits import Audit
 from tests.conftest import without_record
 from tests.support.vectors import names, random_unit, shards
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small products would wait for each other's threads."""
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

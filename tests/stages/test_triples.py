@@ -128,14 +128,6 @@ def test_ranks_count_from_1(world, tmp_path, complaint):
     assert line == "--first-rank: found 0, expected 1 or more; ranks count from 1"
 
 
-def test_missing_and_wrong_files(world, tmp_path, complaint):
-    output = tmp_path / "examples.parquet"
-    assert "none.trec" in complaint(triples.main, options(world, tmp_path, run=tmp_path / "none.trec"), output)
-    assert "none.parquet" in complaint(triples.main, options(world, tmp_path, qrels=tmp_path / "none.parquet"), output)
-    line = complaint(triples.main, options(world, tmp_path, qrels=world.path("passages.parquet")), output)
-    assert "passages.parquet: found columns (query_id: missing; relevance: missing)" in line
-
-
 @pytest.mark.parametrize("negatives", [1, 2, 5])
 def test_every_query_has_one_positive_and_its_negatives_per_epoch(world, tmp_path, negatives):
     rows = sample(world, tmp_path, PAIRS, negatives=negatives)

@@ -9,8 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from cort.formats.tables import write_table
 from cort.system.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +68,12 @@ def refusal(read, path):
 def read_curve(path):
     with open(path, newline="", encoding="utf-8") as handle:
         return [{name: float(cell) if cell else None for name, cell in row.items()} for row in csv.DictReader(handle)]
+
+
+def write_rows(path, schema, rows):
+    """Write a table; its path as text."""
+    write_table(path, pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
+    return str(path)
 
 
 def contents(folder):

@@ -47,13 +47,7 @@ def test_results_of_several_runs_are_merged_with_each_document_at_its_best_rank(
 
 
 def test_each_filter_by_hand(tmp_path):
-    rankings = {
-        "unjudged": "abcd",
-        "short": "ab",
-        "exactly": "abc",
-        "all_relevant": "abcd",
-        "some_relevant": "dcbae",
-    }
+    rankings = {"unjudged": "abcd", "short": "ab", "exactly": "abc", "all_relevant": "abcd", "some_relevant": "dcbae"}
     positives = {
         "short": ["a"],
         "exactly": ["z"],
