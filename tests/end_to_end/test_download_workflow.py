@@ -1,5 +1,3 @@
-"""Public files in a config: their names, their place in the plan, and a workflow that fetches its collection."""
-
 import io
 import re
 import signal

@@ -1,5 +1,3 @@
-"""Models that leave and models that come, in whole experiments."""
-
 import json
 import re
 import shutil

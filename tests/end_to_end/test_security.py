@@ -1,5 +1,3 @@
-"""What the code never does: unpickle, or run code that comes with a model."""
-
 import ast
 
 import pytest

@@ -1,5 +1,3 @@
-"""BM25 by Lucene: indexes, runs and tuning against its formula."""
-
 import json
 import math
 import os

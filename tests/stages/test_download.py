@@ -1,5 +1,3 @@
-"""The stage download: from a folder, from earlier downloads, from the network; killed, interrupted, in parallel."""
-
 import errno
 import fcntl
 import gzip

@@ -1,5 +1,3 @@
-"""Vectors of texts and of their tokens, each against the model applied to one text at a time."""
-
 import json
 import shutil
 

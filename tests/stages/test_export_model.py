@@ -1,5 +1,3 @@
-"""Exported models: sentence-transformers loads the folder and computes the vectors and logits of this project."""
-
 import ast
 import json
 from functools import partial

@@ -1,5 +1,3 @@
-"""The stage extract: one member of an archive and nothing else, whatever the archive contains."""
-
 import gzip
 import io
 import lzma

@@ -1,5 +1,3 @@
-"""Encoders released by the authors of CoRT: only tensors are read, and all of them must be there."""
-
 import os
 from collections import OrderedDict
 

@@ -1,5 +1,3 @@
-"""Predicted queries and weighted documents: read, and refused where they do not fit the passages."""
-
 import json
 import zipfile
 

@@ -1,5 +1,3 @@
-"""Released models: vectors and logits are those of sentence-transformers, and unreadable models are refused."""
-
 import importlib.util
 import json
 import os

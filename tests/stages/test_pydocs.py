@@ -1,5 +1,3 @@
-"""The docstring collection: which files are read, what the filters drop, the lock, and what is written."""
-
 import ast
 import importlib.metadata
 import json

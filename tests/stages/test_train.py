@@ -1,5 +1,3 @@
-"""Encoders: what is learnt by each loss, how the best model is chosen, and input that is refused."""
-
 import json
 import shutil
 from dataclasses import asdict

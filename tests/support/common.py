@@ -9,9 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from cort.formats.records import Ranking
+from cort.formats.runs import write_run
 from cort.formats.tables import write_table
 from cort.system.errors import InputError
 
@@ -73,6 +76,12 @@ def read_curve(path):
 def write_rows(path, schema, rows):
     """Write a table; its path as text."""
     write_table(path, pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
+    return str(path)
+
+
+def write_ranked(path, rankings):
+    """Write a run of query -> documents, best first; its path as text."""
+    write_run(path, [Ranking(q, list(docs), -np.arange(len(docs), dtype=float)) for q, docs in rankings.items()], "t")
     return str(path)
 
 

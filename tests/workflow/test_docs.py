@@ -1,5 +1,3 @@
-"""The documents: links lead somewhere, examples are right, and the version is said alike."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""What the config checks find, and what the rules learn from a config."""
-
 import re
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""Where code lies and what may import what, as docs/architecture.md has it."""
-
 import ast
 import graphlib
 import re

@@ -1,5 +1,3 @@
-"""What follows from the machine: threads, GPUs of a job, and the number of encoding shards."""
-
 import os
 from types import SimpleNamespace
 

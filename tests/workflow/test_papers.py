@@ -1,5 +1,3 @@
-"""What the checks find in files of published numbers, and in what a config says of files for readers outside."""
-
 import copy
 
 import pytest

@@ -1,5 +1,3 @@
-"""Settings as params: their words, what Snakemake records of them, and what it runs again."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""What a machine must have before anything runs: each thing that is missing is one line with its remedy."""
-
 import importlib.util
 import json
 import os

@@ -1,5 +1,3 @@
-"""Why jobs would run, in plain words: what differs between the recorded and the planned params, and the rest."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""Recipes: values that the schema allows, and keys of the config that win."""
-
 import copy
 
 import pytest

@@ -1,5 +1,3 @@
-"""The catalogue of public files: valid, and true of the files that are available here."""
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Files that are memory-mapped: shards of embeddings, shards of token vectors, and token caches."""
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,3 @@
-"""Passages, queries and judgements: MS MARCO, TREC, BEIR and quotations, in lines and in batches."""
-
 import json
 import random
 import re

@@ -1,5 +1,3 @@
-"""Weights, settings and tokenizers that do not match are refused by name before anything is computed."""
-
 import json
 import shutil
 from dataclasses import replace

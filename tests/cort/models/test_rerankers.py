@@ -1,5 +1,3 @@
-"""Re-rankers of every kind: what they have in common, and their training."""
-
 import json
 import math
 import re

@@ -1,5 +1,3 @@
-"""Term weighting: rounding, words made of subwords, and the model's prediction for the first subword of each word."""
-
 import json
 import math
 import shutil

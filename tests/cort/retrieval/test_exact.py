@@ -1,5 +1,3 @@
-"""Exact search by inner products: every first pass against brute force."""
-
 import os
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""IVF-PQ indexes of token vectors: candidates against brute force, scores against exact search."""
-
 import sys
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Atomic writing, also with several writers of one target, and with writers that are killed."""
-
 import errno
 import os
 import random

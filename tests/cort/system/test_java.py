@@ -1,5 +1,3 @@
-"""Which Java is used, and the error without any."""
-
 import importlib.util
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What counts as a module's program, and which edits change it."""
-
 import json
 import shutil
 

@@ -1,5 +1,3 @@
-"""Losses against the papers' formulas; and an objective of one's own, which is one entry of a registry."""
-
 import importlib
 import math
 from dataclasses import dataclass
