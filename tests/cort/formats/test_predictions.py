@@ -1,5 +1,3 @@
-"""Predicted queries in the formats of doc2query and docTTTTTquery, and damaged or incomplete files of them."""
-
 import io
 import itertools
 import tarfile

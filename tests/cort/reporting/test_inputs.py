@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from cort.evaluation.depths import Depths
-from cort.evaluation.measures import Measures
 from cort.evaluation.values import read_recall
 from cort.formats.artifacts import parse_assignments
 from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_filter, read_measures, read_stages
@@ -26,16 +25,6 @@ def file(tmp_path):
         return path
 
     return write
-
-
-def test_measures_are_read(file) -> None:
-    assert read_measures([file(MEASURES)]) == [Measures("s", "t", 1, 3, {"RR@10": 0.5, "AP": None})]
-
-
-def test_bytes_that_are_not_utf8_are_refused(tmp_path) -> None:
-    (tmp_path / "x.json").write_bytes(b'{"system": "\xff"}')
-    with pytest.raises(InputError, match=r"x\.json: found unreadable content"):
-        read_measures([tmp_path / "x.json"])
 
 
 @pytest.mark.parametrize(
