@@ -48,6 +48,6 @@ rule all:
         report_inputs.exports(config),
         report_inputs.latencies(config),
         report_inputs.explorers(config),
-        manifest=paths.at(paths.MANIFEST, config),
+        experiment=paths.at(paths.EXPERIMENT, config),
         report_page=f"{paths.at(paths.REPORT, config)}index.html",
     localrule: True

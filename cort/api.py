@@ -20,20 +20,17 @@ import pandas as pd
 from cort.evaluation.comparisons import Comparisons, Pair, Settings, compare
 from cort.evaluation.measures import Measures
 from cort.evaluation.values import Values, read_values
+from cort.experiment.stored import NAME, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
-from cort.online.manifest import Manifest, read_manifest
 from cort.online.passages import Passages
 from cort.settings import paths
-from cort.settings.evaluation import Evaluation
 from cort.system.errors import input_error
+from cort.systems.base import Results
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
-
-#: seed of the bootstrap where the experiment compared nothing on a split
-SEED = 42
 
 
 class Experiment:
@@ -63,15 +60,18 @@ class Experiment:
 
     @property
     def systems(self) -> list[str]:
-        """List the systems with a run on some split: those that can be searched first, in the experiment's order."""
+        """List the systems with a run on some split: in the experiment's order."""
         names = {path.stem for path in (self.folder / "runs").glob("*/*.trec")}
-        searchable = [name for name in self.manifest.systems if name in names]
-        return [*searchable, *sorted(names.difference(searchable))]
+        return [name for name in self.settings["systems"] if name in names]
 
     @cached_property
-    def manifest(self) -> Manifest:
-        """What a searcher opens."""
-        return read_manifest(self._at(paths.MANIFEST))
+    def _results(self) -> Results:
+        return read_experiment(self.folder / NAME)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that made the results, with all defaults: the keys of config/README.md."""
+        return self._results.config
 
     @cached_property
     def _passages(self) -> Passages:
@@ -119,7 +119,7 @@ class Experiment:
         P-values are those of this pair alone; the report corrects them over all pairs.
         """
         values = {name: self._values(name, split) for name in (system, baseline)}
-        rows = compare(values, [Pair(system, baseline, "contrast")], self._settings(split))
+        rows = compare(values, [Pair(system, baseline, "contrast")], self._comparing(split))
         return pd.DataFrame([asdict(row) for row in rows]).set_index("measure").drop(columns="relation")
 
     def search(self, text: str, system: str, k: int = 10) -> pd.DataFrame:
@@ -134,12 +134,12 @@ class Experiment:
         """Encode queries with an encoder; returns vectors of shape (texts, dimension)."""
         import torch
 
-        from cort.online.neural import QueryEncoder
+        from cort.online.neural import encoder_of
 
-        if encoder not in self.manifest.encoders:
-            known = ", ".join(self.manifest.encoders) or "(there is none)"
+        if encoder not in self.settings["encoders"]:
+            known = ", ".join(self.settings["encoders"]) or "(there is none)"
             raise input_error("encoder", encoder, f"one of {known}", "name one of these")
-        opened = QueryEncoder(self.manifest.encoders[encoder], torch.device("cpu"))
+        opened = encoder_of(self._results, encoder, torch.device("cpu"))
         return opened.encode(opened.tokenize(list(texts)))
 
     def close(self) -> None:
@@ -166,11 +166,14 @@ class Experiment:
     def _values(self, system: str, split: str) -> Values:
         return read_values(self._at(paths.PER_QUERY, split=split, system=self._known(system, split)))
 
-    def _settings(self, split: str) -> Settings:
-        """Return the settings of the comparisons on a split, or the defaults."""
+    def _comparing(self, split: str) -> Settings:
+        """Return the settings of the comparisons on a split, or those that they would have."""
         file = self._at(paths.COMPARISON + ".json", split=split)
-        made: Any = read_artifact(file, Comparisons) if file.exists() else Evaluation()
-        return Settings(made.confidence, made.resamples, made.alpha, getattr(made, "seed", SEED))
+        if file.exists():
+            made = read_artifact(file, Comparisons)
+            return Settings(made.confidence, made.resamples, made.alpha, made.seed)
+        made = self.settings["evaluation"]
+        return Settings(made["confidence"], made["resamples"], made["alpha"], self.settings["seed"])
 
     def _searcher(self, system: str) -> Searcher:
         """Open a system once."""
@@ -178,7 +181,7 @@ class Experiment:
 
         if system not in self._searchers:
             threads = len(os.sched_getaffinity(0))
-            self._searchers[system] = open_searcher(self.manifest, [system], threads=threads)
+            self._searchers[system] = open_searcher(self._results, [system], threads=threads)
         return self._searchers[system]
 
 

@@ -47,7 +47,6 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROWS = 1_000
 # The most frequent characters are in the vocabulary; words with other characters are unknown.
 ALPHABET = 1_000
-LEAST_TOKENS, MOST_TOKENS = 10, 1_000_000
 NEEDED_SETTINGS = ("hidden_size", "max_position_embeddings")
 COMPLAINT_LENGTH = 200
 
@@ -111,9 +110,6 @@ def build_from_scratch(architecture: dict[str, Any], passages: str, options: Opt
         for batch in tables.iter_batches(passages, tables.PASSAGES, ROWS):
             yield convert(batch["text"], options.cleaning).to_pylist()
 
-    if not LEAST_TOKENS <= options.vocabulary_size <= MOST_TOKENS:
-        expected = f"{LEAST_TOKENS} to {MOST_TOKENS:,}"
-        raise input_error("--vocabulary-size", str(options.vocabulary_size), expected, "choose another")
     tokenizer = train_tokenizer(texts, options.vocabulary_size)
     log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
     model = draw_model(architecture, tokenizer.get_vocab_size(), options.seed)
@@ -183,7 +179,7 @@ class Options:
     pretrained: str | None = optional(None, "a model to start from; or else", "NAME_OR_FOLDER")
     architecture: str | None = optional(None, "model_type and settings of a new model", "JSON")
     revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
-    vocabulary_size: int = optional(BaseModel.vocabulary_size)
+    vocabulary_size: int = optional(BaseModel.vocabulary_size, ge=10, le=1_000_000)
     passages: str | None = optional(None, "texts on which the tokenizer is trained", "PARQUET")
     cleaning: Form = optional(BaseModel.cleaning, "how these texts are cleaned first")
     seed: int = optional(SEED)

@@ -49,8 +49,6 @@ from cort.system.options import optional, read_options, required
 
 log = logging.getLogger(__name__)
 
-MOST_RESAMPLES = 1_000_000
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -65,9 +63,11 @@ class Options:
     recall: tuple[str, ...] = required("CSV", "recall at every depth, a file per system")
     queries: str = required("PARQUET", "all queries of the split")
     split: str = required("NAME", "written into the output")
-    confidence: float = optional(Evaluation.confidence, "confidence of the intervals", "P")
-    resamples: int = optional(Evaluation.resamples, "of the bootstrap, and of the randomisation test", "N")
-    alpha: float = optional(Evaluation.alpha, "largest corrected p-value that is significant", "P")
+    confidence: float = optional(Evaluation.confidence, "confidence of the intervals", "P", gt=0, lt=1)
+    resamples: int = optional(
+        Evaluation.resamples, "of the bootstrap, and of the randomisation test", "N", ge=1, le=1_000_000
+    )
+    alpha: float = optional(Evaluation.alpha, "largest corrected p-value that is significant", "P", gt=0, lt=1)
     seed: int = optional(SEED, "of the bootstrap and the randomisation test", "N")
     explorer: str | None = optional(None, "page of the explorer, relative to the table of queries", "HTML")
     output: str = required("JSON")
@@ -82,11 +82,6 @@ def _check(options: Options) -> None:
     if options.baseline not in names:
         expected = f"one of {', '.join(names)}"
         raise input_error("--baseline", shorten(options.baseline), expected, "name a system that is compared")
-    for option, value in (("--confidence", options.confidence), ("--alpha", options.alpha)):
-        if not 0 < value < 1:
-            raise input_error(option, str(value), "a number between 0 and 1", "fix the value")
-    if not 1 <= options.resamples <= MOST_RESAMPLES:
-        raise input_error("--resamples", str(options.resamples), f"1 to {MOST_RESAMPLES:,}", "fix the value")
 
 
 def _pairs(options: Options) -> list[Pair]:

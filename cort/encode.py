@@ -1,8 +1,7 @@
 """Encode texts: to one unit vector each (CoRT, section 3.4), or to a vector per token (ColBERT).
 
-Texts are cut into blocks of fixed size, and a shard is a range of complete blocks, so vectors do not depend on the
-number of shards. With a folder of checkpoints, finished blocks are kept there until the shard is complete: an
-interrupted shard resumes after its last finished block, even if the number of shards has changed since.
+Vectors do not depend on the number of shards, and an interrupted shard resumes after its last finished block, even if
+the number of shards has changed since (`cort/models/shards.py`).
 
 Usage: python -m cort.encode vectors --model encoders/cort/best --tokens passages.arrow --kind passage --shard 1-of-4
            --output passages.1-of-4.arrow
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BLOCK = 4_096
-# Fewer, as the vectors of all tokens of a block are in memory at once. Part of the result: padding changes last bits.
+# Smaller, because the vectors of all tokens of a block are in memory at once. Not a setting: padding affects the last
+# bits.
 TOKEN_BLOCK = 1_024
 # Allowed deviation from unit length; half precision would move a vector by 0.0005.
 TOLERANCE = 1e-3
@@ -72,7 +72,7 @@ class VectorOptions(EncodeOptions):
 class TokenOptions(EncodeOptions):
     """One vector per token of each passage, by a late-interaction model.
 
-    Vectors are stored in half precision, without those of masked tokens.
+    Vectors are stored in half precision; tokens that do not count have none.
 
     Reads:  a re-ranker folder of the kind late_interaction, a token cache
     Writes: a shard of token vectors (Arrow IPC)
@@ -82,7 +82,7 @@ class TokenOptions(EncodeOptions):
 def encode_block(
     rows: tuple[int, int], encoder: Encoder, texts: Texts, device: torch.device, precision: str, storage: str
 ) -> pa.RecordBatch:
-    """Encode the rows [start, end): ids and vectors, of length 1 if the encoder normalises.
+    """Encode the rows [start, end) as ids and vectors, of length 1 if the encoder normalizes.
 
     :param precision: of the encoder, for messages.
     :raises InputError: for NaN or infinite values, or a vector of length 0.
@@ -103,7 +103,7 @@ def encode_block(
 def encode_token_block(
     rows: tuple[int, int], model: LateInteraction, texts: InteractingTexts, device: torch.device, precision: str
 ) -> pa.RecordBatch:
-    """Encode the rows [start, end): ids, and the vectors of their tokens.
+    """Encode the rows [start, end) as ids and token vectors.
 
     :param precision: of the model, for messages.
     :raises InputError: for NaN or infinite values, also in half precision.
@@ -123,31 +123,8 @@ def encode_token_block(
     return token_embeddings.to_batch(ids, stored, counts)
 
 
-def _encode_shard(
-    options: EncodeOptions,
-    command: str,
-    settings: tuple[str, ...],
-    model: Encoder | LateInteraction,
-    texts: Texts | InteractingTexts,
-    size: int,
-    encode: Callable[[tuple[int, int], torch.device], pa.RecordBatch],
-    write: Callable[[Iterator[pa.RecordBatch], int], None],
-) -> None:
-    """Encode the blocks of a shard and write them; `settings` are the options that change vectors."""
-    from cort.models.transformer import resume
-
-    def prepare(run: Run) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        model.place(run.device, options.precision)
-        resume(model, run.finished, run.device, run.counter)
-        return lambda rows: encode(rows, run.device)
-
-    stage, rows = f"cort.encode {command}", len(texts.tokens)
-    done = compute_shard(stage, options, rows, size, prepare, write, settings, items="texts")
-    log.info("encoded %s", done)
-
-
 def encode_vectors(options: VectorOptions) -> None:
-    """Encode to a vector per text."""
+    """Encode each text as one vector."""
     from cort.models.encoder import load_encoder, texts_of
     from cort.models.transformer import model_fingerprint
 
@@ -157,18 +134,21 @@ def encode_vectors(options: VectorOptions) -> None:
     log_truncation(log, options.tokens, tokens.lengths, texts.max_length - template.extra)
     model, dimension = model_fingerprint(options.model), encoder.settings.dimension
 
-    def encode(rows: tuple[int, int], device: torch.device) -> pa.RecordBatch:
-        return encode_block(rows, encoder, texts, device, options.precision, options.storage)
+    def prepare(run: Run) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+        run.place(encoder, options.precision)
+        return lambda rows: encode_block(rows, encoder, texts, run.device, options.precision, options.storage)
 
     def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
         vectors, stored = map(embeddings.from_batch, batches), options.storage
         embeddings.write_shard(options.output, vectors, model=model, dimension=dimension, count=count, storage=stored)
 
-    _encode_shard(options, "vectors", ("kind", "precision", "storage"), encoder, texts, BLOCK, encode, write)
+    decisive = ("kind", "precision", "storage")
+    done = compute_shard("cort.encode vectors", options, len(tokens), BLOCK, prepare, write, decisive, items="texts")
+    log.info("encoded %s", done)
 
 
 def encode_tokens(options: TokenOptions) -> None:
-    """Encode to a vector per token."""
+    """Encode each text as a vector per token."""
     from cort.models.late_interaction import PASSAGE, load_token_encoder, origin_of
 
     model, template = load_token_encoder(options.model)
@@ -176,13 +156,18 @@ def encode_tokens(options: TokenOptions) -> None:
     texts = model.texts(tokens, template, PASSAGE)
     log_truncation(log, options.tokens, tokens.lengths, model.settings.max_length - template.extra)
 
-    def encode(rows: tuple[int, int], device: torch.device) -> pa.RecordBatch:
-        return encode_token_block(rows, model, texts, device, options.precision)
+    def prepare(run: Run) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+        run.place(model, options.precision)
+        return lambda rows: encode_token_block(rows, model, texts, run.device, options.precision)
 
     def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
         token_embeddings.write_token_shard(options.output, batches, origin_of(options.model, model.settings), count)
 
-    _encode_shard(options, "tokens", ("precision",), model, texts, TOKEN_BLOCK, encode, write)
+    decisive = ("precision",)
+    done = compute_shard(
+        "cort.encode tokens", options, len(tokens), TOKEN_BLOCK, prepare, write, decisive, items="texts"
+    )
+    log.info("encoded %s", done)
 
 
 COMMANDS: Commands = {"vectors": (VectorOptions, encode_vectors), "tokens": (TokenOptions, encode_tokens)}

@@ -12,7 +12,6 @@ Usage: python -m cort.expand predict --model base_models/t5 --tokens passages.ar
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
@@ -29,22 +28,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import Form, convert
 from cort.formats.expansions import OTHERS, Queries, iter_predictions, parts_of
 from cort.formats.ids import alphabetic_codes
 from cort.formats.lines import place_of
+from cort.formats.records import offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
-from cort.models.shards import PassageOptions, Ranges, Run, write_shard
+from cort.models.shards import PassageOptions, Ranges, Run, compute_shard, list_writer
 from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
-from cort.retrieval.options import check_positive
 from cort.settings import lexical
 from cort.settings.fields import SEED
 from cort.settings.lexical import ExpansionFilter
 from cort.settings.models import BaseModel
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
 from cort.system.options import optional, required
 from cort.system.progress import track
 
@@ -55,18 +54,13 @@ if TYPE_CHECKING:
 
     from cort.models.batching import FramedTexts
     from cort.models.expander import Generator
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
     from cort.models.rerankers import Reranker
 
 log = logging.getLogger(__name__)
 
 
-# Passages that are sorted by length together. Not a setting: padding changes the last bits of the result.
+# Passages sorted by length together. Not a setting, because padding changes the last bits of the result.
 EXPANDED_BLOCK = 1_024
-
-
 # Passage tokens per batch, counted once per query: their keys and values are cached, 74 kB each for a T5-base in fp32.
 # Not a setting either.
 TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 65_536}
@@ -74,25 +68,24 @@ TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 65_536}
 
 @dataclass(frozen=True, kw_only=True)
 class ExpandOptions(PassageOptions):
-    """Document expansion: predict queries that passages answer (doc2query, docTTTTTquery), one shard at a time.
+    """Document expansion: predict the queries that a passage answers (doc2query, docTTTTTquery), one shard at a time.
 
-    Queries are sampled (Nogueira & Lin, 2019), or with `beams` the most probable ones are found (Nogueira et al.,
-    2019). What is sampled depends only on seed, passage and query. `cort/models/shards.py` explains shards and
+    Queries are sampled (Nogueira & Lin, 2019) or, with `beams`, found by beam search (Nogueira et al., 2019). A sample
+    depends only on the seed, the passage and the number of the query. `cort/models/shards.py` explains shards and
     checkpoints.
 
-    Reads a model folder of an encoder-decoder and a token cache; writes doc_id and queries of each passage as parquet.
+    Reads the model folder of an encoder-decoder and a token cache; writes the doc_id and queries of each passage as
+    parquet.
     """
 
-    queries: int = optional(lexical.Expander.queries, "per passage", "N")
-    top_k: int = optional(lexical.Expander.top_k, "sample the next token from the K most probable ones", "K")
-    beams: int | None = optional(None, "instead of sampling, take the best queries of a beam search of this width", "N")
+    queries: int = optional(lexical.Expander.queries, "per passage", "N", ge=1)
+    top_k: int = optional(lexical.Expander.top_k, "sample each token from the K most probable ones", "K", ge=1)
+    beams: int | None = optional(None, "instead of sampling, use beam search of this width", "N")
     passage_length: int = optional(lexical.Expander.passage_length, "tokens, special tokens included")
-    query_length: int = optional(lexical.Expander.query_length, "tokens, including the one that ends it")
+    query_length: int = optional(
+        lexical.Expander.query_length, "tokens, including the one that ends it", ge=2, le=LONGEST_QUERY
+    )
     seed: int = optional(SEED)
-
-
-# ExpandOptions that the queries depend on, besides the model and the tokens.
-DECISIVE = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
 
 
 def generate(
@@ -102,9 +95,9 @@ def generate(
     device: torch.device,
     options: ExpandOptions,
 ) -> Tensor:
-    """Generate the queries of some rows; tokens of shape (rows, queries, length).
+    """Generate queries for the passages in some rows; returns tokens of shape (rows, queries, length).
 
-    :raises InputError: for a NaN or infinite value.
+    :raises InputError: for NaN or infinite values.
     """
     import torch
 
@@ -120,7 +113,9 @@ def generate(
         return generator.sample(batch, torch.from_numpy(np.stack(numbers)).to(device), options.top_k)
     except FloatingPointError:
         doc_id = shorten(passages.tokens.ids[int(rows[0])].as_py())
-        found = f"in {options.precision} NaN or infinite values, in a batch of {len(rows)} passages that has {doc_id}"
+        found = (
+            f"NaN or infinite values in {options.precision}, in a batch of {len(rows)} passages that includes {doc_id}"
+        )
         raise input_error(options.model, found, "finite numbers", "use precision fp32 or another model") from None
 
 
@@ -132,7 +127,7 @@ def expand_block(
     tokenizer: Tokenizer,
     budget: int,
 ) -> pa.RecordBatch:
-    """Predict the queries of the passages from the first row to before the second, in batches of similar length."""
+    """Predict queries for the passages in a range of rows, in batches of similar length."""
     import torch
 
     from cort.models.batching import by_length
@@ -149,13 +144,13 @@ def expand_block(
 
 
 def texts_of(queries: Sequence[list[int]], ends: Container[int], tokenizer: Tokenizer) -> list[str]:
-    """Decode token ids up to the end, without special tokens; empty queries are left out."""
+    """Decode token ids up to the end token, without special tokens; drop empty queries."""
     texts = tokenizer.decode_batch([list(takewhile(lambda token: token not in ends, tokens)) for tokens in queries])
     return [text for text in (" ".join(text.split()) for text in texts) if text]
 
 
 def predict_queries(options: ExpandOptions) -> None:
-    """Predict and write."""
+    """Predict the queries of one shard and write them."""
     from cort.models.batching import FramedTexts
     from cort.models.expander import Generator, load_expander
     from cort.models.transformer import place, resumable
@@ -167,7 +162,7 @@ def predict_queries(options: ExpandOptions) -> None:
 
     def prepare(run: Run) -> partial[pa.RecordBatch]:
         place(transformer, transformer, run.device, options.precision)
-        # A batch may take long; each step shows that work continues.
+        # A batch may take long; updating the counter at each step shows that work goes on.
         transformer.register_forward_hook(lambda *_: run.counter.advance(0))
         generator = Generator(transformer)
         compute = partial(generate, generator=generator, passages=passages, device=run.device, options=options)
@@ -180,39 +175,32 @@ def predict_queries(options: ExpandOptions) -> None:
             budget=TOKEN_BUDGETS[run.device.type] // (options.beams or options.queries),
         )
 
-    done = write_shard("cort.expand", options, tables.EXPANSIONS, len(tokens), EXPANDED_BLOCK, prepare, DECISIVE)
-    log.info("predicted queries: %s", done)
+    decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
+    write = list_writer(options.output, tables.EXPANSIONS)
+    done = compute_shard("cort.expand", options, len(tokens), EXPANDED_BLOCK, prepare, write, decisive)
+    log.info("predicted queries for %s", done)
 
 
 def check(options: ExpandOptions) -> None:
-    """Refuse options that nothing can be generated with."""
-    for name in ("queries", "top_k", "query_length"):
-        check_positive(options, name)
-    if options.query_length > LONGEST_QUERY:
-        raise input_error("--query-length", str(options.query_length), f"at most {LONGEST_QUERY}", "lower it")
+    """Refuse options with which nothing can be generated."""
     if options.beams is not None and options.beams < options.queries:
         expected = f"{options.queries} or more, as many as --queries"
-        raise input_error("--beams", str(options.beams), expected, "raise it or lower --queries")
+        raise input_error("--beams", options.beams, expected, "raise it or lower --queries")
 
 
 ROWS = 16_384
-
-
-# In each batch: passages that are compared, the fewest that are worth comparing, and the greatest distance of others.
+# To tell whether predictions fit the collection: passages compared per batch, fewest worth comparing, and how many rows
+# away the other passages may be.
 COMPARED = 200
 FEWEST = 20
 FURTHEST = 5
-
-
-# Words of three letters or more, numbers, and each letter of the scripts from Thai on, most without spaces.
+# Words of three letters or more, numbers, and single letters of the scripts from Thai on, most of which use no spaces.
 WORD = re.compile(r"[^\W\u0e00-\U0010ffff]{3,}|\d+|[^\W\0-\u0dff]")
-
-
 OTHER = "name the predictions for this collection, in its order"
 
 
 def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], source: str) -> Iterator[pa.Table]:
-    """Yield doc_id and queries of each passage.
+    """Yield the doc_id and queries of each passage.
 
     :raises InputError: if `source` has too few or too many lines.
     """
@@ -225,8 +213,8 @@ def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], sou
         if not warned and not fit(batch["text"].slice(0, COMPARED).to_pylist(), queries[:COMPARED]):
             warned = True
             last = done + min(len(queries), COMPARED)
-            words = "%s: the queries of passages %d to %d share no more words with them than with others; if wrong, %s"
-            log.warning(words, source, done + 1, last, OTHER)
+            message = "%s: queries %d to %d share no more words with their own passages than with others; if wrong, %s"
+            log.warning(message, source, done + 1, last, OTHER)
         columns = [batch["doc_id"], pa.array(queries, pa.list_(pa.string()))]
         yield pa.table(columns, schema=tables.EXPANSIONS)
         done += batch.num_rows
@@ -235,7 +223,7 @@ def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], sou
 
 
 def fit(texts: Sequence[str], queries: Sequence[Queries]) -> bool:
-    """Tell whether queries share words with their own texts, and no more words with the texts before and after."""
+    """Whether queries share words with their own texts, and at least as many as with the texts before and after."""
     in_texts = [set(WORD.findall(text.lower())) for text in texts]
     in_queries = [set(WORD.findall(" ".join(predicted).lower())) for predicted in queries]
     if len(texts) < FEWEST or not any(in_queries):
@@ -251,12 +239,12 @@ def fit(texts: Sequence[str], queries: Sequence[Queries]) -> bool:
 class ImportOptions:
     """Import published document expansions: queries that doc2query or docTTTTTquery predicted for this collection.
 
-    Such files do not name passages: each line belongs to the passage on the same line of the collection. So the number
-    of lines must be the same, and the log warns if queries do not share more words with their own passages than with
-    others nearby.
+    Such files contain no ids: each line belongs to the passage on the same line of the collection. The numbers of lines
+    must therefore agree, and the log warns if queries share no more words with their own passages than with their
+    neighbours.
 
-    Reads:  the predictions (cort/formats/expansions.py says in which layouts), passages.parquet
-    Writes: doc_id and queries of each passage, as parquet, in the order of the passages
+    Reads:  the predictions (layouts: cort/formats/expansions.py), passages.parquet
+    Writes: the doc_id and queries of each passage, as parquet, in the order of the passages
     """
 
     predictions: str = required("FILE", "predicted queries, .txt, .txt.gz, .tar.gz or .zip")
@@ -266,7 +254,7 @@ class ImportOptions:
 
 
 def import_queries(options: ImportOptions) -> None:
-    """Read, check, write."""
+    """Pair the predictions with the passages and write them."""
     batches = tables.iter_batches(options.passages, tables.PASSAGES, ROWS)
     predictions = iter_predictions(options.predictions, options.queries)
     rows = tables.count_rows(options.passages, tables.PASSAGES)
@@ -278,7 +266,7 @@ def import_queries(options: ImportOptions) -> None:
     log.info("%d queries for %d passages", count, rows)
 
 
-# Passages whose queries are sorted by length together. Not a setting: padding changes the last bits of the result.
+# Passages whose queries are sorted by length together. Not a setting, because padding changes the last bits.
 SCORED_BLOCK = 256
 
 
@@ -288,11 +276,11 @@ class ScoreOptions(PassageOptions):
 
     `cort/models/shards.py` explains shards and checkpoints.
 
-    Reads a re-ranker folder, a token cache of the passages and predicted queries; writes doc_id and the scores of each
-    passage's queries as parquet.
+    Reads a re-ranker folder, a token cache of the passages and predicted queries; writes the doc_id of each passage and
+    the scores of its queries as parquet.
     """
 
-    expansions: tuple[str, ...] = required("PARQUET", "predicted queries of all passages, in their order")
+    expansions: tuple[str, ...] = required("PARQUET", "predicted queries, one row per passage, in order")
     cleaning: Form = optional(BaseModel.cleaning, "how the queries are cleaned first")
 
 
@@ -308,7 +296,7 @@ class Scorer:
     options: ScoreOptions
 
     def score(self, block: tuple[int, pa.Table]) -> pa.RecordBatch:
-        """Score the queries of the passages that begin at a row.
+        """Score the queries of a block: its first row, and the passages with their queries.
 
         :raises InputError: for queries of other passages, and for NaN or infinite scores.
         """
@@ -322,15 +310,14 @@ class Scorer:
         scores = self._scores(pc.list_flatten(table["queries"].combine_chunks()), rows)
         if not np.isfinite(scores).all():
             doc_id = shorten(self.passages.ids[int(rows[~np.isfinite(scores)][0])].as_py())
-            found = f"in {self.options.precision} a NaN or infinite score of passage {doc_id}"
+            found = f"a NaN or infinite score in {self.options.precision}, for passage {doc_id}"
             raise input_error(self.options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
         self.run.counter.advance(table.num_rows)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-        lists = pa.ListArray.from_arrays(offsets, pa.array(scores))
+        lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), pa.int32()), pa.array(scores))
         return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
 
     def _scores(self, texts: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Score each text with the passage in its row, (texts,)."""
+        """Score each text with the passage in its row; shape (texts,)."""
         import torch
 
         if not len(rows):
@@ -348,7 +335,7 @@ class Scorer:
 
 
 def iter_blocks(options: ScoreOptions, ranges: Ranges) -> Iterator[tuple[int, tuple[int, pa.Table]]]:
-    """Yield (number, (first row, predicted queries)) of each block."""
+    """Yield (number, (first row, predicted queries)) for each block."""
     files = chain.from_iterable(tables.iter_batches(path, tables.EXPANSIONS) for path in options.expansions)
     sizes = {start // SCORED_BLOCK: end - start for start, end in ranges}
     for number, table in enumerate(tables.regroup(files, SCORED_BLOCK)):
@@ -363,7 +350,7 @@ def iter_blocks(options: ScoreOptions, ranges: Ranges) -> Iterator[tuple[int, tu
 
 
 def score_queries(options: ScoreOptions) -> None:
-    """Score and write."""
+    """Score the queries of one shard and write the scores."""
     from cort.models.rerankers import load_reranker
     from cort.models.transformer import resume
 
@@ -373,28 +360,28 @@ def score_queries(options: ScoreOptions) -> None:
     def prepare(run: Run) -> Callable[[tuple[int, pa.Table]], pa.RecordBatch]:
         model.place(run.device, options.precision)
         resume(model, run.finished, run.device)
-        # A block may take long; each batch shows that work continues.
+        # A block may take long; updating the counter at each batch shows that work goes on.
         model.register_forward_hook(lambda *_: run.counter.advance(0))
         return Scorer(model, template, load_tokenizer(options.model), passages, run, options).score
 
-    done = write_shard(
+    done = compute_shard(
         "cort.score_expansions",
         options,
-        tables.EXPANSION_SCORES,
         len(passages),
         SCORED_BLOCK,
         prepare,
+        list_writer(options.output, tables.EXPANSION_SCORES),
         decisive=("cleaning", "precision"),
         files=options.expansions,
         read=partial(iter_blocks, options),
     )
-    log.info("scores of predicted queries: %s", done)
+    log.info("scored predicted queries of %s", done)
 
 
 def kept_queries(
     scores: npt.NDArray[np.float32], sizes: npt.NDArray[np.int64], doc_ids: pa.Array, count: int
 ) -> npt.NDArray[np.bool_]:
-    """Mark the `count` best queries, shape (queries,), by (-score, doc_id, place in the passage).
+    """Mark the `count` best queries by (-score, doc_id, position among the passage's queries); shape (queries,).
 
     :param sizes: number of queries of each passage; `scores` are in the order of passages and queries.
     """
@@ -408,7 +395,7 @@ def kept_queries(
 
 
 def read_queries(options: FilterOptions) -> Iterator[tuple[slice, pa.Array, pa.ListArray]]:
-    """Yield predicted queries in batches: their rows, ids of the passages, lists of queries."""
+    """Yield predicted queries in batches: rows, doc_ids, lists of queries."""
     row = 0
     for batch in chain.from_iterable(tables.iter_batches(path, tables.EXPANSIONS) for path in options.expansions):
         yield slice(row, row + batch.num_rows), batch["doc_id"], batch["queries"]
@@ -417,40 +404,35 @@ def read_queries(options: FilterOptions) -> Iterator[tuple[slice, pa.Array, pa.L
 
 def filtered(options: FilterOptions, sizes: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
     """Yield the predicted queries that are kept, in batches."""
-    ends = np.concatenate([[0], np.cumsum(sizes)])
+    ends = offsets_of(sizes)
     for rows, doc_ids, queries in read_queries(options):
         places = ends[rows.start : rows.stop + 1]
         here = kept[places[0] : places[-1]]
-        offsets = np.concatenate([[0], np.cumsum(here)])[places - places[0]]
-        values = pc.list_flatten(queries).filter(pa.array(here))
-        yield pa.table(
-            [doc_ids, pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)], schema=tables.EXPANSIONS
-        )
+        offsets = pa.array(offsets_of(here)[places - places[0]], pa.int32())
+        lists = pa.ListArray.from_arrays(offsets, pc.list_flatten(queries).filter(pa.array(here)))
+        yield pa.table([doc_ids, lists], schema=tables.EXPANSIONS)
 
 
 def read_scores(path: str) -> pa.Table:
-    """Read the scores of a file; NaN and infinite scores are refused."""
+    """Read a file of scores; refuse NaN and infinite ones."""
     table = tables.read_table(path, tables.EXPANSION_SCORES).combine_chunks()
     wrong = pc.index(pc.is_finite(pc.list_flatten(table["scores"])), False).as_py()
     if wrong >= 0:
         row = pc.list_parent_indices(table["scores"])[wrong].as_py()
-        found = f"a NaN or infinite score of passage {shorten(table['doc_id'][row].as_py())}"
+        found = f"a NaN or infinite score for passage {shorten(table['doc_id'][row].as_py())}"
         raise input_error(path, found, "finite numbers", OTHERS[1], row + 1)
     return table
 
 
 def check_sizes(options: FilterOptions, doc_ids: pa.Array, sizes: npt.NDArray[np.int64]) -> None:
-    """Check that every query has a score.
-
-    :raises InputError: names the file of scores.
-    """
+    """Refuse scores that do not belong to the predicted queries; the error names the file of scores."""
     count = 0
     for rows, ids, queries in read_queries(options):
         same = np.array_equal(sizes[rows], pc.list_value_length(queries).to_numpy())
         if not (same and doc_ids[rows].equals(ids)):
             parts = parts_of(options.scores, tables.EXPANSION_SCORES)
-            first = rows.start
-            path, row = place_of(parts, first) if first < len(doc_ids) else (options.scores[-1], first + 1)
+            inside = rows.start < len(doc_ids)
+            path, row = place_of(parts, rows.start) if inside else (options.scores[-1], rows.start + 1)
             raise input_error(path, f"scores of other queries from row {row} on", *OTHERS)
         count = rows.stop
     if count != len(doc_ids):
@@ -461,24 +443,22 @@ def check_sizes(options: FilterOptions, doc_ids: pa.Array, sizes: npt.NDArray[np
 class FilterOptions:
     """Keep the predicted queries that a re-ranker scores best (Doc2Query--, Gospodinov, MacAvaney & Macdonald, 2023).
 
-    The share to keep is one of all queries of the collection, so a passage may keep all or none of its queries. Ties at
-    the threshold are broken by passage id, then by the order of a passage's queries.
+    The threshold is the same for the whole collection, so a passage may keep all or none of its queries. Ties at the
+    threshold are broken by doc_id, then by the order of a passage's queries.
 
-    Reads:  predicted queries and their scores, a row per passage, in the order of the passages
-    Writes: the queries that are kept, in the same format; as JSON their number and the lowest score
+    Reads:  predicted queries and their scores, one row per passage, in the order of the passages
+    Writes: the queries that are kept, in the same format; their number and the lowest score as JSON
     """
 
     expansions: tuple[str, ...] = required("PARQUET", "predicted queries")
     scores: tuple[str, ...] = required("PARQUET", "their scores")
-    keep: float = optional(ExpansionFilter.keep, "share of all queries to keep")
+    keep: float = optional(ExpansionFilter.keep, "share of all queries to keep", gt=0, le=1)
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 
 
 def filter_queries(options: FilterOptions) -> None:
-    """Read the scores, choose, write."""
-    if not 0 < options.keep <= 1:
-        raise input_error("--keep", f"{options.keep:g}", "above 0, at most 1", "fix it")
+    """Keep the queries with the best scores and write them."""
     table = pa.concat_tables(map(read_scores, options.scores)).combine_chunks()
     doc_ids = pa.concat_arrays(table["doc_id"].chunks)
     sizes = pc.list_value_length(table["scores"]).to_numpy().astype(np.int64)
@@ -502,7 +482,7 @@ def filter_queries(options: FilterOptions) -> None:
             "passages": len(doc_ids),
             "passages with a query that is kept": with_queries,
         }
-        write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
+        write_artifact(options.output_counts, counts)
     log.info("kept %d of %d queries, with scores of %g or more", count, len(scores), counts["threshold"])
     log.info("%d of %d passages keep a query", with_queries, len(doc_ids))
 

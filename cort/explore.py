@@ -4,10 +4,10 @@ Serves the page that `snakemake` has written to this machine alone, and prints i
 side by side, with the time of each part, the reason for each rank and, for a query of the split, the rank in the stored
 run. The page's API is open to programs: /api/openapi.json. Ctrl-C ends the server.
 
-Reads:  the manifest of an experiment that `snakemake` has built, what it names, and its report/explore/SPLIT
+Reads:  the results of an experiment that `snakemake` has built, with its report/explore/SPLIT
 Writes: nothing
 Usage:  python -m cort.explore --experiment config/pydocs.yaml --open
-        python -m cort.explore --manifest results/pydocs/manifest.json --systems bm25 fused --port 0
+        python -m cort.explore --results results/pydocs --systems bm25 fused --port 0
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cort.online.options import SearchOptions, find_manifest, open_systems
+from cort.online.options import SearchOptions, find_results, open_named
+from cort.settings import paths
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
@@ -34,6 +35,7 @@ from cort.system.options import flag, optional
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
     from cort.online.web import Line
+    from cort.systems.base import Results
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +52,9 @@ class Options(SearchOptions):
     open: bool = flag("open the page in a browser")
 
 
-def find_page(manifest: Path, split: str | None) -> Path:
-    """Find the explorer, built beside a manifest, of a split; by default, of the first split by name."""
-    folder = manifest.parent / "report" / "explore"
+def find_page(results: Results, split: str | None) -> Path:
+    """Find the explorer of a split; by default, of the first split by name."""
+    folder = Path(results.at(paths.REPORT)) / "explore"
     splits = sorted(path.parent.name for path in folder.glob("*/index.html"))
     if not splits:
         raise input_error(folder, "no page", "the explorer of a split", "run `snakemake` first")
@@ -78,18 +80,19 @@ def browse(address: str) -> None:
 
 def stage(options: Options) -> None:
     """Open the systems, serve the page until a signal comes; Ctrl-C is not an error."""
-    from cort.online.manifest import read_manifest
+    from cort.experiment.config import searchable
+    from cort.experiment.stored import open_systems
     from cort.online.web import Line, listening, make_app, serve
 
-    path = find_manifest(options)
-    manifest, page = read_manifest(path), find_page(path, options.split)
-    systems = options.systems or tuple(manifest.systems)
-    manifest.check_names(systems)
+    results = find_results(options)
+    page = find_page(results, options.split)
+    systems = options.systems or tuple(searchable(results.config))
+    open_systems(results, systems)
     with lease(int(options.device == "cuda")), listening(options.port) as listener:
         host, port = listener.getsockname()
         # One thread opens the systems and searches, because torch has a number of threads per calling thread.
         line, started = Line(), time.perf_counter()
-        opening = line.submit(partial(open_systems, options, manifest, systems))
+        opening = line.submit(partial(open_named, options, results, systems))
         try:
             app = make_app(opening.result(), page / "data", line, port)
             log.info("opened %s in %.1f s; Ctrl-C to end", ", ".join(systems), time.perf_counter() - started)

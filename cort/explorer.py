@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Explorer):
     """Options of this stage."""
 
     dataset: str = required("NAME", "shown on the page")
@@ -54,17 +54,12 @@ class Options:
     qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
     relevance_level: int = optional(Split.relevance_level, "lowest grade that is relevant", "GRADE")
-    results: int = optional(Explorer.results, "results per ranking", "N")
-    megabytes: int = optional(Explorer.megabytes, "maximum size of the folder, in millions of bytes", "MB")
     output: str = required("FOLDER")
 
 
 def _check(options: Options) -> None:
     measured = {"--per-query": options.per_query} if options.per_query else {}
     check_named(options.systems, {"--runs": options.runs, **measured})
-    for option, value in (("--results", options.results), ("--megabytes", options.megabytes)):
-        if value < 1:
-            raise input_error(option, str(value), "1 or more", "raise it")
 
 
 def _texts_of_queries(path: str, measured: Sequence[str]) -> dict[str, str]:

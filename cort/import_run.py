@@ -30,7 +30,7 @@ from cort.formats import tables
 from cort.formats.fields import BadLine, checked_id, split_fields
 from cort.formats.ids import alphabetic_codes, unknown_ids
 from cort.formats.lines import iter_lines, iter_record_batches, iter_records
-from cort.formats.records import Ranking
+from cort.formats.records import Ranking, offsets_of
 from cort.formats.runs import Run, is_candidate, read_candidates, read_run, refuse_repeated_documents, write_run
 from cort.settings.fields import DEPTH
 from cort.system import cli
@@ -118,7 +118,7 @@ def _by_query(path: str | Path, table: pa.Table) -> Run:
     is_ranked = "rank" in table.column_names
     ranks = table["rank"].to_numpy() if is_ranked else np.arange(len(table))
     by = np.lexsort((ranks, queries))
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(queries))]).astype(np.int64)
+    offsets = offsets_of(np.bincount(queries))
     run = Run(query_ids, offsets, doc_ids.take(pa.array(by)), np.empty(0))
     expected = run.ranks()
     if is_ranked and (wrong := np.flatnonzero(ranks[by] != expected)).size:
@@ -147,15 +147,13 @@ class Options:
     run: str = required("FILE", "the published run, plain or .gz")
     queries: str = required("PARQUET", "all queries of the split")
     passages: str = required("PARQUET", "the collection")
-    depth: int = optional(DEPTH, "results kept per query", "N")
+    depth: int = optional(DEPTH, "results kept per query", "N", ge=1)
     tag: str = required("NAME", "last field of each line")
     output: str = required("TREC")
 
 
 def stage(options: Options) -> None:
     """Read, check, cut, write."""
-    if options.depth < 1:
-        raise input_error("--depth", str(options.depth), "1 or more", "give the number of results to keep")
     run = read_published(options.run)
     query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id")
     doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")

@@ -38,7 +38,6 @@ from cort.system.files import temporary_folder, write_text
 from cort.system.options import optional, required
 from cort.system.progress import track
 from cort.training.passes import Rows, draw_rows, iter_rows, shuffled
-from cort.training.sampling import MOST_EPOCHS
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class Options:
     )
     queries: str = required("PARQUET", "the training queries")
     passages: str = required("PARQUET", "the collection")
-    epochs: int = optional(1)
+    epochs: int = optional(1, ge=1)
     seed: int = optional(SEED)
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
@@ -154,8 +153,6 @@ def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, for
 
 def stage(options: Options) -> None:
     """Read, look up, draw, write."""
-    if not 1 <= options.epochs <= MOST_EPOCHS:
-        raise input_error("--epochs", str(options.epochs), f"1 to {MOST_EPOCHS:,}", "fix it")
     schema = tables.TRIPLES if options.form == "triples" else tables.PAIRS
     with temporary_folder(options.output) as folder:
         kept, queries, passages, counts = read_triples(options, folder)

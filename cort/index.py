@@ -1,8 +1,7 @@
-"""Build an index of the passages: of their words (BM25), their vectors (HNSW, ONNG) or their token vectors (IVF-PQ).
+"""Index the passages by their terms (BM25), their vectors (HNSW, ONNG) or their token vectors (IVF-PQ).
 
-Equal inputs give equal bytes, whatever the shards and the threads. Segments of a Lucene index, which depend on how
-threads were scheduled, are the exception; rankings do not depend on them, because BM25's statistics are those of the
-whole collection.
+Equal inputs give equal bytes for any number of shards and threads. The exception is Lucene, whose segments depend on
+how threads were scheduled; rankings do not, because BM25 uses the statistics of the whole collection.
 
 Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --threads 2 --memory-mb 2000
        python -m cort.index hnsw --passages 1-of-2.arrow 2-of-2.arrow --M 16 --ef-construction 200 --output hnsw
@@ -26,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,13 +33,13 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.cleaning import FORMS, convert
-from cort.formats.embeddings import Shard
+from cort.formats.embeddings import Shard, count_rows
 from cort.formats.expansions import iter_beside, iter_expanded
 from cort.formats.token_embeddings import TokenShard, open_token_shards
 from cort.retrieval import anserini
 from cort.retrieval.graph import HNSW_SPACE, META_FILE, blocks_of, complete_index, library, open_passages
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.options import JavaOptions, check_positive, choice
+from cort.retrieval.options import JavaOptions, choice
 from cort.settings.fields import SEED
 from cort.settings.lexical import LexicalIndex
 from cort.settings.models import Hnsw, IvfPq, Onng
@@ -57,7 +56,7 @@ log = logging.getLogger(__name__)
 
 # BM25
 
-# Documents per file, which is the unit of work of Anserini's threads.
+# Documents per file; Anserini's threads work on one file each.
 ROWS_PER_PART = 16_384
 MAIN_CLASS = "io.anserini.index.IndexCollection"
 COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)$")
@@ -65,30 +64,32 @@ COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)
 
 @dataclass(frozen=True, kw_only=True)
 class LuceneOptions(JavaOptions):
-    """A Lucene index, with Anserini, as its authors' recipe for MS MARCO builds it.
+    """A Lucene index, built with Anserini as in its recipe for MS MARCO.
 
-    Words go through JsonCollection and DefaultEnglishAnalyzer: Porter stemming and Lucene's stop words. Only what BM25
-    needs is stored: with positions, document vectors and raw text the index of 20,958 paragraphs took 23 MB instead of
-    3, and searching it took twice as long, for the same run.
+    Texts go through JsonCollection and DefaultEnglishAnalyzer: Porter stemming and Lucene's stop words. Only what BM25
+    needs is stored. With positions, document vectors and raw text, the index of 20,958 paragraphs took 23 MB instead of
+    3 and was half as fast to search, for the same run.
 
-    Predicted queries are appended to their passage. Weighted terms replace its words: Anserini repeats each as often as
-    its weight says (JsonVectorCollection), which gives the texts that DeepCT's authors indexed.
+    Predicted queries are appended to their passage. Term weights replace the text: Anserini repeats each term as often
+    as its weight says (JsonVectorCollection), which gives the texts that DeepCT's authors indexed.
 
     Reads:  the passages, their expansions or term weights (parquet)
     Writes: a folder with the index and manifest.json, the list of its files
     """
 
     passages: str = required("PARQUET")
-    expansions: tuple[str, ...] = optional((), "queries that are appended to the passages", "PARQUET")
-    term_weights: tuple[str, ...] = optional((), "weighted terms, instead of the passages' words", "PARQUET")
+    expansions: tuple[str, ...] = optional((), "predicted queries to append to the passages", "PARQUET")
+    term_weights: tuple[str, ...] = optional((), "term weights, instead of the passages' texts", "PARQUET")
     cleaning: str = choice(
-        FORMS, LexicalIndex.cleaning, "how texts are cleaned, and later queries; with weighted terms, only queries"
+        FORMS,
+        LexicalIndex.cleaning,
+        "how texts and, at search time, queries are cleaned; with term weights only queries",
     )
     output: str = required("FOLDER", "the index")
 
 
 def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path, compress: bool = False) -> None:
-    """Write each list of documents as one JSON lines file for Anserini, as ``.gz`` if wanted."""
+    """Write each list of documents to a JSON lines file for Anserini, gzipped if `compress`."""
     for number, documents in enumerate(parts):
         path = folder / f"{number:06d}.jsonl"
         text = "".join(json.dumps(document) + "\n" for document in documents).encode("ascii")
@@ -99,7 +100,7 @@ def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path, compress: b
 
 
 def texts_of(batches: Iterable[pa.RecordBatch], form: str) -> Iterator[list[dict[str, Any]]]:
-    """Yield batches of (doc_id, text) as documents of JsonCollection."""
+    """Turn batches of (doc_id, text) into documents for JsonCollection."""
     for batch in batches:
         texts = convert(batch["text"], form).to_pylist()
         yield [
@@ -108,7 +109,7 @@ def texts_of(batches: Iterable[pa.RecordBatch], form: str) -> Iterator[list[dict
 
 
 def vectors_of(batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield passages with their (doc_id, terms, weights) as documents of JsonVectorCollection."""
+    """Turn passages with their (doc_id, terms, weights) into documents for JsonVectorCollection."""
     for _, weighted in batches:
         columns = (column.to_pylist() for column in weighted.columns)
         yield [
@@ -118,9 +119,9 @@ def vectors_of(batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]]) -> Iter
 
 
 def read_counters(lines: Iterable[str], rows: int, source: str | Path) -> dict[str, int]:
-    """Read the "Final Counter Values" that IndexCollection ends with: documents indexed, empty, skipped, ...
+    """Read the "Final Counter Values" at the end of IndexCollection's output: documents indexed, empty, skipped, ...
 
-    :raises InputError: the index lacks passages. Empty ones, which no query can match, are left out rightly.
+    :raises InputError: if passages are missing from the index, other than empty ones, which no query can match.
     """
     matches = filter(None, map(COUNTER.search, lines))
     counters = {match[1]: int(match[2].replace(",", "")) for match in matches}
@@ -132,7 +133,7 @@ def read_counters(lines: Iterable[str], rows: int, source: str | Path) -> dict[s
 
 
 def documents_of(options: LuceneOptions) -> tuple[str, Iterator[list[dict[str, Any]]]]:
-    """Name the kind of Anserini's collection, and yield its documents in parts."""
+    """Choose Anserini's collection class, and yield the documents in parts."""
     if options.expansions and options.term_weights:
         raise input_error("--expansions, --term-weights", "both", "one of them", "leave one out")
     if options.term_weights:
@@ -147,15 +148,15 @@ def documents_of(options: LuceneOptions) -> tuple[str, Iterator[list[dict[str, A
 
 
 def index_bm25(options: LuceneOptions) -> None:
-    """Stream the passages to temporary JSON lines, index them, compare the counts."""
+    """Write the passages as temporary JSON lines, index them, and compare the counts."""
     rows = tables.count_rows(options.passages, tables.PASSAGES)
     collection, documents = documents_of(options)
     with temporary_folder(options.output) as parts, atomic_folder(options.output) as index:
-        # Predicted queries are several times as long as the passages, and mostly of the same words.
+        # Predicted queries are several times as long as the passages, and compress well.
         write_parts(track(documents, -(-rows // ROWS_PER_PART), "parts"), parts, compress=bool(options.expansions))
         arguments = ["-collection", collection, "-generator", "DefaultLuceneDocumentGenerator"]
         arguments += ["-input", str(parts.resolve()), "-index", str(index.resolve())]
-        # Lucene writes a segment when its buffer is full; the rest of the heap is for analysis and merging.
+        # Lucene writes a segment when its buffer is full; analysis and merging need the rest of the heap.
         arguments += ["-threads", str(options.threads), "-memoryBuffer", str(max(16, options.memory_mb // 4))]
         lines = anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
         counters = read_counters(lines, rows, options.passages)
@@ -167,36 +168,28 @@ def index_bm25(options: LuceneOptions) -> None:
 
 HNSW_SEED = 100
 VECTORS_ADDED_AT_ONCE = 5_000
-# With one, hnswlib would divide by log(1) to draw layers.
-CONNECTIONS = range(2, 1_001)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HnswOptions:
-    """An HNSW graph of vectors (Malkov & Yashunin 2018), with hnswlib.
+class HnswOptions(Hnsw):
+    """An HNSW graph of vectors (Malkov & Yashunin, 2018), with hnswlib.
 
-    Distances are 1 - inner product, over unit vectors. The layers are drawn with a fixed seed, in the order of the
-    passages, by one thread: with more, draws and edges would depend on the order in which threads come.
+    The distance is 1 - inner product, of unit vectors. One thread inserts the passages in order and draws their layers
+    with a fixed seed; with more threads, layers and edges would depend on scheduling.
 
     Reads:  embedding shards of the passages, unit vectors
     Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and meta.json
     """
 
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-    M: int = optional(Hnsw.M, "edges per passage and layer, twice as many on the lowest", "M")
-    ef_construction: int = optional(Hnsw.ef_construction, "width of the search for edges", "N")
     output: str = required("FOLDER")
 
 
 def index_hnsw(options: HnswOptions) -> None:
-    """Open the shards, build, put the folder in place. The result does not depend on the shards."""
-    if options.M not in CONNECTIONS:
-        expected = f"{CONNECTIONS[0]} to {CONNECTIONS[-1]}"
-        raise input_error("--M", str(options.M), expected, "give such a number")
-    check_positive(options, "ef_construction")
+    """Build the index; it does not depend on how passages are divided into shards."""
     hnswlib = library()
     passages = open_passages(options.passages)
-    count = sum(shard.table.num_rows for shard in passages)
+    count = count_rows(passages)
     how = {"M": options.M, "ef_construction": options.ef_construction}
     with atomic_folder(options.output) as folder:
         index = hnswlib.Index(space=HNSW_SPACE, dim=passages[0].dimension)
@@ -213,40 +206,37 @@ def index_hnsw(options: HnswOptions) -> None:
 # ONNG
 
 DISTANCE = "Normalized L2"
-# Vectors linked at a time. NGT links 200 at a time itself: multiples of that give the graph of all at once.
+# Vectors linked at a time. NGT itself links 200 at a time: multiples of that give the same graph as all at once.
 LINKED_AT_ONCE = 5_000
 PROGRESS_FILE = "progress.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnngOptions:
-    """An ONNG graph of vectors (Iwasaki & Miyazaki 2018; CoRT paper, section 4.5.3), with NGT.
+class OnngOptions(Onng):
+    """An ONNG graph of vectors (Iwasaki & Miyazaki, 2018; CoRT paper, section 4.5.3), with NGT.
 
-    First an approximate nearest neighbour graph (ANNG) with `edges` edges per passage, then from it the optimized graph
-    with `outgoing` and up to `incoming` edges. NGT's tuning of search parameters is off: it takes minutes, and searches
-    here set their own epsilon. The distance is "Normalized L2", which orders unit vectors as the angle and the inner
-    product do; an epsilon means something else under each distance, so meta.json records the distance.
+    First an approximate nearest neighbor graph (ANNG) with `edges` edges per passage is built; from it the optimized
+    graph, with `outgoing` and up to `incoming` edges. NGT's tuning of search parameters is off: it takes minutes, and
+    searches here set their own epsilon. The distance is "Normalized L2", which orders unit vectors as the angle and the
+    inner product do. The meaning of epsilon depends on the distance, so meta.json records it.
 
-    The ANNG takes nearly all of the time, more than in proportion to the passages. With --checkpoints it is saved there
-    from time to time, and an interrupted build resumes from it, to the same bytes.
+    Nearly all of the time goes into the ANNG, and grows faster than the number of passages. With --checkpoints it is
+    saved there from time to time, and an interrupted build resumes from it, to the same bytes.
 
     Reads:  embedding shards of the passages, unit vectors
     Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of each vector, in order) and meta.json
     """
 
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
-    edges: int = optional(Onng.edges, "edges per passage of the ANNG", "N")
-    outgoing: int = optional(Onng.outgoing, "outgoing edges kept per passage", "N")
-    incoming: int = optional(Onng.incoming, "incoming edges kept per passage", "N")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
-    checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed in the end", "FOLDER")
+    checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed at the end", "FOLDER")
     checkpoint_every: float = optional(600.0, metavar="SECONDS")
     output: str = required("FOLDER")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is kept of an unfinished ANNG: which one it is, its vectors, and the sizes of its files."""
+    """A saved unfinished ANNG: its identity, the number of vectors linked, and the sizes of its files."""
 
     identity: str
     linked: int
@@ -255,34 +245,34 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where an unfinished ANNG is kept, in a folder of its own that is always whole; `every` is in seconds."""
+    """Folder that holds an unfinished ANNG, replaced as a whole `every` so many seconds."""
 
     folder: Path
     identity: str
     every: float
 
     def restore(self, work: Path) -> int:
-        """Copy what is kept of this very build to `work`, if anything; the number of vectors it has."""
+        """Copy the saved graph to `work` if it is of this build; return its number of vectors, or 0."""
         path = self.folder / PROGRESS_FILE
         try:
-            kept = read_artifact(path, Progress)
-            whole = all((self.folder / name).stat().st_size == size for name, size in kept.bytes.items())
+            saved = read_artifact(path, Progress)
+            whole = all((self.folder / name).stat().st_size == size for name, size in saved.bytes.items())
         except FileNotFoundError:
             return 0
         except (InputError, OSError) as error:
             log.warning("%s cannot be read (%s): the graph is built from scratch", path, error)
             return 0
-        if kept.identity != self.identity or not whole:
+        if saved.identity != self.identity or not whole:
             log.info("%s holds a part of another graph: ignored", self.folder)
             return 0
         work.mkdir()
-        for name in kept.bytes:
+        for name in saved.bytes:
             shutil.copyfile(self.folder / name, work / name)
-        log.info("resumes after %d vectors", kept.linked)
-        return kept.linked
+        log.info("resumes after %d vectors", saved.linked)
+        return saved.linked
 
     def keep(self, work: Path, linked: int) -> None:
-        """Put in place of what was kept the files that NGT has just saved in `work`, which it never reads again."""
+        """Replace the saved graph by the files that NGT has just written to `work` and does not read again."""
         with atomic_folder(self.folder, recorded=False) as folder:
             sizes = {}
             for path in sorted(work.iterdir()):
@@ -298,20 +288,19 @@ def _build_plain_graph(
 
     linked = checkpoint.restore(path) if checkpoint else 0
     if not linked:
-        # No limit of the edges followed in a search (0): the optimized graph has few as it is.
+        # 0: a search follows all edges; the optimized graph has few anyway.
         limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
         ngtpy.create(str(path), passages[0].dimension, distance_type=DISTANCE, **limits)
     index = ngtpy.Index(str(path), log_disabled=True)
-    count, kept = sum(shard.table.num_rows for shard in passages), time.monotonic()
-    blocks = blocks_of(passages, LINKED_AT_ONCE, linked)
-    for vectors in track(blocks, count, "vectors linked", done=linked, size=len):
+    saved, blocks = time.monotonic(), blocks_of(passages, LINKED_AT_ONCE, linked)
+    for vectors in track(blocks, count_rows(passages), "vectors linked", done=linked, size=len):
         index.batch_insert(vectors, num_threads=options.threads, build=False)
         index.build_index(num_threads=options.threads)
         linked += len(vectors)
-        if checkpoint and time.monotonic() - kept >= checkpoint.every:
+        if checkpoint and time.monotonic() - saved >= checkpoint.every:
             index.save()
             checkpoint.keep(path, linked)
-            kept = time.monotonic()
+            saved = time.monotonic()
     index.save()
     index.close()
 
@@ -321,8 +310,8 @@ def _optimize(plain: Path, optimized: Path, outgoing: int, incoming: int) -> Non
 
     optimizer = ngtpy.Optimizer(num_of_outgoings=outgoing, num_of_incomings=incoming, log_disabled=True)
     optimizer.set_processing_modes(
-        # NGT 2.8.0.post1 reads the fewest edges to keep from memory it never wrote: of equal calls some remove
-        # shortcut edges, most none.
+        # NGT 2.8.0.post1 reads the number of edges to keep from uninitialised memory, so equal calls may remove
+        # different edges.
         shortcut_reduction=False,
         search_parameter_optimization=False,
         prefetch_parameter_optimization=False,
@@ -333,7 +322,7 @@ def _optimize(plain: Path, optimized: Path, outgoing: int, incoming: int) -> Non
 
 
 def _identity(passages: Sequence[Shard], edges: int) -> str:
-    """Name an ANNG by all that decides its bytes; how the vectors are parted does not, but tells files apart."""
+    """Hash all that determines the bytes of an ANNG; how the vectors are divided into shards also counts."""
     parts = {
         "vectors": [checksum(shard.path) for shard in passages],
         "edges": edges,
@@ -343,8 +332,7 @@ def _identity(passages: Sequence[Shard], edges: int) -> str:
 
 
 def index_onng(options: OnngOptions) -> None:
-    """Open the shards, build, put the folder in place. The result depends on neither shards nor threads."""
-    check_positive(options, "edges", "outgoing", "incoming", "threads")
+    """Build the index; it depends on neither shards nor threads."""
     passages = open_passages(options.passages)
     checkpoint = None
     if options.checkpoints:
@@ -366,38 +354,28 @@ def index_onng(options: OnngOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IvfPqOptions:
+class IvfPqOptions(IvfPq):
     """An IVF-PQ index of token vectors, with faiss, for retrieval by late interaction (ColBERT).
 
-    k-means divides the vectors into `lists`: by default the power of 2 from the square root of their number on. Of each
-    vector, `bytes` are stored, which must divide the dimension, and 8 more for its passage. Lists and codes are trained
-    on `sample` vectors, drawn with the seed. ColBERT's index of MS MARCO has 32,768 lists and 16 bytes.
+    k-means divides the vectors into `lists`; their default number is the square root of the number of vectors, rounded
+    up to a power of 2. A vector is stored in `bytes` bytes, a divisor of the dimension, and 8 more for its passage.
+    Lists and codes are trained on `sample` vectors, drawn with the seed. ColBERT's index of MS MARCO has 32,768 lists
+    and 16 bytes.
 
     Reads:  shards of token vectors
     Writes: a folder with lists.faiss and meta.json
     """
 
     passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
-    lists: int | None = optional(None, "that vectors are divided into", "N")
-    bytes: int = optional(IvfPq.bytes, "stored of each vector", "N")
-    sample: int | None = optional(None, "vectors that lists and codes are made from", "N")
     seed: int = optional(SEED, "of the sample and of k-means", "N")
     threads: int = thread_count()
     output: str = required("FOLDER")
 
 
-class Sizes(NamedTuple):
-    """Numbers of all vectors, of lists, and of vectors these are made from."""
+def choose_sizes(options: IvfPqOptions, passages: Sequence[TokenShard]) -> tuple[int, int, int]:
+    """Return the numbers of all vectors, of lists, and of vectors to train on; unset options get their defaults.
 
-    tokens: int
-    lists: int
-    sample: int
-
-
-def choose_sizes(options: IvfPqOptions, passages: Sequence[TokenShard]) -> Sizes:
-    """Choose what is not given.
-
-    :raises InputError: too few vectors, or options that do not fit them.
+    :raises InputError: for too few vectors, or options that do not suit them.
     """
     from cort.retrieval.ivfpq import CODEWORDS, count_tokens, default_lists, default_sample
 
@@ -407,24 +385,23 @@ def choose_sizes(options: IvfPqOptions, passages: Sequence[TokenShard]) -> Sizes
         raise input_error(passages[0].path, f"{tokens} token vectors", f"{CODEWORDS} or more", fix)
     if dimension % options.bytes:
         expected = f"a divisor of the dimension, {dimension}"
-        raise input_error("--bytes", str(options.bytes), expected, "give one of these")
+        raise input_error("--bytes", options.bytes, expected, "choose one")
     lists = default_lists(tokens) if options.lists is None else options.lists
     sample = default_sample(tokens, lists) if options.sample is None else min(options.sample, tokens)
     least = max(lists, CODEWORDS)
     if sample < least:
         option, found = ("--lists", lists) if options.sample is None or lists > tokens else ("--sample", sample)
         expected = f"{sample} at most" if option == "--lists" else f"{least} or more"
-        raise input_error(option, str(found), f"{expected}, as there are {tokens} token vectors", "change it")
-    return Sizes(tokens, lists, sample)
+        raise input_error(option, found, f"{expected}, as there are {tokens} token vectors", "change it")
+    return tokens, lists, sample
 
 
 def index_ivfpq(options: IvfPqOptions) -> None:
-    """Open the shards, draw, train, add, put the folder in place."""
+    """Train lists and codes on a sample, add all vectors, and write the index."""
     from cort.retrieval.ivfpq import ADDED_AT_ONCE, FILE, Meta, chunks, draw, fingerprint_of, library, train
     from cort.retrieval.max_similarity import TokenIndex
 
     faiss = library()
-    check_positive(options, "bytes", *(name for name in ("lists", "sample") if getattr(options, name) is not None))
     passages = open_token_shards(options.passages)
     tokens, lists, sample = choose_sizes(options, passages)
     origin = passages[0].origin
@@ -432,7 +409,9 @@ def index_ivfpq(options: IvfPqOptions) -> None:
     log.info("%d of %d vectors are divided into %d lists", sample, tokens, lists)
     drawn = draw(passages, sample, options.seed)
     index = train(drawn, origin.similarity, lists, options.bytes, options.seed, options.threads)
-    for vectors, rows in track(chunks(passages, ADDED_AT_ONCE), tokens, "vectors added", size=lambda one: len(one[1])):
+    for vectors, rows in track(
+        chunks(passages, ADDED_AT_ONCE), tokens, "vectors added", size=lambda chunk: len(chunk[1])
+    ):
         index.add_with_ids(vectors, rows)
     with atomic_folder(options.output) as folder:
         faiss.write_index(index, str(folder / FILE))
@@ -441,7 +420,7 @@ def index_ivfpq(options: IvfPqOptions) -> None:
             model=origin.model,
             similarity=origin.similarity,
             dimension=origin.dimension,
-            passages=sum(shard.table.num_rows for shard in passages),
+            passages=count_rows(passages),
             tokens=tokens,
             vectors=fingerprint_of(passages),
             longest=extent.longest,

@@ -4,8 +4,8 @@ Every search goes through the searcher that answers users (`cort.online`), after
 parts one after the other, whose sum Tables 4 and 5 of the CoRT paper report, and as deployed, with BM25 and the dense
 ranker in parallel. With GPUs, the vectors are also searched on the CPU and on each larger number of GPUs.
 
-Reads:  the manifest and all it names, queries (parquet); writes: JSON
-Usage:  python -m cort.latency --manifest manifest.json --queries queries.dev.parquet --split dev --number 1000
+Reads:  the results of an experiment, queries (parquet); writes: JSON
+Usage:  python -m cort.latency --results results/msmarco --queries queries.dev.parquet --split dev --number 1000
             --systems bm25 cort cort+bm25 --threads 8 --output latency/dev.json
 """
 
@@ -17,15 +17,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cort.experiment.config import with_parts
+from cort.experiment.stored import NAME, open_systems, read_experiment
 from cort.formats import tables
-from cort.formats.artifacts import write_artifact
-from cort.online.manifest import Manifest, read_manifest
+from cort.formats.artifacts import json_option, write_artifact
 from cort.online.timing import PARTS
-from cort.retrieval.options import JavaOptions, check_positive
+from cort.retrieval.options import JavaOptions
+from cort.settings.config import Config
 from cort.settings.evaluation import Latency
 from cort.settings.fields import DEPTH
 from cort.system import cli
@@ -33,7 +36,8 @@ from cort.system.devices import lease, visible_devices
 from cort.system.errors import input_error
 from cort.system.machine import describe_hardware, describe_software
 from cort.system.options import optional, required
-from cort.systems.opened import Entry
+from cort.systems.base import Results
+from cort.systems.registry import system_of
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
@@ -94,7 +98,7 @@ def rows_of(
     :param device: name of where the vectors are.
     """
     for system in systems:
-        batched = all(part.batches for part in searcher.manifest.open([system]).values())
+        batched = all(part.batches for part in open_systems(searcher.results, [system]).values())
         for size in (1, batch) if batched else (1,):
             # Incomplete batches are left out.
             batches = [texts[at : at + size] for at in range(0, len(texts) - size + 1, size)]
@@ -107,7 +111,7 @@ def rows_of(
             if ratio is not None:
                 verdict = "within" if ratio <= ALLOWED else "above"
                 log.info("%s: concurrent / slower part and merge = %.2f, %s %g", system, ratio, verdict, ALLOWED)
-            kind = searcher.manifest.systems[system]["kind"]
+            kind = searcher.opened[system].kind
             row = {"system": system, "kind": kind, "device": device, "batch": size, "searches": len(batches)}
             yield row | {"overlap": ratio, "milliseconds": statistics}
 
@@ -120,17 +124,12 @@ def device_sets(gpus: int) -> dict[str, list[str]]:
     return sets | {f"{count} GPUs": [f"cuda:{number}" for number in range(count)] for count in range(2, gpus + 1)}
 
 
-def searches_exactly(system: Entry) -> bool:
-    """Tell whether a system searches the vectors of all passages."""
-    return "encoder" in system and "index" not in system
+def with_vectors(config: Config, systems: Sequence[str]) -> list[str]:
+    """Choose the systems whose time depends on where the vectors are: those with exact search in them."""
+    return [name for name in systems if any(system_of(config, part).divisible for part in with_parts(config, [name]))]
 
 
-def with_vectors(manifest: Manifest, systems: Sequence[str]) -> list[str]:
-    """Choose the systems whose time depends on where the vectors are."""
-    return [name for name in systems if any(map(searches_exactly, manifest.needed([name]).values()))]
-
-
-def published_form(manifest: Manifest, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def published_form(config: Config, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return mean ms by system and batch size, with the names of published numbers (config/papers).
 
     For systems that retrieve by vectors, this is the time of the search alone, with the encoding as ENCODER-queries;
@@ -142,20 +141,21 @@ def published_form(manifest: Manifest, split: str, rows: Sequence[Mapping[str, A
         if row["device"] == "cpu" and any(other["device"] == "1 GPU" for other in rows):
             continue
         means = {name: times["mean"] for name, times in row["milliseconds"].items()}
-        system, size = manifest.systems[row["system"]], str(row["batch"])
-        part = "search" if "encoder" in system else "sequential"
-        published.setdefault(_published_name(manifest, row["system"], row["device"]), {})[size] = means[part]
-        if searches_exactly(system) and row["device"] in ("cpu", "1 GPU"):
-            published.setdefault(f"{system['encoder']}-queries", {})[size] = means["tokenize"] + means["encode"]
+        system, size = system_of(config, row["system"]), str(row["batch"])
+        encoders = [name for section, name in system.models() if section == "encoders"]
+        part = "search" if encoders else "sequential"
+        published.setdefault(_published_name(config, row["system"], row["device"]), {})[size] = means[part]
+        if system.divisible and row["device"] in ("cpu", "1 GPU"):
+            published.setdefault(f"{encoders[0]}-queries", {})[size] = means["tokenize"] + means["encode"]
     return [{"system": name, "split": split, "milliseconds": values} for name, values in published.items()]
 
 
-def _published_name(manifest: Manifest, system: str, device: str) -> str:
-    if not device.endswith("GPUs") or not with_vectors(manifest, [system]):
+def _published_name(config: Config, system: str, device: str) -> str:
+    if not device.endswith("GPUs") or not with_vectors(config, [system]):
         return system
-    parts = manifest.systems[system].get("parts", [])
+    parts = system_of(config, system).parts()
     if system == "+".join(parts):
-        return "+".join(_published_name(manifest, part, device) for part in parts)
+        return "+".join(_published_name(config, part, device) for part in parts)
     return f"{system}-{device.split()[0]}gpus"
 
 
@@ -163,14 +163,15 @@ def _published_name(manifest: Manifest, system: str, device: str) -> str:
 class Options(JavaOptions):
     """Options of this stage."""
 
-    manifest: str = required("JSON")
+    results: str | None = optional(None, "folder of the results of an experiment", "FOLDER")
+    settings: str | None = optional(None, "settings of its systems, instead: files are under results/", "JSON")
     queries: str = required("PARQUET")
     split: str = required("NAME", "of the queries")
-    number: int = optional(Latency.queries, "how many queries of the split are searched", "N")
+    number: int = optional(Latency.queries, "how many queries of the split are searched", "N", ge=1)
     warm_up: int = optional(64, "earlier searches with each system", "N")
     bm25_warm_up: int = optional(2000, "earlier searches with BM25 alone, until Java has compiled all it needs", "N")
-    batch: int = optional(32, "queries per batch", "N")
-    depth: int = optional(DEPTH, "results per query", "N")
+    batch: int = optional(32, "queries per batch", "N", ge=1)
+    depth: int = optional(DEPTH, "results per query", "N", ge=1)
     systems: tuple[str, ...] = required("NAME")
     gpus: int = optional(Latency.gpus, "at most", "N")
     output: str = required("JSON")
@@ -178,15 +179,14 @@ class Options(JavaOptions):
 
 def stage(options: Options) -> None:
     """Open, warm up, measure, write."""
-    check_positive(options, "number", "batch", "depth")
-    manifest = read_manifest(options.manifest)
-    manifest.check_names(options.systems)
+    results = find_results(options)
+    open_systems(results, options.systems)
     texts = tables.read_table(options.queries, tables.QUERIES)["text"].to_pylist()
     if not texts:
         raise input_error(options.queries, "no query", "at least one", "name another split")
     texts = texts[: options.number]
     with lease(min(options.gpus, len(visible_devices()))) as leased:
-        rows = measure_all(options, manifest, texts, len(leased))
+        rows = measure_all(options, results, texts, len(leased))
     software = describe_software()
     libraries = {name: version for name, version in software["packages"].items() if name.lower() in LIBRARIES}
     report = {
@@ -194,7 +194,7 @@ def stage(options: Options) -> None:
         "queries": len(texts),
         "depth": options.depth,
         "threads": options.threads,
-        "latencies": published_form(manifest, options.split, rows),
+        "latencies": published_form(results.config, options.split, rows),
         "rows": rows,
         "hardware": {key: value for key, value in describe_hardware().items() if key != "host"},
         "software": {key: software[key] for key in ("python", "java", "system")} | libraries,
@@ -202,7 +202,18 @@ def stage(options: Options) -> None:
     write_artifact(options.output, report)
 
 
-def measure_all(options: Options, manifest: Manifest, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
+def find_results(options: Options) -> Results:
+    """Return the results that the options name."""
+    if (options.results is None) == (options.settings is None):
+        found = "neither" if options.results is None else "both"
+        raise input_error("--results, --settings", found, "one of the two", "name what to measure")
+    if options.results is not None:
+        return read_experiment(Path(options.results) / NAME)
+    settings = json_option("--settings", str(options.settings))
+    return Results(settings, settings.pop("shards", 1))
+
+
+def measure_all(options: Options, results: Results, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
     """Measure all systems on the first set of devices, and those with vectors on the others."""
     import torch
 
@@ -214,19 +225,19 @@ def measure_all(options: Options, manifest: Manifest, texts: Sequence[str], gpus
 
     sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)
     first, threads, memory_mb = next(iter(sets)), options.threads, options.memory_mb
-    opening = open_searcher(manifest, options.systems, devices=sets[first], threads=threads, memory_mb=memory_mb)
+    opening = open_searcher(results, options.systems, devices=sets[first], threads=threads, memory_mb=memory_mb)
     systems, number = list(options.systems), options.warm_up
     rows: list[dict[str, Any]] = []
     with closing(opening) as searcher:
         for name, opened in searcher.opened.items():
-            if opened.lexical_index:
+            if opened.lexical_index():
                 warm_up(name, options.bm25_warm_up)
         for device, devices in sets.items():
             if device != first:
                 searcher.models.place(devices)
-                systems, number = with_vectors(manifest, options.systems), 1
+                systems, number = with_vectors(results.config, options.systems), 1
                 # On the CPU the search alone is of interest.
-                systems = [name for name in systems if device != "cpu" or searches_exactly(manifest.systems[name])]
+                systems = [name for name in systems if device != "cpu" or searcher.opened[name].divisible]
             for name in systems:
                 warm_up(name, number)
             rows += rows_of(searcher, systems, texts, options.depth, options.batch, device)

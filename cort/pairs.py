@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
-from cort.retrieval.options import check_positive
 from cort.settings.models import Pairs
 from cort.system import cli
 from cort.system.errors import input_error
@@ -108,17 +107,16 @@ def positives_of_others(
 class Options(SamplingOptions):
     """Options of this stage."""
 
-    first_rank: int = optional(Pairs.first_rank)
-    negatives: int = optional(Pairs.negatives, "negatives per positive")
+    first_rank: int = optional(Pairs.first_rank, ge=1)
+    negatives: int = optional(Pairs.negatives, "negatives per positive", ge=1)
     random: int = optional(Pairs.random, "how many of the negatives are positives of other queries")
     positives: Literal["one", "all"] = optional(Pairs.positives, "how many positives of a query an epoch has")
 
 
 def stage(options: Options) -> None:
     """Sample and write."""
-    check_positive(options, "negatives")
     if options.random > options.negatives:
-        raise input_error("--random", str(options.random), f"at most the {options.negatives} negatives", "lower it")
+        raise input_error("--random", options.random, f"at most the {options.negatives} negatives", "lower it")
     groups = read_options(Groups, options)
 
     def sample(pools: pa.RecordBatch, epoch: int, counts: dict[str, int]) -> pa.Table:

@@ -1,8 +1,8 @@
-"""Record the origin of results: settings, inputs with checksums, program, packages, Java, hardware and git commit.
+"""Record the origin of results: inputs with checksums, program, packages, Java, hardware and git commit.
 
 Reads:  the input files (every byte, for their checksums), this environment, this machine
 Writes: provenance.json
-Usage:  python -m cort.provenance --dataset squad --config '{"seed": 42}' --inputs collection.tsv qrels.tsv
+Usage:  python -m cort.provenance --dataset squad --inputs collection.tsv qrels.tsv
             --output provenance.json
 """
 
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from cort import __version__
-from cort.formats.artifacts import json_option
 from cort.system import cli
 from cort.system.checksums import checksum
 from cort.system.files import write_text
@@ -47,7 +46,6 @@ class Options:
     """Options of this stage."""
 
     dataset: str = required()
-    config: str = required("JSON", "all settings that affect the results")
     inputs: tuple[str, ...] = optional((), metavar="FILE")
     output: str = required("JSON")
 
@@ -58,7 +56,6 @@ def stage(options: Options) -> None:
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
-        "config": json_option("--config", options.config),
         "inputs": describe_inputs(options.inputs),
         "software": describe_software(),
         "hardware": describe_hardware(),

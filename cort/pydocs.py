@@ -246,24 +246,13 @@ def write_folder(folder: str, passages: list[Text], splits: dict[str, list[Text]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Pydocs):
     """Options of this stage; all bounds are inclusive and count whitespace-separated words."""
 
-    min_query_words: int = optional(
-        Pydocs.min_query_words, f"shorter summaries are dropped (default: {Pydocs.min_query_words})"
-    )
-    max_query_words: int = optional(
-        Pydocs.max_query_words, f"longer summaries are dropped (default: {Pydocs.max_query_words})"
-    )
-    min_passage_words: int = optional(
-        Pydocs.min_passage_words, f"shorter bodies are dropped (default: {Pydocs.min_passage_words})"
-    )
     lock: str = required("FILE", "lines of name==version")
     output_folder: str = required("FOLDER", "where to write")
-    validation_queries: int = optional(Pydocs.validation_queries, "queries to validate with", "N")
-    test_queries: int = optional(Pydocs.test_queries, "queries to test with", "N")
     seed: int = optional(SEED, "seed of the split")
-    threads: int = optional(1, "processes that parse (default: 1)", "N")
+    threads: int = optional(1, "processes that parse", "N", ge=1)
 
 
 def stage(options: Options) -> None:
@@ -289,12 +278,9 @@ def stage(options: Options) -> None:
 
 
 def _check(options: Options) -> None:
-    ordered = 1 <= options.min_query_words <= options.max_query_words
-    if not ordered or min(options.min_passage_words, options.threads) < 1:
-        words = f"{options.min_query_words} to {options.max_query_words} query words"
-        found = f"{words}, {options.min_passage_words} passage words, {options.threads} threads"
-        expected = "positive numbers, and no minimum above its maximum"
-        raise input_error("command line", found, expected, "correct the options")
+    if options.min_query_words > options.max_query_words:
+        expected = f"at most --max-query-words, {options.max_query_words}"
+        raise input_error("--min-query-words", str(options.min_query_words), expected, "lower it")
 
 
 main = cli.main_of(Options, stage)

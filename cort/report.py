@@ -1,13 +1,12 @@
 """Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
 
-Reads: measures per system and split; if given, comparisons with the baseline, measures by re-ranking depth, audits of
-       graph indexes, training curves, how models were chosen, disagreements, the counts of filters, the benchmark files
-       of the stages, latencies, and the provenance of the results.
+Reads: the settings of the results; measures per system and split; if given, comparisons with the baseline, measures by
+       re-ranking depth, audits of graph indexes, training curves, how models were chosen, disagreements, the counts of
+       filters, the benchmark files of the stages, latencies, and the provenance of the results.
 Writes: index.html, tables/{systems,comparisons,lists,judged,audits,stages,latency,overlap}.{csv,md,tex} and
        figures/{recall,depths,audits,training}.svg in the output folder. The page omits sections without input; the
        files are always written.
-Usage: python -m cort.report --title "CoRT on MS MARCO" --dataset msmarco --measures-files measures/*.json
-       --baseline bm25 --output-folder report
+Usage: python -m cort.report --experiment experiment.yaml --measures-files measures/*.json --output-folder report
 """
 
 from __future__ import annotations
@@ -22,6 +21,9 @@ from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.leakage import Shared, describe
 from cort.evaluation.overlap import Overlap
+from cort.experiment.models import trainings
+from cort.experiment.recipes import chosen_values, describe_training
+from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.models.truncation import Truncation, measure_texts, read_lengths
 from cort.reporting import figures, panels, sections, tables
@@ -31,10 +33,12 @@ from cort.reporting.page import render
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
 from cort.retrieval.weights import TunedWeights
+from cort.settings.config import Config
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
 from cort.system.options import optional, required
+from cort.systems.registry import all_systems
 from cort.training.outcome import Selection
 
 log = logging.getLogger(__name__)
@@ -51,22 +55,17 @@ NO_DATA = {
 class Options:
     """Options of this stage."""
 
-    title: str = required(help="heading of the page")
-    dataset: str = required(help="name of the dataset")
+    experiment: str = required("YAML", "settings of the results")
     measures_files: tuple[str, ...] = optional((), "measures of one system on one split each", "JSON")
     overlaps: tuple[str, ...] = optional(
         (), "what `cort.analyze overlap` wrote, a file per split without judgements", "JSON"
     )
-    description_of_systems: tuple[str, ...] = optional((), "how each system works", "NAME=TEXT")
     tuned: tuple[str, ...] = optional((), "weights that `cort.tune` chose for a system", "NAME=JSON")
-    baseline: str | None = optional(None, "system that the others are compared with", "NAME")
     comparisons: tuple[str, ...] = optional((), "what `cort.compare` wrote, a file per split", "JSON")
     depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
     audits: tuple[str, ...] = optional((), "what `cort.audit` wrote, a file per index and split", "JSON")
     curves: tuple[str, ...] = optional((), "training curves", "NAME=CSV")
     selections: tuple[str, ...] = optional((), "how the best model of each training was chosen", "NAME=JSON")
-    last_models: tuple[str, ...] = optional((), "trainings whose last model is used instead of the best", "NAME")
-    settings_of_trainings: tuple[str, ...] = optional((), "main settings of each training", "NAME=TEXT")
     disagreements: tuple[str, ...] = optional((), "what `cort.analyze disagreements` wrote", "JSON")
     models: tuple[str, ...] = optional((), "encoders and re-rankers, to report how much they truncate", "NAME=FOLDER")
     tokens: tuple[str, ...] = optional((), "token caches of a model for passages or queries", "NAME TEXT=ARROW")
@@ -80,14 +79,19 @@ class Options:
     output_folder: str = required("FOLDER")
 
 
-def describe_systems(options: Options) -> dict[str, str]:
+def describe_systems(config: Config, options: Options) -> dict[str, str]:
     """Describe how each system works, with its tuned weights."""
-    texts = parse_assignments("--description-of-systems", options.description_of_systems)
+    texts = {name: system.describe() for name, system in all_systems(config).items()}
     for name, path in parse_assignments("--tuned", options.tuned).items():
         weights = read_artifact(path, TunedWeights)
         parts = ", ".join(f"{part} {weight:g}" for part, weight in zip(weights.parts, weights.weights, strict=True))
-        texts[name] = f"{texts.get(name, '')}: {parts} ({weights.queries} queries)".removeprefix(": ")
+        texts[name] += f": {parts} ({weights.queries} queries)"
     return texts
+
+
+def uses_last_model(config: Config, section: str, name: str) -> bool:
+    """Tell whether a trained model is its last one instead of the best."""
+    return bool(config[section][name]["checkpoint"] == "last")
 
 
 def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
@@ -108,6 +112,9 @@ def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
 
 def build(options: Options) -> dict[str, str]:
     """Read all inputs and build every file: path in the output folder -> text, the page last."""
+    config = read_experiment(options.experiment).config
+    baseline: str = config["evaluation"]["baseline"]
+    titles = trainings(config)
     chosen = parse_assignments("--selections", options.selections)
     measures = read_measures(options.measures_files)
     comparisons = [read_artifact(path, Comparisons) for path in options.comparisons]
@@ -121,9 +128,9 @@ def build(options: Options) -> dict[str, str]:
     shared = read_artifact(options.leakage, list[Shared]) if options.leakage else []
     latencies = [read_artifact(path, sections.Latencies) for path in options.latency_files]
     systems = list(dict.fromkeys(one.system for one in measures))
-    if systems and options.baseline is not None and options.baseline not in systems:
-        expected = f"one of {', '.join(systems)}"
-        raise input_error("--baseline", shorten(options.baseline), expected, "name a system that was measured")
+    if systems and baseline not in systems:
+        found, expected = f"the baseline {shorten(baseline)}", f"one of {', '.join(systems)}"
+        raise input_error(options.experiment, found, expected, "name the measures of this experiment")
     written = {
         "systems": tables.systems_table(measures, comparisons),
         "comparisons": tables.comparisons_table(comparisons),
@@ -134,7 +141,7 @@ def build(options: Options) -> dict[str, str]:
         "latency": sections.latency_table(latencies),
         "overlap": sections.overlap_table(overlaps),
     }
-    look = panels.looks([*systems, *(one.system for one in depths)], options.baseline)
+    look = panels.looks([*systems, *(one.system for one in depths)], baseline)
     drawn = {
         "recall": panels.recall_panels(measures, look),
         "depths": panels.depth_panels(depths, look),
@@ -143,16 +150,22 @@ def build(options: Options) -> dict[str, str]:
     }
     page = render(
         "report.html.jinja",
-        report=options,
+        title=config["title"],
+        dataset=config["dataset"],
+        baseline=baseline,
+        explorer=options.explorer,
+        last_models=[
+            title for (section, name), title in titles.items() if config[section][name]["checkpoint"] == "last"
+        ],
         sections=sections,
         tables=tables,
         figures={name: figures.draw_inline(shown, name) for name, shown in drawn.items()},
-        headlines=headlines(options.dataset, measures, comparisons, options.baseline),
+        headlines=headlines(config["dataset"], measures, comparisons, baseline),
         measures=measures,
         splits=list(dict.fromkeys([*(one.split for one in measures), *(one.split for one in overlaps)])),
         overlaps=overlaps,
         leakage=[text for text in map(describe, shared) if text],
-        descriptions=describe_systems(options),
+        descriptions=describe_systems(config, options),
         comparisons=comparisons,
         by_pair=by_pair,
         disagreement=disagreement,
@@ -161,12 +174,12 @@ def build(options: Options) -> dict[str, str]:
         audits=audited,
         trainings=[sections.summarize(curve) for curve in curves],
         selections={name: read_artifact(path, Selection) for name, path in chosen.items()},
-        settings=parse_assignments("--settings-of-trainings", options.settings_of_trainings),
+        settings={titles[model]: describe_training(values) for model, values in chosen_values(config).items()},
         disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
         reproduction=reproduction,
         filters=[read_filter(*pair) for pair in parse_assignments("--filters", options.filters).items()],
         truncations=truncation_rows(options),
-        latencies=sections.latency_blocks(latencies),
+        latencies=latencies,
         published_latencies=sections.published_latencies(reproduction) if reproduction else [],
         stages=stages,
         origin=read_origin(options.provenance) if options.provenance else None,

@@ -44,14 +44,13 @@ from cort.retrieval import bm25
 from cort.retrieval.audits import audited_width
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import open_index, rank
-from cort.retrieval.graphs import GRAPHS, INDEXES
+from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL
 from cort.retrieval.options import (
     BM25Options,
     GraphOptions,
     IvfPqOptions,
     RunOptions,
     TokenOptions,
-    check_positive,
     refuse_without_effect,
 )
 from cort.system.commands import Commands, main_of_commands
@@ -84,7 +83,7 @@ class ExactOptions(RunOptions):
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    gpus: int = optional(1, "devices that share the passages", "N")
+    gpus: int = optional(1, "devices that share the passages", "N", ge=1)
     part: str | None = optional(None, "of all passages, for `merge`", "I-of-N")
     memory_mb: int = optional(0, "half of it may hold the vectors", "MB")
 
@@ -95,7 +94,7 @@ class WidthOptions(RunOptions):
 
     width: float | None = optional(None, f"of the search (default: {WIDTHS})", "W")
     audit: str | None = optional(None, "instead of --width: what `audit` wrote", "JSON")
-    recall: float = optional(0.99, "with --audit: of exact retrieval", "R")
+    recall: float = optional(RECALL, "with --audit: of exact retrieval", "R", gt=0, le=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +160,6 @@ def retrieve_exactly(options: ExactOptions) -> None:
     """Open the shards, retrieve, write."""
     from cort.models import transformer
 
-    check_positive(options, "depth", "gpus")
     passages = open_shards(options.passages)
     queries = open_shards(options.queries, model=passages[0].model)
     if queries[0].dimension != passages[0].dimension:
@@ -195,9 +193,6 @@ def _count(shards: Sequence[Shard]) -> int:
 
 
 def _check_width(options: WidthOptions) -> None:
-    check_positive(options, "depth")
-    if not 0 < options.recall <= 1:
-        raise input_error("--recall", f"{options.recall:g}", "more than 0, at most 1", "fix the option")
     refuse_without_effect(options, *(("beside --audit", "width") if options.audit else ("without --audit", "recall")))
 
 
@@ -229,7 +224,6 @@ def retrieve_by_tokens(options: TokenRunOptions) -> None:
     """Score the tokens of all passages."""
     from cort.retrieval.max_similarity import TokenIndex
 
-    check_positive(options, "depth")
     _late_interaction(options, lambda shards, origin: lambda device: TokenIndex(shards, origin.similarity, device))
 
 
@@ -238,7 +232,6 @@ def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
     from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
     from cort.retrieval.max_similarity import TokenIndex
 
-    check_positive(options, "candidates")
     _check_width(options)
 
     def prepare(shards: Sequence[TokenShard], origin: Origin) -> Callable[[str], Search]:
@@ -360,7 +353,6 @@ def _best(paths: Sequence[str], query_id: str, parts: Sequence[Ranking], depth: 
 
 def merge_parts(options: MergeOptions) -> None:
     """Read the parts, merge, write."""
-    check_positive(options, "depth")
     lines = write_run(options.output, merge(options.parts, options.depth), options.tag)
     log.info("%d parts, %d results written", len(options.parts), lines)
 

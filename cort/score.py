@@ -26,7 +26,6 @@ from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation, passage_limit, query_limit
-from cort.retrieval.options import check_positive
 from cort.settings import models
 from cort.settings.fields import Precision
 from cort.system import cli
@@ -38,7 +37,8 @@ from cort.system.progress import Counter
 if TYPE_CHECKING:
     import torch
 
-    from cort.models.rerankers import PairsToScore, Reranker
+    from cort.models.cross_encoder import Pairs
+    from cort.models.rerankers import Reranker
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def _distinct(parts: list[pa.Table]) -> pa.Table:
 
 
 def make_scorer(
-    model: Reranker, pairs: PairsToScore, table: pa.Table, source: str, device: torch.device, precision: str
+    model: Reranker, pairs: Pairs, table: pa.Table, source: str, device: torch.device, precision: str
 ) -> Callable[[int], pa.RecordBatch]:
     """Look up all pairs; return a function that scores the block that starts at a row.
 
@@ -106,7 +106,7 @@ class Options:
     model: str = required("FOLDER")
     candidates: tuple[str, ...] = optional((), "runs whose results to score", "TREC")
     triples: str | None = optional(None, "instead of candidates: to train an encoder with", "PARQUET")
-    depth: int = optional(models.Reranker.depth, "candidates per query and run")
+    depth: int = optional(models.Reranker.depth, "candidates per query and run", ge=1)
     queries: str = required("ARROW", "token cache")
     passages: str = required("ARROW", "token cache")
     precision: Precision = optional(models.Reranker.precision)
@@ -123,7 +123,6 @@ def stage(options: Options) -> None:
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
         raise input_error("--candidates, --triples", found, "one of them", "name the runs, or the triples")
-    check_positive(options, "depth")
     model, template = load_reranker(options.model)
     tokenizer = fingerprint(options.model)
     pairs = model.pairs(Tokens(options.queries, tokenizer), Tokens(options.passages, tokenizer), template)

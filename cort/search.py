@@ -4,10 +4,10 @@ In a terminal, it prompts for queries until Ctrl-D, and opens the systems while 
 with lines on standard input, it prints a JSON line per query and system: query, system, results (rank, doc_id, score,
 text) and milliseconds by part, or error instead of the last two; with any error, the exit status is 1.
 
-Reads:  the manifest of an experiment that `snakemake` has built, and what it names
+Reads:  the results of an experiment that `snakemake` has built
 Writes: nothing
 Usage:  python -m cort.search --experiment config/pydocs.yaml
-        python -m cort.search --manifest results/pydocs/manifest.json --systems bm25 cort --query "list of files"
+        python -m cort.search --results results/pydocs --systems bm25 cort --query "list of files"
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cort.online.options import SearchOptions, find_manifest, open_systems
+from cort.online.options import SearchOptions, find_results, open_named
 from cort.online.timing import PARTS
-from cort.retrieval.options import check_positive
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import InputError, input_error
@@ -50,7 +49,7 @@ NARROWEST = 24
 
 
 def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: str) -> None:
-    """Answer queries in JSON lines; a query that cannot be answered gets its error.
+    """Answer queries in JSON lines; a query that cannot be answered gets an error instead.
 
     Systems are opened and warmed up one after the other, so that BM25 answers while torch is still being imported.
 
@@ -78,7 +77,7 @@ def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: 
 
 
 def _json(line: Mapping[str, object]) -> str:
-    """Write a line of JSON; control characters that JSON allows, and changes of direction, are escaped, too."""
+    """Write a line of JSON; escape also the control and bidirectional characters that JSON allows."""
     text = json.dumps(line, ensure_ascii=False)
     return UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -111,7 +110,7 @@ def _cells(answer: Answer, texts: Sequence[str], width: int) -> list[str]:
     ranks, scores = (max((len(row[place]) for row in rows), default=0) for place in (0, 2))
     body = [f"{rank:>{ranks}} {_fit(text, width - ranks - scores - 2)} {score:>{scores}}" for rank, text, score in rows]
     title, line = f"{answer.system}: {answer.milliseconds['total']:.1f} ms", "-" * width
-    # A name stays in a line with its number. Each line ends with a comma, which is cut off.
+    # A name and its number stay on one line. The comma at the end of each line is removed.
     words = " ".join(f"{timing},".replace(" ", "\xa0") for timing in timings(answer.milliseconds))
     wrapped = textwrap.wrap(words, width + 1, break_long_words=False)
     times = [timing.replace("\xa0", " ").removesuffix(",") for timing in wrapped]
@@ -141,29 +140,27 @@ class Options(SearchOptions):
 
     systems: tuple[str, ...] = optional((), "default: the first BM25, dense and fused system", "NAME")
     query: str | None = optional(None, "answer this query in JSON lines", "TEXT")
-    depth: int = optional(10, "results per system (default 10)", "N")
+    depth: int = optional(10, "results per system (default 10)", "N", ge=1)
 
 
 def stage(options: Options) -> None:
     """Open the systems, answer."""
-    from cort.online.manifest import read_manifest
+    from cort.experiment.stored import typical_systems
 
-    path = find_manifest(options)
-    check_positive(options, "depth")
+    results = find_results(options)
     if options.depth > MOST:
         raise input_error("--depth", str(options.depth), f"{MOST} at most", "ask for fewer")
-    manifest = read_manifest(path)
-    systems = options.systems or manifest.typical_systems()
+    systems = options.systems or typical_systems(results)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
-            # Bytes that are not UTF-8 are an error of their query alone.
+            # Invalid UTF-8 is an error of its query only.
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     with lease(int(options.device == "cuda")):
         if options.query is None and sys.stdin.isatty():
-            interact(partial(open_systems, options, manifest, systems), options.depth)
+            interact(partial(open_named, options, results, systems), options.depth)
             return
         queries, source = (sys.stdin, "standard input") if options.query is None else ([options.query], "--query")
-        with closing(open_systems(options, manifest, systems, models_later=True)) as searcher:
+        with closing(open_named(options, results, systems, models_later=True)) as searcher:
             print_lines(searcher, queries, options.depth, source)
 
 

@@ -20,13 +20,12 @@ from dataclasses import dataclass
 
 from cort.system import cli
 from cort.training import parallel
-from cort.training.losses import ENCODER_OBJECTIVES, with_settings
+from cort.training.losses import ENCODER_OBJECTIVES, classes_of
 from cort.training.settings import EncoderTraining, check_options
 
 
-@with_settings(ENCODER_OBJECTIVES)
 @dataclass(frozen=True, kw_only=True)
-class Options(EncoderTraining):
+class Options(*classes_of(ENCODER_OBJECTIVES), EncoderTraining):  # type: ignore[misc]
     """Options of this stage."""
 
 

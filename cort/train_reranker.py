@@ -15,13 +15,12 @@ from dataclasses import dataclass
 
 from cort.system import cli
 from cort.training import parallel
-from cort.training.losses import RERANKER_OBJECTIVES, with_settings
+from cort.training.losses import RERANKER_OBJECTIVES, classes_of
 from cort.training.settings import RerankerTraining, check_options
 
 
-@with_settings(RERANKER_OBJECTIVES)
 @dataclass(frozen=True, kw_only=True)
-class Options(RerankerTraining):
+class Options(*classes_of(RERANKER_OBJECTIVES), RerankerTraining):  # type: ignore[misc]
     """Options of this stage."""
 
 

@@ -26,8 +26,8 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, strictly_decreasing
 from cort.retrieval import bm25, weights
-from cort.retrieval.fusion import NORMALIZATIONS, on_one_scale, rankings_of
-from cort.retrieval.options import BM25Options, check_positive, choice
+from cort.retrieval.fusion import NORMALIZATION, NORMALIZATIONS, on_one_scale, rankings_of
+from cort.retrieval.options import BM25Options, choice
 from cort.retrieval.parts import read_parts, refuse_constant_scores
 from cort.retrieval.rerank import Scores, candidate_scores
 from cort.settings.collection import Split
@@ -49,7 +49,7 @@ Values = dict[bm25.Parameters, dict[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BM25TuneOptions(BM25Options):
+class BM25TuneOptions(GridSearch, BM25Options):
     """k1 and b of BM25, on training queries, as Anserini's authors did for MS MARCO.
 
     Of several samples of the judged training queries, the mean of the best pairs is taken; of equally good pairs, the
@@ -61,11 +61,6 @@ class BM25TuneOptions(BM25Options):
     """
 
     qrels: str = required("PARQUET")
-    k1: tuple[float, ...] = required("X")
-    b: tuple[float, ...] = required("X")
-    samples: int = optional(GridSearch.samples, metavar="N")
-    sample_size: int = optional(GridSearch.sample_size, "queries per sample", "N")
-    measure: str = optional(GridSearch.measure, "what to maximise", "NAME")
     relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
     seed: int = optional(SEED, metavar="N")
     output: str = required("JSON")
@@ -122,7 +117,6 @@ def summarise(values: Values, samples: Sequence[Sequence[str]], measure: str) ->
 
 def tune_bm25(options: BM25TuneOptions) -> None:
     """Draw the samples, search and measure each query of any sample once, write the best parameters."""
-    check_positive(options, "samples", "sample_size")
     parse_measures([options.measure])
     grid = bm25.make_grid(options.k1, options.b)
     searcher = bm25.Searcher(options)
@@ -162,8 +156,8 @@ class WeightTuneOptions:
     qrels: str = required("PARQUET", "judgements of the validation queries")
     measure: str = required("NAME", "what to maximise")
     relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
-    normalization: str = choice(NORMALIZATIONS, "min-max", "how scores are normalised")
-    depth: int = required("N", "results per query; of a re-ranker, candidates that are re-ranked")
+    normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "how scores are normalised")
+    depth: int = required("N", "results per query; of a re-ranker, candidates that are re-ranked", ge=1)
     output: str = required("JSON")
 
 
@@ -199,7 +193,6 @@ def read_cases(options: WeightTuneOptions) -> tuple[list[str], Iterator[weights.
 
 def tune_weights(options: WeightTuneOptions) -> None:
     """Read, measure the grid, choose, write."""
-    check_positive(options, "depth")
     parse_measures([options.measure])
     expected = len(options.runs) + (options.scores is not None)
     if len(options.parts) != expected:

@@ -28,9 +28,8 @@ from cort.formats.ids import positions
 from cort.formats.lines import Parts, place_of
 from cort.formats.raw import refuse_duplicates
 from cort.formats.tokens import Tokens
-from cort.models.shards import PassageOptions, Run, write_shard
+from cort.models.shards import PassageOptions, Run, compute_shard, list_writer
 from cort.models.tokenizer import fingerprint
-from cort.retrieval.options import check_positive
 from cort.settings import lexical
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
@@ -63,7 +62,7 @@ class WeighOptions(PassageOptions):
     """
 
     passage_length: int = optional(lexical.Weigher.passage_length, "tokens, special tokens included")
-    scale: int = optional(lexical.Weigher.scale, "weight of a word for which the model predicts 1")
+    scale: int = optional(lexical.Weigher.scale, "weight of a word for which the model predicts 1", ge=1)
     square_root: bool = optional(lexical.Weigher.square_root, "take the square root of the predictions first")
 
 
@@ -104,25 +103,22 @@ def weigh_block(
 def predict_weights(options: WeighOptions) -> None:
     """Weigh and write."""
     from cort.models.batching import FramedTexts
-    from cort.models.transformer import resume
     from cort.models.weigher import load_vocabulary, load_weigher
 
-    check_positive(options, "scale")
     vocabulary = load_vocabulary(options.model)
     weigher, template = load_weigher(options.model, options.passage_length)
     tokens = Tokens(options.tokens, fingerprint(options.model))
     passages = FramedTexts(tokens, template, options.passage_length)
 
     def prepare(run: Run) -> partial[pa.RecordBatch]:
-        weigher.place(run.device, options.precision)
-        resume(weigher, run.finished, run.device, run.counter)
+        run.place(weigher, options.precision)
         return partial(
             weigh_block, weigher=weigher, passages=passages, vocabulary=vocabulary, device=run.device, options=options
         )
 
     decisive = ("passage_length", "scale", "square_root", "precision")
-    done = write_shard("cort.weigh", options, tables.TERM_WEIGHTS, len(tokens), BLOCK, prepare, decisive)
-    log.info("weighted terms: %s", done)
+    write = list_writer(options.output, tables.TERM_WEIGHTS)
+    log.info("weighed %s", compute_shard("cort.weigh", options, len(tokens), BLOCK, prepare, write, decisive))
 
 
 def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Iterator[pa.Table]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from cort.downloads import rehearsal
-from cort.experiment.config import CHANGES, used_by_indexes
+from cort.experiment.config import CHANGES, used_by_indexes, with_parts
 from cort.experiment.models import reranked_by, trained_models, triples_file
 from cort.experiment.splits import compared_splits as names_of_compared_splits
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config, files_of_split, is_judged, one_or_more, ranked_splits, sources
-from cort.systems.base import Results, Shards
+from cort.systems.base import Results
 from cort.systems.registry import all_systems, system_of
-from cort.training.settings import needs_judgements
+from cort.training.losses import ENCODER_OBJECTIVES
 from workflow.params import Wildcards
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -101,7 +101,7 @@ def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str
     """Judgements for a loss that needs all relevant passages of a batch, or to choose the best model by a measure."""
     encoder = config["encoders"][wildcards.encoder]
     selects = split == "validation" and encoder["training"]["best_model_metric"] != "loss"
-    needed = needs_judgements(encoder["loss"]) or selects
+    needed = ENCODER_OBJECTIVES[encoder["loss"]].judgements or selects
     return paths.at(paths.QRELS, config, split=split) if needed else []
 
 
@@ -139,12 +139,20 @@ def all_candidates(config: Config, wildcards: Wildcards) -> list[str]:
     return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
 
 
-def of_system(config: Config, shards: Shards, wildcards: Wildcards) -> dict[str, str | list[str]]:
+def of_system(config: Config, shards: int, wildcards: Wildcards) -> dict[str, str | list[str]]:
     """Return the inputs of a system's run."""
-    return system_of(config, wildcards.system).inputs(wildcards.split, Results(config, shards))
+    return system_of(config, wildcards.system, Results(config, shards)).inputs(wildcards.split)
 
 
 def for_tuning(config: Config, wildcards: Wildcards) -> dict[str, str | list[str]]:
     """Return the runs and scores of validation queries for tuning a system's weights."""
-    inputs = system_of(config, wildcards.system).inputs("validation", Results(config))
+    inputs = system_of(config, wildcards.system).inputs("validation")
     return {name: files for name, files in inputs.items() if name != "weights"}
+
+
+def searched(config: Config, shards: int) -> list[str]:
+    """List the files that are opened to measure latencies: models, vectors, indexes, passages."""
+    results = Results(config, shards)
+    names = with_parts(config, config["latency"]["systems"])
+    files = dict.fromkeys(file for name in names for file in system_of(config, name, results).files())
+    return [results.at(paths.PASSAGES), *files]

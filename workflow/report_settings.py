@@ -9,13 +9,11 @@ from cort.experiment.comparisons import pairs
 from cort.experiment.config import compared, on_split
 from cort.experiment.config import curve_depths as depths_of_curve
 from cort.experiment.keys import Experiment
-from cort.experiment.models import named_models, trainings
-from cort.experiment.recipes import chosen_values, describe_training
+from cort.experiment.models import named_models
+from cort.experiment.stored import needed_for
 from cort.retrieval.graphs import INDEXES
 from cort.settings.config import Config, deciding, flat
 from cort.settings.fields import schema_of
-from cort.systems.registry import all_systems
-from workflow import report_inputs
 from workflow.params import Wildcards, Words, at, option
 
 # Settings of an encoder or re-ranker that do not affect its weights.
@@ -50,31 +48,18 @@ def explored(config: Config, wildcards: Wildcards) -> Words:
 
 
 def whole_config(config: Config, wildcards: Wildcards) -> Words:
-    """Every setting that affects results, as JSON."""
-    settings = deciding(config, schema_of(Experiment))
-    return Words(option("config", json.dumps(settings, sort_keys=True)), flat(settings))
+    """Return every setting that affects results, as JSON."""
+    return _as_json("config", deciding(config, schema_of(Experiment)))
 
 
-def described_systems(config: Config, wildcards: Wildcards) -> Words:
-    """Descriptions of all systems."""
-    systems = {name: system.describe() for name, system in all_systems(config).items()}
-    return Words(option("description_of_systems", report_inputs.named(systems)), {"systems": systems})
+def measured(config: Config, wildcards: Wildcards) -> Words:
+    """Return the settings of the systems whose latencies are measured, as JSON."""
+    needed = needed_for(config, config["latency"]["systems"])
+    return _as_json("settings", deciding(needed, schema_of(Experiment)))
 
 
-def described_trainings(config: Config, wildcards: Wildcards) -> Words:
-    """Descriptions of the training settings of each model, from its recipe and the config."""
-    values, titles = chosen_values(config), trainings(config)
-    texts = {titles[model]: describe_training(chosen) for model, chosen in values.items()}
-    settings = {f"{'.'.join(model)}.{key}": value for model, own in values.items() for key, value in own.items()}
-    return Words(option("settings_of_trainings", report_inputs.named(texts)), settings)
-
-
-def last_models(config: Config, wildcards: Wildcards) -> Words:
-    """Names of the trained models whose last checkpoint is used."""
-    titles = trainings(config)
-    kept = {model: config[model[0]][model[1]]["checkpoint"] for model in titles}
-    last = [title for model, title in titles.items() if kept[model] == "last"]
-    return Words(option("last_models", last), {f"{'.'.join(model)}.checkpoint": name for model, name in kept.items()})
+def _as_json(name: str, settings: Config) -> Words:
+    return Words(option(name, json.dumps(settings, ensure_ascii=False)), flat(settings))
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:

@@ -13,7 +13,7 @@ from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apar
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
 from cort.settings.config import Config, flat, is_judged
-from cort.systems.base import Option, Results
+from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
 from workflow.params import Part, Wildcards, Words, all_of, among, at, join, option
@@ -139,12 +139,12 @@ def filtering(config: Config, wildcards: Wildcards) -> Words:
 
 def of_system(config: Config, wildcards: Wildcards) -> Words:
     """Options of the rule that makes a system's run."""
-    return _words(system_of(config, wildcards.system).options(wildcards.split, Results(config)))
+    return _words(system_of(config, wildcards.system).options(wildcards.split))
 
 
 def weight(config: Config, wildcards: Wildcards) -> Words:
     """Weight of a re-ranker: from the config, or tuned."""
-    options = system_of(config, wildcards.system).options(wildcards.split, Results(config))
+    options = system_of(config, wildcards.system).options(wildcards.split)
     return _words([option for option in options if option.name in ("weight", "tuned")])
 
 

@@ -41,7 +41,7 @@ def compared(config: Config, split: str) -> list[str]:
 def searchable(config: Config) -> list[str]:
     """List the systems that can rank any query: a published run cannot, nor can what is made from one."""
     systems = all_systems(config)
-    return [name for name in systems if all(systems[part].searchable() for part in with_parts(config, [name]))]
+    return [name for name in systems if all(systems[part].searchable for part in with_parts(config, [name]))]
 
 
 def tuned_systems(config: Config) -> list[str]:

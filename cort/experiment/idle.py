@@ -1,4 +1,4 @@
-"""Settings that another one makes void; only the config as it is written can tell."""
+"""Find settings that have no effect beside others. This needs the config as written, without defaults."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settin
 CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
 OF_TRAINING = {"recipe", "loss", "teacher", "start", "triples", "pairs", "training"}
-OF_TRAINING |= settings_of(ENCODER_OBJECTIVES).keys() | settings_of(RERANKER_OBJECTIVES).keys()
-# Keys that a released model's own files give, so that they have no default beside `pretrained`.
+OF_TRAINING |= {*settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)}
+# Keys that a released model's own files define, and which have no default with `pretrained`.
 LENGTHS = {"query_length", "passage_length", "max_length"}
 DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment", "head", *LENGTHS}
-# Those of them that nobody can want otherwise; and those that only such a model has.
+# Those of them that cannot be changed, and keys that only released models have.
 FIXED = {"dimension", "projection", "head"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
-# Where predicted queries or weights of terms come from; and what a file of them has beside its name.
+# Where predicted queries or term weights come from, and further keys with a file of them.
 ORIGINS = ("file", "pretrained")
 OF_FILE = {"queries", "filter"}
-# What is taken of a file of triples.
+# Which triples of a file are used.
 OF_TRIPLES = {"limit", "sample", "shuffle", "unknown_ids"}
 CHANGING = {"expanders": "queries", "weighers": "weights"}
 
 
 def idle_settings(config: Config, schema: Config) -> Iterator[str]:
-    """Find settings that another one makes void."""
+    """Yield a line for each setting that has no effect."""
     sections = mappings(config)
     yield from _of_lexical(sections)
     for name in mappings(sections.get("systems", {})):
@@ -49,7 +49,7 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
 
 
 def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
-    """Find settings of re-rankers that their kind, word vectors or loss do not take."""
+    """Find settings of re-rankers that their kind, word vectors or loss do not use."""
     keys = schema["properties"]["rerankers"]["additionalProperties"]["properties"]
     for name, reranker in rerankers.items():
         place = f"rerankers.{name}"
@@ -74,31 +74,24 @@ def _is_default(value: Any, schema: Config) -> bool:
 
 
 def _of_lexical(sections: Config) -> Iterator[str]:
-    """Find what indexes, expanders and weighers cannot have beside their other settings."""
+    """Find settings of indexes, expanders and weighers that have no effect beside others."""
     for name, index in mappings(sections.get("lexical", {})).items():
-        yield from _of_index(f"lexical.{name}", index)
-    for section, what in CHANGING.items():
+        for key in index.keys() & {"k1", "b"} if "tune" in index else ():
+            found = f"found {key} beside tune"
+            yield f"lexical.{name}.{key}: {found}, expected one of them, as tune chooses k1 and b; remove one"
+    for section, contents in CHANGING.items():
         for name, model in mappings(sections.get(section, {})).items():
-            yield from _of_changing(f"{section}.{name}", model, what)
+            place = f"{section}.{name}"
+            for key in sorted(model.keys() - {*ORIGINS, *OF_FILE}) if "file" in model else ():
+                found = f"found {key} with file"
+                yield f"{place}.{key}: {found}, expected none, as the file has the {contents}; remove it"
             if {"beams", "top_k"} <= model.keys():
                 found = "found top_k beside beams"
-                yield f"{section}.{name}.top_k: {found}, expected one of them, as beams draw nothing; remove one"
-
-
-def _of_index(place: str, index: Config) -> Iterator[str]:
-    """Find parameters beside what chooses them."""
-    for key in index.keys() & {"k1", "b"} if "tune" in index else ():
-        yield f"{place}.{key}: found {key} beside tune, expected one of them, as tune chooses k1 and b; remove one"
-
-
-def _of_changing(place: str, model: Config, what: str) -> Iterator[str]:
-    """Find what only a model has beside a file of `what`."""
-    for key in sorted(model.keys() - {*ORIGINS, *OF_FILE}) if "file" in model else ():
-        yield f"{place}.{key}: found {key} with file, expected none, as the {what} are there already; remove it"
+                yield f"{place}.top_k: {found}, expected one of them, as beam search does not sample; remove one"
 
 
 def _of_model(place: str, model: Config) -> Iterator[str]:
-    """Find what a model cannot have beside where it comes from."""
+    """Find settings of a model that have no effect with its origin."""
     for key in model.keys() & OF_TRAINING if "released" in model else ():
         yield f"{place}.{key}: found {key} with released, expected none, as nothing is trained; remove it"
     if "pretrained" in model:
@@ -111,7 +104,7 @@ def _of_model(place: str, model: Config) -> Iterator[str]:
 
 
 def _of_examples(place: str, examples: Config, keys: Config) -> Iterator[str]:
-    """Find what is taken of a file of triples where there is none."""
+    """Find settings for a file of triples without such a file."""
     for key in sorted(examples.keys() & OF_TRIPLES) if "file" not in examples else ():
         if examples[key] == keys[key]["default"]:
             continue
@@ -119,13 +112,13 @@ def _of_examples(place: str, examples: Config, keys: Config) -> Iterator[str]:
 
 
 def _of_pretrained(place: str, model: Config) -> Iterator[str]:
-    """Find what a pretrained model's own files say, or nobody asks for."""
+    """Find settings of a pretrained model that its own files define, or that have no effect."""
     for key in model.keys() & {"base_model", "released"}:
         yield f"{place}: found pretrained and {key}, expected one of them; remove one"
     if model.get("kind", CROSS_ENCODER) != CROSS_ENCODER:
         yield f"{place}.kind: found {model['kind']} with pretrained, expected a cross-encoder; remove kind"
     for key in model.keys() & FIXED:
-        yield f"{place}.{key}: found {key} with pretrained, expected none, as the model's own files say it; remove it"
+        yield f"{place}.{key}: found {key} with pretrained, expected none, as its own files define it; remove it"
     for key in model.keys() & OF_TRAINING if "training" not in model else ():
         yield f"{place}.{key}: found {key} without training, expected both or none; add `training: {{}}` or remove it"
     for kind in ("query", "passage"):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal
 
 from cort.settings import models
 from cort.settings.collection import Collection, Downloads, Split
@@ -14,36 +13,29 @@ from cort.settings.fields import DEPTH, NAME, SEED, SPLIT_NAME, SYSTEM_NAME, nam
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
 from cort.settings.models import BaseModel
 from cort.systems.registry import AnySystem
-from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
-
-Section = TypeVar("Section")
+from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, classes_of
 
 
-def trained_for(objectives: Objectives) -> Callable[[type[Section]], type[Section]]:
-    """Decorate a section: add the choice of an objective, of which the first is the default, and all their settings."""
-    meanings = [f"`{name}`: {inspect.getdoc(one.loss)}".partition("\n")[0] for name, one in objectives.items()]
-
-    def extend(cls: type[Section]) -> type[Section]:
-        def add(name: str, hint: Any, default: Any, **metadata: Any) -> None:
-            cls.__annotations__[name] = hint
-            setattr(cls, name, field(default=default, metadata=metadata))
-
-        add("loss", Literal[tuple(objectives)], next(iter(objectives)), meaning=" ".join(["Objective.", *meanings]))
-        for name, (owner, one) in settings_of(objectives).items():
-            add(name, get_type_hints(owner)[name], one.default, **one.metadata, owner=owner)
-        return section(cls)
-
-    return extend
+def loss_of(objectives: Objectives) -> Any:
+    """Declare the choice of an objective, of which the first is the default."""
+    meanings = [
+        f"`{name}`: {inspect.getdoc(objective.loss)}".partition("\n")[0] for name, objective in objectives.items()
+    ]
+    return field(default=next(iter(objectives)), metadata={"meaning": " ".join(["Objective.", *meanings])})
 
 
-@trained_for(ENCODER_OBJECTIVES)
-class Encoder(models.Encoder):
+@section
+class Encoder(*classes_of(ENCODER_OBJECTIVES), models.Encoder):  # type: ignore[misc]
     """An encoder with the keys of its objectives."""
 
+    loss: Literal[tuple(ENCODER_OBJECTIVES)] = loss_of(ENCODER_OBJECTIVES)  # type: ignore[valid-type]
 
-@trained_for(RERANKER_OBJECTIVES)
-class Reranker(models.Reranker):
+
+@section
+class Reranker(*classes_of(RERANKER_OBJECTIVES), models.Reranker):  # type: ignore[misc]
     """A re-ranker with the keys of its objectives."""
+
+    loss: Literal[tuple(RERANKER_OBJECTIVES)] = loss_of(RERANKER_OBJECTIVES)  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True, kw_only=True)

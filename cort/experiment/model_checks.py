@@ -10,7 +10,7 @@ from cort.models.settings import REVISION
 from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, entries, is_trained, listed, sources
 from cort.system.errors import check_name, shorten
 from cort.systems.mistakes import check_measures, check_once
-from cort.training.settings import leaves_out, needs_teacher
+from cort.training.losses import ENCODER_OBJECTIVES
 
 
 def check_base_models(config: Config) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]
 
 def _check_origins(place: str, name: str, encoder: Config, config: Config) -> Iterator[str]:
     """Check what an encoder starts from and who teaches it."""
-    if needs_teacher(encoder["loss"]) != ("teacher" in encoder):
+    if ENCODER_OBJECTIVES[encoder["loss"]].teacher != ("teacher" in encoder):
         found = "a teacher" if "teacher" in encoder else "no teacher"
         yield f"{place}: found {found} with the loss {encoder['loss']}, expected one with margin_mse alone; fix it"
     if encoder["relative_margin"] is not None:
@@ -105,7 +105,7 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
 def _check_margin(place: str, encoder: Config, base_models: Config) -> Iterator[str]:
     """Check that an encoder can tell before training which passages are near, and that its loss can leave them out."""
     found, fix = f"found {encoder['relative_margin']:g}", "or set it to null"
-    if not leaves_out(encoder["loss"]):
+    if not ENCODER_OBJECTIVES[encoder["loss"]].guided:
         yield f"{place}: {found} with the loss {encoder['loss']}, expected it with info_nce; change the loss {fix}"
     elif not ranks_before(encoder, base_models):
         expected = "expected weights that rank before training: a start, or a pretrained model without projection"

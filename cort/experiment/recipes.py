@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from cort.experiment.models import draws_weights, ranks_before, trained_models
-from cort.settings.config import LEARNERS, Config, is_trained
-from cort.training.settings import leaves_out
+from cort.settings.config import LEARNERS, Config, is_trained, leaves
+from cort.training.losses import ENCODER_OBJECTIVES
 
 RECIPES = Path(__file__).with_name("recipes.yaml")
 
@@ -23,14 +23,14 @@ def _documents() -> tuple[Config, Config]:
 
 
 def load_recipes(*, random: bool = False) -> Config:
-    """Read all recipes, which nobody may change, or what is different in each for random weights."""
+    """Read all recipes, or what differs in each for random weights; callers must not change them."""
     return _documents()[random]
 
 
 def with_recipes(config: Config) -> Config:
-    """Give every model that is trained the values of its recipe, in place; what the config says stays.
+    """Give every trained model the values of its recipe, in place; keys of the config override them.
 
-    The config is as it is written, without defaults.
+    :param config: as written, without defaults.
     """
     for section in LEARNERS:
         for model in (config.get(section) or {}).values():
@@ -40,12 +40,12 @@ def with_recipes(config: Config) -> Config:
 
 
 def _apply(section: str, model: Config, config: Config) -> None:
-    """Give a model the values of its recipe that suit its weights, its loss and the training runs."""
+    """Give a model those values of its recipe that suit its weights, its loss and the depth of the training runs."""
     name, source = model.get("recipe", "paper"), LEARNERS[section]
     recipe = copy.deepcopy(load_recipes()[name].get(section, {}))
     base_models = config.get("base_models") or {}
     if "relative_margin" in recipe and not (
-        ranks_before(model, base_models) and leaves_out(model.get("loss", recipe["loss"]))
+        ranks_before(model, base_models) and ENCODER_OBJECTIVES[model.get("loss", recipe["loss"])].guided
     ):
         del recipe["relative_margin"]
     if last := recipe.get(source, {}).get("last_rank"):
@@ -58,36 +58,33 @@ def _apply(section: str, model: Config, config: Config) -> None:
 def keys_of_recipes(section: str) -> list[str]:
     """List the keys that some recipe sets for encoders or re-rankers, as paths like "training.epochs"."""
     recipes = [recipe for document in _documents() for recipe in document.values()]
-    return list(dict.fromkeys(path for recipe in recipes for path, _ in _leaves(recipe.get(section, {}))))
+    return list(dict.fromkeys(path for recipe in recipes for path, _ in leaves(recipe.get(section, {}))))
 
 
 def chosen_values(config: Config) -> dict[tuple[str, str], Config]:
-    """List by model what its recipe and the config made of the keys that recipes set, its recipe first."""
-    return {
-        (section, name): {"recipe": config[section][name]["recipe"] + _for_random(config, config[section][name])}
-        | {path: value_at(config[section][name], path) for path in keys_of_recipes(section)}
-        for section in LEARNERS
-        for name in trained_models(config, section)
-    }
-
-
-def _for_random(config: Config, model: Config) -> str:
-    special = model["recipe"] in load_recipes(random=True) and draws_weights(model, config["base_models"])
-    return " for random weights" if special else ""
+    """List, by model, its recipe and the values of all keys that recipes set."""
+    chosen = {}
+    for section in LEARNERS:
+        for name in trained_models(config, section):
+            model = config[section][name]
+            recipe = model["recipe"]
+            if recipe in load_recipes(random=True) and draws_weights(model, config["base_models"]):
+                recipe += " for random weights"
+            values = {path: value_at(model, path) for path in keys_of_recipes(section)}
+            chosen[section, name] = {"recipe": recipe, **values}
+    return chosen
 
 
 def describe_training(values: Config) -> str:
-    """Write what `chosen_values` found for a model as text."""
-    recipe, *rest = values.items()
-    shown = ", ".join(f"{path.removeprefix('training.')} {_text(value)}" for path, value in rest)
-    return f"recipe {recipe[1]}: {shown}"
+    """Describe the entry of a model in `chosen_values`."""
+    shown = [f"{path.removeprefix('training.')} {_text(value)}" for path, value in values.items()]
+    return f"{shown[0]}: {', '.join(shown[1:])}"
 
 
-def value_at(model: Config, path: str) -> object:
+def value_at(model: Config, path: str) -> Any:
     """Look up a value by its path."""
-    value: object = model
+    value: Any = model
     for key in path.split("."):
-        assert isinstance(value, dict)  # noqa: S101 - as the schema says
         value = value.get(key)
     return value
 
@@ -104,12 +101,3 @@ def _add(own: Config, values: Config) -> None:
             own[key] = copy.deepcopy(value)
         elif isinstance(value, dict) and isinstance(own[key], dict):
             _add(own[key], value)
-
-
-def _leaves(values: Config, path: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in values.items():
-        place = f"{path}.{key}".lstrip(".")
-        if isinstance(value, dict):
-            yield from _leaves(value, place)
-        else:
-            yield place, value

@@ -1,6 +1,6 @@
-"""Lines of a UTF-8 text file, plain or gzipped; anything that would silently corrupt ids or scores is refused.
+"""Lines of a UTF-8 text file, plain or gzipped; anything that could silently corrupt ids or scores is refused.
 
-A byte order mark is dropped and CRLF line ends are read as LF, with one message per file in the log.
+A byte order mark is dropped and CRLF is read as LF, with one message per file in the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
-# What files of other types begin with, and what to do with them; longer marks first.
+# How files of other types begin, and what to do with them; longer marks first.
 CONVERT = "convert the file (`iconv -f {0} -t UTF-8`)"
 OTHER_FILES = (
     (b"PK\x03\x04", "a zip archive", "unpack it"),
@@ -40,7 +40,7 @@ OTHER_FILES = (
     (b"\xff\xfe", "UTF-16 text", CONVERT.format("UTF-16")),
     (b"\xfe\xff", "UTF-16 text", CONVERT.format("UTF-16")),
 )
-# Bytes of a block: of lines read one by one, of texts and of columns parsed together, and of Arrow's parser.
+# Bytes per block: of lines read one by one, of texts, of columns, and of Arrow's parser.
 SMALL_BLOCK, BLOCK_BYTES, COLUMNS_BLOCK, ARROW_BLOCK = 1 << 20, 32 << 20, 16 << 20, 4 << 20
 ROWS_PER_BATCH, HEAD = 65_536, 4_096
 # A small gzip file may unpack to a line that exhausts memory.
@@ -50,12 +50,12 @@ Line = TypeVar("Line", str, bytes)
 Record = TypeVar("Record")
 #: lines, or the records parsed from them, each with its row, counted from 1
 Rows: TypeAlias = Iterator[tuple[int, Record]]
-#: the files that a table was read from, each with the row of every record
+#: files that a table was read from, each with the row of every record
 Parts: TypeAlias = Sequence[tuple[str | Path, Sequence[int]]]
 
 
 class Block(NamedTuple):
-    """Complete lines of a file: the first `length` bytes of `data`, of which row `row` (from 1) is the first."""
+    """Complete lines of a file: the first `length` bytes of `data`; `row` is the number of the first line, from 1."""
 
     row: int
     data: bytearray
@@ -67,7 +67,7 @@ class Block(NamedTuple):
 
 
 def place_of(parts: Parts, record: int) -> tuple[str | Path, int]:
-    """Return the file and row of a record, which is counted from 0 over all files."""
+    """Return the file and row of a record; records are counted from 0 over all files."""
     for source, rows in parts:
         if record < len(rows):
             return source, rows[record]
@@ -82,13 +82,13 @@ def iter_lines(path: str | Path) -> Rows[str]:
 
 
 def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Yield blocks of about `size` bytes, each of which reuses the memory of the last one; refuse truncated gzip."""
+    """Yield blocks of about `size` bytes, which share their memory; refuse truncated gzip."""
     with open(path, "rb") as file:
         yield from iter_blocks_of(unpacked(path, file), path, size)
 
 
 def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int) -> Iterator[Block]:
-    """Yield the blocks of a stream as `iter_blocks` does those of a file; `path` is what errors call it."""
+    """Yield the blocks of a stream like `iter_blocks`; error messages call it `path`."""
     buffer, filled, row = bytearray(size), 0, 1
     more = True
     try:
@@ -102,7 +102,7 @@ def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int) -> It
                     _refuse_other_files(path, bytes(buffer[: min(filled, HEAD)]))
                 yield _plain(path, Block(row, buffer, end), is_last=not more)
                 row += buffer.count(b"\n", 0, end)
-            # The remaining bytes begin a line, which may be longer than the buffer.
+            # The rest is the beginning of a line, which may be longer than the buffer.
             begun = buffer[end:filled]
             if len(begun) >= LONGEST_LINE:
                 found = f"a line of more than {LONGEST_LINE:,} bytes"
@@ -141,7 +141,7 @@ def _plain(path: str | Path, block: Block, is_last: bool) -> Block:
     """Drop a byte order mark and the CR of CRLF, copying only if there are any."""
     marked = block.row == 1 and block.data.startswith(BYTE_ORDER_MARK)
     cut = is_last and block.data.endswith(b"\r", 0, block.length)
-    # Searching for one byte is ten times as fast as for two.
+    # Searching for one byte is ten times as fast as searching for two.
     crlf = cut or (block.has(b"\r") and block.has(b"\r\n"))
     if marked:
         _log_once(str(path), "dropped the byte order mark")
@@ -155,18 +155,18 @@ def _plain(path: str | Path, block: Block, is_last: bool) -> Block:
 
 @functools.cache
 def _log_once(path: str, message: str) -> None:
-    """Log once, however often a file is read."""
+    """Log a message once per file, however often the file is read."""
     log.info("%s: %s", path, message)
 
 
 def decode_lines(path: str | Path, block: Block) -> Rows[str]:
-    """Yield (row, line without its end) of a block, as `iter_lines` does of a file."""
+    """Yield (row, line without its end) of a block, like `iter_lines`."""
     lines = io.BytesIO(memoryview(block.data)[: block.length])
     return iter_records(path, enumerate(lines, block.row), decode_line)
 
 
 def iter_records(path: str | Path, lines: Rows[Line], parse: Callable[[Line], Record]) -> Rows[Record]:
-    """Yield (row, parsed line); a `BadLine` that `parse` raises becomes an error with the row."""
+    """Yield (row, parsed line); a `BadLine` from `parse` becomes an error with the row."""
     for row, line in lines:
         try:
             record = parse(line)
@@ -177,7 +177,7 @@ def iter_records(path: str | Path, lines: Rows[Line], parse: Callable[[Line], Re
 
 
 def iter_record_batches(records: Rows[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Gather records into batches of at most `ROWS_PER_BATCH` rows."""
+    """Collect records into batches of at most `ROWS_PER_BATCH` rows."""
     while block := list(islice(records, ROWS_PER_BATCH)):
         columns = zip(*(record for _, record in block), strict=True)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -187,7 +187,7 @@ def iter_record_batches(records: Rows[Any], schema: pa.Schema) -> Iterator[pa.Re
 def parse_lines(
     path: str | Path, block: Block, parse: Callable[[str], Any], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Parse a block line by line, for the same records as Arrow's or for an error with its row."""
+    """Parse a block line by line, for the records that Arrow would give, or an error with its row."""
     return iter_record_batches(iter_records(path, decode_lines(path, block), parse), schema)
 
 
@@ -196,8 +196,8 @@ def read_columns(
 ) -> pa.Table:
     """Read the columns `schema` of a large file with the columns `names`, in order; row n of the table is line n + 1.
 
-    Arrow parses plain blocks with exactly one kind of separator. Other blocks are read line by line with `parse`. If
-    there are several `separators`, any number of them separate two fields, which are never empty.
+    Arrow parses plain blocks with one kind of separator; other blocks are read line by line with `parse`. If there are
+    several `separators`, any number of them may separate two fields, and no field is empty.
     """
     batches: list[pa.RecordBatch] = []
     for block in iter_blocks(path, COLUMNS_BLOCK):
@@ -216,7 +216,7 @@ def parse_block(block: Block, names: Sequence[str], schema: pa.Schema, separator
 
     Return None if the result might differ from reading line by line.
     """
-    # Arrow ends a line at a lone CR, and drops the byte order mark of a second file that was appended to the first.
+    # Arrow ends a line at a lone CR, and drops the byte order mark of a second file appended to the first.
     if block.data.startswith(BYTE_ORDER_MARK) or block.has(b"\r") or block.has(b"\x00"):
         return None
     data = pa.py_buffer(memoryview(block.data)[: block.length])
@@ -225,7 +225,7 @@ def parse_block(block: Block, names: Sequence[str], schema: pa.Schema, separator
     kept = {"column_types": schema, "include_columns": schema.names}
     convert = pa.csv.ConvertOptions(**kept, strings_can_be_null=False, null_values=[])
     try:
-        # Arrow does not check the columns that are dropped.
+        # Arrow does not validate the columns that it drops.
         offsets = pa.py_buffer(np.array([0, block.length], np.int64))
         pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, data]).validate(full=True)
         return pa.csv.read_csv(pa.BufferReader(data), read, parse, convert)

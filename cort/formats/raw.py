@@ -1,4 +1,4 @@
-"""The files users bring: passages, queries and judgements as MS MARCO, TREC or BEIR publish them, plain or gzipped.
+"""Files that users bring: passages, queries and judgements as MS MARCO, TREC or BEIR publish them, plain or gzipped.
 
 | what     | suffix                    | a line                                                              |
 |----------|---------------------------|---------------------------------------------------------------------|
@@ -12,11 +12,11 @@
 | qrels    | ``.tsv .txt .qrels``      | three columns below ``query-id TAB corpus-id TAB score`` (BEIR)     |
 | qrels    | ``.jsonl``                | ``{"query_id": ..., "text": ..., "relevance": ...}`` (`iter_quoted`) |
 
-Each may end in ``.gz``. Readers stream (row, record) with rows counted from 1 and one record per line. They change
-nothing but the whitespace around a text, and refuse, with its row, whatever could corrupt ids or scores later.
+Each may end in ``.gz``. Readers stream (row, record) with rows counted from 1 and one record per line. They strip
+whitespace around a text and change nothing else; whatever could corrupt ids or scores later is refused, with its row.
 
-Arrow parses large TSV files of passages. It knows none of our error messages, so any block that holds more than plain
-rows is read again line by line, either for the same records or for its error.
+Arrow parses large TSV files of passages. It lacks our error messages, so a block with anything but plain rows is
+read again line by line, either for the same records or for its error.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from cort.system.errors import input_error, shorten
 TEXTS = (".tsv", ".txt", ".jsonl")
 PARAGRAPHS, TOPICS, QUOTATIONS = ".cbor", ".qrels", ".jsonl"
 BEIR_QRELS_HEADER = "query-id\tcorpus-id\tscore"
-# Lower-cased column names of headers: no real file has such a text under such an id.
+# Lower-cased column names of headers; no real file has such a text under such an id.
 KINDS = ("", "doc", "document", "passage", "corpus", "query", "topic")
 HEADER_IDS = {f"{kind}{joint}id" for kind in KINDS for joint in ("", "_", "-")} | {"pid", "qid", "docno", "number"}
 HEADER_TEXTS = {*KINDS[1:], "text", "title", "body", "content", "contents", "question"}
@@ -67,16 +67,16 @@ JSON_TYPES = {bool: "boolean", int: "number", float: "number", list: "array", di
 # int() alone also takes "1_000", " 1" and digits of other scripts.
 _GRADE = re.compile(r"[+-]?[0-9]{1,9}")
 
-# Printable ASCII except the blank: at the ends of a text, these bytes are not whitespace of any kind.
+# Printable ASCII except the space: at the ends of a text, these bytes are not whitespace of any kind.
 FIRST_PLAIN, LAST_PLAIN = 0x21, 0x7E
 
 QUOTATION = {"query_id": str, "text": str, "relevance": int}
-# Letters and digits that a quotation needs, so that few passages begin with it.
+# Fewest letters and digits of a quotation, so that few passages begin with it.
 SHORTEST = 20
 
-# TREC-CAR: the array opener, its end, and what files of paragraphs have in the header.
+# TREC-CAR: the opener of an array, its end, and the type in the header of files of paragraphs.
 LIST, BREAK, PARAGRAPH_FILE = b"\x9f", b"\xff", 2
-# Text of the eight paragraphs that have none: no term is indexed for it, but their ids stay known.
+# Text of the eight paragraphs without one: nothing is indexed for it, but their ids stay known.
 EMPTY = "."
 PREFIX = "enwiki:"
 DEEPEST = 16
@@ -84,7 +84,7 @@ WHOLE = ("a complete file of TREC-CAR v2.0 paragraphs", "fetch or unpack it agai
 
 
 def iter_passages(path: str | Path) -> Rows[Text]:
-    """Stream (row, passage); the text of a BEIR passage is its title, a blank and its text."""
+    """Stream (row, passage); a BEIR passage is its title, a space and its text."""
     if _suffix_of(path, *TEXTS, PARAGRAPHS) == PARAGRAPHS:
         return _iter_paragraphs(path)
     return _iter_texts(path, "doc_id")
@@ -120,14 +120,14 @@ def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> It
 
 
 def none_of(kind: str, path: str | Path) -> str:
-    """Describe, for an error message, a file without passages, queries or judgements."""
+    """Describe a file without passages, queries or judgements, for an error message."""
     return f"no {kind}" if Path(path).stat().st_size else "an empty file"
 
 
 def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
     """Refuse files in which two rows have the same key; `kind` is what error messages call a key.
 
-    The check makes no Python objects, so it can handle millions of ids. Rows are looked up only when it fails.
+    The check creates no Python objects, so it can handle millions of ids. Rows are looked up only when it fails.
     """
     if _are_increasing_numbers(keys) or pc.count_distinct(keys).as_py() == len(keys):
         return
@@ -136,7 +136,7 @@ def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
     again = int(np.flatnonzero(first[codes] != np.arange(len(codes)))[0])
     path, row = place_of(parts, again)
     other, before = place_of(parts, int(first[codes[again]]))
-    where = f"row {before} of {other}" if len(parts) > 1 else f"row {before}"
+    where = f"row {before}" + f" of {other}" * (len(parts) > 1)
     found = f"{kind} {shorten(keys[again].as_py())} again (it is already in {where})"
     raise input_error(path, found, f"each {kind} once", "remove one of the two rows", row)
 
@@ -151,7 +151,7 @@ def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
 
 
 def _bare_suffix(path: str | Path) -> str:
-    """Return the suffix below an optional ``.gz``."""
+    """Return the suffix, ignoring ``.gz``."""
     return Path(Path(path).name.removesuffix(".gz")).suffix
 
 
@@ -173,7 +173,7 @@ def _iter_texts(path: str | Path, name: str) -> Rows[Text]:
 
 
 def _parse_tsv(name: str, line: str) -> Text:
-    """Parse a row ``id TAB text``; `name` is what error messages call the id."""
+    """Parse a row ``id TAB text``; error messages call the id `name`."""
     fields = line.split("\t")
     if len(fields) != 2:
         found = f"{len(fields)} TAB-separated fields" if line else "an empty line"
@@ -240,7 +240,7 @@ def _checked_text(name: str, value: str, text: str) -> Text:
 
 
 def checked_text(text: str) -> str:
-    """Strip whitespace; refuse an empty text, and one with a NUL."""
+    """Strip whitespace; refuse an empty text, or one with a NUL character."""
     if not (stripped := text.strip()):
         raise BadLine("an empty text", "at least one character", "remove the row")
     if "\x00" in stripped:
@@ -263,9 +263,8 @@ def _parse_passages(block: Block) -> list[pa.RecordBatch] | None:
     batches = []
     for batch in table.to_batches():
         ids, texts = batch["doc_id"], stripped(batch["text"])
-        if texts is None or not is_plain(ids) or pc.any(pc.match_substring(ids, '"')).as_py():
-            return None
-        if pc.any(pc.is_in(pc.ascii_lower(ids), value_set=HEADER_IDS_IN_ARROW)).as_py():
+        odd = pc.or_(pc.match_substring(ids, '"'), pc.is_in(pc.ascii_lower(ids), value_set=HEADER_IDS_IN_ARROW))
+        if texts is None or not is_plain(ids) or pc.any(odd).as_py():
             return None
         batches.append(pa.record_batch([ids, texts], schema=PASSAGES))
     return batches
@@ -277,18 +276,18 @@ def stripped(texts: pa.Array) -> pa.Array | None:
     if np.diff(offsets).min() == 0:
         return None
     ends = np.stack([data[offsets[:-1]], data[offsets[1:] - 1]])
-    doubtful = ((ends < FIRST_PLAIN) | (ends > LAST_PLAIN)).any(axis=0)
-    if not doubtful.any():
+    doubtful = pa.array(((ends < FIRST_PLAIN) | (ends > LAST_PLAIN)).any(axis=0))
+    if not doubtful.true_count:
         return texts
-    shorter = [text.strip() for text in texts.filter(pa.array(doubtful)).to_pylist()]
-    return pc.replace_with_mask(texts, pa.array(doubtful), pa.array(shorter, pa.string())) if all(shorter) else None
+    shorter = [text.strip() for text in texts.filter(doubtful).to_pylist()]
+    return pc.replace_with_mask(texts, doubtful, pa.array(shorter, pa.string())) if all(shorter) else None
 
 
 # Judgements that quote passages.
 
 
 class Quotation(NamedTuple):
-    """A judgement of the passages that begin with the text."""
+    """A judgement of all passages that begin with a text."""
 
     query_id: str
     text: str
@@ -296,17 +295,15 @@ class Quotation(NamedTuple):
 
 
 def is_quoted(path: str | Path) -> bool:
-    """Whether the name of a file of judgements says that it quotes passages."""
+    """Whether a file of judgements quotes passages, according to its name."""
     return _bare_suffix(path) == QUOTATIONS
 
 
 def iter_quoted(path: str | Path, passages: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Qrel]]:
-    """Stream (row, judgement) of a file that quotes the beginnings of passages, as papers print texts without ids.
+    """Stream (row, judgement) from a file that quotes the beginnings of passages, since papers print texts without ids.
 
-    Only letters and digits are compared, ignoring case. All passages that begin with the text are judged; a text that
-    begins none is refused.
-
-    :param passages: with their texts.
+    Only letters and digits are compared, ignoring case. A judgement holds for all passages that begin with the text, of
+    which there must be at least one.
     """
     quotations = list(iter_records(path, iter_lines(path), _parse_quotation))
     doc_ids: dict[str, list[str]] = {_letters_of(quotation.text): [] for _, quotation in quotations}
@@ -346,11 +343,11 @@ def _parse_quotation(line: str) -> Quotation:
 
 
 def _iter_paragraphs(path: str | Path) -> Rows[Text]:
-    """Stream (number of the paragraph, paragraph) of a CBOR file.
+    """Stream (number of the paragraph, paragraph) from a CBOR file.
 
-    The file is the array ``["CAR", [2, []], provenance]``, then one array of indefinite length. A paragraph in it is
-    ``[0, id, parts]``; a part is ``[0, text]``, or a link ``[1, [0, page, section, page's id, text]]``. Its text is
-    that of all parts, joined without a separator, as Anserini indexes it.
+    The file is the array ``["CAR", [2, []], provenance]`` followed by an array of indefinite length. A paragraph in it
+    is ``[0, id, parts]``; a part is ``[0, text]`` or a link, ``[1, [0, page, section, page's id, text]]``. The texts of
+    all parts are joined without a separator, as in Anserini's index.
     """
     try:
         from cbor2 import CBORDecodeEOF, CBORDecodeError, CBORDecoder
@@ -360,7 +357,7 @@ def _iter_paragraphs(path: str | Path) -> Rows[Text]:
     try:
         with open(path, "rb") as packed:
             file = unpacked(path, packed)
-            # The decoder must not read ahead: it would seek back, and gzip then unpacks again from the start.
+            # The decoder must not read ahead: it would seek back, and gzip would unpack again from the start.
             decoder = CBORDecoder(cast("IO[bytes]", file), max_depth=DEEPEST, read_size=1)
             _check_header(path, decoder.decode(), file.read(1))
             while (first := file.peek(1)[:1]) != BREAK:
@@ -369,7 +366,7 @@ def _iter_paragraphs(path: str | Path) -> Rows[Text]:
                     raise input_error(path, f"the end of the file after {number - 1} paragraphs", *WHOLE)
                 doc_id, text = _paragraph(decoder.decode())
                 yield number, _checked_text("doc_id", doc_id, text or EMPTY)
-            # Reading on to the end also verifies the checksum of gzip.
+            # Reading to the end also verifies the checksum of gzip.
             if len(file.read(2)) > 1:
                 raise input_error(path, f"data after the last of {number} paragraphs", *WHOLE)
     except BadLine as bad:
@@ -409,10 +406,10 @@ def _text_of(part: object) -> str:
 
 
 def _iter_topics(path: str | Path) -> Rows[Text]:
-    """Stream (row, topic) of the queries that judgements name, each at its first row.
+    """Stream (row, topic) for the queries of a file of judgements, each with its first row.
 
     A topic is a page and the headings above a section, ``enwiki:PAGE/HEADING/HEADING``. As in "Passage Re-ranking with
-    BERT", its text drops ``enwiki:`` and has blanks for ``%20`` and ``/``; other ``%`` stay.
+    BERT", its text omits ``enwiki:`` and has spaces for ``%20`` and ``/``; other ``%`` stay.
     """
     seen: set[str] = set()
     for row, (query_id, _, _) in iter_qrels(path):

@@ -1,4 +1,4 @@
-"""The records that all formats share, named as in the field; ids are always strings."""
+"""Records that all formats share, with the field's usual names; ids are always strings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import numpy.typing as npt
 
 # Measures need memory for every grade up to the largest.
 LARGEST_GRADE = 1000
+
+
+def offsets_of(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return where each of several consecutive groups begins, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 class Text(NamedTuple):

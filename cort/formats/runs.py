@@ -1,9 +1,9 @@
 """TREC run files: ``query_id Q0 doc_id rank score tag``, one ranking per query, best first.
 
 Written scores decrease strictly in single precision, so that trec_eval (which ignores the rank column and orders by
-score, then by descending doc id), pytrec_eval and the official MS MARCO script see the same order.
+score, then by descending doc_id), pytrec_eval and the official MS MARCO script see the same order.
 
-Rankings of a part of a collection are not yet a run: they are parquet, with the scores as they were computed.
+Rankings of a part of a collection are not yet a run: they are written as parquet, with their original scores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from cort.formats.fields import BadLine, checked_id, checked_number, split_fields
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
-from cort.formats.records import Ranking
+from cort.formats.records import Ranking, offsets_of
 from cort.formats.tables import ROW_GROUP, SCORES, iter_batches, open_writer, regroup
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -77,12 +77,12 @@ class Run:
         return np.arange(1, len(self.doc_ids) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
 
     def by_query(self) -> RunByQuery:
-        """Look rankings up by query id."""
+        """Look up rankings by query_id."""
         return RunByQuery(self)
 
 
 class RunByQuery:
-    """A run looked up by query id; a query without results has an empty ranking."""
+    """A run looked up by query_id; a query without results has an empty ranking."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -105,14 +105,14 @@ def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[
 def strictly_decreasing(
     scores: npt.NDArray[np.floating], ranking: npt.NDArray[np.int64] | int = 0
 ) -> npt.NDArray[np.float32]:
-    """Lower the tied scores of a non-increasing ranking by as few single-precision steps as make it strict.
+    """Lower tied scores of a non-increasing ranking by as few single-precision steps as make it strictly decreasing.
 
     For several concatenated rankings, `ranking` is the number of each score's ranking, from 0.
     """
     bits = np.asarray(scores, dtype=np.float32).view(np.int32).astype(np.int64)
-    # A monotone map from floats to integers, in which adjacent floats become adjacent integers.
+    # Map floats to integers monotonically, adjacent floats to adjacent integers.
     keys = np.where(bits < 0, np.int64(-(2**31)) - bits, bits)
-    # Each ranking starts below anything the previous one can have reached, so that it is unaffected by it.
+    # Each ranking starts below anything that the previous one can have reached, so that they do not interact.
     index = np.arange(len(keys)) - np.left_shift(ranking, 34)
     keys = np.minimum.accumulate(keys + index) - index
     lowered = np.where(keys < 0, np.int64(-(2**31)) - keys, keys)
@@ -120,9 +120,9 @@ def strictly_decreasing(
 
 
 def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
-    """Write rankings (each sorted, best first) atomically; the number of lines written.
+    """Write rankings (each sorted, best first) atomically; return the number of lines.
 
-    Scores become strictly decreasing single-precision numbers. An empty ranking writes no line.
+    Scores become strictly decreasing single-precision numbers. An empty ranking has no line.
 
     :raises InputError: if the tag is not exactly one field.
     """
@@ -134,7 +134,7 @@ def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
     lines = 0
     with atomic_file(path) as temporary, open(temporary, "wb") as handle, ThreadPoolExecutor(1) as pool:
         writing = pool.submit(lambda: None)
-        # One thread writes a block while this one makes the next.
+        # One thread writes a block while this one prepares the next.
         for block in _blocks(rankings):
             columns = _block_columns(block, tag)
             lines += len(columns[0])
@@ -165,31 +165,30 @@ def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> 
     between = lines <= ord(" ")
     if np.count_nonzero(between) != len(COLUMNS) * len(columns[0]) or between[0] or (between[1:] & between[:-1]).any():
         found = "an id that is empty or has whitespace"
-        raise input_error(path, found, "ids as run files need them", "build again what the ids come from")
+        raise input_error(path, found, "ids that run files can hold", "rebuild what the ids come from")
     handle.write(lines.data)
 
 
 def _block_columns(block: list[Ranking], tag: str) -> list[Any]:
-    lengths = [len(ranking.doc_ids) for ranking in block]
-    queries = pa.array([ranking.query_id for ranking in block], pa.string())
-    number = np.repeat(np.arange(len(block)), lengths)
-    rows = len(number)
-    doc_ids = list(itertools.chain.from_iterable(ranking.doc_ids for ranking in block))
-    ranks = np.arange(1, rows + 1) - np.cumsum([0, *lengths[:-1]])[number]
-    scores = strictly_decreasing(np.concatenate([ranking.scores for ranking in block]), number)
-    query_ids = queries.take(pa.array(number))
-    return [query_ids, "Q0", pa.array(doc_ids, pa.string()), pa.array(ranks), pa.array(scores), f"{tag}\n"]
+    doc_ids = pa.array(itertools.chain.from_iterable(ranking.doc_ids for ranking in block), pa.string())
+    offsets = offsets_of([len(ranking.doc_ids) for ranking in block])
+    scores = np.concatenate([ranking.scores for ranking in block])
+    run = Run([ranking.query_id for ranking in block], offsets, doc_ids, scores)
+    queries = run.query_numbers()
+    query_ids = pa.array(run.query_ids, pa.string()).take(pa.array(queries))
+    scores = pa.array(strictly_decreasing(scores, queries))
+    return [query_ids, "Q0", doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
 
 
 def tag_of(path: str | Path) -> str:
-    """Return the tag of a run, the last field of its first line: the system's name; empty for an empty run."""
+    """Return the tag of a run, the last field of its first line; empty for an empty run."""
     return next((line.split()[-1] for _, line in iter_lines(path) if line.strip()), "")
 
 
 def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = False) -> Run:
     """Read a run file, plain or .gz; check that it has results, all fields, finite scores, no document twice per query.
 
-    :param order_ties: False saves time by leaving documents of equal scores in the order of the file.
+    :param order_ties: False saves time by leaving documents with equal scores in the order of the file.
     """
     table = read_columns(path, COLUMNS, FIELDS, _parse)
     if not table.num_rows:
@@ -212,18 +211,18 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
 
 
 def refuse_other_queries(first: str, run: Run, second: str, other: Run) -> None:
-    """Check that two runs have a query in common; otherwise they are not of the same split."""
+    """Refuse two runs without a common query, which are of different splits."""
     if not set(run.query_ids) & set(other.query_ids):
         raise input_error(second, f"no query of {first}", "runs of the same split", "name two of one split")
 
 
 def is_candidate(line: str) -> bool:
-    """Whether a line is of one of MS MARCO's lists of candidates with their texts; those of runs have 3 or 6 fields."""
+    """Whether a line is from one of MS MARCO's lists of candidates with texts; lines of runs have 3 or 6 fields."""
     return line.count("\t") == len(CANDIDATES) - 1
 
 
 def read_candidates(path: str | Path) -> pa.Table:
-    """Read the ids of a list of candidates, in the order of the file, but not its texts, 20 times as large."""
+    """Read the ids of a list of candidates, in file order, without the texts, which are 20 times as large."""
     return read_columns(path, CANDIDATES, CANDIDATE_IDS, _parse_candidate, separators="\t")
 
 
@@ -236,10 +235,10 @@ def _parse_candidate(line: str) -> tuple[str, str]:
 
 
 def _compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Numbers) -> None:
-    """Warn of queries whose ranks contradict their scores or whose scores are all equal; refuse distances.
+    """Warn of queries whose ranks contradict their scores, or whose scores are all equal; refuse distances.
 
-    As in trec_eval, only scores count; the rows are grouped by query and sorted by score. A query is upside down if its
-    scores rise with the rank at more than three of four steps.
+    As in trec_eval, only scores count; rows are grouped by query and sorted by score. A query is upside down if its
+    scores rise with the rank in more than three of four steps.
     """
     same, falls, rises = queries[1:] == queries[:-1], scores[1:] < scores[:-1], ranks[1:] > ranks[:-1]
     if (~same | (falls & rises)).all():
@@ -251,29 +250,31 @@ def _compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Num
     ranked, upside_down = int((right + wrong > 0).sum()), int((wrong > 3 * right).sum())
     if 2 * upside_down > ranked:
         found = f"scores that rise with the rank, as distances do, in {upside_down} of {ranked} queries"
-        fix = "change the sign of the scores, or number the ranks from the highest score on"
+        fix = "negate the scores, or rank by descending score"
         raise input_error(path, found, "higher scores at better ranks", fix)
     if contradicted := int((wrong > 0).sum()):
-        log.warning("%s: scores contradict ranks in %d of %d queries; scores count", path, contradicted, len(sizes))
+        log.warning(
+            "%s: scores contradict ranks in %d of %d queries; ranks are ignored", path, contradicted, len(sizes)
+        )
     if level := int(((sizes > 1) & (falling == 0)).sum()):
-        log.warning("%s: all scores are equal in %d of %d queries; document ids decide", path, level, len(sizes))
+        log.warning("%s: all scores are equal in %d of %d queries; ordered by doc_id", path, level, len(sizes))
 
 
 def _is_falling(queries: Codes, scores: Numbers) -> bool:
-    """Whether the rows are grouped by query, in the order of the codes, with scores that never rise."""
+    """Whether rows are grouped by query, in the order of the codes, with non-increasing scores."""
     next_query = np.diff(queries)
     return bool(((next_query > 0) | ((next_query == 0) & (scores[1:] <= scores[:-1]))).all())
 
 
 def _order_ties(queries: Codes, scores: Numbers, doc_ids: pa.Array) -> pa.Array:
-    """Order documents of equal scores by their ids; the rows are grouped by query and sorted by score."""
+    """Order documents with equal scores by id; rows are grouped by query and sorted by score."""
     as_before = np.concatenate([[False], (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1]), [False]])
     tied = np.flatnonzero(as_before[1:] | as_before[:-1])
     if len(tied) == 0:
         return doc_ids
     group = np.cumsum(~as_before[tied], dtype=np.int32)
     keys = sort_keys(doc_ids.take(pa.array(tied)))
-    # Sorting small pieces, cut between groups, is several times as fast as sorting everything at once.
+    # Sorting small pieces, cut between groups, is several times faster than sorting everything at once.
     starts = np.searchsorted(group, group[::ROWS_PER_SORT])
     bounds = [*np.unique(starts).tolist(), len(tied)]
     places = np.arange(len(scores))
@@ -283,7 +284,7 @@ def _order_ties(queries: Codes, scores: Numbers, doc_ids: pa.Array) -> pa.Array:
 
 
 def refuse_repeated_documents(path: str | Path, query_ids: Sequence[str], queries: Codes, doc_ids: pa.Array) -> None:
-    """Check that no ranking has a document twice."""
+    """Refuse a ranking that contains a document twice."""
     pairs = _pairs(queries, doc_ids)
     pairs.sort()
     repeated = pairs[1:][pairs[1:] == pairs[:-1]]
@@ -300,11 +301,10 @@ def refuse_repeated_documents(path: str | Path, query_ids: Sequence[str], querie
 
 
 def _pairs(queries: Codes, doc_ids: pa.Array) -> Words:
-    """Give equal pairs equal numbers; different pairs share a number only in rare collisions."""
-    pairs = hashes(doc_ids)
-    of_query = queries.astype(np.uint64)
-    of_query *= MULTIPLIER
-    pairs += of_query
+    """Hash pairs of query and document."""
+    pairs = queries.astype(np.uint64)
+    pairs *= MULTIPLIER
+    pairs += hashes(doc_ids)
     return pairs
 
 
@@ -317,7 +317,7 @@ def _parse(line: str) -> tuple[str, str, float, float]:
 
 
 def _rank(text: str) -> float:
-    """Parse a rank as Arrow would; anything that is not a number counts as no rank."""
+    """Parse a rank as Arrow would; anything but a number counts as no rank."""
     try:
         return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
@@ -373,6 +373,6 @@ def _joined(path: str | Path, parts: list[pa.RecordBatch], seen: set[str]) -> Ra
     table = pa.Table.from_batches(parts)
     query_id = table["query_id"][0].as_py()
     if query_id in seen:
-        raise input_error(path, f"query {query_id} twice", "the results of a query together", "retrieve again")
+        raise input_error(path, f"query {query_id} twice", "all results of a query together", "retrieve again")
     seen.add(query_id)
     return Ranking(query_id, table["doc_id"].to_pylist(), table["score"].to_numpy())

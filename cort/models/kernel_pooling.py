@@ -28,7 +28,6 @@ from cort.models.loading import load_tensors, load_transformer, read_settings, w
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import count_tokens
-from cort.system.errors import input_error
 
 WEIGHTS = "model.safetensors"
 QUERY, PASSAGE = 0, 1
@@ -141,9 +140,6 @@ class WordPairs(Pairs):
 def new_kernel_pooling(base_model: str | Path, settings: PairSettings, seed: int) -> KernelPooling:
     """Use the token embeddings of a base model as word vectors, or draw them; all layers are drawn from `seed`."""
     transformer: Any = load_transformer(base_model)
-    for name in ("query_length", "max_length", "dimension", "filters"):
-        if getattr(settings, name) < 1:
-            raise input_error(f"--{name.replace('_', '-')}", str(getattr(settings, name)), "more than 0", "fix it")
     torch.manual_seed(seed)
     vectors = transformer.get_input_embeddings().weight.detach().clone()
     if settings.word_vectors == "new":

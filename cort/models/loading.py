@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cort.formats.artifacts import Node, read_json
+from cort.models.hub import COMPLAINT_LENGTH, reason_of
 from cort.models.settings import FIX, EncoderSettings, PairSettings
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.imports import uncollected
@@ -26,7 +27,6 @@ Settings = TypeVar("Settings", EncoderSettings, PairSettings)
 #: transformers' class of encoder-decoders
 SEQ2SEQ = "AutoModelForSeq2SeqLM"
 OTHER = "name another model"
-COMPLAINT_LENGTH = 200
 # Limits on numbers in a config; parts such as layers are built before any weight is read, so their limit is lower.
 PARTS, MOST_PARTS, MOST = re.compile("layer|label|group|expert"), 1_000, 10_000_000
 # Buffers that older versions of transformers saved and later ones recompute.
@@ -67,7 +67,7 @@ def load_transformer(
             _check_types(Path(source))
         config = transformers.AutoConfig.from_pretrained(str(source), **options)
         if kind == SEQ2SEQ:
-            check_seq2seq(source, config, OTHER)
+            check_seq2seq(source, config)
         else:
             check_encoder(source, config, OTHER, decoder)
         _check_made_as(source, config)
@@ -81,9 +81,8 @@ def load_transformer(
     except (InputError, Interrupted):
         raise
     except Exception as error:  # transformers, its config classes and safetensors raise errors of many kinds
-        reason = shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
         expected = "a transformers folder with config.json and model.safetensors"
-        raise input_error(source, f"no complete model ({reason})", expected, fix) from error
+        raise input_error(source, f"no complete model ({reason_of(error)})", expected, fix) from error
     check_numbers(source, model.state_dict(), FIX)
     return typing.cast(nn.Module, model)
 
@@ -140,12 +139,12 @@ def check_encoder(source: str | Path, config: Any, fix: str, decoder: bool = Fal
         raise input_error(source, f"a {config.model_type}, {kind}", "an encoder of text like BERT", fix)
 
 
-def check_seq2seq(source: str | Path, config: Any, fix: str) -> None:
-    """Refuse models that are no encoder-decoders."""
+def check_seq2seq(source: str | Path, config: Any) -> None:
+    """Refuse models that are not encoder-decoders."""
     from transformers import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
     if not config.is_encoder_decoder or type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
-        raise input_error(source, f"a {config.model_type}, {_kind_of(config)}", "an encoder-decoder like T5", fix)
+        raise input_error(source, f"a {config.model_type}, {_kind_of(config)}", "an encoder-decoder like T5", OTHER)
 
 
 def _kind_of(config: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from cort.models.cross_encoder import CrossEncoder, Pairs, load_cross_encoder, new_cross_encoder
+from cort.models.cross_encoder import CrossEncoder, load_cross_encoder, new_cross_encoder
 from cort.models.kernel_pooling import KernelPooling, load_kernel_pooling, new_kernel_pooling
 from cort.models.late_interaction import (
     LateInteraction,
@@ -21,8 +21,6 @@ from cort.system.errors import input_error
 
 #: a model with `settings`, `pairs` to be scored, `place` to move it to a device, and `parts` to be saved
 Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling
-#: pairs of texts for a kind of model: `score` (or `scores` with another forward pass), and `lengths`, the cost
-PairsToScore: TypeAlias = Pairs
 
 
 class Kind(NamedTuple):

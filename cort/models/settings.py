@@ -6,8 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from cort.settings.fields import Precision as Precision
-from cort.settings.models import Encoder, Pooling, Reranker, Similarity
+from cort.settings.models import Representation, Scoring
 from cort.system.options import optional
 
 #: A fixed revision of a model on a hub: a commit, not a branch; or a pull request with the beginning of its commit. A
@@ -38,7 +37,7 @@ def ref_of(revision: str) -> str:
 
 
 @dataclass(frozen=True)
-class EncoderSettings:
+class EncoderSettings(Representation):
     """Settings of a CoRT encoder; lengths count special tokens. The defaults are the paper's."""
 
     #: in a model folder: file of the settings; in messages: name of the model and of the stage that makes it
@@ -46,15 +45,6 @@ class EncoderSettings:
     #: settings that every model folder has; older models lack the others and use their defaults
     WRITTEN: ClassVar = ("pooling", "dimension", "query_length", "passage_length")
 
-    pooling: Pooling = optional(Encoder.pooling)
-    dimension: int = optional(Encoder.dimension, "size of the vectors")
-    query_length: int = optional(Encoder.query_length, "tokens, special tokens included")
-    passage_length: int = optional(Encoder.passage_length, "tokens, special tokens included")
-    similarity: Similarity = optional(Encoder.similarity)
-    projection: bool = optional(Encoder.projection, "False: vectors are the transformer's states")
-    #: segment ids (section 3.2): CoRT tells queries from passages only by their segment embedding
-    query_segment: Literal[0, 1] = optional(Encoder.query_segment)
-    passage_segment: Literal[0, 1] = optional(Encoder.passage_segment)
     activation: Literal["tanh", "identity"] = optional("tanh", "of the projection")
     query_prompt: str = optional("", "prepended to every query before tokenization")
     passage_prompt: str = optional("", "prepended to every passage")
@@ -70,29 +60,14 @@ class EncoderSettings:
 
 
 @dataclass(frozen=True)
-class PairSettings:
+class PairSettings(Scoring):
     """Settings of a re-ranker: its kind, the lengths of its input, and settings of some kinds (`OF_KIND`)."""
 
     FILE, MODEL, STAGE = "reranker.json", "re-ranker", "train_reranker"
     WRITTEN: ClassVar = ("query_length", "max_length")
 
-    query_length: int = optional(Reranker.query_length, "tokens of the query, special tokens included")
-    max_length: int = optional(
-        Reranker.max_length, "tokens of the pair, or of a separate passage, special tokens included"
-    )
-    kind: str = optional(Reranker.kind, "of re-ranker, one of `cort.models.rerankers`")
-    head: Literal["classification", "linear"] = optional(Reranker.head, "of a cross-encoder; linear: a layer on [CLS]")
-    dimension: int = optional(Reranker.dimension, "of token vectors, or of new word vectors")
-    similarity: Literal["cosine", "dot", "l2"] = optional(
-        Reranker.similarity, "of token vectors, which all but dot normalize"
-    )
-    term_weights: bool = optional(Reranker.term_weights, "learn a weight for each query token")
-    fill_queries: bool = optional(Reranker.fill_queries, "with mask tokens up to the maximum length, as ColBERT does")
-    skip_punctuation: bool = optional(Reranker.skip_punctuation, "ignore punctuation in passages")
-    word_vectors: Literal["base_model", "new"] = optional(
-        Reranker.word_vectors, "kernel pooling: the base model's, or new ones"
-    )
-    filters: int = optional(Reranker.filters, "of the convolution for each n-gram length")
+    #: any entry of the registry
+    kind: str = optional(Scoring.kind, "of re-ranker, one of `cort.models.rerankers`")  # type: ignore[assignment]
 
     def saved(self) -> dict[str, Any]:
         """Return the settings as a model folder has them: without those of other kinds, and without the usual head."""

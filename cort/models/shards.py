@@ -1,12 +1,13 @@
-"""Run a model on one shard of texts, on the device it leases; imports torch only when it runs.
+"""Run a model on one shard of texts, on a leased device; imports torch only then.
 
-The texts are split into blocks of fixed size, and a shard is a run of complete blocks, so the number of shards does
+Texts are divided into blocks of fixed size, and a shard is a sequence of complete blocks, so the number of shards does
 not change the result. With a folder of checkpoints, finished blocks are kept until the shard is complete, and an
-interrupted shard continues after its last finished block.
+interrupted shard resumes after its last finished block.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,14 +17,20 @@ import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
+from cort.settings import models
 from cort.settings.fields import Precision
-from cort.settings.models import Encoder
 from cort.system.devices import lease
 from cort.system.options import optional, required, thread_count
 from cort.system.progress import Counter
 
 if TYPE_CHECKING:
     import torch
+
+    from cort.models.encoder import Encoder
+    from cort.models.late_interaction import LateInteraction
+    from cort.models.weigher import Weigher
+
+log = logging.getLogger(__name__)
 
 #: first row of each block, and the row after its last
 Ranges: TypeAlias = list[tuple[int, int]]
@@ -35,7 +42,7 @@ class PassageOptions(ShardOptions):
 
     model: str = required("FOLDER")
     tokens: str = required("ARROW", "token cache of the passages")
-    precision: Precision = optional(Encoder.precision, "of the model")
+    precision: Precision = optional(models.Encoder.precision, "of the model")
     threads: int = thread_count()
     output: str = required("PARQUET")
 
@@ -46,6 +53,13 @@ class Run(NamedTuple):
     device: torch.device
     finished: FinishedBlocks
     counter: Counter
+
+    def place(self, model: Encoder | LateInteraction | Weigher, precision: str) -> None:
+        """Move a model to the device, and have it compute only what is not finished."""
+        from cort.models.transformer import resume
+
+        model.place(self.device, precision)
+        resume(model, self.finished, self.device, self.counter)
 
 
 def compute_shard(
@@ -60,14 +74,14 @@ def compute_shard(
     read: Callable[[Ranges], Iterable[tuple[int, Any]]] | None = None,
     items: str = "passages",
 ) -> str:
-    """Compute the blocks of a shard, or take finished ones, and write them; returns what was done where, for the log.
+    """Compute the blocks of a shard except finished ones, and write all; returns a description of this for the log.
 
-    :param rows: number of texts in all shards; `size` of each block.
+    :param rows: number of texts in all shards; each block has `size` of them.
     :param prepare: moves the model to a device and returns the function that computes a block.
-    :param write: gets the batches, and the number of texts in the shard.
+    :param write: called with the batches and the number of texts in the shard.
     :param decisive: options that the result depends on, besides the model, the tokens and other `files`.
-    :param read: yields the number and the input of each block; without it, the input is the block's range of rows.
-    :param items: what the texts are called.
+    :param read: yields the number and the input of each block; by default, the input is the block's range of rows.
+    :param items: what the log calls the texts.
     """
     from cort.models.transformer import choose_device, identity
 
@@ -86,26 +100,15 @@ def compute_shard(
     return f"{count} of {rows} {items} on {device} in {options.precision}"
 
 
-def write_shard(
-    stage: str,
-    options: PassageOptions,
-    schema: pa.Schema,
-    rows: int,
-    size: int,
-    prepare: Callable[[Run], Callable[[Any], pa.RecordBatch]],
-    decisive: Sequence[str],
-    files: Sequence[str] = (),
-    read: Callable[[Ranges], Iterable[tuple[int, Any]]] | None = None,
-) -> str:
-    """Write a parquet row per passage, with a list in its second column; parameters are those of `compute_shard`."""
-    entries = 0
+def list_writer(output: str, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch], int], None]:
+    """Make a function that writes a parquet row per passage, with a list in its second column."""
 
-    def write(batches: Iterator[pa.RecordBatch], _: int) -> None:
-        nonlocal entries
-        with tables.open_writer(options.output, schema) as writer:
+    def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
+        entries = 0
+        with tables.open_writer(output, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
                 entries += len(batch[1].flatten())
+        log.info("%d %s of %d passages", entries, schema.names[1], count)
 
-    done = compute_shard(stage, options, rows, size, prepare, write, decisive, files, read)
-    return f"{entries} for {done}"
+    return write

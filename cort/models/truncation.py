@@ -77,12 +77,11 @@ def measure_texts(settings: Settings, tokenizer: str | Path, files: Mapping[str,
     :param tokenizer: folder of the model, or of another model with the same tokenizer.
     """
     template, lengths = load_template(tokenizer), {text: Tokens(path).lengths for text, path in files.items()}
-    queries = np.concatenate([np.empty(0, np.int64), *(lengths[text] for text in lengths if text != PASSAGES)])
-    mean = np.rint(queries.mean(keepdims=True) if len(queries) else np.zeros(1)).astype(np.int64)
-    limits = {text: query_limit(settings, template) for text in lengths} | {
-        PASSAGES: int(np.max(passage_limit(settings, template, mean)))
-    }
-    return {text: measure_truncation(lengths[text], limits[text]) for text in lengths}
+    queries = [counts for text, counts in lengths.items() if text != PASSAGES and len(counts)]
+    mean = np.rint(np.concatenate(queries).mean(keepdims=True) if queries else np.zeros(1)).astype(np.int64)
+    limits = dict.fromkeys(lengths, query_limit(settings, template))
+    limits[PASSAGES] = int(np.max(passage_limit(settings, template, mean)))
+    return {text: measure_truncation(counts, limits[text]) for text, counts in lengths.items()}
 
 
 def read_lengths(folder: str | Path) -> Settings | None:

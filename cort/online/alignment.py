@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Sequences
+from cort.models.cross_encoder import Pairs
 from cort.models.encoder import texts_of
 from cort.models.kernel_pooling import PASSAGE, QUERY, KernelPooling, pool_kernels
 from cort.models.late_interaction import token_similarities
-from cort.models.rerankers import PairsToScore
 from cort.models.transformer import single
 from cort.online.neural import QueryEncoder, Reranker, TokenEncoder
 
@@ -63,7 +63,7 @@ def _token_vectors(encoder: QueryEncoder, text: str, kind: str) -> tuple[list[st
     return encoder.tokenize.names(kept), functional.normalize(vectors, dim=-1)
 
 
-def best_matches(model: Reranker | TokenEncoder, pairs: PairsToScore, row: int) -> list[Match]:
+def best_matches(model: Reranker | TokenEncoder, pairs: Pairs, row: int) -> list[Match]:
     """Find the matches whose weighted similarities late interaction adds up: the best one of each query token.
 
     They include special tokens and query augmentation, but no tokens of weight 0. A passage without tokens has an empty
@@ -87,7 +87,7 @@ def best_matches(model: Reranker | TokenEncoder, pairs: PairsToScore, row: int) 
 
 
 def word_scores(reranker: Reranker, query: str, row: int) -> list[tuple[str, float]]:
-    """Compute what each query token adds to the score of kernel pooling, and last the bias of its layer.
+    """Compute what each query token adds to the score of kernel pooling; the last value is the bias of its layer.
 
     A token of Conv-KNRM adds what the n-grams that begin with it add.
     """
@@ -120,8 +120,8 @@ def word_scores(reranker: Reranker, query: str, row: int) -> list[tuple[str, flo
     return [*added, ("", model.weigh.bias.item())]
 
 
-def _score(pairs: PairsToScore, row: int, device: torch.device, forward: Callable[[dict[str, Tensor]], Tensor]) -> None:
-    """Score a pair with `forward`, which sees every batch that the model is given."""
+def _score(pairs: Pairs, row: int, device: torch.device, forward: Callable[[dict[str, Tensor]], Tensor]) -> None:
+    """Score a pair with `forward`, which gets every batch of the model."""
     with torch.inference_mode():
         pairs.scores(lambda sequences: forward(_on_device(sequences, device)), FIRST_ROW, np.array([row], np.int64))
 

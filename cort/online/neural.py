@@ -3,45 +3,71 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
 
+from cort.experiment.stored import REMEDY
 from cort.formats.cleaning import convert
 from cort.formats.embeddings import STORAGE, Shard, open_shards
 from cort.formats.records import Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import QUERY, InteractingPairs, load_token_encoder, origin_of
-from cort.models.rerankers import PairsToScore, load_reranker
+from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
 from cort.models.transformer import model_fingerprint
-from cort.online.manifest import REMEDY, Manifest, Model
-from cort.retrieval.audits import width_of
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
 from cort.system.errors import input_error
 from cort.system.memory import memory_limit
-from cort.systems.opened import Entry, Opened
+from cort.systems.base import Results, System
 
 TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
-# Vectors are held in memory if they take at most one part in this many of it.
+#: width of the searches of an index, by the fingerprint of the model that made its vectors
+WidthFor: TypeAlias = Callable[[str], float]
+# Vectors are held in memory if they take at most memory / PART_OF_MEMORY.
 PART_OF_MEMORY = 4
 
 
+class Model(NamedTuple):
+    """A model folder, how its texts are cleaned, the precision of its products, and its `files`.
+
+    The files are the shards of the passages' vectors or token vectors or, for a re-ranker, the passages' token cache.
+    """
+
+    folder: Path
+    cleaning: str
+    precision: str
+    files: Sequence[str | Path]
+
+
+def model_of(results: Results, section: str, name: str, files: Sequence[str]) -> Model:
+    """Return an encoder or re-ranker of an experiment."""
+    settings = results.config[section][name]
+    cleaning = results.config["base_models"][settings["base_model"]]["cleaning"]
+    return Model(Path(results.weights(section, name)).parent, cleaning, settings["precision"], files)
+
+
+def encoder_of(results: Results, name: str, device: torch.device) -> QueryEncoder:
+    """Open an encoder of an experiment."""
+    return QueryEncoder(model_of(results, "encoders", name, results.vectors("encoders", name)), device)
+
+
 class Tokenizer:
-    """Token ids of a few texts, as the stage `tokenize` makes them of many."""
+    """Token ids of a few texts, as the stage `tokenize` computes them in bulk."""
 
     def __init__(self, folder: Path, form: str) -> None:
         self._tokenizer, self._form, self._prompts = load_tokenizer(folder), form, read_prompts(folder)
@@ -65,10 +91,10 @@ class QueryEncoder:
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self.tokenize, self.device = Tokenizer(model.model, model.cleaning), device
-        self.model, self.template = load_encoder(model.model)
+        self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
+        self.model, self.template = load_encoder(model.folder)
         self.model.place(device, model.precision)
-        self.fingerprint = model_fingerprint(model.model)
+        self.fingerprint = model_fingerprint(model.folder)
         self.shards = open_shards(model.files, self.fingerprint)
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
@@ -86,9 +112,9 @@ class TokenEncoder:
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self.tokenize, self.device = Tokenizer(model.model, model.cleaning), device
-        self.model, self._template = load_token_encoder(model.model)
-        self.shards = open_token_shards(model.files, origin_of(model.model, self.model.settings))
+        self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
+        self.model, self._template = load_token_encoder(model.folder)
+        self.shards = open_token_shards(model.files, origin_of(model.folder, self.model.settings))
         self.model.place(device, model.precision)
         self.index = TokenIndex(self.shards, self.model.settings.similarity, device.type)
 
@@ -107,12 +133,12 @@ class Reranker:
     """A re-ranker, and the token ids of all passages, mapped from their cache."""
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self._passages = Tokens(model.files[0], fingerprint(model.model))
-        self.tokenize, self.device = Tokenizer(model.model, model.cleaning), device
-        self.model, self._template = load_reranker(model.model)
+        self._passages = Tokens(model.files[0], fingerprint(model.folder))
+        self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
+        self.model, self._template = load_reranker(model.folder)
         self.model.place(device, model.precision)
 
-    def pairs(self, text: str) -> PairsToScore:
+    def pairs(self, text: str) -> Pairs:
         """Pair a query, as row 0, with all passages."""
         return self.model.pairs(Tokens.of_texts(self.tokenize([text])), self._passages, self._template)
 
@@ -126,7 +152,7 @@ class Reranker:
 
 
 class VectorIndex(Protocol):
-    """What ranks passages for the vectors of an encoder."""
+    """An index that ranks passages for query vectors."""
 
     def search(self, vectors: Any, depth: int) -> list[Ranking]:
         """Rank passages for each query."""
@@ -135,7 +161,7 @@ class VectorIndex(Protocol):
 class ExactSearch:
     """The vectors of all passages on devices that work in parallel, with the results of the stage `retrieve`.
 
-    They are held in memory if they take no more than a part of it; otherwise their files are mapped.
+    They are held in memory if they take no more than a fraction of it; otherwise their files are memory-mapped.
     """
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[str], threads: int) -> None:
@@ -180,7 +206,7 @@ def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Rank
 
 
 class Retriever(NamedTuple):
-    """How a system retrieves: what encodes queries, and what ranks passages for their vectors."""
+    """How a system retrieves: the encoder of queries, and the index that ranks passages for their vectors."""
 
     encoder: QueryEncoder | TokenEncoder
     vector_index: VectorIndex
@@ -200,46 +226,53 @@ class Models:
 
 
 class Opening:
-    """Opens what systems retrieve with; systems share what they can.
+    """Opens models and indexes; systems share them where they can.
 
     :raises InputError: if files belong to another model, or an audit does not reach its recall.
     """
 
-    def __init__(self, manifest: Manifest, devices: Sequence[str], threads: int) -> None:
-        device = self.device = torch.device(devices[0])
-        self._threads = threads
-        self._encoder = cache(lambda name: QueryEncoder(manifest.encoders[name], device))
-        self._token_encoder = cache(lambda name: TokenEncoder(manifest.token_encoders[name], device))
+    def __init__(self, results: Results, devices: Sequence[str], threads: int) -> None:
+        self._results, self._device, self._threads = results, torch.device(devices[0]), threads
+        self._encoder = cache(lambda name: encoder_of(results, name, self._device))
         self._exact = cache(lambda name: ExactSearch(self._encoder(name).shards, devices, threads))
         self._graph = cache(open_index)
         self._ivfpq = cache(
             lambda folder, name: open_ivfpq(folder, self._token_encoder(name).shards, self._token_encoder(name).index)
         )
+        self._token_encoder = cache(self._open_token_encoder)
+        self.reranker = cache(self._open_reranker)
+
+    def _open_token_encoder(self, name: str) -> TokenEncoder:
+        files = self._results.vectors("rerankers", name)
+        return TokenEncoder(model_of(self._results, "rerankers", name, files), self._device)
+
+    def _open_reranker(self, name: str) -> Reranker:
+        files = [self._results.tokens("rerankers", name, "passages")]
+        return Reranker(model_of(self._results, "rerankers", name, files), self._device)
 
     def exact(self, encoder: str) -> Retriever:
         """Open an encoder and its vectors of all passages."""
         return Retriever(self._encoder(encoder), self._exact(encoder))
 
-    def graph(self, system: Entry) -> Retriever:
-        """Open an encoder and a graph, to be searched as widely as the manifest says."""
-        encoder, graph = self._encoder(system["encoder"]), self._graph(system["kind"], system["index"])
-        _check_graph(graph, system["index"], encoder)
-        return Retriever(encoder, GraphSearch(graph, width_of(system, encoder.fingerprint)))
+    def graph(self, encoder: str, kind: str, folder: Path, width_for: WidthFor) -> Retriever:
+        """Open an encoder and a graph."""
+        opened, graph = self._encoder(encoder), self._graph(kind, folder)
+        _check_graph(graph, folder, opened)
+        return Retriever(opened, GraphSearch(graph, width_for(opened.fingerprint)))
 
     def tokens(self, token_encoder: str) -> Retriever:
         """Open a late-interaction model and the token vectors of all passages."""
         encoder = self._token_encoder(token_encoder)
         return Retriever(encoder, TokenSearch(encoder.index))
 
-    def ivfpq(self, system: Entry) -> Retriever:
-        """Open a late-interaction model and an IVF-PQ index, to be searched as widely as the manifest says."""
-        encoder = self._token_encoder(system["token_encoder"])
-        index = self._ivfpq(system["index"], system["token_encoder"])
-        probes = int(width_of(system, index.meta.model))
-        return Retriever(encoder, TokenSearch(IvfPqSearch(index, probes, system["per_token"], self._threads)))
+    def ivfpq(self, token_encoder: str, folder: Path, width_for: WidthFor, candidates: int) -> Retriever:
+        """Open a late-interaction model and an IVF-PQ index; `candidates` are taken for each token of a query."""
+        encoder, index = self._token_encoder(token_encoder), self._ivfpq(folder, token_encoder)
+        search = IvfPqSearch(index, int(width_for(index.meta.model)), candidates, self._threads)
+        return Retriever(encoder, TokenSearch(search))
 
 
-def open_models(manifest: Manifest, needed: Mapping[str, Opened], devices: Sequence[str], threads: int) -> Models:
+def open_models(results: Results, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
     """Load encoders, vectors, indexes and re-rankers of the systems that are needed.
 
     :raises InputError: if files belong to another model, or an audit does not reach its recall.
@@ -247,15 +280,15 @@ def open_models(manifest: Manifest, needed: Mapping[str, Opened], devices: Seque
     # Before tokenizers start threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
     torch.set_num_threads(threads)
-    opening = Opening(manifest, devices, threads)
+    opening = Opening(results, devices, threads)
     opened = {name: system.retriever(opening) for name, system in needed.items()}
     retrievers = {name: retriever for name, retriever in opened.items() if retriever is not None}
-    names = dict.fromkeys(system.entry["reranker"] for system in needed.values() if "reranker" in system.entry)
-    return Models(retrievers, {name: Reranker(manifest.rerankers[name], opening.device) for name in names})
+    names = dict.fromkeys(name for system in needed.values() if (name := system.reranker()) is not None)
+    return Models(retrievers, {name: opening.reranker(name) for name in names})
 
 
 def _check_graph(graph: Graph, folder: Path, encoder: QueryEncoder) -> None:
-    """Refuse a graph of other vectors than those of an encoder."""
+    """Refuse a graph built from vectors of another encoder."""
     if graph.meta.model != encoder.fingerprint:
         found, fix = f"vectors of model {graph.meta.model}", f"the encoder changed since: {REMEDY}"
         raise input_error(folder, found, f"model {encoder.fingerprint}", fix)

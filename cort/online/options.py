@@ -13,8 +13,8 @@ from cort.system.errors import input_error
 from cort.system.options import optional, thread_count
 
 if TYPE_CHECKING:
-    from cort.online.manifest import Manifest
     from cort.online.searcher import Searcher
+    from cort.systems.base import Results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,40 +22,43 @@ class SearchOptions(JavaOptions):
     """Options of commands that open systems of an experiment."""
 
     experiment: str | None = optional(None, "config of an experiment that was built", "YAML")
-    manifest: str | None = optional(None, "manifest of its results, instead of --experiment", "JSON")
+    results: str | None = optional(None, "folder of its results, instead of --experiment", "FOLDER")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["cpu", "cuda"] = optional("cpu", "for models and vectors")
 
 
-def find_manifest(options: SearchOptions) -> Path:
-    """Find the manifest that the options name.
+def find_results(options: SearchOptions) -> Results:
+    """Read the settings of the results that the options name.
 
-    :raises InputError: if there is neither an experiment nor a manifest, or both.
+    :raises InputError: if there is neither an experiment nor results, or both.
     """
-    if (options.experiment is None) == (options.manifest is None):
-        found = "neither" if options.manifest is None else "both"
-        raise input_error("--experiment, --manifest", found, "one of the two", "name what to search")
-    return Path(options.manifest) if options.manifest else manifest_of(str(options.experiment))
+    from cort.experiment.stored import NAME, read_experiment
+
+    if (options.experiment is None) == (options.results is None):
+        found = "neither" if options.results is None else "both"
+        raise input_error("--experiment, --results", found, "one of the two", "name what to search")
+    folder = Path(options.results) if options.results else folder_of(str(options.experiment))
+    return read_experiment(folder / NAME)
 
 
-def manifest_of(experiment: str | Path) -> Path:
-    """Find the manifest of an experiment; only the name of the dataset is read from its config."""
+def folder_of(experiment: str | Path) -> Path:
+    """Find the results of an experiment; only the name of the dataset is read from its config."""
     from cort.formats.yaml_files import read_yaml
 
     dataset = read_yaml(experiment, "the file of an experiment").get("dataset")
     if not isinstance(dataset, str):
         raise input_error(experiment, "no dataset", "the file of an experiment", "name another")
-    return Path("results") / dataset / "manifest.json"
+    return Path("results") / dataset
 
 
-def open_systems(
-    options: SearchOptions, manifest: Manifest, systems: Sequence[str], *, models_later: bool = False
+def open_named(
+    options: SearchOptions, results: Results, systems: Sequence[str], *, models_later: bool = False
 ) -> Searcher:
     """Open systems as `open_searcher` does, which is imported only now."""
     from cort.online.searcher import open_searcher
 
     return open_searcher(
-        manifest,
+        results,
         systems,
         devices=[options.device],
         threads=options.threads,

@@ -1,37 +1,39 @@
-"""The searcher: any system of a manifest, for one query or a batch, with the time of each part."""
+"""The searcher: any system of an experiment, for one query or a batch, with the time of each part."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cort.experiment.stored import REMEDY, open_systems
 from cort.formats.records import Ranking
 from cort.formats.runs import strictly_decreasing
 from cort.online.lucene import LuceneProcess
-from cort.online.manifest import REMEDY, LexicalIndex, Manifest
 from cort.online.passages import Passages
 from cort.online.timing import timed
 from cort.retrieval.options import HEAP_MB
-from cort.system.checksums import verify
+from cort.settings import paths
+from cort.system.checksums import record_of, verify
 from cort.system.errors import input_error, shorten
 from cort.system.imports import uncollected
-from cort.systems.opened import Opened
+from cort.systems.base import Results, System
 
 if TYPE_CHECKING:
     from cort.online.neural import Models, QueryEncoder, TokenEncoder
 
-# Java compiles what runs often, and the first search of each kind reads what later ones find in memory.
+# Java compiles code that runs often, and the first searches fill caches.
 WARM_UP = ("warm up",) * 3
-# What stands for bytes that are not UTF-8, or is half of a surrogate pair.
+# Placeholders of bytes that are not UTF-8, and unpaired surrogates.
 LONE = re.compile("[\ud800-\udfff]+")
-# Seconds after which a waiting thread gets Python's lock: the one that receives BM25's answer must not wait longer.
+# Seconds until a waiting thread gets Python's lock; the thread that receives BM25's answer must not wait longer.
 SWITCH = 0.0005
 #: opens models; importing it takes longer than opening them
 NEURAL = "cort.online.neural"
@@ -88,7 +90,7 @@ class Searcher:
 
     def __init__(
         self,
-        manifest: Manifest,
+        results: Results,
         systems: Sequence[str],
         lucene: Mapping[str, LuceneProcess],
         open_models: Callable[[], Models],
@@ -98,9 +100,10 @@ class Searcher:
 
         `opened` has these systems and all that they are made from, by name.
         """
-        self.manifest, self.systems = manifest, list(systems)
+        self.results, self.systems = results, list(systems)
         self.lucene, self.passages, self._open_models = lucene, passages, open_models
-        self.opened = manifest.open(systems)
+        self.opened = open_systems(results, systems)
+        self.depth: int = results.config["depth"]
         self._bm25_thread = ThreadPoolExecutor(1, "bm25")
 
     @cached_property
@@ -114,7 +117,7 @@ class Searcher:
     def warm_up(self, system: str) -> None:
         """Search a few times with a system, which opens the models it needs."""
         for text in WARM_UP:
-            self.search(system, text, self.manifest.depth)
+            self.search(system, text, self.depth)
 
     def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> Answer:
         """Search for one query.
@@ -159,7 +162,7 @@ class Searcher:
         """Return how many results a system must retrieve, or needs from each of its parts, for the first `depth`."""
         system = self.opened[name]
         # The first results must be those of the workflow's runs.
-        least = self.manifest.depth if system.depends_on_depth else system.candidates()
+        least = self.depth if system.needs_all else system.candidates()
         return max(depth, least)
 
     def _retrieving(self, name: str, depth: int) -> dict[str, int]:
@@ -176,7 +179,7 @@ class Searcher:
         def search(names: Sequence[str]) -> dict[str, list[Ranking]]:
             return {name: self.opened[name].search(batch, depths[name]) for name in names}
 
-        terms = [name for name in depths if self.opened[name].lexical_index]
+        terms = [name for name in depths if self.opened[name].lexical_index()]
         dense = [name for name in depths if name not in terms]
         if not (concurrent and terms and dense):
             return search([*terms, *dense])
@@ -197,7 +200,7 @@ class Searcher:
 
 
 def check_query(text: str) -> None:
-    """Refuse a query without a word, and one with surrogates: half a UTF-16 character, or bytes that are not UTF-8."""
+    """Refuse a query without words, or with surrogates, which stand for bytes that are not UTF-8."""
     if not text.strip():
         raise input_error("query", "no word", "a query", "write one")
     if wrong := LONE.search(text):
@@ -205,7 +208,7 @@ def check_query(text: str) -> None:
 
 
 def open_searcher(
-    manifest: Manifest,
+    results: Results,
     systems: Sequence[str],
     *,
     devices: Sequence[str] = ("cpu",),
@@ -222,24 +225,22 @@ def open_searcher(
     :param models_later: whether to start importing torch, but leave models and warm-up to `Searcher.warm_up`.
     :raises InputError: for an unknown system, or a file that is missing or has changed.
     """
-    manifest.check_names(systems)
+    needed = open_systems(results, systems)
     sys.setswitchinterval(SWITCH)
-    verify(manifest.opened(manifest.needed(systems)))
-    needed = manifest.open(systems)
-    indexes = list(dict.fromkeys(index for system in needed.values() if (index := system.lexical_index)))
+    passages_file = Path(results.at(paths.PASSAGES))
+    verify([passages_file, *opened_files(needed.values())])
+    indexes = list(dict.fromkeys(index for system in needed.values() if (index := system.lexical_index())))
     # A core is left for BM25, which runs in parallel.
-    open_models = partial(_open_models, manifest, needed, devices, max(1, threads - bool(indexes)))
+    open_models = partial(_open_models, results, needed, devices, max(1, threads - bool(indexes)))
     with _naming_missing_files(), ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
-        lucene = {
-            name: pool.submit(_open_lucene, manifest.lexical[name], threads, memory_mb, opened) for name in indexes
-        }
-        passages = pool.submit(Passages, manifest.passages)
-        if any(system.neural for system in needed.values()):
+        lucene = {name: pool.submit(_open_lucene, results, name, threads, memory_mb, opened) for name in indexes}
+        passages = pool.submit(Passages, passages_file)
+        if any(system.models() for system in needed.values()):
             importing = ThreadPoolExecutor(1, "importing")
             importing.submit(_import_neural)
             importing.shutdown(wait=False)
         processes = {name: process.result() for name, process in lucene.items()}
-        searcher = Searcher(manifest, systems, processes, open_models, passages.result())
+        searcher = Searcher(results, systems, processes, open_models, passages.result())
         opened.callback(searcher.close)
         for name in () if models_later else systems:
             searcher.warm_up(name)
@@ -258,21 +259,30 @@ def _naming_missing_files() -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         missing = str(error.filename or error)
-        raise input_error(missing, "no such file", "what the manifest names", "run `snakemake` first") from None
+        raise input_error(missing, "no such file", "what the systems need", "run `snakemake` first") from None
 
 
-def _open_models(manifest: Manifest, needed: Mapping[str, Opened], devices: Sequence[str], threads: int) -> Models:
+def opened_files(systems: Iterable[System]) -> list[Path]:
+    """List the files that a searcher of some systems opens; of a folder written as one unit, the folder."""
+    files = dict.fromkeys(Path(file) for system in systems for file in system.files())
+    return list(dict.fromkeys(file.parent if record_of(file.parent).is_file() else file for file in files))
+
+
+def _open_models(results: Results, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
     from cort.online.neural import open_models
 
     with _naming_missing_files():
-        return open_models(manifest, needed, devices, threads)
+        return open_models(results, needed, devices, threads)
 
 
-def _open_lucene(named: LexicalIndex, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
-    """Open an index; `opened` closes it again if something else is wrong."""
-    process = LuceneProcess(named.index, threads, memory_mb)
+def _open_lucene(results: Results, name: str, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
+    """Open an index; `opened` closes it again if opening fails elsewhere."""
+    folder, cleaning = (
+        Path(results.at(paths.LEXICAL_INDEX, lexical=name)).parent,
+        results.config["lexical"][name]["cleaning"],
+    )
+    process = LuceneProcess(folder, threads, memory_mb)
     opened.callback(process.close)
-    if process.form != named.cleaning:
-        expected = f"the form {named.cleaning}"
-        raise input_error(named.index, f"texts of the form {process.form}", expected, REMEDY)
+    if process.form != cleaning:
+        raise input_error(folder, f"texts of the form {process.form}", f"the form {cleaning}", REMEDY)
     return process

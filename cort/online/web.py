@@ -156,7 +156,7 @@ class Api:
 
     def __init__(self, searcher: Searcher, line: Line) -> None:
         self.searcher, self.line = searcher, line
-        self.most = min(MOST_RESULTS, searcher.manifest.depth)
+        self.most = min(MOST_RESULTS, searcher.depth)
 
     async def search(self, request: Request) -> Response:
         """Search with some systems, one after the other."""

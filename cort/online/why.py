@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cort.formats.records import Ranking
 from cort.online.searcher import Searcher
-from cort.systems.opened import MATCH_COLUMNS, MATCHES, match_rows
 
 if TYPE_CHECKING:
     from cort.models.settings import EncoderSettings
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from cort.online.neural import QueryEncoder, TokenEncoder
 
 Rows: TypeAlias = list[list[str | float | int | None]]
+
+MATCHES = "Each query token adds its weight times its similarity to the nearest token of the passage."
+MATCH_COLUMNS = ["token", "nearest in the passage", "similarity", "weight", "adds"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Case:
     def reason(self, about: str, **more: object) -> Reason:
         """Make the reason of the passage's rank and score."""
         rank, score = self.place()
-        kind = self.searcher.opened[self.name].entry["kind"]
+        kind = self.searcher.opened[self.name].kind
         return Reason(self.name, kind, rank, score, about, **more)  # type: ignore[arg-type]
 
     def explain(self) -> Reason:
@@ -75,12 +78,13 @@ class Case:
         encoder = cast("QueryEncoder", self.searcher.models.retrievers[self.name].encoder)
         return nearest_tokens(encoder, self.text, self._passage()), encoder.model.settings
 
-    def best_matches(self) -> list[Match]:
-        """Return the matches that late interaction adds up."""
+    def matches(self) -> Reason:
+        """Explain the score by the matches of tokens that late interaction adds up."""
         from cort.online.alignment import best_matches
 
         encoder = cast("TokenEncoder", self.searcher.models.retrievers[self.name].encoder)
-        return best_matches(encoder, encoder.pairs(self.text, self._passage()), 0)
+        matches = best_matches(encoder, encoder.pairs(self.text, self._passage()), 0)
+        return self.reason(MATCHES, columns=MATCH_COLUMNS, rows=match_rows(matches), total=True)
 
     def model(self, name: str, rank: int, score: float) -> Reason:
         """Explain a re-ranker's score of the passage, as far as it has parts."""
@@ -105,13 +109,20 @@ class Case:
         return self.searcher.passages.texts([self.doc_id])[0]
 
 
+def match_rows(matches: Sequence[Match]) -> Rows:
+    """Rows of a table with `MATCH_COLUMNS`."""
+    return [
+        [match.token, match.match, match.similarity, match.weight, match.weight * match.similarity] for match in matches
+    ]
+
+
 def explain(searcher: Searcher, system: str, text: str, doc_id: str) -> Reason:
     """Explain how a system ranks a passage for a query.
 
     :raises InputError: for a system that is not open, an unknown passage, or a query without a word.
     """
     searcher.passages.rows([doc_id])
-    return _search(searcher, system, text, doc_id, searcher.manifest.depth).explain()
+    return _search(searcher, system, text, doc_id, searcher.depth).explain()
 
 
 def _search(searcher: Searcher, system: str, text: str, doc_id: str, depth: int) -> Case:

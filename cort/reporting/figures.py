@@ -56,7 +56,8 @@ def draw(panels: Sequence[Panel], salt: str, nothing: str) -> str:
     if not panels:
         return missing(nothing)
     svg = re.sub(r"<!DOCTYPE[^>]*>\n", "", _draw(panels, salt, PAPER))
-    return _describe(svg, "; ".join(one.title for one in panels), " ".join(one.summary for one in panels), salt)
+    titles, summaries = zip(*((panel.title, panel.summary) for panel in panels), strict=True)
+    return _describe(svg, "; ".join(titles), " ".join(summaries), salt)
 
 
 def draw_inline(panels: Sequence[Panel], salt: str) -> list[Markup]:
@@ -153,13 +154,14 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
 
 
 def _draw_line(axes: Any, line: Line) -> Any:
-    values = [float("nan") if value is None else value for value in line.y]
     colour, marker, dashes = style_of(line.look)
-    if line.kind == "faint":
-        return axes.plot(line.x, values, color=colour, linewidth=0.6, alpha=0.35)[0]
-    if line.kind == "line":
-        marker, dashes = None, "-"
-    return axes.plot(line.x, values, color=colour, marker=marker, linestyle=dashes, markeredgewidth=0)[0]
+    # Like NaN, None leaves a gap.
+    style: dict[str, dict[str, Any]] = {
+        "faint": {"linewidth": 0.6, "alpha": 0.35},
+        "line": {"linestyle": "-"},
+        "points": {"marker": marker, "linestyle": dashes, "markeredgewidth": 0},
+    }
+    return axes.plot(line.x, line.y, color=colour, **style[line.kind])[0]
 
 
 def _draw_drops(axes: Any, lines: Sequence[Line]) -> None:
@@ -174,7 +176,7 @@ def _draw_drops(axes: Any, lines: Sequence[Line]) -> None:
     axes.set_ylim(bottom, top)
 
 
-def style_of(look: int) -> tuple[str, str | None, Any]:
+def style_of(look: int) -> tuple[str, str, Any]:
     """Return colour, marker and dashes of a look: 0 is black and solid, the others repeat only after 32."""
     if look == 0:
         return COLOURS[0], MARKERS[0], DASHES[0]
@@ -185,8 +187,6 @@ def style_of(look: int) -> tuple[str, str | None, Any]:
 
 def spread(ticks: Sequence[float]) -> list[float]:
     """Pick the ticks of a logarithmic axis whose labels do not touch: drop one too close to its right neighbour."""
-    if len(ticks) < 2:
-        return list(ticks)
     least = (log2(ticks[-1]) - log2(ticks[0])) / 13
     kept = [ticks[-1]]
     for tick in reversed(ticks[:-1]):

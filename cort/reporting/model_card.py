@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -15,50 +15,13 @@ from cort.models.settings import EncoderSettings, PairSettings
 from cort.reporting.inputs import Filter
 from cort.reporting.page import render
 from cort.reporting.tables import Cell, Column, Table, systems_table, to_markdown
+from cort.settings.config import leaves
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
-SIMILARITIES = {
-    "angular": "cosine, which ranks as their angle does",
-    "cosine": "cosine",
-    "inner_product": "inner product",
-}
-OBJECTIVES = {
-    "triplet": "CoRT's objective: negatives are passages that another ranker, `triples.system`, finds but nobody "
-    "judged relevant, so that the model complements that ranker.",
-    "multilabel_margin": "RepBERT's objective: all judged passages of a batch before all others of it.",
-    "info_nce": "InfoNCE: cross-entropy of the relevant passage against all passages of a batch that are not relevant.",
-    "margin_mse": "Margin MSE: the differences between the scores of a relevant and another passage are those that a "
-    "cross-encoder, `teacher`, gives.",
-}
 TASKS = {"encoder": "sentence-similarity", "reranker": "text-ranking"}
 TAGS = {
     "encoder": ["sentence-transformers", "sentence-similarity", "feature-extraction", "dense", "cort"],
     "reranker": ["sentence-transformers", "cross-encoder", "reranker", "cort"],
-}
-CITATIONS = {
-    "cort": """@inproceedings{wrzalik-krechel-2021-cort,
-  title     = {{CoRT}: Complementary Rankings from Transformers},
-  author    = {Wrzalik, Marco and Krechel, Dirk},
-  booktitle = {Proceedings of the 2021 Conference of the North American Chapter of the Association for Computational
-               Linguistics: Human Language Technologies},
-  year      = {2021},
-  url       = {https://aclanthology.org/2021.naacl-main.331/}
-}
-""",
-    "repbert": """@misc{zhan-etal-2020-repbert,
-  title  = {{RepBERT}: Contextualized Text Embeddings for First-Stage Retrieval},
-  author = {Zhan, Jingtao and Mao, Jiaxin and Liu, Yiqun and Zhang, Min and Ma, Shaoping},
-  year   = {2020},
-  url    = {https://arxiv.org/abs/2006.15498}
-}
-""",
-    "reranking": """@misc{nogueira-cho-2019-passage,
-  title  = {Passage Re-ranking with {BERT}},
-  author = {Nogueira, Rodrigo and Cho, Kyunghyun},
-  year   = {2019},
-  url    = {https://arxiv.org/abs/1901.04085}
-}
-""",
 }
 
 
@@ -86,31 +49,19 @@ def card_text(card: Card, model: EncoderSettings | PairSettings) -> str:
     header = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[kind], "tags": TAGS[kind]}
     header |= {"base_model": card.base} if card.base else {}
     counts: list[list[Cell]] = [[one.name, *count] for one in card.filters for count in one.counts]
-    settings = list(_flat(card.settings))
-    cited = ["cort", "reranking"] if kind == "reranker" else ["cort"]
-    if kind == "encoder" and card.settings.get("loss") == "multilabel_margin":
-        cited.append("repbert")
+    settings = [
+        (key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in leaves(card.settings)
+    ]
     return render(
         "model_card.md.jinja",
         card=card,
         model=model,
         kind=kind,
         header=yaml.safe_dump(header, sort_keys=False),
-        similarities=SIMILARITIES,
-        objectives=OBJECTIVES,
         folder=TRANSFORMER,
         filters=to_markdown(Table([Column("split"), Column("what"), Column("number")], counts)),
         settings=to_markdown(Table([Column("key"), Column("value")], settings)) if settings else "",
         measures=to_markdown(systems_table(card.measures)),
         packages=", ".join(f"{name} {version(name)}" for name in PACKAGES),
         release=RELEASE,
-        citations=[CITATIONS[name] for name in cited],
     )
-
-
-def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{place}{key}.")
-        else:
-            yield f"{place}{key}", str(value).lower() if isinstance(value, bool) else str(value)

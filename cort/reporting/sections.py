@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
 import numpy as np
 
-from cort.evaluation.measures import FIRST, Judged, Measures
+from cort.evaluation.measures import FIRST, Measures
 from cort.evaluation.names import JUDGED_ONLY
 from cort.evaluation.overlap import Common, Overlap
 from cort.online.timing import PARTS
 from cort.reporting.inputs import MEASURE, Curve, Hardware
-from cort.reporting.labels import count, fixed, measure_label, plural
+from cort.reporting.labels import MISSING, count, fixed, measure_label, plural
 from cort.reporting.panels import WINDOWS, Line, Panel
 from cort.reporting.reproduction.fidelity import NumberResult, Reproduction
 from cort.reporting.tables import Cell, Column, Table, by_split, columns, grouped
 from cort.retrieval.audits import Audit
 
-# With more systems than this, the page shows overlaps with one system instead of all pairs.
+# With more systems than this, the page shows each system's overlap with the baseline instead of all pairs.
 MOST_SYSTEMS = 10
 
 TOTALS = ("sequential", "concurrent")
 STATISTICS = ("p50", "p95", "p99", "mean")
-# Headings for the rows of `latency_blocks`.
+# Headings of `LatencyRow.cells`.
 HEADINGS = ("System", "Vectors on", "Queries at a time", *PARTS, *(f"{total} p50 / p95 / p99" for total in TOTALS))
 
 
 def number_of_queries(systems: Sequence[Measures]) -> str:
     """Say over how many queries the means of a split are, which may differ by system."""
-    numbers = sorted({one.queries for one in systems})
+    numbers = sorted({system.queries for system in systems})
     most = plural(numbers[-1], "query", "queries")
     return most if len(numbers) == 1 else f"{count(numbers[0])} to {most}"
 
@@ -38,61 +39,61 @@ def number_of_queries(systems: Sequence[Measures]) -> str:
 def incomplete_queries(systems: Sequence[Measures]) -> str:
     """Say how many queries of a split have no relevant passage or no results."""
     parts = []
-    if without := max(one.without_relevant for one in systems):
+    if without := max(row.without_relevant for row in systems):
         parts.append(f"without a relevant passage ({count(without)})")
-    if empty := [f"{one.system} {count(one.without_results)}" for one in systems if one.without_results]:
+    if empty := [f"{row.system} {count(row.without_results)}" for row in systems if row.without_results]:
         parts.append(f"without results ({', '.join(empty)})")
     return f"Means include queries {' and '.join(parts)}." if parts else ""
 
 
 def judged_table(measures: Sequence[Measures]) -> Table:
-    """Tabulate how many of the first results are unjudged, and the measures with and without these."""
-    known = [(one, one.judged) for one in measures if one.judged is not None]
+    """Tabulate how many of the top results are unjudged, and the measures with and without them."""
+    known = [(row, row.judged) for row in measures if row.judged]
     names = list(dict.fromkeys(name for _, judged in known for name in judged.mean))
     heads = columns(split="", system="", queries="", judgements="", relevant="")
     heads += columns(results=f"among the first {FIRST}", unjudged="unjudged of these")
     heads += [Column(name, measure_label(name)) for name in names]
     rows: list[list[Cell]] = [
         [
-            *(one.split, one.system, one.queries, judged.judgements, judged.relevant, judged.results, judged.unjudged),
+            *(row.split, row.system, row.queries, judged.judgements, judged.relevant, judged.results, judged.unjudged),
             *map(judged.mean.get, names),
         ]
-        for one, judged in known
+        for row, judged in known
     ]
     return Table(heads, rows, 1)
 
 
 def deeply_judged(measures: Sequence[Measures]) -> dict[str, list[Measures]]:
-    """Select the splits that have at least as many judgements as first results, negative ones among them.
+    """Select the splits with at least `FIRST` judgements per query, negative ones among them.
 
     If queries have one relevant passage and no other judgement, as in MS MARCO's dev, nearly all results are unjudged.
     """
-
-    def is_deep(judged: Judged | None, queries: int) -> bool:
-        return judged is not None and judged.judgements >= FIRST * queries and judged.relevant < judged.judgements
-
-    return by_split(one for one in measures if is_deep(one.judged, one.queries))
+    return by_split(
+        row
+        for row in measures
+        if (judged := row.judged) and judged.judgements >= FIRST * row.queries and judged.relevant < judged.judgements
+    )
 
 
 def judged_only_names(systems: Sequence[Measures]) -> dict[str, str]:
-    """Map the measures to those over judged passages only."""
-    judged = [one.judged for one in systems if one.judged is not None]
-    return {name.replace(JUDGED_ONLY, ""): name for one in judged for name in one.mean if JUDGED_ONLY in name}
+    """Map measures to their variants over judged passages only."""
+    names = [name for row in systems if row.judged for name in row.judged.mean]
+    return {name.replace(JUDGED_ONLY, ""): name for name in names if JUDGED_ONLY in name}
 
 
 def overlap_table(overlaps: Sequence[Overlap]) -> Table:
     """Tabulate all pairs of systems on all splits."""
     heads = columns(split="", system="", other="", queries="", depth="", overlap="", same_first="same first passage")
     rows: list[list[Cell]] = [
-        [one.split, pair.first, pair.second, one.queries, one.depth, pair.overlap, pair.same_first]
-        for one in overlaps
-        for pair in one.pairs
+        [overlap.split, pair.first, pair.second, overlap.queries, overlap.depth, pair.overlap, pair.same_first]
+        for overlap in overlaps
+        for pair in overlap.pairs
     ]
     return Table(heads, rows, 1)
 
 
 def overlap_rows(overlap: Overlap, baseline: str | None) -> dict[str, dict[str, Common | None]]:
-    """Pair each system with all others, or with the baseline alone if there are many systems."""
+    """Pair each system with all others or, if there are many systems, with the baseline only."""
     pairs = {(pair.first, pair.second): pair for pair in overlap.pairs}
     pairs |= {(second, first): pair for (first, second), pair in pairs.items()}
     others = overlap.systems
@@ -102,29 +103,35 @@ def overlap_rows(overlap: Overlap, baseline: str | None) -> dict[str, dict[str, 
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """Milliseconds of a complete search or a part of it."""
-
-    p50: float
-    p95: float
-    p99: float
-    mean: float
-
-
-@dataclass(frozen=True)
 class LatencyRow:
-    """Latency of one system with its vectors on certain devices and a number of queries at a time, by part."""
+    """`STATISTICS` of one system's latency by part, with its vectors on `device` and `batch` queries at a time."""
 
     system: str
     device: str
     batch: int
     searches: int
-    milliseconds: dict[str, Statistics]
+    milliseconds: dict[str, dict[str, float]]
+
+    def get(self, part: str, statistic: str) -> float | None:
+        """Return a statistic of a part, or None if the system does not have that part."""
+        return self.milliseconds[part][statistic] if part in self.milliseconds else None
+
+    @property
+    def cells(self) -> list[str]:
+        """Format the row under `HEADINGS`."""
+        medians = [fixed(self.get(part, "p50"), 1) for part in PARTS]
+        totals = [
+            " / ".join(fixed(self.get(total, statistic), 1) for statistic in STATISTICS[:3])
+            if total in self.milliseconds
+            else MISSING
+            for total in TOTALS
+        ]
+        return [self.system, self.device, str(self.batch), *medians, *totals]
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """What the stage `latency` measured with the queries of a split, and the machine."""
+    """What the stage `latency` measured on the queries of a split, and on which machine."""
 
     split: str
     queries: int
@@ -134,9 +141,21 @@ class Latencies:
     software: dict[str, str | None]
     rows: list[LatencyRow]
 
+    @property
+    def caption(self) -> str:
+        """Describe the rows, the machine and its software."""
+        machine = "; ".join([f"{self.hardware.processor}, {self.hardware.cores} cores", *self.hardware.gpus])
+        versions = ", ".join(f"{name} {version}" for name, version in self.software.items() if version)
+        return (
+            f"Milliseconds to retrieve the top {self.depth} results, for {self.queries} queries of {self.split} after "
+            "a warm-up: medians of the parts, the total with all parts in sequence (sequential), and the total as "
+            f"deployed, with BM25 running in parallel with the dense ranker (concurrent). {machine}; {self.threads} "
+            f"threads; {versions}."
+        )
+
 
 def published_latencies(reproduction: Reproduction) -> list[tuple[str, int, NumberResult]]:
-    """Select the latencies in ms among published numbers: title of the paper, queries at a time, the number."""
+    """Select the published latencies in ms: title of the paper, queries at a time, the number."""
     return [
         (paper.title, int(number.measure.partition("@")[2] or 1), number)
         for paper in reproduction.papers
@@ -146,7 +165,7 @@ def published_latencies(reproduction: Reproduction) -> list[tuple[str, int, Numb
 
 
 def latency_table(latencies: Iterable[Latencies]) -> Table:
-    """Tabulate the medians of the parts and every statistic of the totals."""
+    """Tabulate the medians of the parts and all statistics of the totals."""
     heads = [
         *columns(split="", system="", device="vectors on", batch="queries at a time", searches=""),
         *(Column(f"{part}_p50", part, 1) for part in PARTS),
@@ -154,44 +173,19 @@ def latency_table(latencies: Iterable[Latencies]) -> Table:
     ]
     rows = [
         [
-            *(one.split, row.system, row.device, row.batch, row.searches, *_medians(row)),
-            *(getattr(row.milliseconds.get(total), name, None) for total in TOTALS for name in STATISTICS),
+            *(split.split, row.system, row.device, row.batch, row.searches),
+            *(row.get(part, "p50") for part in PARTS),
+            *(row.get(total, name) for total in TOTALS for name in STATISTICS),
         ]
-        for one in latencies
-        for row in one.rows
+        for split in latencies
+        for row in split.rows
     ]
     return Table(heads, rows)
 
 
-def _medians(row: LatencyRow) -> list[float | None]:
-    return [getattr(row.milliseconds.get(part), "p50", None) for part in PARTS]
-
-
-def latency_blocks(latencies: Sequence[Latencies]) -> list[tuple[str, list[list[str]]]]:
-    """Format each file as a caption and rows: medians of the parts, percentiles of the totals."""
-    blocks = []
-    for one in latencies:
-        machine = "; ".join([f"{one.hardware.processor}, {one.hardware.cores} cores", *one.hardware.gpus])
-        versions = ", ".join(f"{name} {version}" for name, version in one.software.items() if version)
-        caption = (
-            f"Milliseconds to retrieve the first {one.depth} results, for {one.queries} queries of {one.split} after a "
-            "warm-up: medians of the parts, the total with all parts in sequence (sequential), and the total as "
-            f"deployed, with BM25 running beside the dense ranker (concurrent). {machine}; {one.threads} threads; "
-            f"{versions}."
-        )
-        blocks.append((caption, [_latency_cells(row) for row in one.rows]))
-    return blocks
-
-
-def _latency_cells(row: LatencyRow) -> list[str]:
-    totals = [row.milliseconds.get(total) for total in TOTALS]
-    cells = [" / ".join(fixed(ms, 1) for ms in (one.p50, one.p95, one.p99)) if one else fixed(None) for one in totals]
-    return [row.system, row.device, str(row.batch), *(fixed(median, 1) for median in _medians(row)), *cells]
-
-
 @dataclass(frozen=True)
 class AuditRow:
-    """One search at one depth, `name` describing its index and width; exact search has no width and no loss."""
+    """One search at one depth; `name` describes its index and width, which exact search lacks, as it lacks a loss."""
 
     name: str
     index: str
@@ -216,11 +210,11 @@ class AuditBlock:
 
 
 def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[AuditBlock]:
-    """Group the audits by split and encoder, in the order given; measures are in `order`."""
+    """Group the audits by split and encoder, in the order given; measures in `order` come first."""
     blocks = []
-    for (split, encoder), group in grouped(audits, lambda one: (one.split, one.encoder)).items():
-        names = dict.fromkeys(name for one in group for exact in one.exact for name in exact.measures)
-        measures = [*(name for name in order if name in names), *(name for name in names if name not in order)]
+    for (split, encoder), group in grouped(audits, lambda audit: (audit.split, audit.encoder)).items():
+        names = dict.fromkeys(name for audit in group for exact in audit.exact for name in exact.measures)
+        measures = list(dict.fromkeys([*(name for name in order if name in names), *names]))
         queries = plural(group[0].queries, "query", "queries")
         size = f"{queries}, {count(group[0].passages)} passages"
         caption = "; ".join([f"{encoder} on {split}: {size}", *filter(None, map(_size, group))])
@@ -229,23 +223,25 @@ def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Aud
 
 
 def _size(audit: Audit) -> str:
-    """Say how large an index is, and how many candidates it takes per token if it is one of tokens."""
-    megabytes, candidates = audit.storage_bytes, audit.vectors_per_token
-    size = f"{audit.index}: {count(max(round(megabytes / 1e6), 1))} MB" if megabytes else ""
-    return ", ".join(filter(None, (size, f"{count(candidates)} candidates of each token" if candidates else "")))
+    """Describe the size of an index and, if it is one of token vectors, its number of candidates per query token."""
+    parts = []
+    if audit.storage_bytes:
+        parts.append(f"{audit.index}: {count(max(round(audit.storage_bytes / 1e6), 1))} MB")
+    if audit.vectors_per_token:
+        parts.append(f"{count(audit.vectors_per_token)} candidates of each token")
+    return ", ".join(parts)
 
 
 def _audit_rows(audits: Sequence[Audit]) -> Iterator[AuditRow]:
     for exact in audits[0].exact:
-        times = exact.milliseconds
-        yield AuditRow("exact", "exact", None, exact.depth, 1.0, times.mean, times.median, None, {})
+        depth, times = exact.depth, exact.milliseconds
+        yield AuditRow("exact", "exact", None, depth, 1.0, times.mean, times.median, None, {})
         for audit in audits:
-            for one in audit.searches:
-                if one.depth == exact.depth:
-                    mean, median = one.milliseconds.mean, one.milliseconds.median
-                    faster = times.mean / mean if mean > 0 else None
-                    name = f"{audit.index}, {audit.parameter} {one.width:g}"
-                    yield AuditRow(name, audit.index, one.width, one.depth, one.recall, mean, median, faster, one.loss)
+            for search in (search for search in audit.searches if search.depth == depth):
+                mean, median = search.milliseconds.mean, search.milliseconds.median
+                faster = times.mean / mean if mean > 0 else None
+                name = f"{audit.index}, {audit.parameter} {search.width:g}"
+                yield AuditRow(name, audit.index, search.width, depth, search.recall, mean, median, faster, search.loss)
 
 
 def audits_table(blocks: Sequence[AuditBlock]) -> Table:
@@ -257,16 +253,16 @@ def audits_table(blocks: Sequence[AuditBlock]) -> Table:
     heads += columns(4, **{f"loss_{name}": f"loss of {name}" for name in measures})
     rows: list[list[Cell]] = []
     for block in blocks:
-        for one in block.rows:
-            width = int(one.width) if one.width is not None and one.width == int(one.width) else one.width
-            cells: list[Cell] = [block.split, block.encoder, one.depth, one.index, width, one.recall]
-            rows.append([*cells, one.mean, one.median, one.faster, *map(one.loss.get, measures)])
+        for row in block.rows:
+            width = int(row.width) if row.width is not None and row.width % 1 == 0 else row.width
+            cells: list[Cell] = [block.split, block.encoder, row.depth, row.index, width, row.recall]
+            rows.append([*cells, row.mean, row.median, row.faster, *map(row.loss.get, measures)])
     return Table(heads, rows, 2)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One training in numbers, None where the curve has none. The best step is by the measure if there is one."""
+    """One training in numbers, None where the curve has none. A measure, if there is one, decides the best step."""
 
     name: str
     steps: int
@@ -280,9 +276,8 @@ class Summary:
 
 def summarize(curve: Curve) -> Summary:
     """Summarize a training in a few numbers."""
-    known = {column: curve.known(column) for column in curve.columns}
-    losses, epochs, speeds = (known[column][1] for column in ("loss", "epoch", "examples_per_second"))
-    (steps, validation), (measured, measures) = known["validation_loss"], known[MEASURE]
+    losses, epochs, speeds = (curve.known(column)[1] for column in ("loss", "epoch", "examples_per_second"))
+    (steps, validation), (measured, measures) = curve.known("validation_loss"), curve.known(MEASURE)
     best = None
     if len(measures):
         best = int(measured[np.argmax(measures)])
@@ -326,11 +321,11 @@ def audit_panels(blocks: Sequence[AuditBlock]) -> list[Panel]:
 
 def round_numbers(values: Sequence[float]) -> list[float]:
     """Choose ticks of 1, 2 and 5 times a power of ten that enclose all values; at least two."""
-    known = [value for value in values if value > 0]
-    if not known:
+    positive = [value for value in values if value > 0]
+    if not positive:
         return [0.1, 1.0]
-    low, high = floor(log10(min(known))), floor(log10(max(known))) + 1
+    low, high = floor(log10(min(positive))), floor(log10(max(positive))) + 1
     marks = [float(f"{digit}e{power}") for power in range(low, high + 1) for digit in (1, 2, 5)]
-    first = max(at for at, mark in enumerate(marks) if mark <= min(known))
-    last = min(at for at, mark in enumerate(marks) if mark >= max(known))
+    first = bisect_right(marks, min(positive)) - 1
+    last = bisect_left(marks, max(positive))
     return marks[first : max(last, first + 1) + 1]

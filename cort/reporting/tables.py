@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence, Set
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import TypeAlias, TypeVar
 
 from cort.evaluation.comparisons import Comparison, Comparisons
@@ -13,7 +13,7 @@ from cort.reporting.inputs import Measured, Stage
 from cort.reporting.labels import MINUS, MISSING, count, fixed, measure_label
 
 Cell: TypeAlias = str | int | float | None
-One = TypeVar("One")
+Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
 HEADINGS = {
@@ -25,9 +25,9 @@ HEADINGS = {
     "holm": "corrected",
     "queries_needed": "queries needed",
 }
-MARKDOWN_SPECIAL = str.maketrans({one: f"\\{one}" for one in "\\`*_[]<>|"} | {"\n": " "})
+MARKDOWN_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"} | {"\n": " "})
 LATEX_SPECIAL = str.maketrans(
-    {one: f"\\{one}" for one in "&%$#_{}"}
+    {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "}
     # TeX would turn these into ligatures or other characters.
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", MISSING: "--", MINUS: "$-$"}
@@ -70,57 +70,58 @@ def in_formats(name: str, table: Table) -> dict[str, str]:
 
 def names_of_measures(measures: Iterable[Measures]) -> list[str]:
     """List all measures, in the order in which they first appear."""
-    return list(dict.fromkeys(name for one in measures for name in one.mean))
+    return list(dict.fromkeys(name for system in measures for name in system.mean))
 
 
-def grouped(items: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     """Group items by key, in the order in which the keys first appear."""
-    groups: dict[Key, list[One]] = {}
-    for one in items:
-        groups.setdefault(key(one), []).append(one)
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 
 def by_split(results: Iterable[Measured]) -> dict[str, list[Measured]]:
     """Group results by split."""
-    return grouped(results, lambda one: one.split)
+    return grouped(results, lambda result: result.split)
 
 
 def best_systems(systems: Sequence[Measures], measure: str) -> set[int]:
-    """Find the positions of the best systems: all whose value has the same three decimals as the largest."""
-    values = [one.mean.get(measure) for one in systems]
-    shown = {position: round(value, 3) for position, value in enumerate(values) if value is not None}
-    return {position for position, value in shown.items() if value == max(shown.values())}
+    """Find the positions of the best systems: all whose value agrees with the largest to three decimals."""
+    values = [system.mean.get(measure) for system in systems]
+    rounded = {position: round(value, 3) for position, value in enumerate(values) if value is not None}
+    return {position for position, value in rounded.items() if value == max(rounded.values())}
 
 
 def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparisons] = ()) -> Table:
     """Tabulate all systems by all measures; the best of a split are bold, significant differences marked.
 
-    Queries without results or without a relevant passage have a column if there are any.
+    Numbers of queries without results, and without a relevant passage, have a column unless all are 0.
     """
     names, significant = names_of_measures(measures), significant_differences(comparisons)
     heads = columns(split="", system="", queries="", relevance_level="relevant from")
-    lacking = [name for name in ("without_results", "without_relevant") if any(getattr(one, name) for one in measures)]
+    lacking = [name for name in ("without_results", "without_relevant") if any(getattr(row, name) for row in measures)]
     heads += [Column(name, name.replace("_", " ")) for name in lacking]
     places = list(enumerate(names, start=len(heads)))
     heads += [Column(name, measure_label(name)) for name in names]
     rows: list[list[Cell]] = []
     best: set[tuple[int, int]] = set()
     marked: set[tuple[int, int]] = set()
-    for split, block in by_split(measures).items():
+    for split, systems in by_split(measures).items():
         for column, name in places:
-            best |= {(len(rows) + row, column) for row in best_systems(block, name)}
-        for one in block:
-            marked |= {(len(rows), column) for column, name in places if (split, one.system, name) in significant}
-            lacks = [getattr(one, name) for name in lacking]
-            rows.append([split, one.system, one.queries, one.relevance_level, *lacks, *map(one.mean.get, names)])
+            best |= {(len(rows) + row, column) for row in best_systems(systems, name)}
+        for system in systems:
+            marked |= {(len(rows), column) for column, name in places if (split, system.system, name) in significant}
+            lacks = [getattr(system, name) for name in lacking]
+            first: list[Cell] = [split, system.system, system.queries, system.relevance_level]
+            rows.append([*first, *lacks, *map(system.mean.get, names)])
     return Table(heads, rows, 1, best, marked, legend(comparisons) if marked else "")
 
 
 def stages_table(stages: Iterable[Stage]) -> Table:
     """Tabulate wall time and memory per stage."""
     headings = {"seconds": "total (s)", "longest_seconds": "longest job (s)", "peak_memory_mb": "peak memory (MB)"}
-    return Table(columns(stage="", jobs="", **headings), [list(astuple(one)) for one in stages])
+    return Table(columns(stage="", jobs="", **headings), list(map(astuple, stages)))
 
 
 def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
@@ -131,11 +132,13 @@ def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:
         heading = HEADINGS.get(name) or HEADINGS.get(name.rpartition("_")[2], "")
         heads.append(Column(name, heading, 4 if "test" in name else 3))
     rows = []
-    for one in comparisons:
-        for row in one.comparisons:
-            shown = {"measure": measure_label(row.measure), "significant": "yes" if row.significant else "no"}
-            values = asdict(row) | shown
-            rows.append([one.split, row.baseline, *(values[name] for name in names)])
+    for split in comparisons:
+        for row in split.comparisons:
+            values = vars(row) | {
+                "measure": measure_label(row.measure),
+                "significant": "yes" if row.significant else "no",
+            }
+            rows.append([split.split, row.baseline, *map(values.get, names)])
     return Table(heads, rows, 1)
 
 
@@ -144,9 +147,9 @@ def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
     heads = columns(split="", system="", depth="shortest list", recall="its recall", baseline="")
     heads += columns(baseline_depth="baseline's list", baseline_recall="its recall")
     rows = [
-        [one.split, row.system, row.depth, row.recall, one.baseline, row.baseline_depth, row.baseline_recall]
-        for one in comparisons
-        for row in one.list_lengths
+        [split.split, row.system, row.depth, row.recall, split.baseline, row.baseline_depth, row.baseline_recall]
+        for split in comparisons
+        for row in split.list_lengths
     ]
     return Table(heads, rows)
 
@@ -154,10 +157,10 @@ def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
 def significant_differences(comparisons: Iterable[Comparisons]) -> set[tuple[str, str, str]]:
     """List (split, system, measure) of all significant differences from the baseline of the split."""
     return {
-        (one.split, row.system, row.measure)
-        for one in comparisons
-        for row in one.comparisons
-        if row.significant and row.baseline == one.baseline
+        (split.split, row.system, row.measure)
+        for split in comparisons
+        for row in split.comparisons
+        if row.significant and row.baseline == split.baseline
     }
 
 
@@ -165,11 +168,11 @@ def legend(comparisons: Sequence[Comparisons]) -> str:
     """Explain the mark of a significant difference; empty if nothing was compared."""
     if not comparisons:
         return ""
-    one = comparisons[0]
+    first = comparisons[0]
     return (
-        f"* differs significantly from {one.baseline}: p of the paired randomisation test ({count(one.resamples)} "
+        f"* differs significantly from {first.baseline}: p of the paired randomisation test ({count(first.resamples)} "
         f"random signs), corrected by Holm's method over the comparisons of the split for each measure, is at most "
-        f"{one.alpha:g}."
+        f"{first.alpha:g}."
     )
 
 
@@ -181,30 +184,29 @@ def to_csv(table: Table) -> str:
 def to_markdown(table: Table) -> str:
     """Write a pipe table, with columns aligned in the source."""
     grid = _shown(table, lambda text: text.translate(MARKDOWN_SPECIAL), "**{}**")
-    widths = [max(3, *(len(row[position]) for row in grid)) for position in range(len(table.columns))]
-    right = [_is_numeric(table, position) for position in range(len(table.columns))]
-    rules = ["-" * (width - 1) + ":" if number else "-" * width for width, number in zip(widths, right, strict=True)]
-    lines = [
-        [f"{cell:{'>' if number else '<'}{width}}" for cell, width, number in zip(row, widths, right, strict=True)]
-        for row in grid
-    ]
-    lines.insert(1, rules)
+    padded = []
+    for number, cells in zip(_numeric_columns(table), zip(*grid, strict=True), strict=True):
+        width = max(3, *map(len, cells))
+        heading, *rest = (cell.rjust(width) if number else cell.ljust(width) for cell in cells)
+        padded.append([heading, "-" * (width - 1) + ":" if number else "-" * width, *rest])
     note = f"\n{table.note.translate(MARKDOWN_SPECIAL)}\n" if table.note else ""
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + note
+    return "".join(f"| {' | '.join(line)} |\n" for line in zip(*padded, strict=True)) + note
 
 
 def to_latex(table: Table) -> str:
     """Write a tabular with the rules of the booktabs package."""
     grid = _shown(table, lambda text: text.translate(LATEX_SPECIAL), r"\textbf{{{}}}")
-    kinds = "".join("r" if _is_numeric(table, position) else "l" for position in range(len(table.columns)))
-    lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", " & ".join(grid[0]) + r" \\", r"\midrule"]
+    alignment = "".join("r" if number else "l" for number in _numeric_columns(table))
+    lines = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", " & ".join(grid[0]) + r" \\", r"\midrule"]
     for row, cells in enumerate(grid[1:]):
         if row > 0 and table.rows[row][: table.block] != table.rows[row - 1][: table.block]:
             lines.append(r"\midrule")
         lines.append(" & ".join(cells) + r" \\")
-    # A note belongs into the caption, which the author writes.
-    note = [f"% {table.note}"] if table.note else []
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if table.note:
+        # It belongs in the caption, which the author writes.
+        lines.append(f"% {table.note}")
+    return "\n".join(lines) + "\n"
 
 
 def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
@@ -220,5 +222,6 @@ def _shown(table: Table, escape: Callable[[str], str], bold: str) -> list[list[s
     return grid
 
 
-def _is_numeric(table: Table, position: int) -> bool:
-    return not any(isinstance(row[position], str) for row in table.rows)
+def _numeric_columns(table: Table) -> list[bool]:
+    places = range(len(table.columns))
+    return [not any(isinstance(row[place], str) for row in table.rows) for place in places]

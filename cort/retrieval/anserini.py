@@ -1,13 +1,12 @@
-"""Anserini's own Java commands, run from the jar inside the installed pyserini package (pyserini is not imported).
+"""Anserini's own Java commands, run from the jar inside the installed pyserini package, which is not imported.
 
-Anserini exits with status 0 after many failures: a query or a file that raised an exception is merely missing from the
-output. So Java's log is read, and a stack trace or error line in it fails the command.
+Anserini exits with status 0 after many failures: a query or file that raised an exception is merely missing from the
+output. Java's log is therefore searched for stack traces and error lines, which count as failures.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 import os
 import re
@@ -19,20 +18,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cort.formats.artifacts import read_json
+from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.cleaning import FORMS
 from cort.system.errors import InputError, input_error, shorten
-from cort.system.files import write_text
 from cort.system.interruption import Requests
 from cort.system.machine import java_home
 
 
 @contextmanager
 def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run a command during the block, and kill it if an exception leaves the block.
+    """Run a command during the block, and kill it if the block raises.
 
-    A signal that arrives while the command starts is held back until it has started: raised inside `Popen`, it would
-    leave the command running with nothing to end it.
+    A signal that arrives while the command starts is delayed until it has started: raised inside `Popen`, it would
+    leave a process that nothing ends.
 
     :param options: those of `subprocess.Popen`.
     """
@@ -46,8 +44,7 @@ def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
 
 
 MANIFEST = "manifest.json"
-KEPT_LINES = 1000
-KEPT_FAILURES = 5
+KEPT_LINES, KEPT_FAILURES = 1000, 5
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +52,7 @@ PROGRESS = re.compile(r"queries processed in|documents indexed|files completed")
 FAILURE = re.compile(r"^\S+ \S+ (ERROR|FATAL) |^(Error|Error occurred|Exception in thread)\b|Terminating due to")
 MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 
-# Lucene's limit of distinct words in a query, and its complaint.
+# Lucene's limit of distinct terms in a query, and its error.
 MOST_WORDS, TOO_MANY = 1024, "TooManyClauses"
 REBUILD = "delete the index and build it again"
 # Failures that a user can fix: pattern in Java's output -> remedy.
@@ -66,7 +63,7 @@ REMEDIES = (
         re.compile(r"CorruptIndexException|IndexFormatTooNew|IndexFormatTooOld|IndexNotFoundException|EOFException"),
         REBUILD,
     ),
-    (re.compile(TOO_MANY), f"shorten the queries that have more than {MOST_WORDS} different words"),
+    (re.compile(TOO_MANY), f"shorten the queries with more than {MOST_WORDS} distinct terms"),
     (re.compile(r"No space left on device|Disk quota exceeded"), "free disk space, or write to another disk"),
 )
 
@@ -91,10 +88,10 @@ def run_java(
     """Run a main class of Anserini, log its progress and return the last lines it wrote.
 
     :param memory_mb: the heap in MB; the process takes more.
-    :param threads: processors that Java sees, which also set the number of threads of its garbage collector.
-    :param folder: working directory; Anserini splits some paths at blanks, but not file names.
-    :raises InputError: for failures with a known remedy, such as out of memory.
-    :raises RuntimeError: for any other.
+    :param threads: processors that Java sees, which also determine the threads of its garbage collector.
+    :param folder: working directory, because Anserini splits some paths at blanks.
+    :raises InputError: for failures with a known remedy, such as lack of memory.
+    :raises RuntimeError: for any other failure.
     """
     if memory_mb < 1 or threads < 1:
         raise input_error("--memory-mb, --threads", f"{memory_mb}, {threads}", "1 or more of each", "fix them")
@@ -123,14 +120,13 @@ def run_java(
         lines, failures = _follow(process.stdout or [])
         status = process.wait()
     if status or failures:
-        # With an exit status the reason can stand in the lines after the first complaint.
-        words = dict.fromkeys([*failures, *lines[-3:]] if status else failures)
-        raise _failure(main_class, status, list(words), memory_mb)
+        # After an exit, the reason may be in the lines that follow the first error.
+        raise _failure(main_class, status, [*failures, *lines[-3:]] if status else failures, memory_mb)
     return lines
 
 
 def _follow(stream: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Log the progress in Java's output; return its last lines, and the first ones that report failures."""
+    """Log the progress in Java's output; return its last lines, and the first lines that report failures."""
     lines: deque[str] = deque(maxlen=KEPT_LINES)
     failures: list[str] = []
     for line in map(str.rstrip, stream):
@@ -145,8 +141,8 @@ def _follow(stream: Iterable[str]) -> tuple[list[str], list[str]]:
     return list(lines), failures
 
 
-def _failure(main_class: str, status: int, words: Sequence[str], memory_mb: int) -> Exception:
-    text = " | ".join(line.strip() for line in words)
+def _failure(main_class: str, status: int, lines: Sequence[str], memory_mb: int) -> Exception:
+    text = " | ".join(line.strip() for line in dict.fromkeys(lines))
     state = f"signal {-status}" if status < 0 else f"exit status {status}"
     source = f"java {main_class} (heap of {memory_mb} MB)"
     if remedy := _remedy(text):
@@ -156,28 +152,27 @@ def _failure(main_class: str, status: int, words: Sequence[str], memory_mb: int)
     return RuntimeError(f"{source}: {state}: {' '.join(text.split())}")
 
 
-def unreadable(index: str | Path, words: str) -> InputError:
-    """Make an error of Lucene's message about an index, or this machine, when it opened or searched the index."""
-    fix = _remedy(words) or REBUILD
-    return input_error(index, f"what Lucene cannot read ({shorten(words, 200)})", "the index that was built", fix)
+def unreadable(index: str | Path, message: str) -> InputError:
+    """Turn Lucene's message about an index that it cannot open or search into an error with a remedy."""
+    fix = _remedy(message) or REBUILD
+    return input_error(index, f"what Lucene cannot read ({shorten(message, 200)})", "the index that was built", fix)
 
 
-def _remedy(words: str) -> str | None:
-    return next((remedy for pattern, remedy in REMEDIES if pattern.search(words)), None)
+def _remedy(message: str) -> str | None:
+    return next((remedy for pattern, remedy in REMEDIES if pattern.search(message)), None)
 
 
 def write_manifest(index: Path, passages: int, form: str) -> None:
     """Record the files of a new index with their sizes, to detect damaged copies, and how queries must be cleaned.
 
-    :param form: form of the texts (`cort.formats.cleaning`).
+    :param form: how the texts were cleaned (`cort.formats.cleaning`).
     """
     sizes = {path.name: path.stat().st_size for path in sorted(index.iterdir())}
-    manifest = {"passages": passages, "text": form, "files": sizes}
-    write_text(index / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    write_artifact(index / MANIFEST, {"passages": passages, "text": form, "files": sizes})
 
 
 def check_manifest(index: str | Path) -> str:
-    """Refuse a folder that is not a complete index of `index bm25`; return the form of its texts."""
+    """Refuse a folder that is not a complete index from `index bm25`; return how its texts were cleaned."""
     path = Path(index) / MANIFEST
     fix = "build it with `python -m cort.index bm25`"
     try:

@@ -6,10 +6,8 @@ All but `milliseconds` is reproducible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cort.formats.artifacts import Node, read_artifact
 from cort.retrieval.graphs import INDEXES
@@ -71,17 +69,6 @@ class Audit:
             search["recall"].within(float, 0, 1)
         if self.searches:
             INDEXES[self.index].check(str(node.source), [search.width for search in self.searches], 0)
-
-
-def width_of(system: Mapping[str, Any], model: str) -> float:
-    """Width of a system's searches: its own, or the one that its audit shows to reach its recall.
-
-    :param model: fingerprint of what made the vectors.
-    :raises InputError: as `audited_width` does.
-    """
-    if "width" in system:
-        return float(system["width"])
-    return audited_width(system["audit"], system["kind"], model, float(system["recall"]))
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:

@@ -22,16 +22,16 @@ from cort.system.errors import InputError, input_error, shorten
 from cort.system.progress import track
 
 MAIN_CLASS = "io.anserini.search.SearchCollection"
-# Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 .82, b .68.
+# Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 0.82, b 0.68.
 K1, B = 0.9, 0.4
 LARGEST_K1 = 1000
-# Anserini holds all results of one command in the heap, about 100 bytes each; with twice that, garbage collection takes
-# little time. Each command takes seconds to start and to reach full speed.
+# Anserini holds all results of one command in the heap, about 100 bytes each; with twice that, garbage collection is
+# cheap. A command takes seconds to start and to reach full speed.
 BYTES_PER_RESULT = 200
 
 
 class Parameters(NamedTuple):
-    """Saturation of the term frequency, and strength of the length normalisation."""
+    """Term frequency saturation, and strength of length normalisation."""
 
     k1: float
     b: float
@@ -41,25 +41,23 @@ class Searcher:
     """An index, and the options that its searches share."""
 
     def __init__(self, options: BM25Options) -> None:
-        # Anserini takes a name that is not a folder for an index to download.
+        # Before Anserini, which tries to download an index that is not a folder.
         self._form = anserini.check_manifest(options.index)
-        if options.depth < 1:
-            raise input_error("--depth", str(options.depth), "1 or more", "give the number of documents to keep")
         self.options = options
 
     def search(
         self, texts: Sequence[str], grid: Sequence[Parameters], folder: Path
     ) -> Iterator[tuple[Parameters, Run]]:
-        """Search all `texts` with each parameter pair in one Java process; one run per pair.
+        """Search for all `texts` with each parameter pair in one Java process; yield a run per pair.
 
-        The query_ids of the runs are the positions in `texts`, as decimal numbers. Files in `folder` are deleted.
+        The query_ids of the runs are positions in `texts`, as decimal numbers. Files in `folder` are deleted.
 
         :param grid: all pairs of some values of k1 and b, as from `make_grid`.
         """
         topics, output, options = folder / "topics.jsonl", folder / "run", self.options
         with open(topics, "w", encoding="ascii", newline="\n") as handle:
             for position, text in enumerate(convert(pa.array(texts, pa.string()), self._form).to_pylist()):
-                # With leading zeros, because Anserini writes the queries in alphabetical order of their ids.
+                # With leading zeros, because Anserini sorts the queries by id as text.
                 handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
         arguments = ["-index", str(Path(options.index).resolve()), "-topics", topics.name]
@@ -89,7 +87,7 @@ def make_grid(k1s: Sequence[float], bs: Sequence[float]) -> list[Parameters]:
     for name, values, highest in (("k1", k1s, LARGEST_K1), ("b", bs, 1)):
         for value in values:
             if not 0 <= value <= highest:
-                raise input_error(name, str(value), f"a number from 0 to {highest}", "fix the value")
+                raise input_error(name, value, f"a number from 0 to {highest}", "fix the value")
     return [Parameters(float(k1), float(b)) for k1 in sorted(set(k1s)) for b in sorted(set(bs))]
 
 
@@ -111,7 +109,7 @@ def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: 
 
 
 def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:
-    """Divide queries evenly among the fewest commands whose results fit into the heap; return 1 or more."""
+    """Divide queries evenly among the fewest commands whose results fit in the heap; return at least 1."""
     most = max(1, memory_mb * 1_000_000 // (BYTES_PER_RESULT * depth))
     queries = max(1, queries)
     return math.ceil(queries / math.ceil(queries / most))
@@ -122,8 +120,8 @@ def _too_many_words(queries: str, texts: Sequence[str]) -> InputError:
     counts = [len(set(re.findall(r"\w+", text.lower()))) for text in texts]
     table = tables.read_table(queries, tables.QUERIES)
     row = table["text"].to_pylist().index(texts[counts.index(max(counts))])
-    found = f"{max(counts)} different words in the query {shorten(table['query_id'][row].as_py())}"
-    return input_error(queries, found, f"at most {anserini.MOST_WORDS} that Lucene tells apart", "shorten it")
+    found = f"{max(counts)} distinct words in the query {shorten(table['query_id'][row].as_py())}"
+    return input_error(queries, found, f"at most {anserini.MOST_WORDS} distinct terms for Lucene", "shorten it")
 
 
 def _refuse_truncated(path: Path) -> None:

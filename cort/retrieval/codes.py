@@ -1,8 +1,8 @@
 """The first pass of exact search over int8 codes: a quarter of the bytes, multiplied several times as fast.
 
 A vector d is quantized as s c + r: a scale s, a code c of integers from -127 to 127, and the rounding residual r.
-Queries are quantized alike. Products of codes are exact; their distance from the products of the vectors is bounded by
-the lengths of the residuals (Cauchy-Schwarz), so that no passage that may be among the top k is lost::
+Queries are quantized likewise. Products of codes are exact. The lengths of the residuals bound how far these are from
+the products of the vectors (Cauchy-Schwarz), so that no passage that may be among the top k is lost::
 
     |q.d - q'.d'| <= |q| |d - d'| + |q - q'| |d'|
 """
@@ -15,30 +15,31 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cort.formats.embeddings import Shard, from_batch
+from cort.formats.embeddings import Shard
 from cort.retrieval.products import IN_CACHE, QUERIES, SCORES_ON_GPU, bound_errors, norms_of, vector_norms
 from cort.retrieval.topk import GROUP, FirstPass, Scores, sample_step
-from cort.retrieval.vectors import as_tensor
+from cort.retrieval.vectors import copy_vectors
 
 LARGEST = 127
 # Passages per block, a multiple of GROUP; on a GPU, numbers per block, since each block starts several kernels.
 BLOCK, NUMBERS_ON_GPU = 131_072, 1 << 28
-# Queries per pass on a CPU: their products with a block, of two codes each, take 16 MB. More is slow: it is new memory.
+# Queries per pass on a CPU: their products with a block, two codes each, take 16 MB. More is slow: new memory.
 QUERIES_ON_CPU = 16
 # The number of codes of a vector is padded with zeros to a multiple of this.
 WORD = 16
 # `_int_mm` on a GPU requires more than 16 rows, and a multiple of 8 columns.
 ROWS, COLUMNS = 32, 8
-# Scales are made for a largest number of at least this: the product of two scales, and a step of fine codes in it, then
-# have full single precision. Vectors with smaller numbers become their own residuals.
+# Scales are made for a largest number of at least this, so that the product of two scales, and a step of fine codes in
+# it, have full single precision. Vectors of smaller numbers become their own residuals.
 SMALLEST = 1e-15
-# Fine codes divide the residual, at most half a step of a coarse code, into as many steps.
+# Fine codes divide the residual, at most half a step of a coarse code, into this many steps.
 FINER = 2 * LARGEST
-# Without AMX, oneDNN multiplies signed codes of queries 400 times slower than unsigned ones, with this zero point.
+# Without AMX, oneDNN multiplies signed codes of queries 400 times slower than unsigned ones with this zero point.
 ZERO = 128
 # Padding of the last group.
 NOTHING = -(2**31)
@@ -57,13 +58,13 @@ class Coded(NamedTuple):
 
 
 def encode(vectors: Tensor, source: str, *, together: bool = False) -> Coded:
-    """Quantize vectors of shape (rows, e), with a scale for each or, `together`, one for all."""
+    """Quantize vectors of shape (rows, e), with a scale for each or, if `together`, one for all."""
     norms = vector_norms(vectors, source)  # (rows, 1)
     largest = vectors.abs().amax(dim=1, keepdim=True)
     scale = (largest.amax() if together else largest).clamp(min=SMALLEST) / LARGEST
     codes = (vectors / scale).round_().clamp_(-LARGEST, LARGEST)
     residuals = norms_of(torch.addcmul(vectors, codes, scale.expand_as(codes), value=-1))
-    # `_int_mm` writes nothing if the dimension is 1; and full words are faster.
+    # `_int_mm` writes nothing if the dimension is 1, and full words are faster.
     padded = functional.pad(codes, (0, -codes.shape[1] % WORD)).to(torch.int8)
     return Coded(padded, scale, norms, residuals)
 
@@ -79,7 +80,7 @@ def encode_finely(vectors: Tensor, source: str) -> Coded:
 
 
 class _Block:
-    """Codes of `count` consecutive passages, in a layout for multiplication.
+    """Codes of `count` consecutive passages, laid out for multiplication.
 
     `longest` and `residual` bound the lengths of the vectors and of their residuals.
     """
@@ -90,7 +91,7 @@ class _Block:
 
 
 class BlockOnCpu(_Block):
-    """A block in the layout of oneDNN, with a scale per passage. Queries have 16 bits, at no cost for a single one."""
+    """A block in the layout of oneDNN, with a scale per passage. Queries have 16 bits, at no cost if there is one."""
 
     @staticmethod
     def encode_queries(vectors: Tensor, source: str) -> Coded:
@@ -114,10 +115,7 @@ class BlockOnCpu(_Block):
 
     @staticmethod
     def scores(blocks: Sequence[tuple[int, BlockOnCpu]], queries: Coded) -> Iterator[Scores]:
-        """Multiply blocks with queries.
-
-        With few queries several blocks are yielded at once, as each selection starts many operations.
-        """
+        """Multiply blocks with queries; with few queries several blocks at once, as each selection has a fixed cost."""
         count = len(queries.scale)
         at_once = max(IN_CACHE // (count * BLOCK), 1)
         for start in range(0, len(blocks), at_once):
@@ -138,7 +136,7 @@ class BlockOnCpu(_Block):
 
 
 class BlockOnGpu(_Block):
-    """A block in the layout of `_int_mm`, with one scale, as its products are integers."""
+    """A block in the layout of `_int_mm`, with a single scale, because its products are integers."""
 
     encode_queries = staticmethod(encode)
 
@@ -170,38 +168,38 @@ class BlockOnGpu(_Block):
 
 
 def _columns(codes: Tensor) -> Tensor:
-    """Lay codes of shape (queries, e) out to be multiplied with: (e, queries or more).
+    """Lay out codes of shape (queries, e) as a right factor: (e, queries or more), padded with zeros.
 
-    A view, filled up with zeros, as columns in memory are multiplied several times as fast.
+    It is a view, because columns in memory are multiplied several times as fast.
     """
     return functional.pad(codes, (0, 0, 0, -len(codes) % COLUMNS)).T
 
 
 def block_of(device: str) -> type[BlockOnCpu | BlockOnGpu]:
-    """Tell how codes are laid out on a device."""
+    """Return the layout of codes on a device."""
     return BlockOnCpu if device == "cpu" else BlockOnGpu
 
 
 @cache
 def is_right(device: str) -> bool:
-    """Whether this device multiplies codes, and rightly."""
-    one, other = (torch.arange(rows * WORD).remainder(251).sub(125).view(rows, WORD).float() for rows in (2 * ROWS, 3))
-    one[:, 0] = other[:, 0] = LARGEST  # so that they are their own codes
+    """Whether this device can multiply codes, and does so correctly."""
+    rows, queries = (torch.arange(n * WORD).remainder(251).sub(125).view(n, WORD).float() for n in (2 * ROWS, 3))
+    rows[:, 0] = queries[:, 0] = LARGEST  # so that they are their own codes
     kind = block_of(device)
     try:
-        products = kind(one.to(device), "a test").products(kind.encode_queries(other.to(device), "a test"))
-    except (AttributeError, RuntimeError):  # a GPU that is too old, a processor or device of another make
+        products = kind(rows.to(device), "a test").products(kind.encode_queries(queries.to(device), "a test"))
+    except (AttributeError, RuntimeError):  # a GPU that is too old, or an unsupported processor or device
         return False
-    return torch.equal(products.cpu(), other @ one.T)
+    return torch.equal(products.cpu(), queries @ rows.T)
 
 
 def is_fast() -> bool:
-    """Whether this processor multiplies codes faster than single precision, and correctly."""
+    """Whether this processor multiplies codes correctly, and faster than single precision."""
     return torch.cpu._is_vnni_supported() and is_right("cpu")
 
 
 def needed(devices: Sequence[str], numbers: int) -> bool:
-    """Whether GPUs have room for the codes of that many numbers, but not for the numbers themselves."""
+    """Whether GPUs have memory for the codes of that many numbers, but not for the numbers themselves."""
     free = min(torch.cuda.mem_get_info(device)[0] for device in devices)
     share = -(-numbers // len(devices))
     return 2 * share <= free < 2 * 4 * share and is_right(devices[0])
@@ -210,11 +208,11 @@ def needed(devices: Sequence[str], numbers: int) -> bool:
 class Codes:
     """Codes of consecutive blocks of passages, in the memory of one device.
 
-    :param blocks: in single precision on the CPU, with the row of their first; `count` passages in all.
+    :param blocks: (first row, vectors in single precision on the CPU), `count` passages in all.
     """
 
     def __init__(self, blocks: Iterable[tuple[int, Tensor]], count: int, device: str, source: str) -> None:
-        self.count, self._kind = count, block_of(device)
+        self.count, self._device, self._kind = count, device, block_of(device)
         step, sample = sample_step(count), []
         self._blocks: list[tuple[int, Any]] = []  # all of this kind
         for first, vectors in blocks:
@@ -225,13 +223,13 @@ class Codes:
         self._residual = max(block.residual for _, block in self._blocks)
 
     def ask(self, queries: Tensor) -> FirstPass:
-        """Multiply queries, (queries, e), with a sample of the passages, and later with all."""
-        coded = self._kind.encode_queries(queries, QUERIES)
+        """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
+        coded = self._kind.encode_queries(queries.to(self._device), QUERIES)
         margins = self._margins(coded, queries.shape[1])
         return FirstPass(self._sample.products(coded), margins, partial(self._kind.scores, self._blocks, coded))
 
     def _margins(self, queries: Coded, dimension: int) -> Tensor:
-        """Twice the bound of a score's error; (1, queries)."""
+        """Twice the bound of the error of a score; (1, queries)."""
         longest, residual = self._longest, self._residual
         errors = queries.norms * residual + queries.residuals * (longest + residual)  # (queries, 1)
         margins: Tensor = 2 * (1.01 * errors + bound_errors(queries.norms * longest, dimension + WORD)).T
@@ -244,17 +242,10 @@ def rows_of_block(dimension: int, device: str) -> int:
 
 
 def blocks_of(passages: Sequence[Shard], rows: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield the vectors of all passages in single precision, in blocks of one size, with the row of their first."""
-    buffer, filled, first = np.empty((rows, passages[0].dimension), dtype=np.float32), 0, 0
-    for shard in passages:
-        for batch in shard.table.to_batches():
-            _, vectors = from_batch(batch)
-            while len(vectors):
-                taken = min(len(vectors), rows - filled)
-                as_tensor(buffer[filled : filled + taken]).copy_(as_tensor(vectors[:taken]))
-                filled, vectors = filled + taken, vectors[taken:]
-                if filled == rows:
-                    yield first, torch.from_numpy(buffer)
-                    filled, first = 0, first + rows
-    if filled:
-        yield first, torch.from_numpy(buffer[:filled])
+    """Yield (first row, vectors in single precision) of blocks of `rows` passages, which share their memory."""
+    table = pa.concat_tables([shard.table for shard in passages])
+    buffer = np.empty((rows, passages[0].dimension), dtype=np.float32)
+    for first in range(0, len(table), rows):
+        block = buffer[: len(table) - first]
+        copy_vectors(table.slice(first, rows), block)
+        yield first, torch.from_numpy(block)

@@ -1,11 +1,11 @@
-"""Exact search by inner product: a fast first pass finds candidates, which are scored again in double precision.
+"""Exact search by inner product: a fast first pass finds candidates, which are rescored in double precision.
 
-The first pass multiplies in single precision (`products`) or int8 codes (`codes`), and keeps every passage that can be
-among the top k, with a margin for its errors. The score threshold is estimated from a sample and verified afterwards;
-scores are compared in groups, as selecting takes longer than computing them. Candidates are scored again in double
-precision from the stored vectors, each pair alone and on the CPU, and rounded to single precision. The result therefore
-depends neither on the first pass, nor on how the passages are divided into shards, nor on block sizes, threads or
-devices. Ties are broken by doc_id.
+The first pass uses single precision (`products`) or int8 codes (`codes`), and keeps every passage that may be among the
+top k, with a margin for its errors. The score threshold is estimated from a sample and verified afterwards; scores are
+compared in groups, because selecting takes longer than computing them. Candidates are rescored in double precision from
+the stored vectors, each pair alone and on the CPU, and rounded to single precision. The result therefore depends
+neither on the first pass, nor on how the passages are divided into shards, nor on block sizes, threads or devices. Ties
+are broken by doc_id.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -31,13 +32,14 @@ QUERIES_AT_ONCE = 512
 
 
 class ExactIndex:
-    """All passages: in main memory if they fit, otherwise memory-mapped; on GPUs, too, if devices name some.
+    """All passages: in main memory if they fit, otherwise memory-mapped, and on any GPUs among the devices.
 
     :param devices: torch devices; each ranks an equal part of the blocks.
-    :param memory_mb: limit for vectors in main memory, which is read faster than a mapped file.
-    :param one_by_one: use the layout for single queries on a CPU: they are twice as fast, batches a third slower.
-    :param coded: hold int8 codes instead, a quarter of the memory. Default: on CPUs that are fast with them, for single
-        queries or if the vectors do not fit; on GPUs, if the vectors do not fit. Large batches take longer.
+    :param memory_mb: limit for vectors in main memory, which is faster to read than a mapped file.
+    :param one_by_one: use the layout for single queries on a CPU: these are twice as fast, batches a third slower.
+    :param coded: use int8 codes in the first pass, a quarter of the memory. Default: on CPUs that are fast with them,
+        for single queries or if the vectors do not fit in memory; on GPUs, if the vectors do not fit. Large batches are
+        slower with codes.
     """
 
     def __init__(
@@ -70,22 +72,22 @@ class ExactIndex:
         self._first = np.cumsum([0, *(len(shard) for shard in self._stored)])
         self._threads, self._source = threads, ", ".join(str(shard.path) for shard in passages)
         self._at_once = QUERIES_ON_CPU if coded and on_cpu else QUERIES_AT_ONCE
-        if coded:
-            self._parts = list(self._encode(passages, devices))
-        else:
-            self._parts = self._divide(devices, Few(threads, by_dimension=by_dimension))
+        few = Few(threads, by_dimension=by_dimension)
+        self._parts: list[Products | Codes] = list(
+            self._encode(passages, devices) if coded else self._divide(devices, few)
+        )
 
     def __len__(self) -> int:
         return len(self._order)
 
     def ids(self, places: Rows) -> list[str]:
-        """Document ids by their alphabetical places."""
+        """Look up doc_ids by their places in alphabetical order."""
         return self._order.ids(places)
 
     def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank all passages for queries of shape (queries, dimension).
 
-        :returns: for each query its first `depth` results by (-score, doc_id): scores, and places for `ids`.
+        :returns: for each query its top `depth` by (-score, doc_id): scores, and places for `ids`.
         :raises InputError: for NaN or infinite values.
         """
         if not len(self) or not len(queries):
@@ -98,18 +100,19 @@ class ExactIndex:
             return list(pool.map(lambda query, rows: self._rank(query, rows, depth), queries, candidates))
 
     def _candidates(self, queries: Tensor, depth: int) -> list[Rows]:
-        """Find the rows of all passages that may be among the first `depth` results of each query."""
+        """Find the rows of all passages that may be among the top `depth` of each query."""
+        find = partial(_candidates, queries, depth)
         if len(self._parts) == 1:
-            parts = [self._parts[0].candidates(queries, depth)]
+            parts = [find(self._parts[0])]
         else:
             with ThreadPoolExecutor(len(self._parts)) as pool:
-                parts = list(pool.map(lambda part: part.candidates(queries, depth), self._parts))
+                parts = list(pool.map(find, self._parts))
         # Rows of passages per query, padded with -1.
         table = np.concatenate([part.cpu().numpy() for part in parts], axis=1)  # (queries, candidates)
         return [rows[rows >= 0] for rows in table]
 
     def _rank(self, query: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
-        """Score the passages of these rows in double precision, round to single precision, and order them.
+        """Score these rows in double precision, round to single precision, and order them.
 
         `vecdot` computes each pair alone, so the order of its additions depends only on the dimension.
         """
@@ -121,49 +124,47 @@ class ExactIndex:
             scores[start:end] = np.vecdot(vectors, query.astype(np.float64))
         return self._order.best(scores, rows, depth)
 
-    def _divide(self, devices: Sequence[str], few: Few) -> list[_Part]:
+    def _divide(self, devices: Sequence[str], few: Few) -> Iterator[Products]:
         stored = zip(self._stored, self._first[:-1].tolist(), strict=True)
         blocks = [(first + at, vectors) for shard, first in stored for at, vectors in shard.blocks()]
-        bounds = [len(blocks) * number // len(devices) for number in range(len(devices) + 1)]
-        parts = [blocks[start:end] for start, end in itertools.pairwise(bounds)]
-        divided = zip(parts, devices, strict=True)
-        return [_Part(Products(part, device, few, self._source), device) for part, device in divided if part]
+        for start, end, device in _shares(len(blocks), devices):
+            yield Products(blocks[start:end], device, few, self._source)
 
-    def _encode(self, passages: Sequence[Shard], devices: Sequence[str]) -> Iterator[_Part]:
+    def _encode(self, passages: Sequence[Shard], devices: Sequence[str]) -> Iterator[Codes]:
         rows = rows_of_block(passages[0].dimension, devices[0])
-        blocks, count = blocks_of(passages, rows), -(-len(self) // rows)
-        bounds = [count * number // len(devices) for number in range(len(devices) + 1)]
-        for (start, end), device in zip(itertools.pairwise(bounds), devices, strict=True):
-            if start < end:
-                part = min(end * rows, len(self)) - start * rows
-                yield _Part(Codes(itertools.islice(blocks, end - start), part, device, self._source), device)
+        blocks = blocks_of(passages, rows)
+        for start, end, device in _shares(-(-len(self) // rows), devices):
+            count = min(end * rows, len(self)) - start * rows
+            yield Codes(itertools.islice(blocks, end - start), count, device, self._source)
 
 
-class _Part:
-    """Passages that one device ranks."""
+def _shares(blocks: int, devices: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Divide blocks evenly among devices; yield (first block, block after the last, device) where there are any."""
+    bounds = [blocks * number // len(devices) for number in range(len(devices) + 1)]
+    for (start, end), device in zip(itertools.pairwise(bounds), devices, strict=True):
+        if start < end:
+            yield start, end, device
 
-    def __init__(self, held: Products | Codes, device: str) -> None:
-        self._held, self._device = held, device
 
-    def candidates(self, queries: Tensor, depth: int) -> Tensor:
-        """Find all passages that may be among the first `depth` results of queries of shape (queries, e).
+def _candidates(queries: Tensor, depth: int, part: Products | Codes) -> Tensor:
+    """Find all passages of one device that may be among the top `depth` of queries, (queries, e).
 
-        :returns: their rows, padded with -1; shape (queries, candidates).
-        """
-        count, slack = self._held.count, 1
-        first = self._held.ask(queries.to(self._device))
-        while True:
-            sieve = Sieve(guess(first.sampled, count, min(depth, count), slack), first.margins, min(depth, count))
-            for scores in first.scores():
-                sieve.add(scores)
-            rows, right = sieve.left()
-            if right:
-                return rows
-            slack *= 4
+    :returns: their rows, padded with -1; shape (queries, candidates).
+    """
+    slack, depth = 1, min(depth, part.count)
+    first = part.ask(queries)
+    while True:
+        sieve = Sieve(guess(first.sampled, part.count, depth, slack), first.margins, depth)
+        for scores in first.scores():
+            sieve.add(scores)
+        rows, complete = sieve.left()
+        if complete:
+            return rows
+        slack *= 4
 
 
 def retrieve(index: ExactIndex, queries: Sequence[Shard], depth: int) -> Iterator[Ranking]:
-    """Rank all passages for each query by inner product; yield the first `depth`, in the order of the queries.
+    """Rank all passages for each query by inner product; yield the top `depth`, in the order of the queries.
 
     :raises InputError: for NaN or infinite values.
     """

@@ -1,12 +1,11 @@
 """Input and files of all kinds of graph index, and their checks.
 
-An index is a folder with the library's files, ids.arrow (id of each vector, in order) and meta.json, which records how
-it was built and how large each file is.
+An index is a folder with the library's files, ids.arrow (the id of each vector, in order) and meta.json, which records
+how it was built and the size of each file.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,18 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.artifacts import read_json
-from cort.formats.embeddings import Shard, all_ids, all_vectors, from_batch, open_shards
+from cort.formats.artifacts import read_json, write_artifact
+from cort.formats.embeddings import Shard, all_ids, all_vectors, count_rows, from_batch, open_shards
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
 
 # Half-precision storage moves a unit vector's length by 0.0005 at most.
 UNIT_TOLERANCE = 0.01
 ROWS_CHECKED_AT_ONCE = 65_536
 IDS = pa.schema([("id", pa.string())])
 IDS_FILE, META_FILE = "ids.arrow", "meta.json"
-# Of HNSW: 1 - inner product.
+# The distance of HNSW: 1 - inner product.
 HNSW_SPACE = "ip"
 FIX = "delete the index and build it again"
 
@@ -39,7 +37,7 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Meta:
-    """What an index was built from, and the sizes of its files; `model` is the encoder's fingerprint."""
+    """What an index was built from, and the sizes of its files; `model` is the fingerprint of the encoder."""
 
     model: str
     count: int
@@ -50,27 +48,24 @@ class Meta:
 def open_passages(paths: Sequence[str]) -> list[Shard]:
     """Open the vectors to build an index from.
 
-    :raises InputError: if there are none, or one is not of length 1.
+    :raises InputError: if there are none, or one is not a unit vector.
     """
     passages = open_shards(paths)
-    if not any(len(shard.table) for shard in passages):
+    if not count_rows(passages):
         raise input_error(passages[0].path, "no passage", "at least one", "encode the passages again")
     _refuse_other_lengths(passages)
     return passages
 
 
 def blocks_of(passages: Sequence[Shard], rows: int, start: int = 0) -> Iterator[Vectors]:
-    """Yield the vectors from row `start` on in blocks of `rows`, across shards; the last block may be smaller."""
+    """Yield the vectors from row `start` on in blocks of `rows` rows, across shards; the last may be smaller."""
     table = pa.concat_tables([shard.table for shard in passages])
     for at in range(start, len(table), rows):
         yield all_vectors([replace(passages[0], table=table.slice(at, rows))])
 
 
 def refuse_other_queries(queries: Sequence[Shard], meta: Meta, index: str | Path) -> None:
-    """Check that the queries have the dimension of the index and length 1.
-
-    :raises InputError: names the shard.
-    """
+    """Refuse queries of another dimension than the index, or that are not unit vectors."""
     # All shards of a set have the same dimension.
     if queries[0].dimension != meta.dimension:
         found, expected = f"{queries[0].dimension} dimensions", f"{meta.dimension} as in {index}"
@@ -79,9 +74,9 @@ def refuse_other_queries(queries: Sequence[Shard], meta: Meta, index: str | Path
 
 
 def _refuse_other_lengths(shards: Sequence[Shard]) -> None:
-    """Check that all vectors have length 1; otherwise angle and inner product rank differently."""
+    """Refuse vectors that are not of length 1: angle and inner product would rank them differently."""
     for shard in shards:
-        # In parts: a shard may be one batch of millions.
+        # A shard may be a single batch of millions.
         for batch in shard.table.to_batches(ROWS_CHECKED_AT_ONCE):
             lengths = np.linalg.norm(from_batch(batch)[1].astype(np.float32), axis=1)
             wrong = lengths[~(np.abs(lengths - 1) <= UNIT_TOLERANCE)]
@@ -101,7 +96,7 @@ def complete_index(folder: Path, passages: Sequence[Shard], kind: str, how: Mapp
     sizes = {name: (folder / name).stat().st_size for name in (*GRAPHS[kind].files, IDS_FILE)}
     count, dimension = len(ids), passages[0].dimension
     meta = {"model": passages[0].model, "count": count, "dimension": dimension, **how, "bytes": sizes}
-    write_text(folder / META_FILE, json.dumps(meta, indent=2) + "\n")
+    write_artifact(folder / META_FILE, meta)
     log.info("%d vectors of %d dimensions, %d MB", count, dimension, sum(sizes.values()) // 1_000_000)
 
 
@@ -122,17 +117,14 @@ def read_meta(folder: Path, kind: str) -> Meta:
 
 
 def check_size(file: Path, size: int | None) -> None:
-    """Refuse a file of an index that is missing or has another size than its meta.json says."""
-    found = file.stat().st_size if file.exists() else None
-    if found is None or found != size:
-        raise input_error(file, "no such file" if found is None else f"{found} bytes", f"{size} bytes", FIX)
+    """Refuse a file of an index that is missing or not of the size that meta.json records."""
+    found = f"{file.stat().st_size} bytes" if file.exists() else "no such file"
+    if found != f"{size} bytes":
+        raise input_error(file, found, f"{size} bytes", FIX)
 
 
 def library() -> Any:
-    """Import hnswlib, the one dependency that must be compiled.
-
-    :raises InputError: if it is not installed.
-    """
+    """Import hnswlib, the one dependency that must be compiled; an `InputError` says if it is not installed."""
     try:
         import hnswlib
     except ImportError as error:

@@ -1,9 +1,9 @@
-"""Exact search by late interaction: for each query the passages whose tokens match its tokens best (ColBERT's MaxSim).
+"""Exact search by late interaction: the passages whose tokens match the tokens of a query best (ColBERT's MaxSim).
 
-As in `cort/retrieval/exact.py` there are two passes. The first one multiplies the tokens of a batch of queries with
-those of a block of passages in single precision, and keeps every passage that can be among the top k, with a margin for
-rounding errors. These candidates are scored again on the CPU, exactly (`ExactScores`). The result therefore depends
-neither on how the passages are divided into shards and blocks, nor on threads or devices. Ties are broken by doc_id.
+There are two passes, as in `cort/retrieval/exact.py`. The first multiplies the tokens of a batch of queries with those
+of a block of passages in single precision, and keeps every passage that may be among the top k, with a margin for
+rounding errors. These candidates are rescored exactly on the CPU (`ExactScores`). The result therefore depends neither
+on how the passages are divided into shards and blocks, nor on threads or devices. Ties are broken by doc_id.
 """
 
 from __future__ import annotations
@@ -34,28 +34,26 @@ Double = npt.NDArray[np.float64]
 
 # Products held at once, by device; on a CPU they stay in its cache.
 PRODUCTS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 27}
-# Tokens of queries multiplied at once on a CPU.
+# Query tokens multiplied at once on a CPU.
 TOKENS_AT_ONCE = 512
-# Candidates scored in double precision at once.
+# Candidates whose tokens are copied and multiplied at once.
 CANDIDATES_AT_ONCE = 256
-# Candidates from an index whose tokens are copied and multiplied at once.
-SIFTED_AT_ONCE = 256
 # Bits kept of passages, below their largest number, and of queries, below their largest sum: 52 in all.
 PASSAGE_BITS, QUERY_BITS = 24, 28
-# All passages are read once per this many queries of a run; part of the result, as padding changes the last bits.
+# All passages are read once per this many queries. It is part of the result, because padding changes the last bits.
 QUERIES_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
 class QueryVectors:
-    """Vectors of the unmasked tokens of one query, (tokens, dimension), and their weights."""
+    """Vectors of the unmasked tokens of a query, (tokens, dimension), and their weights."""
 
     vectors: Vectors
     weights: Vectors
 
 
 def by_query(tokens: TokenVectors) -> list[QueryVectors]:
-    """Split the vectors of several queries."""
+    """Split token vectors by query."""
     ends = np.cumsum(tokens.counts)[:-1]
     parts = zip(np.split(tokens.vectors, ends), np.split(tokens.weights, ends), strict=True)
     return [QueryVectors(np.ascontiguousarray(vectors), np.ascontiguousarray(weights)) for vectors, weights in parts]
@@ -64,17 +62,17 @@ def by_query(tokens: TokenVectors) -> list[QueryVectors]:
 class ExactScores:
     """Scores of one query in double precision.
 
-    Sums of products are exact: numbers of queries and passages are rounded to so many bits that no sum needs more than
-    53. So a score does not depend on the order and blocks in which passages are scored, and its error is far below the
-    half precision of what is stored.
+    Sums of products are exact, because queries and passages are rounded to so few bits that no sum needs more than 53.
+    A score is therefore the same in any order and block of passages, and its error is far below the half precision of
+    the stored vectors.
 
-    :param greatest: the largest absolute number in any vector of all passages.
+    :param greatest: the largest absolute number in any passage vector.
     """
 
     def __init__(self, query: QueryVectors, greatest: float, similarity: str) -> None:
         vectors = query.vectors.astype(np.float64)
         sums = float(np.abs(vectors).sum(1).max(initial=0))
-        # Numbers in half precision are multiples of 2^-24: those up to 1 need no rounding.
+        # Half-precision numbers are multiples of 2^-24, so those up to 1 need no rounding.
         self._exponent = math.frexp(greatest)[1]
         self._vectors = _round(vectors, math.frexp(sums)[1] - QUERY_BITS)
         self._weights, self._distance = query.weights.astype(np.float64), similarity == "l2"
@@ -91,7 +89,7 @@ class ExactScores:
             vectors = _round(vectors, self._exponent - PASSAGE_BITS)
         products = vectors @ self._vectors.T  # (tokens, tokens of the query), exact
         if self._distance:
-            # Each vector's square alone, in an order that depends only on the dimension.
+            # `vecdot` squares each vector alone, in an order that depends only on the dimension.
             own, other = np.vecdot(vectors, vectors), np.vecdot(self._vectors, self._vectors)
             products = 2 * products - other - own[:, None]
         filled = np.flatnonzero(counts)
@@ -122,40 +120,39 @@ class TokenIndex:
         self._similarity, self._device = similarity, device
         self._blocks: list[_Block] = []
         first = 0
-        for block, source in ((block, str(shard.path)) for shard in passages for block in shard.blocks()):
-            self._blocks.append(_Block(block, first, source))
-            first += len(block)
+        for shard in passages:
+            for block in shard.blocks():
+                self._blocks.append(_Block(first, block, str(shard.path)))
+                first += len(block)
         self._first = np.array([block.first for block in self._blocks])
 
     def __len__(self) -> int:
         return len(self._order)
 
     def ids(self, places: Rows) -> list[str]:
-        """Document ids by their alphabetical places."""
+        """Look up doc_ids by their places in alphabetical order."""
         return self._order.ids(places)
 
     @cached_property
     def empty(self) -> Rows:
         """Rows of passages without tokens, which no index of token vectors can find."""
-        counts = [np.diff(block.offsets) for block in self._blocks]
+        counts = [np.diff(block.tokens.offsets) for block in self._blocks]
         return np.flatnonzero(np.concatenate([np.zeros(0, np.int64), *counts]) == 0)
 
     def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank all passages for queries.
 
-        :returns: for each query its first `depth` results by (-score, doc_id): scores, and places for `ids`.
+        :returns: for each query its top `depth` by (-score, doc_id): scores, and places for `ids`.
         :raises InputError: for passages with NaN or infinite values.
         """
         if not len(self) or not queries:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
         candidates = self._candidates(_Batch(queries, self._device, self._similarity), depth)
-        return [
-            self._rank(query, rows[rows >= 0], depth, self.extent)
-            for query, rows in zip(queries, candidates, strict=True)
-        ]
+        results = zip(queries, candidates, strict=True)
+        return [self._rank(query, rows[rows >= 0], depth, self.extent) for query, rows in results]
 
     def best_of(self, query: QueryVectors, rows: Rows, depth: int, extent: Extent) -> tuple[Vectors, Rows]:
-        """Rank the passages of these rows for a query, with the scores that `search` gives them.
+        """Rank the passages in these rows for a query, with the scores that `search` would give them.
 
         :param extent: of all vectors.
         """
@@ -165,7 +162,7 @@ class TokenIndex:
 
     @cached_property
     def extent(self) -> Extent:
-        """The extent of all vectors, which are read once for it: rounding must be the same for all passages.
+        """The extent of all vectors, so that rounding is the same for all passages; reads all vectors once.
 
         :raises InputError: for NaN or infinite values.
         """
@@ -173,30 +170,30 @@ class TokenIndex:
         return Extent(max(extent.longest for extent in extents), max(extent.greatest for extent in extents))
 
     def _candidates(self, batch: _Batch, depth: int) -> Rows:
-        """Find the rows of all passages that may be among the first `depth`, padded with -1; (queries, candidates)."""
-        margins, one = batch.margins(self.extent.longest), torch.ones(1, len(batch), device=self._device)
-        sieve = Sieve(-math.inf * one, margins, min(depth, len(self)))
+        """Find the rows of all passages that may be among the top `depth`, padded with -1; (queries, candidates)."""
+        margins, units = batch.margins(self.extent.longest), torch.ones(1, batch.count, device=self._device)
+        sieve = Sieve(-math.inf * units, margins, min(depth, len(self)))
         for block in self._blocks:
-            scores = torch.full((-(-len(block) // GROUP) * GROUP, len(batch)), -math.inf, device=self._device)
+            scores = torch.full((-(-len(block.tokens) // GROUP) * GROUP, batch.count), -math.inf, device=self._device)
             block.score(batch, scores)
-            sieve.add(Scores(block.first, scores.view(GROUP, -1, len(batch)), one))
+            sieve.add(Scores(block.first, scores.view(GROUP, -1, batch.count), units))
         rows: Rows = sieve.left()[0].cpu().numpy()
         return rows
 
     def _filtered(self, batch: _Batch, rows: Rows, depth: int, extent: Extent) -> Rows:
-        """Drop the rows, which are in order, that cannot be among the first `depth`, as the first pass does."""
+        """Drop those of the ordered rows that cannot be among the top `depth`, as the first pass does."""
         scores = torch.empty(len(rows))
-        for start in range(0, len(rows), SIFTED_AT_ONCE):
-            part = slice(start, start + SIFTED_AT_ONCE)
+        for start in range(0, len(rows), CANDIDATES_AT_ONCE):
+            part = slice(start, start + CANDIDATES_AT_ONCE)
             scores[part] = _scores_of_ragged(batch, self._vectors_of(rows[part]))
         reached = scores.topk(depth, sorted=False).values.amin()
         kept: Rows = rows[(scores >= reached - batch.margins(extent.longest)[0, 0]).numpy()]
         return kept
 
     def _vectors_of(self, rows: Rows) -> list[npt.NDArray[np.float16]]:
-        """Vectors of the passages of these rows."""
-        blocks = np.searchsorted(self._first, rows, side="right") - 1
-        return [self._blocks[number].of(row) for row, number in zip(rows.tolist(), blocks.tolist(), strict=True)]
+        """Return the token vectors of each passage in these rows."""
+        blocks = [self._blocks[number] for number in np.searchsorted(self._first, rows, side="right") - 1]
+        return [block.tokens.of(row - block.first) for row, block in zip(rows.tolist(), blocks, strict=True)]
 
     def _rank(self, query: QueryVectors, rows: Rows, depth: int, extent: Extent) -> tuple[Vectors, Rows]:
         """Score these rows exactly, round to single precision, and order them."""
@@ -210,40 +207,34 @@ class TokenIndex:
 
 
 class _Batch:
-    """Tokens of queries, one after the other, in parts that are multiplied at once."""
+    """Tokens of queries, one query after another, in parts that are multiplied at once."""
 
     def __init__(self, queries: Sequence[QueryVectors], device: str, similarity: str) -> None:
-        self._distance, self._count, self._device = similarity == "l2", len(queries), device
+        self._distance, self.count, self._device = similarity == "l2", len(queries), device
         self._most = max(len(query.weights) for query in queries)
         self._dimension = queries[0].vectors.shape[1]
         norms = [np.linalg.norm(query.vectors.astype(np.float64), axis=1) for query in queries]
         weighted = list(zip(norms, [query.weights for query in queries], strict=True))
-        # Weighted sums, by query, of the 0th, 1st and 2nd power of the lengths; shape (3, queries).
+        # Sums, per query, of the weighted 0th, 1st and 2nd powers of the lengths; shape (3, queries).
         self._sums = np.array([[(abs(w) * n**power).sum() for n, w in weighted] for power in range(3)])
         #: scores of passages without tokens; shape (queries,)
         self.lowest = self._tensor(LOWEST[similarity] * np.array([query.weights.sum() for query in queries]))
-        #: what the distances of each query add to its inner products; shape (queries,)
+        #: what distances add to the inner products of each query; shape (queries,)
         self._constants = self._tensor(np.array([(w * n**2).sum() for n, w in weighted]))
-        self.parts = list(self._parts(queries, device))
+        self.parts = list(self._parts(queries))
 
-    def __len__(self) -> int:
-        return self._count
-
-    def _parts(self, queries: Sequence[QueryVectors], device: str) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def _parts(self, queries: Sequence[QueryVectors]) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield a slice of the queries, vectors of their tokens, (e, tokens), and their weights, (tokens, queries)."""
         ends = np.cumsum([len(query.weights) for query in queries])
         cuts = np.flatnonzero(np.diff(ends // TOKENS_AT_ONCE)) + 1
-        for start, end in itertools.pairwise([0, *(cuts.tolist() if device == "cpu" else ()), self._count]):
+        for start, end in itertools.pairwise([0, *(cuts.tolist() if self._device == "cpu" else ()), self.count]):
             part = queries[start:end]
-            vectors = torch.from_numpy(np.concatenate([query.vectors for query in part])).to(device)
-            counts = [len(query.weights) for query in part]
-            weights = np.zeros((sum(counts), len(part)), dtype=np.float32)
-            columns = np.repeat(np.arange(len(part)), counts)
-            weights[np.arange(sum(counts)), columns] = np.concatenate([query.weights for query in part])
-            yield slice(start, end), vectors.T.contiguous(), torch.from_numpy(weights).to(device)
+            vectors = torch.from_numpy(np.concatenate([query.vectors for query in part])).to(self._device)
+            weights = torch.block_diag(*(torch.from_numpy(query.weights)[:, None] for query in part))  # type: ignore[no-untyped-call]
+            yield slice(start, end), vectors.T.contiguous(), weights.to(self._device)
 
     def products(self, vectors: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Multiply vectors of passages, (rows, e); yield queries, products, (rows, tokens), and weights of a part."""
+        """Multiply passage vectors, (rows, e); yield queries, products, (rows, tokens), and weights of each part."""
         squares = -vectors.square().sum(1, keepdim=True) if self._distance else None  # (rows, 1)
         for queries, tokens, weights in self.parts:
             products = vectors @ tokens if squares is None else torch.addmm(squares, vectors, tokens, alpha=2)
@@ -257,13 +248,13 @@ class _Batch:
         """Twice the largest error of a score, as both sides of a comparison may err; shape (1, queries).
 
         Errors of products are bounded as in `products.bound_errors`; m weighted ones are summed, and the exact pass
-        rounds the numbers of query and passage by less than e + 8 of the same units in all.
+        rounds query and passage by less than e + 8 of the same units in all.
 
-        :param longest: the length of the longest vector of a passage.
+        :param longest: the length of the longest passage vector.
         """
-        zero, one, two = self._sums
-        greatest = two + 2 * longest * one + longest**2 * zero if self._distance else longest * one
-        errors = UNIT_ROUNDOFF * greatest + SMALLEST * (zero + 1)
+        weights, lengths, squares = self._sums
+        greatest = squares + 2 * longest * lengths + longest**2 * weights if self._distance else longest * lengths
+        errors = UNIT_ROUNDOFF * greatest + SMALLEST * (weights + 1)
         return self._tensor(2 * 1.01 * (2 * self._dimension + self._most + 16) * errors)[None]
 
     def _tensor(self, numbers: Double) -> Tensor:
@@ -271,58 +262,44 @@ class _Batch:
 
 
 class Extent(NamedTuple):
-    """The length of the longest vector, and the largest absolute number in any."""
+    """The length of the longest vector, and the largest absolute number in any vector."""
 
     longest: float
     greatest: float
 
 
-class _Block:
-    """A block of passages."""
+class _Block(NamedTuple):
+    """A block of passages: its first row, its token vectors and its file."""
 
-    def __init__(self, block: TokenBlock, first: int, source: str) -> None:
-        self._block, self._source, self.first = block, source, first
-
-    def __len__(self) -> int:
-        return len(self._block)
-
-    @property
-    def offsets(self) -> Rows:
-        """Where the tokens of each passage begin, and where those of the last one end."""
-        return self._block.offsets
-
-    def of(self, row: int) -> npt.NDArray[np.float16]:
-        """Vectors of the passage of a row of the collection."""
-        return self._block.of(row - self.first)
+    first: int
+    tokens: TokenBlock
+    source: str
 
     def score(self, batch: _Batch, scores: Tensor) -> None:
         """Write the scores of all passages for all queries to scores of shape (passages or more, queries)."""
-        device, counts = scores.device, np.diff(self._block.offsets)
-        stored = as_tensor(self._block.vectors).to(device)
+        device, counts = scores.device, np.diff(self.tokens.offsets)
+        stored = as_tensor(self.tokens.vectors).to(device)
         most = max(1, *(len(weights) for _, _, weights in batch.parts))
         for places in _by_count(counts, PRODUCTS_AT_ONCE[device.type] // most):
             count, where = int(counts[places[0]]), torch.from_numpy(places).to(device)
             if not count:
                 scores[where] = batch.lowest
                 continue
-            tokens = self._block.offsets[places][:, None] + np.arange(count)  # (passages, count)
+            tokens = self.tokens.offsets[places][:, None] + np.arange(count)  # (passages, count)
             vectors = stored[torch.from_numpy(tokens.reshape(-1)).to(device)].float()  # (passages * count, e)
             scores[where] = _sums_of_best(batch, vectors, count)
 
     def extent(self, device: str) -> Extent:
-        """Measure the vectors.
-
-        :raises InputError: for NaN or infinite values.
-        """
-        vectors = as_tensor(self._block.vectors).to(device).float()
+        """Measure the vectors; refuse NaN and infinite values."""
+        vectors = as_tensor(self.tokens.vectors).to(device).float()
         if not len(vectors):
             return Extent(0.0, 0.0)
-        return Extent(float(vector_norms(vectors, self._source).max()), float(vectors.abs().max()))
+        return Extent(float(vector_norms(vectors, self.source).max()), float(vectors.abs().max()))
 
 
 def _sums_of_best(batch: _Batch, vectors: Tensor, count: int) -> Tensor:
     """Score passages of `count` tokens each, whose vectors are (passages * count, e); shape (passages, queries)."""
-    scores = torch.empty(len(vectors) // count, len(batch), device=vectors.device)
+    scores = torch.empty(len(vectors) // count, batch.count, device=vectors.device)
     for queries, products, weights in batch.products(vectors):
         best = products.view(-1, count, len(weights)).amax(1)  # (passages, tokens of queries)
         scores[:, queries] = best @ weights
@@ -330,7 +307,7 @@ def _sums_of_best(batch: _Batch, vectors: Tensor, count: int) -> Tensor:
 
 
 def _scores_of_ragged(batch: _Batch, passages: Sequence[npt.NDArray[np.float16]]) -> Tensor:
-    """Score passages of any numbers of tokens for one query; shape (passages,)."""
+    """Score passages with different numbers of tokens for one query; shape (passages,)."""
     counts = torch.tensor([len(vectors) for vectors in passages])
     ((_, products, weights),) = batch.products(as_tensor(np.concatenate(passages)).float())
     scores = (torch.segment_reduce(products, "max", lengths=counts, axis=0) @ weights)[:, 0]
@@ -338,7 +315,7 @@ def _scores_of_ragged(batch: _Batch, passages: Sequence[npt.NDArray[np.float16]]
 
 
 def _by_count(counts: Rows, tokens: int) -> Iterator[Rows]:
-    """Divide passages into batches of equal numbers of tokens per passage, with at most `tokens` or one passage."""
+    """Group passages with equal numbers of tokens into batches of at most `tokens` tokens, or of one passage."""
     order = np.argsort(counts, kind="stable")
     edges = np.flatnonzero(np.diff(counts[order])) + 1
     for equal in np.split(order, edges):
@@ -353,16 +330,16 @@ class Search(Protocol):
     """A `TokenIndex`, or an index that finds candidates for one."""
 
     def ids(self, places: Rows) -> list[str]:
-        """Document ids of places."""
+        """Look up doc_ids by their places."""
 
     def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
-        """Rank passages; return the first `depth` scores and places of each query."""
+        """Rank passages; return the top `depth` scores and places of each query."""
 
 
 def encoded(encode: Encode, queries: Tokens, rows: Rows) -> Iterator[tuple[Rows, list[QueryVectors]]]:
-    """Encode the queries of these rows in batches; yield rows and vectors of each batch.
+    """Encode the queries in these rows in batches; yield rows and vectors of each batch.
 
-    :param encode: encodes the queries of a batch of rows.
+    :param encode: encodes the queries in some rows.
     :raises InputError: for NaN or infinite values.
     """
     for start in range(0, len(rows), QUERIES_AT_ONCE):
@@ -374,9 +351,9 @@ def encoded(encode: Encode, queries: Tokens, rows: Rows) -> Iterator[tuple[Rows,
 
 
 def retrieve(search: Search, encode: Encode, queries: Tokens, depth: int) -> Iterator[Ranking]:
-    """Rank passages for each query; yield the first `depth`, in the order of the queries.
+    """Rank passages for each query; yield the top `depth`, in the order of the queries.
 
-    :param encode: as in `encoded`, which says what is raised.
+    :param encode: as in `encoded`.
     """
     ids = queries.ids.to_pylist()
     for rows, vectors in encoded(encode, queries, np.arange(len(ids))):

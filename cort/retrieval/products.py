@@ -1,4 +1,4 @@
-"""The first pass of exact search in single precision: products of all passages with some queries, on a CPU or a GPU."""
+"""The first pass of exact search in single precision: products of all passages with a batch of queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cort.retrieval.topk import FEW, GROUP, FirstPass, Scores, sample_step
 from cort.retrieval.vectors import Block, Vectors, as_tensor
 from cort.system.errors import input_error
 
-# Scores held at once on a CPU: 128 MB, or 8 MB, which its caches hold, for scores that are read again at once.
+# Scores held at once on a CPU: 128 MB, or 8 MB, which fit in its caches, for scores that are read again soon.
 SCORES_AT_ONCE, IN_CACHE = 1 << 25, 1 << 21
 # The same on a GPU, 1 GB: selecting from them starts several kernels and waits for each.
 SCORES_ON_GPU = 1 << 28
@@ -26,7 +26,7 @@ ROWS_ON_GPU = 1 << 19
 # Products of longer vectors could exceed single precision.
 LONGEST = 1e18
 UNIT_ROUNDOFF = 2.0**-24
-# Smaller numbers, terms and sums alike, lose digits in single precision or become 0.
+# Smaller numbers, terms and sums alike, lose digits in single precision or underflow.
 SMALLEST = 2.0**-125
 # The source of queries, in messages.
 QUERIES = "the queries' embeddings"
@@ -44,8 +44,11 @@ class Products:
         if device != "cpu":
             self._blocks = list(_on_device(self._blocks, device))
         self.count = sum(len(vectors) for vectors in self._arrays)
-        self._step = sample_step(self.count)
-        self._sample: Tensor | None = None
+
+    @cached_property
+    def _sample(self) -> Tensor:
+        step = sample_step(self.count)
+        return torch.cat([vectors[-first % step :: step].float() for first, vectors in self._blocks]).to(self._device)
 
     @cached_property
     def _longest(self) -> float:
@@ -53,16 +56,14 @@ class Products:
         return max(float(vector_norms(vectors, self._source).max()) for vectors in parts)
 
     def ask(self, queries: Tensor) -> FirstPass:
-        """Multiply queries, (queries, e), with a sample of the passages, and later with all."""
-        if self._sample is None:
-            parts = [vectors[-first % self._step :: self._step].float() for first, vectors in self._blocks]
-            self._sample = torch.cat(parts).to(self._device)
+        """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
+        queries = queries.to(self._device)
         products = vector_norms(queries, QUERIES) * self._longest  # (queries, 1)
         margins = 2 * bound_errors(products, queries.shape[1]).T
         return FirstPass(queries @ self._sample.T, margins, partial(self._scores, queries))
 
     def _scores(self, queries: Tensor) -> Iterator[Scores]:
-        """Multiply with all passages; the scores' memory is reused."""
+        """Multiply with all passages; the memory of the scores is reused."""
         units = torch.ones(1, len(queries), device=self._device)
         few = self._device == "cpu" and len(queries) <= FEW
         on_cpu = SCORES_AT_ONCE if few else IN_CACHE
@@ -87,7 +88,7 @@ class Products:
             self._few.multiply(self._arrays[batch.start : batch.stop], queries.numpy(), scores.numpy())
 
     def _buffer(self, rows: int, queries: int) -> Tensor:
-        """Return a tensor of shape (rows, queries), always in the same memory: new memory is slow at first."""
+        """Return a tensor of shape (rows, queries), always in the same memory, as new memory is slow at first."""
         if self._memory is None or len(self._memory) < rows * queries:
             self._memory = torch.empty(rows * queries, device=self._device)
         return self._memory[: rows * queries].view(rows, queries)
@@ -104,9 +105,9 @@ class Few:
         self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
 
     def multiply(self, blocks: Sequence[Vectors], queries: Vectors, scores: Vectors) -> None:
-        """Write to scores of shape (rows of all blocks, queries); threads take one block after the other."""
+        """Write to scores of shape (rows of all blocks, queries); each thread takes one block after another."""
         starts = [0, *itertools.accumulate(len(vectors) for vectors in blocks)]
-        # All threads share one iterator, so that none waits long for another.
+        # The threads share one iterator, so that none waits long for another.
         places = iter(range(len(blocks)))
 
         def work() -> None:
@@ -114,7 +115,7 @@ class Few:
                 for column, query in enumerate(queries):
                     self._product(blocks[place], query, out=scores[starts[place] : starts[place + 1], column])
 
-        # BLAS threads would spin for a while after each product, on the processors that the next step needs.
+        # BLAS threads would spin for a while after each product, on cores that the next step needs.
         with self._libraries.limit(limits=1, user_api="blas"):
             helpers = [self._pool.submit(work) for _ in range(self._threads - 1)] if self._pool else []
             work()
@@ -147,7 +148,7 @@ def vector_norms(vectors: Tensor, source: str) -> Tensor:
 
 
 def _on_device(blocks: Sequence[tuple[int, Tensor]], device: str) -> Iterator[tuple[int, Tensor]]:
-    """Join blocks to large ones, and move these to the device if they take at most half of its free memory."""
+    """Join blocks into larger ones, and move these to the device if they take at most half of its free memory."""
     numbers = sum(vectors.numel() for _, vectors in blocks)
     keep = 2 * 4 * numbers <= torch.cuda.mem_get_info(device)[0]
     for batch in _batches(blocks, ROWS_ON_GPU):

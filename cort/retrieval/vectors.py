@@ -1,4 +1,4 @@
-"""Storage of the passages' vectors for a search: mapped files, or main memory in one of two layouts."""
+"""Storage of the passages' vectors for a search: memory-mapped files, or main memory in one of two layouts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = npt.NDArray[np.int64]
 # Row of the first vector, and vectors of shape (rows, dimension) as they are stored.
 Block = tuple[int, npt.NDArray[np.floating]]
 
-# Passages per block in main memory; their scores for one query stay in a core's first cache.
+# Passages per block in main memory; their scores for one query fit in a core's L1 cache.
 HELD_BLOCK = 8_192
 
 
@@ -26,7 +26,7 @@ class HeldVectors:
     """A copy of all vectors in main memory, in single precision, in blocks.
 
     :param by_dimension: store each block column by column. A product with one query then runs at the speed of memory,
-        as it adds to many scores at a time; row by row it waits for the sum of each vector. Picking single vectors
+        as it adds to many scores at a time; row by row, it waits for the sum of each vector. Reading single vectors
         takes four times as long.
     """
 
@@ -34,16 +34,11 @@ class HeldVectors:
         table = pa.concat_tables([shard.table for shard in passages])
         self._count, dimension = len(table), passages[0].dimension
         shape = (HELD_BLOCK, dimension)[:: -1 if by_dimension else 1]
-        # From NumPy, not torch: NumPy asks the system for large pages, which are read faster.
+        # By NumPy, not torch: NumPy asks the system for huge pages, which are faster to read.
         memory = np.empty((-(-self._count // HELD_BLOCK), *shape), dtype=np.float32)
         self._vectors = memory.swapaxes(1, 2) if by_dimension else memory  # (blocks, rows, e)
         for number, block in enumerate(self._vectors):
-            start = 0
-            for batch in table.slice(number * HELD_BLOCK, HELD_BLOCK).to_batches():
-                _, vectors = from_batch(batch)
-                # By torch, which copies in threads.
-                as_tensor(block[start : start + len(vectors)]).copy_(as_tensor(vectors))
-                start += len(vectors)
+            copy_vectors(table.slice(number * HELD_BLOCK, HELD_BLOCK), block)
 
     def __len__(self) -> int:
         return self._count
@@ -55,7 +50,7 @@ class HeldVectors:
             yield first, block[: self._count - first]
 
     def vectors(self, rows: Rows) -> Vectors:
-        """Copy the vectors of these rows; shape (rows, dimension)."""
+        """Copy the vectors in these rows; shape (rows, dimension)."""
         vectors: Vectors = self._vectors[rows // HELD_BLOCK, rows % HELD_BLOCK]
         return vectors
 
@@ -70,12 +65,12 @@ class MappedVectors:
         addresses = np.array([vectors.ctypes.data for vectors in self._blocks])
         size = self._blocks[0].itemsize
         start, end = addresses.min(), max(a + v.nbytes for a, v in zip(addresses, self._blocks, strict=True))
-        # All record batches are in one mapped file, and so are the bytes between them.
+        # All record batches, and the bytes between them, are in one mapped file.
         memory = pa.foreign_buffer(int(start), int(end - start), base=shard.table)
         numbers = np.frombuffer(memory, dtype=self._blocks[0].dtype)
         self._offsets = (addresses - start) // size
         self._width = shard.dimension
-        # Row i of this view begins at number i, so every row of every block is one of its rows.
+        # Row i of this view begins at number i, so it contains every row of every block.
         self._windows = np.lib.stride_tricks.sliding_window_view(numbers, shard.dimension)
 
     def __len__(self) -> int:
@@ -86,11 +81,19 @@ class MappedVectors:
         yield from zip(self._first[:-1].tolist(), self._blocks, strict=True)
 
     def vectors(self, rows: Rows) -> npt.NDArray[np.floating]:
-        """Copy the vectors of these rows; shape (rows, dimension)."""
+        """Copy the vectors in these rows; shape (rows, dimension)."""
         block = np.searchsorted(self._first, rows, side="right") - 1
         starts = self._offsets[block] + (rows - self._first[block]) * self._width
         vectors: npt.NDArray[np.floating] = self._windows[starts]
         return vectors
+
+
+def copy_vectors(table: pa.Table, block: Vectors) -> None:
+    """Copy the vectors of a table of embeddings to the first rows of a block, in the threads of torch."""
+    start = 0
+    for _, vectors in map(from_batch, table.to_batches()):
+        as_tensor(block[start : start + len(vectors)]).copy_(as_tensor(vectors))
+        start += len(vectors)
 
 
 def as_tensor(vectors: npt.NDArray[np.floating]) -> Tensor:

@@ -12,23 +12,23 @@ class Downloads:
     """Files that are downloaded."""
 
     folder: str = setting("", may_be_empty=True, affects_results=False)
-    """Folder with files you already have, as archives or extracted; they are verified and used instead of being
-    downloaded. Empty for none."""
+    """Folder with files that you already have, as archives or extracted; they are verified and used instead of
+    downloads. Empty for none."""
 
 
 @section
 class Pydocs:
     """Build passages, queries and judgements from the docstrings of Python and the locked packages."""
 
-    min_query_words: int = setting(4, ge=1, le=1000)
-    """Shortest summary paragraph that becomes a query, in words."""
-    max_query_words: int = setting(30, ge=1, le=1000)
-    """Longest summary paragraph that becomes a query, in words."""
-    min_passage_words: int = setting(20, ge=1, le=1000)
-    """Shortest docstring body that becomes a passage, in words."""
-    validation_queries: int = setting(500, ge=1, le=1_000_000)
+    min_query_words: int = setting(4, "shorter summaries are dropped", ge=1, le=1000)
+    """Minimum length, in words, of a summary paragraph that becomes a query."""
+    max_query_words: int = setting(30, "longer summaries are dropped", ge=1, le=1000)
+    """Maximum length, in words, of a summary paragraph that becomes a query."""
+    min_passage_words: int = setting(20, "shorter bodies are dropped", ge=1, le=1000)
+    """Minimum length, in words, of a docstring body that becomes a passage."""
+    validation_queries: int = setting(500, "queries to validate with", "N", ge=1, le=1_000_000)
     """Queries drawn for the split `validation`."""
-    test_queries: int = setting(1000, ge=1, le=1_000_000)
+    test_queries: int = setting(1000, "queries to test with", "N", ge=1, le=1_000_000)
     """Queries drawn for the split `test`."""
 
 
@@ -51,11 +51,11 @@ class Split:
     """File of queries, or a list: `.tsv` or `.txt` (`query_id TAB text`), BEIR's `queries.jsonl`, or TREC-CAR's
     `.qrels`, whose first column names the topics; plain or `.gz`."""
     qrels: str | tuple[str, ...] | None = setting(None, least=1)
-    """File of judgements, or a list: `query 0 doc grade`, or BEIR's three columns with a header; `.jsonl` of
-    `{"query_id": ..., "text": ..., "relevance": ...}` for the passages that begin with a text; plain or `.gz`. A split
-    without it is ranked and shown, not measured."""
+    """File of judgements, or a list: lines of `query 0 doc grade`, or BEIR's three columns with a header; or `.jsonl`
+    of `{"query_id": ..., "text": ..., "relevance": ...}`, which judges the passages that begin with that text; plain or
+    `.gz`. A split without judgements is ranked and shown, not measured."""
     without: str | tuple[str, ...] | None = setting(None, least=1)
-    """Split, or a list, whose queries are left out of this one, by their ids and, without regard to case, their texts.
+    """Split, or a list, whose queries are left out of this one: those with the same id, or the same text ignoring case.
     """
     sample: int | None = setting(None, ge=1, le=1_000_000_000)
     """Keep this many queries, drawn at random from the judged ones, or from all if `unjudged_queries` is `keep`."""
@@ -64,6 +64,6 @@ class Split:
     relevance_level: int = setting(1, ge=1, le=1000)
     """Lowest grade that counts as relevant (trec_eval's `-l`); nDCG uses the grades themselves."""
     measures: tuple[str, ...] | None = setting(None, least=1)
-    """Measures of this split, named as ir_measures names them; those of `evaluation.measures` if not set."""
+    """Measures of this split, named as ir_measures names them; if not set, those of `evaluation.measures`."""
     unjudged_queries: Literal["drop", "keep"] = "drop"
-    """What happens to queries without judgements; kept ones are ranked and shown, not measured."""
+    """What happens to queries without judgements; if kept, they are ranked and shown, not measured."""

@@ -6,7 +6,7 @@ A config is what `cort/settings` describes, as nested mappings; in the checks, p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 Config: TypeAlias = dict[str, Any]
@@ -81,6 +81,16 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
         for key in sorted(value)
         for place, inner in flat(value[key], f"{path}.{key}" if path else key).items()
     }
+
+
+def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values in nested mappings, with their paths, in the order of the config."""
+    for key, value in values.items():
+        place = f"{path}.{key}".lstrip(".")
+        if isinstance(value, Mapping):
+            yield from leaves(value, place)
+        else:
+            yield place, value
 
 
 def part_of(schema: Config, key: str) -> Config:

@@ -10,13 +10,13 @@ from cort.settings.fields import section, setting
 
 @section
 class Explorer:
-    """The page that shows two systems query by query."""
+    """The page that compares two systems query by query."""
 
-    results: int = setting(20, ge=1, le=1000)
-    """First results of each system that it shows."""
-    megabytes: int = setting(60, ge=1, le=10_000)
-    """Largest size of its folder, per split. With more, it leaves out the texts of passages that all systems rank low,
-    and says so."""
+    results: int = setting(20, "results per ranking", "N", ge=1, le=1000)
+    """Top results shown of each system."""
+    megabytes: int = setting(60, "maximum size of the folder, in millions of bytes", "MB", ge=1, le=10_000)
+    """Maximum size of its folder, per split. If it would be larger, the texts of passages that all systems rank low are
+    left out, and the page says so."""
 
 
 @section
@@ -24,11 +24,11 @@ class Consistency:
     """RepBERT's consistency factor."""
 
     reference: str
-    """The system compared with, for RepBERT's factor the official candidates of MS MARCO."""
+    """The reference system; for RepBERT's factor, the official candidates of MS MARCO."""
     systems: tuple[str, ...] = setting(least=1)
     """The systems that are compared with it."""
     depths: tuple[int, ...] = setting((1, 2, 5, 10, 20, 50, 100, 200, 500, 1000), ge=1, le=100_000, least=1)
-    """Numbers of first documents."""
+    """Numbers of top documents that are compared."""
 
 
 @section
@@ -41,11 +41,11 @@ class Evaluation:
     baseline: str = "bm25"
     """System the others are compared with."""
     contrasts: tuple[tuple[str, str], ...] = ()
-    """Further pairs of systems that are compared, `[[a, b], ...]`: a against b. Without being named here, each system
-    is compared with `baseline`, with those it is made of, and with the same search by the encoder that the training of
-    its own started from (`start`), if that is a system, too."""
+    """Further pairs of systems to compare, `[[a, b], ...]`: a against b. In any case, each system is compared with
+    `baseline`, with the systems it is made of, and with the same search by the encoder that its encoder was trained
+    from (`start`), if that is a system, too."""
     confidence: float = setting(0.95, ge=0.5, le=0.999)
-    """Confidence level of the bootstrap intervals of means and of differences."""
+    """Confidence level of the bootstrap intervals of means and differences."""
     resamples: int = setting(10000, ge=100, le=1_000_000)
     """Resamples of the bootstrap, and sign assignments of the randomisation test."""
     alpha: float = setting(0.05, gt=0, le=0.5)
@@ -53,16 +53,16 @@ class Evaluation:
     disagreements: tuple[str, ...] = setting((), most=2)
     """The two systems whose disagreements are shown; empty for none."""
     number_of_disagreements: int = setting(4, ge=1, le=1000)
-    """Examples of each kind."""
+    """Examples per system: queries on which it is furthest ahead of the other."""
     explorer: Explorer = field(default_factory=Explorer)
-    """The page that shows two systems query by query."""
+    """The page that compares two systems query by query."""
     depths: tuple[int, ...] = setting((1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000), ge=1, le=100_000, least=1)
-    """Numbers of re-ranked candidates in the curve of every re-ranked system, up to its re-ranker's depth."""
+    """Numbers of re-ranked candidates at which every re-ranked system is measured, up to its re-ranker's depth."""
     depth_measures: tuple[str, ...] = setting(("RR@10", "nDCG@20"), least=1)
-    """Measures of that curve."""
+    """Measures at these depths."""
     consistency: Consistency | None = None
-    """RepBERT's consistency factor: the share of a system's first documents that are also among the first 1,000 of a
-    reference, on every split they share."""
+    """RepBERT's consistency factor: the share of a system's top documents that are also in the top 1,000 of a reference
+    system, on every split that both have a run for."""
 
 
 @section
@@ -70,17 +70,17 @@ class Audit:
     """Audit of approximate indexes against exact search."""
 
     epsilons: tuple[float, ...] = setting((0, 0.02, 0.05, 0.1, 0.2), gt=-1, le=100, least=1)
-    """Widths of the search of an ONNG."""
+    """Values of epsilon, the search width of an ONNG."""
     efs: tuple[int, ...] = setting((20, 50, 100, 200, 500, 1000, 1500, 2000, 4000), ge=1, le=1_000_000, least=1)
-    """Widths of the search of an HNSW index; each is measured at depths up to it."""
+    """Values of ef, the search width of an HNSW index; each is measured at depths up to ef."""
     probes: tuple[int, ...] = setting((1, 2, 4, 8, 16, 32, 64), ge=1, le=100_000_000, least=1)
-    """Widths of the search of an IVF-PQ index."""
+    """Numbers of lists probed, the search width of an IVF-PQ index."""
     candidates: int = setting(1024, ge=1, le=10_000_000)
-    """Nearest vectors taken for each token of a query in these searches."""
+    """Nearest vectors retrieved for each query token from an IVF-PQ index."""
     depths: tuple[int, ...] = setting((10, 100, 1000), ge=1, le=100_000, least=1)
-    """Numbers of exact first results at which recall is measured."""
+    """Depths at which recall of the exact top results is measured."""
     queries: int | None = setting(500, nullable=True, ge=1, le=1_000_000_000)
-    """Judged queries to draw from each split, with the seed; null for all."""
+    """Judged queries drawn from each split, with the seed; null for all."""
 
 
 @section
@@ -88,13 +88,13 @@ class Latency:
     """Measurement of how long searches take."""
 
     split: str
-    """Split whose queries are searched."""
+    """Split whose queries are searched for."""
     queries: int = setting(1000, ge=1, le=1_000_000_000)
-    """Number of its first queries that are searched."""
+    """How many of its queries are searched for, from the first on."""
     systems: tuple[str, ...] = setting(least=1)
     """Systems that are measured; those made from a published run cannot be."""
     gpus: int = setting(1, ge=1, le=1024, affects_results=False)
-    """GPUs requested; exact search is measured on every number of GPUs up to those available, and on the CPU."""
+    """GPUs requested; exact search is measured on the CPU and on every number of GPUs up to those available."""
 
 
 @section
@@ -104,8 +104,8 @@ class Submission:
     system: str
     """The system whose run is submitted."""
     split: str
-    """Split of the run; every query of it needs results."""
+    """Split of the run; each of its queries needs results."""
     form: Literal["msmarco", "trec"]
     """The leaderboard's three columns, or a TREC run."""
     run_id: str | None = setting(None, pattern="^[A-Za-z0-9_-]{1,25}$")
-    """With `trec`, the run's id, 1 to 25 letters, digits, `-` and `_`; the submission's name without it."""
+    """With `trec`, the run's id: 1 to 25 letters, digits, `-` and `_`. If not set, the submission's name."""

@@ -56,10 +56,10 @@ def named(pattern: str, required: bool = False) -> Any:
 Section = TypeVar("Section")
 
 
-@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+@typing.dataclass_transform(frozen_default=True)
 def section(cls: type[Section]) -> type[Section]:
-    """Decorate a class of keys, whose fields alone matter: stages import them, and methods take time to make."""
-    return dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    """Decorate a class of keys, whose fields stages inherit; it gets no methods, which take time to make."""
+    return dataclasses.dataclass(init=False, repr=False, eq=False, frozen=True)(cls)
 
 
 @section
@@ -85,9 +85,7 @@ def descriptions(cls: type[Any]) -> dict[str, str]:
     """Read the meaning of each key from the source of a dataclass, those of inherited ones included."""
     texts: dict[str, str] = {}
     for field in dataclasses.fields(cls):
-        # A key that is declared elsewhere.
         texts |= {field.name: field.metadata["meaning"]} if "meaning" in field.metadata else {}
-        texts |= descriptions(field.metadata["owner"]) if "owner" in field.metadata else {}
     for owner in reversed(cls.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0].body  # type: ignore[attr-defined]
         for statement, below in itertools.pairwise(body):

@@ -23,13 +23,13 @@ class BaseModel:
     """Hub name or local folder (safetensors only)."""
     revision: str | None = None
     """Commit of the hub repository, all 40 digits, or `refs/pr/N@COMMIT`, a pull request and the beginning of its
-    commit, which is checked; required with a hub name. A branch or a pull request may move."""
+    commit, which is checked. Required with a hub name, because branches and pull requests may move."""
     architecture: dict[str, Any] | None = setting(None, also=ARCHITECTURE)
     """Random weights instead: `model_type` and further settings of a transformers configuration."""
     vocabulary_size: int = setting(16000, ge=100, le=1_000_000)
-    """Size of the WordPiece vocabulary trained on the passages, with `architecture`."""
+    """With `architecture`, size of the WordPiece vocabulary that is trained on the passages."""
     cleaning: Cleaning = "raw"
-    """Preprocessing of passages (with what is appended) and queries: none (`raw`), wrongly decoded characters fixed
+    """Preprocessing of passages (with expansions) and queries: none (`raw`), wrongly decoded characters fixed
     (`fixed`), or the filter of CoRT's authors, which keeps ASCII letters, digits and `.,!?;/:` (`cort`)."""
 
 
@@ -38,29 +38,29 @@ class Examples:
     """Where training examples come from."""
 
     system: str | tuple[str, ...] = setting("bm25", least=1)
-    """System whose run of the training queries provides the negatives, the one to complement; of a list, all their
-    results on these ranks together."""
+    """System whose run of the training queries provides the negatives: the one to complement. If it is a list, the
+    results of all these systems are pooled."""
     last_rank: int = setting(100, ge=1, le=100_000)
-    """Last rank negatives are taken from."""
+    """Last rank that negatives are taken from."""
     minimum_results: int = setting(10, ge=1, le=100_000)
     """Training queries with fewer results are dropped, and counted."""
     maximum_queries: int = setting(0, ge=0, le=1_000_000_000)
     """Train on this many queries drawn at random; 0 for all."""
     file: str | None = None
-    """Train on these released triples instead, `.tsv` or `.txt`, plain or `.gz`: a line is `query TAB positive TAB
+    """Train on these released triples instead, `.tsv` or `.txt`, plain or `.gz`. A line is `query TAB positive TAB
     negative`, all ids (MS MARCO's `qidpidtriples.*.tsv`) or all texts (`triples.train.small.tsv`). An epoch is one pass
-    over them, and `training.epochs` is 1 unless it is set. The keys above then are of the validation alone."""
+    over the file, and `training.epochs` is 1 unless it is set. The keys above then apply to validation only."""
     limit: int = setting(0, ge=0, le=1_000_000_000)
-    """With `file`, take its first lines alone; 0 for all."""
+    """With `file`, read only this many lines from its beginning; 0 for all."""
     sample: int = setting(0, ge=0, le=1_000_000_000)
-    """With `file`, train on this many of the triples taken, drawn at random; 0 for all."""
+    """With `file`, train on this many of the triples read, drawn at random; 0 for all."""
     shuffle: bool = True
-    """With `file`, reshuffle the triples for every epoch; without, all epochs have the order of the file, which is
-    that of the queries in `qidpidtriples.train.full.2.tsv`."""
+    """With `file`, reshuffle the triples in every epoch. If false, every epoch keeps the order of the file, which in
+    `qidpidtriples.train.full.2.tsv` is the order of the queries."""
     unknown_ids: Literal["refuse", "drop"] = "refuse"
-    """With `file`, what happens to a triple whose query is none of `splits.train`, or whose passages are not in the
-    collection: `refuse` ends the build at its line; `drop` leaves it out and counts it, which is what held-out queries
-    and sampled collections need."""
+    """With `file`, what to do with a triple whose query is not in `splits.train`, or whose passages are not in the
+    collection: `refuse` stops the build at that line; `drop` leaves it out and counts it, as held-out queries and
+    sampled collections require."""
 
 
 @section
@@ -68,28 +68,28 @@ class Triples(Examples):
     """Where an encoder's training triples come from."""
 
     first_rank: int = setting(8, ge=1, le=100_000)
-    """First rank negatives are taken from."""
+    """First rank that negatives are taken from."""
 
 
 @section
 class Onng:
-    """The graph index over the encoder's vectors, built when a system asks for it."""
+    """The ONNG index over the encoder's vectors, built when a system uses it."""
 
-    edges: int = setting(100, ge=1, le=10_000)
+    edges: int = setting(100, "edges per passage of the ANNG", "N", ge=1, le=10_000)
     """Edges per node of the ANNG."""
-    outgoing: int = setting(10, ge=1, le=10_000)
+    outgoing: int = setting(10, "outgoing edges kept per passage", "N", ge=1, le=10_000)
     """Outgoing edges kept per node of the ONNG."""
-    incoming: int = setting(120, ge=1, le=10_000)
+    incoming: int = setting(120, "incoming edges kept per passage", "N", ge=1, le=10_000)
     """Incoming edges kept per node of the ONNG."""
 
 
 @section
 class Hnsw:
-    """The HNSW index over the encoder's vectors, built when a system asks for it."""
+    """The HNSW index over the encoder's vectors, built when a system uses it."""
 
-    M: int = setting(16, ge=2, le=1000)
-    """Edges per node and layer (M), twice as many on the lowest."""
-    ef_construction: int = setting(200, ge=1, le=100_000)
+    M: int = setting(16, "edges per passage and layer, twice as many on the lowest", "M", ge=2, le=1000)
+    """Edges per node and layer (M), twice as many on the lowest layer."""
+    ef_construction: int = setting(200, "width of the search for edges", "N", ge=1, le=100_000)
     """Width of the search for these edges during construction."""
 
 
@@ -101,56 +101,64 @@ class Trainable(Released):
     """Name under `base_models`; either this or `pretrained`."""
     recipe: Literal["paper", "small"] = "paper"
     """Set of default values for training: `paper`, those of this reference, or `small`, for collections with thousands
-    of training queries. Keys that are set here win; the values are listed below."""
+    of training queries. Keys set here override them; the values are listed below."""
     checkpoint: Literal["best", "last"] = "best"
-    """Model that is used: the best in validation (see `training.best_model_metric`), or the last."""
+    """Which model is used: the best in validation (see `training.best_model_metric`), or the last."""
     training: Training = field(default_factory=Training)
     """Hyper-parameters of the optimisation."""
 
 
 @section
-class Encoder(Trainable):
-    """A model that encodes queries and passages as vectors."""
+class Representation:
+    """How an encoder represents texts."""
 
-    pretrained: str | None = None
-    """Hub name or local folder of a released encoder, in the layout of sentence-transformers or of transformers.
-    Pooling, lengths, prompts, projection, similarity are read from its own files; keys that stand here go first. Used
-    as it is, or trained further if `training` stands here, too (`{}` for the defaults)."""
-    query_prompt: str | None = setting(None, may_be_empty=True)
-    """Text put before every query, with `pretrained`; empty for none. Without, the model's own."""
-    passage_prompt: str | None = setting(None, may_be_empty=True)
-    """Text put before every passage, with `pretrained`; empty for none. Without, the model's own."""
-    query_prompt_name: str | None = None
-    """Take the model's own prompt of this name for queries; without, that of the name `query`."""
-    passage_prompt_name: str | None = None
-    """Take the model's own prompt of this name for passages; without, that of `document`, `passage` or `corpus`."""
     pooling: Pooling = "cls"
-    """The context representation: the last layer's first token, its last one, or the mean of all."""
-    dimension: int = setting(768, ge=1, le=65_536)
-    """Size e of the representation."""
-    query_length: int = setting(512, ge=3, le=65_536)
-    """Tokens a query is cut to, special tokens included."""
-    passage_length: int = setting(512, ge=3, le=65_536)
-    """Tokens a passage is cut to, special tokens included."""
+    """The context representation: the last layer's state of the first token (`cls`), of the last token (`last`), or the
+    mean over all tokens (`mean`)."""
+    dimension: int = setting(768, "size of the vectors", ge=1, le=65_536)
+    """Size e of the vectors."""
+    query_length: int = setting(512, "tokens, special tokens included", ge=3, le=65_536)
+    """Tokens that a query is truncated to, special tokens included."""
+    passage_length: int = setting(512, "tokens, special tokens included", ge=3, le=65_536)
+    """Tokens that a passage is truncated to, special tokens included."""
     similarity: Similarity = "angular"
     """Similarity of two vectors: angular (CoRT), cosine, which gives the same ranking, or inner product (RepBERT)."""
-    projection: bool = True
-    """Project the context representation to `dimension` numbers and apply tanh (CoRT); without, the vector is the
-    representation itself, and `dimension` the model's (RepBERT)."""
+    projection: bool = setting(True, "False: vectors are the transformer's states")
+    """Project the context representation to `dimension` numbers and apply tanh (CoRT); if false, it is the vector
+    itself, and `dimension` must be the model's (RepBERT)."""
     query_segment: Literal[0, 1] = 1
     """Segment id of queries."""
     passage_segment: Literal[0, 1] = 0
     """Segment id of passages; it differs from that of queries in CoRT and RepBERT, and both are 0 in the encoders of
     sentence-transformers."""
+
+
+@section
+class Encoder(Representation, Trainable):
+    """A model that encodes queries and passages as vectors."""
+
+    pretrained: str | None = None
+    """Hub name or local folder of a released encoder, in the layout of sentence-transformers or of transformers.
+    Pooling, lengths, prompts, projection and similarity are read from its files; keys set here override them. The model
+    is used as it is, or trained further if `training` is set, too (`{}` for the defaults)."""
+    query_prompt: str | None = setting(None, may_be_empty=True)
+    """With `pretrained`, text put before every query; empty for none. If not set, the model's own."""
+    passage_prompt: str | None = setting(None, may_be_empty=True)
+    """With `pretrained`, text put before every passage; empty for none. If not set, the model's own."""
+    query_prompt_name: str | None = None
+    """Use the model's own prompt of this name for queries; if not set, the one named `query`."""
+    passage_prompt_name: str | None = None
+    """Use the model's own prompt of this name for passages; if not set, the one named `document`, `passage` or
+    `corpus`."""
     released: str | None = None
     """Take all weights from this file instead of training: a Lightning checkpoint or state_dict of CoRT's authors
     (`transformer.*`, `f1.*`), of which only tensors are read, or the `.safetensors` of a transformers model, which has
-    no projection; `dimension` must be that of the file."""
+    no projection; `dimension` must match the file."""
     teacher: str | None = None
     """Name under `rerankers`; `margin_mse` learns from its scores of the triples."""
     start: str | None = None
-    """Name of another encoder of the same base model whose weights this one starts from; with that encoder's run as
-    `triples.system`, a second round of training with harder negatives."""
+    """Name of another encoder of the same base model, whose weights this one starts from; with that encoder's run as
+    `triples.system`, this is a second round of training with harder negatives."""
     precision: Precision = "fp32"
     """Arithmetic of encoding."""
     storage: Literal["fp32", "fp16"] = "fp32"
@@ -158,22 +166,24 @@ class Encoder(Trainable):
     triples: Triples = field(default_factory=Triples)
     """Where the training triples come from."""
     onng: Onng = field(default_factory=Onng)
-    """The graph index over the encoder's vectors, built when a system asks for it."""
+    """The ONNG index over the encoder's vectors, built when a system uses it."""
     hnsw: Hnsw = field(default_factory=Hnsw)
-    """The HNSW index over the encoder's vectors, built when a system asks for it."""
+    """The HNSW index over the encoder's vectors, built when a system uses it."""
 
 
 @section
 class IvfPq:
-    """Late interaction: the IVF-PQ index over the token vectors, built by faiss when a system asks for it."""
+    """Late interaction: the IVF-PQ index over the token vectors, built by faiss when a system uses it."""
 
-    lists: int | None = setting(None, nullable=True, ge=1, le=100_000_000)
-    """Lists that k-means divides the vectors into (nlist); null for the power of 2 from the square root of their number
-    on, which is 32,768, as ColBERT's, for the tokens of MS MARCO."""
-    bytes: int = setting(16, ge=1, le=65_536)
-    """Bytes of a vector's code (PQ of so many parts, 8 bits each), a divisor of `dimension`."""
-    sample: int | None = setting(None, nullable=True, ge=256, le=10_000_000_000)
-    """Vectors, drawn with the seed, that lists and codes are made from; null for 64 per list and 65,536 at least."""
+    lists: int | None = setting(None, "that vectors are divided into", "N", nullable=True, ge=1, le=100_000_000)
+    """Lists that k-means divides the vectors into (nlist); null for the smallest power of 2 that is at least the square
+    root of their number: for the tokens of MS MARCO, 32,768 as in ColBERT."""
+    bytes: int = setting(16, "stored of each vector", "N", ge=1, le=65_536)
+    """Bytes of a vector's code (product quantization into this many parts of 8 bits), a divisor of `dimension`."""
+    sample: int | None = setting(
+        None, "vectors that lists and codes are trained on", "N", nullable=True, ge=256, le=10_000_000_000
+    )
+    """Vectors, drawn with the seed, that lists and codes are trained on; null for 64 per list, and at least 65,536."""
 
 
 @section
@@ -181,55 +191,65 @@ class Pairs(Examples):
     """Where a re-ranker's training pairs come from."""
 
     first_rank: int = setting(1, ge=1, le=100_000)
-    """First rank negatives are taken from."""
+    """First rank that negatives are taken from."""
     negatives: int = setting(1, ge=1, le=10_000)
     """Negatives per positive."""
     random: int = setting(0, ge=0, le=10_000)
-    """Of the negatives, how many are positives of other queries, drawn at random, instead of results of the query."""
+    """How many of the negatives are positives of other queries, drawn at random, instead of results of the query."""
     positives: Literal["one", "all"] = "one"
-    """Positives of a query in an epoch: `one`, drawn at random, or `all`."""
+    """Positives per query in an epoch: `one`, drawn at random, or `all`."""
 
 
 @section
-class Reranker(Trainable):
+class Scoring:
+    """How a re-ranker scores pairs."""
+
+    query_length: int = setting(64, "tokens of the query, special tokens included", ge=3, le=65_536)
+    """Tokens that a query is truncated to, special tokens included."""
+    max_length: int = setting(
+        512, "tokens of the pair, or of a separate passage, special tokens included", ge=8, le=65_536
+    )
+    """Tokens of query and passage together, special tokens included; with late interaction, of the passage only; with
+    kernel pooling, of the passage only and without special tokens."""
+    kind: Literal["cross_encoder", "late_interaction", "knrm", "conv_knrm"] = "cross_encoder"
+    """`cross_encoder` reads query and passage together; `late_interaction` encodes them separately and compares token
+    vectors (ColBERT), needs far less training data, and can retrieve as well; `knrm` counts similar words by kernels,
+    `conv_knrm` also similar n-grams."""
+    head: Literal["classification", "linear"] = setting(
+        "classification", "of a cross-encoder; linear: a layer on [CLS]"
+    )
+    """Cross-encoder: `classification` is the classification head of transformers for this type of model (BERT: pooler
+    and linear layer); `linear` is one linear layer on the state of [CLS] (CoRT, section 4.3.1)."""
+    dimension: int = setting(64, "of token vectors, or of new word vectors", ge=1, le=65_536)
+    """Late interaction: size of the token vectors; KNRM and Conv-KNRM: size of word vectors that are `new`."""
+    similarity: Literal["cosine", "dot", "l2"] = setting("cosine", "of token vectors, which all but dot normalize")
+    """Late interaction: cosine or inner product (`dot`) of token vectors, or the negative squared distance of vectors
+    normalised to length 1 (`l2`)."""
+    term_weights: bool = setting(False, "learn a weight for each query token")
+    """Late interaction: learn how much each token of a query counts."""
+    fill_queries: bool = setting(False, "with mask tokens up to the maximum length, as ColBERT does")
+    """Late interaction: pad queries with mask tokens up to `query_length`, as ColBERT does."""
+    skip_punctuation: bool = setting(False, "ignore punctuation in passages")
+    """Late interaction: ignore punctuation in passages, as ColBERT does."""
+    word_vectors: Literal["base_model", "new"] = setting("base_model", "kernel pooling: the base model's, or new ones")
+    """KNRM and Conv-KNRM: start from the token embeddings of the base model, or from `new` random vectors."""
+    filters: int = setting(128, "of the convolution for each n-gram length", ge=1, le=65_536)
+    """Conv-KNRM: size of the vectors of n-grams of one, two and three tokens."""
+
+
+@section
+class Reranker(Scoring, Trainable):
     """A model that scores pairs of a query and a passage."""
 
     pretrained: str | None = None
-    """Hub name or local folder of a released cross-encoder of one label, or of two whose names in `id2label` tell which
-    means relevant. Lengths are read from its own files; keys that stand here go first. Used as it is, or trained
-    further if `training` stands here, too (`{}` for the defaults)."""
-    query_length: int = setting(64, ge=3, le=65_536)
-    """Tokens a query is cut to, special tokens included."""
-    kind: Literal["cross_encoder", "late_interaction", "knrm", "conv_knrm"] = "cross_encoder"
-    """`cross_encoder` reads query and passage together; `late_interaction` compares token vectors made of each apart
-    (ColBERT), learns from far less, and can retrieve as well; `knrm` counts similar words by kernels, `conv_knrm` also
-    n-grams."""
-    head: Literal["classification", "linear"] = "classification"
-    """Cross-encoder: `classification` is the head for sequences that transformers gives models of a type (BERT: its
-    pooler and a linear layer); `linear` is one linear layer on the state of [CLS] (CoRT, section 4.3.1)."""
-    dimension: int = setting(64, ge=1, le=65_536)
-    """Late interaction: size of the token vectors; KNRM and Conv-KNRM: of word vectors that are `new`."""
-    similarity: Literal["cosine", "dot", "l2"] = "cosine"
-    """Late interaction: cosine or inner product (`dot`) of token vectors, or their negative squared distance at length
-    1 (`l2`)."""
-    term_weights: bool = False
-    """Late interaction: learn how much each token of a query counts."""
-    fill_queries: bool = False
-    """Late interaction: fill queries with mask tokens up to `query_length`, as ColBERT does."""
-    skip_punctuation: bool = False
-    """Late interaction: leave out punctuation of passages, as ColBERT does."""
-    word_vectors: Literal["base_model", "new"] = "base_model"
-    """KNRM and Conv-KNRM: begin with the token embeddings of the base model, or with `new` random vectors."""
-    filters: int = setting(128, ge=1, le=65_536)
-    """Conv-KNRM: size of the vectors of n-grams of one, two and three tokens."""
-    max_length: int = setting(512, ge=8, le=65_536)
-    """Tokens of query and passage together, special tokens included; of the passage alone with late interaction and,
-    without special tokens, with kernel pooling."""
+    """Hub name or local folder of a released cross-encoder with one label, or with two whose names in `id2label` say
+    which means relevant. Lengths are read from its files; keys set here override them. The model is used as it is, or
+    trained further if `training` is set, too (`{}` for the defaults)."""
     depth: int = setting(1000, ge=1, le=100_000)
     """Candidates scored per query and system; systems re-rank to this depth at most."""
     precision: Precision = "fp32"
     """Arithmetic of scoring."""
     ivfpq: IvfPq = field(default_factory=IvfPq)
-    """Late interaction: the IVF-PQ index over the token vectors, built by faiss when a system asks for it."""
+    """Late interaction: the IVF-PQ index over the token vectors, built by faiss when a system uses it."""
     pairs: Pairs = field(default_factory=Pairs)
     """Where the training pairs come from."""

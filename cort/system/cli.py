@@ -27,7 +27,7 @@ from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import DISK_IS_FULL, record_checksums
 from cort.system.interruption import Interrupted, unwind_on_signals
 from cort.system.memory import peak_memory
-from cort.system.options import add_options, read_options, texts_of
+from cort.system.options import add_options, check_bounds, read_options, texts_of
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +97,7 @@ def main_of(options: type[Options], stage: Callable[[Options], None], command: s
 
     def work(args: argparse.Namespace) -> None:
         values = read_options(options, args)
+        check_bounds(values)
         check_places(values)
         verify(texts_of(values, outputs=False))
         stage(values)

@@ -10,25 +10,35 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import operator
 import sys
 import types
 import typing
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from cort.system.errors import input_error
+
 Settings = TypeVar("Settings")
 
 LARGEST, MOST_THREADS = sys.maxsize, 4096
+# What must hold of a value and its bound, and how messages put it.
+BOUNDS = {
+    "ge": (operator.ge, "{:,} or more"),
+    "gt": (operator.gt, "more than {:,}"),
+    "le": (operator.le, "at most {:,}"),
+    "lt": (operator.lt, "less than {:,}"),
+}
 
 
-def required(metavar: str | None = None, help: str = "") -> Any:
-    """Field of a required option."""
-    return dataclasses.field(metadata={"metavar": metavar, "help": help})
+def required(metavar: str | None = None, help: str = "", **bounds: float) -> Any:
+    """Field of a required option; `bounds` of a number are `ge`, `gt`, `le` and `lt`."""
+    return dataclasses.field(metadata={"metavar": metavar, "help": help, "bounds": bounds})
 
 
-def optional(default: object, help: str = "", metavar: str | None = None) -> Any:
+def optional(default: object, help: str = "", metavar: str | None = None, **bounds: float) -> Any:
     """Field of an option with a default, that of the config's key if it is one: ``optional(Training.epochs)``."""
-    return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help})
+    return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help, "bounds": bounds})
 
 
 def thread_count(default: int = 1, help: str = "") -> Any:
@@ -52,6 +62,18 @@ def read_options(settings: type[Settings], args: argparse.Namespace | object) ->
     """Take the values of a dataclass from parsed arguments, or from options with more fields."""
     values = {field.name: getattr(args, field.name) for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
     return settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def check_bounds(options: Any) -> None:
+    """Refuse numbers out of bounds; of the bounds of a key of the config, only the lower ones apply to an option."""
+    for field in dataclasses.fields(options):
+        rules = field.metadata.get("rules", {})
+        limits = field.metadata.get("bounds") or {rule: rules[rule] for rule in ("ge", "gt") if rule in rules}
+        bounds = [(*BOUNDS[rule], bound) for rule, bound in limits.items()]
+        for value in _values(options, field):
+            if value is not None and not all(holds(value, bound) for holds, _, bound in bounds):
+                expected = ", ".join(words.format(bound) for _, words, bound in bounds)
+                raise input_error(f"--{field.name.replace('_', '-')}", f"{value:g}", expected, "change it")
 
 
 def texts_of(options: Any, outputs: bool) -> Iterator[str]:
@@ -78,7 +100,7 @@ def _values(options: Any, field: dataclasses.Field[Any]) -> tuple[Any, ...]:
 
 def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     """Keyword arguments for the option in `add_argument`."""
-    given = {key: value for key, value in field.metadata.items() if value and key != "rules"}
+    given = {key: value for key, value in field.metadata.items() if value and key not in ("rules", "bounds")}
     required = field.default is dataclasses.MISSING
     given |= {"required": True} if required else {"default": field.default}
     if typing.get_origin(hint) is tuple:

@@ -1,4 +1,4 @@
-"""What systems that search an approximate index share: the width of the search, its recall, and the audit of both."""
+"""What searches of approximate indexes share: the width of the search, its recall, and the audit that measures both."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from cort.retrieval.graphs import INDEXES, IndexKind
+from cort.retrieval.graphs import INDEXES, RECALL, IndexKind
 from cort.settings import paths
-from cort.settings.config import Config, evaluated_splits, ranked_splits
+from cort.settings.config import evaluated_splits, ranked_splits
 from cort.settings.fields import setting
-from cort.systems.base import Option, Results, System
-
-# Recall of exact search to be reached if a width is to be chosen and the config sets none.
-RECALL = 0.99
-# What the manifest says of the width: a number, or the audit that chooses it and the recall to be reached.
-WIDTHS = (("width",), ("audit", "recall"))
+from cort.systems.base import Option, System
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +18,7 @@ class Width:
     """Keys of every search whose width an audit can choose."""
 
     recall: float | None = setting(None, gt=0, le=1)
-    """With `auto`, recall of the exact top `depth` to be reached, as audited on the split `validation`, or on the
+    """With `auto`, recall of the exact top `depth` to reach, as audited on the split `validation`, or on the
     evaluated split if there is none; 0.99 if not set."""
 
 
@@ -59,12 +54,12 @@ class ApproximateSearch(System):
         return bool(self.width == "auto")
 
     def fill(self) -> None:
-        """Set the recall to be reached."""
+        """Set the recall to reach."""
         if self.chosen_by_audit():
             self.entry[self.index].setdefault("recall", RECALL)
 
     def check_void(self) -> Iterator[str]:
-        """Find a recall that no audit is to reach."""
+        """Find a recall without an audit that could reach it."""
         for name in self.indexes:
             search, parameter = self.entry.get(name), INDEXES[name].parameter
             if isinstance(search, dict) and "recall" in search and search.get(parameter) != "auto":
@@ -72,53 +67,63 @@ class ApproximateSearch(System):
                 yield f"{self.place}.{name}.recall: found recall without `{parameter}: auto`, {expected}"
 
     def describe_width(self) -> str:
-        """Say how widely is searched."""
+        """Describe the width."""
         if self.chosen_by_audit():
             return f"recall {self.entry[self.index]['recall']:g} of exact search"
         return f"{self.index_kind.parameter} {self.width}"
 
-    def audit_on(self, split: str, results: Results) -> str:
-        """Path of the audit that chooses the width: of validation queries, or else of the split's own.
+    def audit_on(self, split: str) -> str:
+        """Path of the audit that chooses the width: on validation queries, or else on the split's own.
 
-        :param split: a split that is not evaluated, such as "", stands for the first that is evaluated, or else ranked.
+        :param split: if it is not evaluated (or ""), the first split that is evaluated, or else ranked, is used.
         """
         splits = evaluated_splits(self.config) or ranked_splits(self.config)
         own = split if split in splits else splits[0]
         chosen = "validation" if "validation" in self.config["splits"] else own
-        return results.at(paths.AUDIT, split=chosen, encoder=self.entry["retrieve"], index=self.index)
+        return self.results.at(paths.AUDIT, split=chosen, encoder=self.entry["retrieve"], index=self.index)
 
-    def index_folder(self, results: Results) -> str:
+    def index_folder(self) -> str:
         """Folder of the index; it ends with a slash."""
-        return results.at(paths.GRAPH, index=self.index, encoder=self.entry["retrieve"])
+        return self.results.at(paths.GRAPH, index=self.index, encoder=self.entry["retrieve"])
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name the index, and the audit if it chooses the width."""
-        audit: str | list[str] = self.audit_on(split, results) if self.chosen_by_audit() else []
-        return {"index": self.index_folder(results) + "meta.json", "audit": audit}
+        audit: str | list[str] = self.audit_on(split) if self.chosen_by_audit() else []
+        return {"index": self.index_folder() + "meta.json", "audit": audit}
 
-    def options(self, split: str, results: Results) -> list[Option]:
-        """Give the width, or the audit and the recall that it is to show."""
+    def options(self, split: str) -> list[Option]:
+        """Give the width, or the audit and the recall it must show."""
         place, parameter = f"{self.place}.{self.index}", self.index_kind.parameter
         if not self.chosen_by_audit():
             width = [Option("width", self.width, f"{place}.{parameter}")]
         else:
             recall = self.entry[self.index]["recall"]
             width = [
-                Option("audit", self.audit_on(split, results)),
+                Option("audit", self.audit_on(split)),
                 Option(None, self.width, f"{place}.{parameter}"),
                 Option("recall", recall, f"{place}.recall"),
             ]
         return [Option("kind", self.index), *width]
 
-    def opened(self, results: Results) -> Config:
-        """Name the index, and how widely it is searched."""
-        search = {"kind": self.index, "index": self.index_folder(results).rstrip("/")}
-        if not self.chosen_by_audit():
-            return search | {"width": self.width}
-        return search | {"audit": self.audit_on("", results), "recall": self.entry[self.index].get("recall")}
+    @property
+    def kind(self) -> str:
+        """Name the kind of the index."""
+        return self.index
 
-    def files(self, results: Results) -> Iterator[str]:
+    def opened_width(self, model: str) -> float:
+        """Width of a searcher's searches: the system's own, or the one that its audit chooses.
+
+        :param model: fingerprint of what made the vectors.
+        :raises InputError: as `audited_width` does.
+        """
+        from cort.retrieval.audits import audited_width
+
+        if not self.chosen_by_audit():
+            return float(self.width)
+        return audited_width(self.audit_on(""), self.index, model, self.entry[self.index]["recall"])
+
+    def files(self) -> Iterator[str]:
         """Yield the index and the audit."""
-        yield self.index_folder(results) + "meta.json"
+        yield self.index_folder() + "meta.json"
         if self.chosen_by_audit():
-            yield self.audit_on("", results)
+            yield self.audit_on("")

@@ -1,26 +1,36 @@
-"""What all kinds of systems have in common; a kind is a subclass in a file of this package, listed in `registry.py`."""
+"""What all kinds of systems have in common; a kind is a subclass in a file of this package, listed in `registry.py`.
+
+A class says everything about its kind: keys, checks, what a run is made from, how to answer and explain a single query.
+Modules that load torch or numpy are imported where they are used: the workflow imports this package, too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from cort.settings import paths
 from cort.settings.config import Config, is_trained, ranked_splits
 from cort.system.errors import check_name
-from cort.systems.opened import Opened
 
-#: files of all shards of the passages' vectors, by section and name of a model
-Shards: TypeAlias = Callable[[str, str], Sequence[str]]
+if TYPE_CHECKING:
+    from cort.formats.records import Ranking
+    from cort.online.neural import Opening, Retriever
+    from cort.online.searcher import Batch
+    from cort.online.why import Case, Reason, Rows
+
+# Section of the models that the passages are encoded with -> path of a shard of their vectors, and its wildcard.
+VECTORS = {"encoders": (paths.VECTORS, "encoder"), "rerankers": (paths.LATE_VECTORS, "reranker")}
 
 
 class Option(NamedTuple):
     """A setting of the rule that makes a run.
 
-    :ivar name: option of its stage; None if the stage learns it in another way.
+    :ivar name: option of its stage; None if the stage gets it in another way.
     :ivar place: path of the value in the config; None if it is a file, or follows from the kind.
     """
 
@@ -32,15 +42,18 @@ class Option(NamedTuple):
 class Results:
     """Where the files of an experiment are that systems need.
 
-    :ivar shards: see `Shards`; without, there are none.
+    :ivar shards: number of files that the vectors of the passages are divided into.
+    :ivar folder: where they were moved to; None where the workflow put them.
     """
 
-    def __init__(self, config: Config, shards: Shards = lambda section, name: ()) -> None:
-        self.config, self.shards = config, shards
+    def __init__(self, config: Config, shards: int = 1, folder: Path | None = None) -> None:
+        self.config, self.shards, self.folder = config, shards, folder
 
     def at(self, path: str, **names: str) -> str:
         """Path of a file of `cort.settings.paths`."""
-        return paths.at(path, self.config, **names)
+        if self.folder is None:
+            return paths.at(path, self.config, **names)
+        return f"{self.folder}/{path.removeprefix(paths.DATASET + '/').format(**names)}"
 
     def weights(self, section: str, name: str) -> str:
         """Weights of an encoder or re-ranker: its best or last model, or where a released one was provided."""
@@ -52,6 +65,12 @@ class Results:
     def tokens(self, section: str, name: str, text: str) -> str:
         """Token cache of a text for an encoder or re-ranker."""
         return self.at(paths.TOKENS, base_model=self.config[section][name]["base_model"], text=text)
+
+    def vectors(self, section: str, name: str) -> list[str]:
+        """All shards of the passages' vectors, or of their token vectors."""
+        path, wildcard = VECTORS[section]
+        items = (f"{number}-of-{self.shards}" for number in range(1, self.shards + 1))
+        return [self.at(path, **{wildcard: name, "scatteritem": item}) for item in items]
 
     def run(self, split: str, system: str) -> str:
         """Run of a system."""
@@ -67,7 +86,8 @@ class System(ABC):
     :cvar merges: whether it merges rankings and adds nothing of its own.
     :cvar batches: whether several queries are searched faster together.
     :cvar divisible: whether its vectors can be divided among GPUs.
-    :cvar answers: how a searcher answers single queries with it; None if it cannot.
+    :cvar searchable: whether it can rank any query.
+    :ivar results: where its files are.
     """
 
     Settings: ClassVar[type[Any]]
@@ -76,15 +96,15 @@ class System(ABC):
     merges: ClassVar[bool] = False
     batches: ClassVar[bool] = True
     divisible: ClassVar[bool] = False
-    answers: ClassVar[type[Opened] | None] = None
+    searchable: ClassVar[bool] = True
 
-    def __init__(self, config: Config, name: str) -> None:
-        self.config, self.name = config, name
+    def __init__(self, config: Config, name: str, results: Results | None = None) -> None:
+        self.config, self.name, self.results = config, name, results or Results(config)
         self.entry: Config = config["systems"][name]
 
     @property
     def place(self) -> str:
-        """Where the config says it."""
+        """Path of its entry in the config."""
         return f"systems.{self.name}"
 
     @classmethod
@@ -100,12 +120,12 @@ class System(ABC):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell whether an entry is of this kind and of no kind before it in the registry."""
+        """Tell whether an entry is of this kind, if it is of no kind earlier in the registry."""
         return cls.key() in entry
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Leave out names that lead nowhere, so that checks can follow the others; None if nothing is left."""
+        """Drop names of entries that do not exist, so that the rest can be checked; None if nothing is left."""
         return entry
 
     # What it is made of.
@@ -150,13 +170,13 @@ class System(ABC):
         """Return the published run of a split that it has, and where the config names it."""
         return None
 
-    # What the config says of it.
+    # Checks and descriptions.
 
     def fill(self) -> None:  # noqa: B027  # most kinds have no such defaults
-        """Fill in, in place, the defaults that depend on other parts of the config; those of its keys are there."""
+        """Fill in, in place, the defaults that depend on other parts of the config; plain defaults are already set."""
 
     def check(self) -> Iterator[str]:
-        """Yield a line for each mistake, once the keys have the right shape and are those of this kind."""
+        """Yield a line for each mistake; the keys are valid for this kind."""
         return iter(())
 
     def check_name_of(self, key: str, known: Collection[str]) -> Iterator[str]:
@@ -164,20 +184,20 @@ class System(ABC):
         return check_name(f"{self.place}.{key}", self.entry[key], known)
 
     def check_void(self) -> Iterator[str]:
-        """Yield a line for each setting that another one makes void; the entry is as it is written, of any shape."""
+        """Yield a line for each setting that another one overrides; the entry is not validated yet."""
         return iter(())
 
     @abstractmethod
     def describe(self) -> str:
-        """Say in a few words how its runs are made."""
+        """Describe in a few words how its runs are made."""
 
-    # How its runs are made, and how it is searched.
+    # How its runs are made.
 
     @abstractmethod
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name the files that its rule makes a run from."""
 
-    def options(self, split: str, results: Results) -> list[Option]:
+    def options(self, split: str) -> list[Option]:
         """List the settings of its rule, but for the depth."""
         return []
 
@@ -185,15 +205,53 @@ class System(ABC):
         """List the settings of the rule that tunes its weights."""
         return []
 
-    def opened(self, results: Results) -> Config:
-        """Return what the manifest says of it: a `kind` of `answers`, and the keys of one."""
-        return {}
+    # How a searcher answers single queries with it, and explains its answers.
 
-    @classmethod
-    def searchable(cls) -> bool:
-        """Tell whether it can rank any query."""
-        return cls.answers is not None
+    @property
+    def kind(self) -> str:
+        """Name the kind, for pages and tables."""
+        return self.key()
 
-    def files(self, results: Results) -> Iterator[str]:
+    @property
+    def needs_all(self) -> bool:
+        """Tell whether the first results depend on how many are retrieved."""
+        return False
+
+    def files(self) -> Iterator[str]:
         """Yield the files that a searcher opens for it, without those of its parts."""
         return iter(())
+
+    def candidates(self) -> int:
+        """Count the results that it needs from its parts at least."""
+        return 0
+
+    def retriever(self, opening: Opening) -> Retriever | None:
+        """Open what encodes queries and ranks passages by vectors, if it does."""
+        return None
+
+    def search(self, batch: Batch, depth: int) -> list[Ranking]:
+        """Rank passages for each query of a batch; only asked of a system without parts."""
+        raise NotImplementedError
+
+    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
+        """Rank passages for each query from the rankings of the parts; only asked of a system with parts."""
+        raise NotImplementedError
+
+    def explain(self, case: Case) -> Reason:
+        """Explain the rank of a passage; a kind without an explanation of its own shows the ranks in its parts."""
+        parts = [case.part(name) for name in self.parts()]
+        rows: Rows = [[part.name, *part.place()] for part in parts]
+        about = "The score follows from the rankings of the parts." if parts else "The score has no parts."
+        reasons = [part.explain() for part in parts]
+        return case.reason(about, columns=["part", "rank", "score"], rows=rows, parts=reasons)
+
+
+class VectorSearch(System):
+    """A system that searches the vectors of an encoder, or of the tokens of passages."""
+
+    def search(self, batch: Batch, depth: int) -> list[Ranking]:
+        """Encode the queries, unless another system of the batch has, and search."""
+        encoder, index = batch.searcher.models.retrievers[self.name]
+        vectors = batch.vectors(encoder)
+        with batch.timed("search"):
+            return index.search(vectors, depth)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from cort.settings import paths
 from cort.settings.config import Config
 from cort.settings.fields import setting
-from cort.systems.base import Option, Results, System
-from cort.systems.opened import Entry, Keys, Opened
+from cort.systems.base import Option, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
     from cort.online.searcher import Batch
     from cort.online.why import Case, Reason
+    from cort.retrieval.bm25 import Parameters as Bm25Parameters
 
-# How an index says that its texts are not the passages as they are.
+# Keys of an index whose texts are not the plain passages, and words for them.
 CHANGED_TEXT = {"expand": "passages expanded by", "weigh": "terms weighted by"}
 
 
@@ -31,48 +32,11 @@ class Parameters:
     """Length normalisation."""
 
 
-class OpenedBm25(Opened):
-    """BM25 in a process of Java."""
-
-    kinds: ClassVar[Mapping[str, Keys]] = {"bm25": [("lexical", "k1", "b"), ("lexical", "parameters")]}
-
-    def __init__(self, name: str, entry: Entry) -> None:
-        from cort.retrieval.bm25 import make_grid, read_parameters
-
-        super().__init__(name, entry)
-        if "parameters" in entry:
-            self.parameters = read_parameters(entry["parameters"])
-        else:
-            self.parameters = make_grid([float(entry["k1"])], [float(entry["b"])])[0]
-
-    def search(self, batch: Batch, depth: int) -> list[Ranking]:
-        """Search the index."""
-        lucene = batch.searcher.lucene[self.entry["lexical"]]
-        with batch.timed("bm25"):
-            return lucene.search(batch.texts, self.parameters, depth)
-
-    def explain(self, case: Case) -> Reason:
-        """List the terms of the query that the passage has."""
-        lucene = case.searcher.lucene[self.entry["lexical"]]
-        terms = sorted(lucene.explain(case.text, self.parameters, case.doc_id), key=lambda term: -term.score)
-        if not terms:
-            return case.reason("The passage contains no term of the query.")
-        about = (
-            f"BM25 with k1 {self.parameters.k1:g} and b {self.parameters.b:g}. Terms are those of the index: stemmed, "
-            "and with the expansions or weights it was built with. The score is their sum, rounded and, among ties, "
-            "slightly lowered."
-        )
-        rows = [[term.term, term.boost, term.frequency, term.passages, term.idf, term.score] for term in terms]
-        columns = ["term", "in the query", "in the passage", "passages with it", "idf", "adds"]
-        return case.reason(about, columns=columns, rows=rows, total=True)
-
-
 class Bm25(System):
     """BM25 with parameters of its own, those of its index, or tuned ones."""
 
     rules: ClassVar[tuple[str, ...]] = ("bm25",)
     noun = "an index under lexical"
-    answers = OpenedBm25
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -87,8 +51,13 @@ class Bm25(System):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell it by the section that the name is in."""
+        """Look for the name under `lexical`."""
         return entry.get("retrieve") in config["lexical"]
+
+    @property
+    def kind(self) -> str:
+        """Name BM25; its key is shared with other kinds."""
+        return "bm25"
 
     def lexical_index(self) -> str | None:
         """Name the index."""
@@ -101,36 +70,62 @@ class Bm25(System):
         return index if "bm25" not in self.entry and "tune" in self.config["lexical"].get(index, {}) else None
 
     def describe(self) -> str:
-        """Say what is indexed, and own parameters."""
+        """Describe the indexed texts, and parameters of its own."""
         own, index = self.entry.get("bm25"), self.config["lexical"][self.entry["retrieve"]]
         texts = "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
         return f"BM25, Anserini{texts}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Index, queries, and tuned parameters if there are any."""
         tuned = self.tuned_index()
         return {
-            "index": results.at(paths.LEXICAL_INDEX, lexical=self.entry["retrieve"]),
-            "queries": results.at(paths.QUERIES, split=split),
-            "parameters": results.at(paths.LEXICAL_PARAMETERS, lexical=tuned) if tuned else [],
+            "index": self.results.at(paths.LEXICAL_INDEX, lexical=self.entry["retrieve"]),
+            "queries": self.results.at(paths.QUERIES, split=split),
+            "parameters": self.results.at(paths.LEXICAL_PARAMETERS, lexical=tuned) if tuned else [],
         }
 
-    def options(self, split: str, results: Results) -> list[Option]:
+    def options(self, split: str) -> list[Option]:
         """Give k1 and b: the system's, those of its index, or the file of tuned ones."""
         if tuned := self.tuned_index():
-            return [Option("parameters", results.at(paths.LEXICAL_PARAMETERS, lexical=tuned))]
+            return [Option("parameters", self.results.at(paths.LEXICAL_PARAMETERS, lexical=tuned))]
         own = "bm25" in self.entry
         values = self.entry["bm25"] if own else self.config["lexical"][self.entry["retrieve"]]
         place = f"{self.place}.bm25" if own else f"lexical.{self.entry['retrieve']}"
         return [Option(key, values[key], f"{place}.{key}") for key in ("k1", "b")]
 
-    def opened(self, results: Results) -> Config:
-        """Name the index, with k1 and b."""
-        options = {str(option.name): option.value for option in self.options("", results)}
-        return {"kind": "bm25", "lexical": self.entry["retrieve"], **options}
-
-    def files(self, results: Results) -> Iterator[str]:
+    def files(self) -> Iterator[str]:
         """Yield the index and tuned parameters."""
-        index = self.inputs("", results)
+        index = self.inputs("")
         yield str(index["index"])
         yield from [str(index["parameters"])] if index["parameters"] else []
+
+    @cached_property
+    def parameters(self) -> Bm25Parameters:
+        """k1 and b; read once if they are tuned."""
+        from cort.retrieval.bm25 import make_grid, read_parameters
+
+        given = {option.name: option.value for option in self.options("")}
+        if "parameters" in given:
+            return read_parameters(given["parameters"])
+        return make_grid([float(given["k1"])], [float(given["b"])])[0]
+
+    def search(self, batch: Batch, depth: int) -> list[Ranking]:
+        """Search the index."""
+        lucene = batch.searcher.lucene[self.entry["retrieve"]]
+        with batch.timed("bm25"):
+            return lucene.search(batch.texts, self.parameters, depth)
+
+    def explain(self, case: Case) -> Reason:
+        """List the terms of the query that the passage has."""
+        lucene = case.searcher.lucene[self.entry["retrieve"]]
+        terms = sorted(lucene.explain(case.text, self.parameters, case.doc_id), key=lambda term: -term.score)
+        if not terms:
+            return case.reason("The passage contains no term of the query.")
+        about = (
+            f"BM25 with k1 {self.parameters.k1:g} and b {self.parameters.b:g}. Terms are those of the index: stemmed, "
+            "and with the expansions or weights it was built with. The score is their sum, rounded and, among ties, "
+            "slightly lowered."
+        )
+        rows = [[term.term, term.boost, term.frequency, term.passages, term.idf, term.score] for term in terms]
+        columns = ["term", "in the query", "in the passage", "passages with it", "idf", "adds"]
+        return case.reason(about, columns=columns, rows=rows, total=True)

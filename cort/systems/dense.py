@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cort.retrieval.graphs import GRAPHS
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config, entries, is_trained, listed, sources, token_encoders
 from cort.settings.fields import setting
-from cort.systems.approximate import WIDTHS, ApproximateSearch, Width
-from cort.systems.base import Results, System
-from cort.systems.opened import Keys, VectorSearch
+from cort.systems.approximate import ApproximateSearch, Width
+from cort.systems.base import VectorSearch
 
 if TYPE_CHECKING:
     from cort.online.neural import Opening, Retriever
@@ -37,44 +37,11 @@ class HnswSearch(Width):
     that reaches `recall`."""
 
 
-class OpenedDense(VectorSearch):
-    """Search over one vector per passage."""
-
-    kinds: ClassVar[Mapping[str, Keys]] = {"exact": [("encoder",)]}
-
-    def retriever(self, opening: Opening) -> Retriever:
-        """Open the encoder and the vectors."""
-        return opening.exact(self.entry["encoder"])
-
-    def explain(self, case: Case) -> Reason:
-        """Name the most similar token of the passage for each token of the query, as a vector has no parts."""
-        matches, settings = case.nearest_tokens()
-        about = (
-            f"The score is the similarity ({settings.similarity}) of one vector of the query and one of the passage "
-            f"(pooling: {settings.pooling}), which has no parts. For orientation, the table shows the passage token "
-            "with the most similar vector (cosine) for each query token. These values do not add up to the score."
-        )
-        rows: list[list[str | float | int | None]] = [[match.token, match.match, match.similarity] for match in matches]
-        return case.reason(about, columns=["token", "nearest in the passage", "cosine"], rows=rows)
-
-
-class OpenedGraph(OpenedDense):
-    """Search over one vector per passage through a graph."""
-
-    kinds: ClassVar[Mapping[str, Keys]] = {kind: [("encoder", "index", *width) for width in WIDTHS] for kind in GRAPHS}
-    needs_all = True
-
-    def retriever(self, opening: Opening) -> Retriever:
-        """Open the encoder and the graph."""
-        return opening.graph(self.entry)
-
-
-class Dense(System):
+class Dense(VectorSearch):
     """Exact search over the vectors of an encoder."""
 
     rules: ClassVar[tuple[str, ...]] = ("retrieve", "retrieve_part", "merge")
     noun = "an encoder"
-    answers: ClassVar[type[OpenedDense]] = OpenedDense
     divisible = True
 
     @dataclass(frozen=True, kw_only=True)
@@ -85,8 +52,13 @@ class Dense(System):
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Return it if there is such an encoder."""
+        """Keep the entry if the encoder exists."""
         return entry if entry["retrieve"] in config["encoders"] else None
+
+    @property
+    def kind(self) -> str:
+        """Name exact search."""
+        return "exact"
 
     def models(self) -> list[tuple[str, str]]:
         """Name the encoder."""
@@ -102,20 +74,31 @@ class Dense(System):
         """Name the encoder."""
         return f"encoder {self.entry['retrieve']}, exact search"
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Vectors of the queries and of all passages."""
         encoder = self.entry["retrieve"]
-        queries = results.at(paths.QUERY_VECTORS, encoder=encoder, split=split)
-        return {"queries": queries, "passages": list(results.shards("encoders", encoder))}
+        queries = self.results.at(paths.QUERY_VECTORS, encoder=encoder, split=split)
+        return {"queries": queries, "passages": self.results.vectors("encoders", encoder)}
 
-    def opened(self, results: Results) -> Config:
-        """Name the encoder."""
-        return {"kind": "exact", "encoder": self.entry["retrieve"]}
-
-    def files(self, results: Results) -> Iterator[str]:
+    def files(self) -> Iterator[str]:
         """Yield the encoder and the vectors."""
-        yield results.weights("encoders", self.entry["retrieve"])
-        yield from results.shards("encoders", self.entry["retrieve"])
+        yield self.results.weights("encoders", self.entry["retrieve"])
+        yield from self.results.vectors("encoders", self.entry["retrieve"])
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the encoder and the vectors."""
+        return opening.exact(self.entry["retrieve"])
+
+    def explain(self, case: Case) -> Reason:
+        """Show the most similar passage token for each query token, because a vector has no parts."""
+        matches, settings = case.nearest_tokens()
+        about = (
+            f"The score is the similarity ({settings.similarity}) of one vector of the query and one of the passage "
+            f"(pooling: {settings.pooling}), which has no parts. For orientation, the table shows the passage token "
+            "with the most similar vector (cosine) for each query token. These values do not add up to the score."
+        )
+        rows: list[list[str | float | int | None]] = [[match.token, match.match, match.similarity] for match in matches]
+        return case.reason(about, columns=["token", "nearest in the passage", "cosine"], rows=rows)
 
 
 class Graph(ApproximateSearch, Dense):
@@ -123,7 +106,7 @@ class Graph(ApproximateSearch, Dense):
 
     rules: ClassVar[tuple[str, ...]] = ("retrieve_graph",)
     divisible = False
-    answers = OpenedGraph
+    needs_all = True
     indexes = tuple(GRAPHS)
 
     @dataclass(frozen=True, kw_only=True)
@@ -137,11 +120,11 @@ class Graph(ApproximateSearch, Dense):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell it by the index."""
+        """Look for the key of an index."""
         return "retrieve" in entry and any(name in entry for name in GRAPHS)
 
     def check(self) -> Iterator[str]:
-        """Check that the index is one, of angles, and searched widely enough."""
+        """Check that there is one index, over angles, and that its search is wide enough."""
         yield from Dense.check(self)
         indexes = [name for name in self.indexes if name in self.entry]
         if len(indexes) > 1:
@@ -154,7 +137,7 @@ class Graph(ApproximateSearch, Dense):
             yield from self._check_ef()
 
     def _check_ef(self) -> Iterator[str]:
-        """Check that a search keeps as many candidates as a run has results."""
+        """Check that a search keeps at least as many candidates as a run has results."""
         config, ef = self.config, self.entry["hnsw"]["ef"]
         is_source = any(
             is_trained(model) and self.name in sources(model[examples])
@@ -172,16 +155,16 @@ class Graph(ApproximateSearch, Dense):
         """Name the encoder and the index."""
         return f"encoder {self.entry['retrieve']}, {self.index.upper()} with {self.describe_width()}"
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Vectors of the queries, the index, an audit."""
-        queries = Dense.inputs(self, split, results)["queries"]
-        return {"queries": queries, **super().inputs(split, results)}
+        queries = Dense.inputs(self, split)["queries"]
+        return {"queries": queries, **super().inputs(split)}
 
-    def opened(self, results: Results) -> Config:
-        """Name the encoder and the index."""
-        return Dense.opened(self, results) | super().opened(results)
-
-    def files(self, results: Results) -> Iterator[str]:
+    def files(self) -> Iterator[str]:
         """Yield the encoder, its vectors, which scores are taken from, and the index."""
-        yield from Dense.files(self, results)
-        yield from super().files(results)
+        yield from Dense.files(self)
+        yield from super().files()
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the encoder and the graph."""
+        return opening.graph(self.entry["retrieve"], self.index, Path(self.index_folder()), self.opened_width)

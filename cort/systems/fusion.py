@@ -4,42 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse, normalize
+from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, fuse, normalize
+from cort.retrieval.fusion import Settings as FusionSettings
 from cort.settings import paths
 from cort.settings.config import Config, flat
 from cort.settings.fields import setting
 from cort.system.errors import check_name
-from cort.systems.base import Option, Results, System
+from cort.systems.base import Option, System
 from cort.systems.mistakes import check_once, check_tuning
-from cort.systems.opened import Entry, Keys, Opened
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
     from cort.online.searcher import Batch
     from cort.online.why import Case, Reason, Rows
 
-# A sentence about a method, more columns of the table of parts, and their cells for each part.
+# A sentence about a method, additional columns of the table of parts, and their cells per part.
 Explanation: TypeAlias = "tuple[str, list[str], Rows]"
-# Sets of keys by method; another one has the parts alone.
-KEYS: Mapping[str, Keys] = {
-    "rrf": [("parts",), ("parts", "k")],
-    "linear": [("parts", "normalization", "weights"), ("parts", "normalization", "tuned")],
-}
 
 
-def _by_turns(_: Settings, parts: Sequence[Case]) -> Explanation:
+def _by_turns(_: FusionSettings, parts: Sequence[Case]) -> Explanation:
     return "The parts take turns in the order given; the score is 1 / rank.", [], [[] for _ in parts]
 
 
-def _by_ranks(settings: Settings, parts: Sequence[Case]) -> Explanation:
+def _by_ranks(settings: FusionSettings, parts: Sequence[Case]) -> Explanation:
     ranks = [part.place()[0] for part in parts]
     rows: Rows = [[1 / (settings.k + rank) if rank else 0.0] for rank in ranks]
     return f"Each part adds 1 / ({settings.k:g} + rank).", ["adds"], rows
 
 
-def _by_scores(settings: Settings, parts: Sequence[Case]) -> Explanation:
+def _by_scores(settings: FusionSettings, parts: Sequence[Case]) -> Explanation:
     weights = settings.weights or (1 / len(parts),) * len(parts)
     rows: Rows = []
     for weight, part in zip(weights, parts, strict=True):
@@ -52,61 +48,17 @@ def _by_scores(settings: Settings, parts: Sequence[Case]) -> Explanation:
 
 
 #: explains each method of `FUSIONS`
-EXPLANATIONS: Mapping[str, Callable[[Settings, Sequence[Case]], Explanation]] = {
+EXPLANATIONS: Mapping[str, Callable[[FusionSettings, Sequence[Case]], Explanation]] = {
     "interleave": _by_turns,
     "rrf": _by_ranks,
     "linear": _by_scores,
 }
 
 
-class OpenedFusion(Opened):
-    """Rankings of other systems merged by a method."""
-
-    kinds: ClassVar[Mapping[str, Keys]] = {method: KEYS.get(method, [("parts",)]) for method in FUSIONS}
-
-    def __init__(self, name: str, entry: Entry) -> None:
-        super().__init__(name, entry)
-        weights = entry.get("weights", ())
-        if "tuned" in entry:
-            from cort.retrieval.weights import read_weights
-
-            weights = read_weights(entry["tuned"], entry["parts"])
-        given = {key: entry[key] for key in ("k", "normalization") if key in entry}
-        self.settings = Settings(**given, weights=tuple(weights))
-
-    @property
-    def depends_on_depth(self) -> bool:
-        """Whether the method needs all scores."""
-        return FUSIONS[self.entry["kind"]].needs_all
-
-    def parts(self) -> list[str]:
-        """List the merged systems."""
-        return list(self.entry["parts"])
-
-    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
-        """Merge the rankings of each query."""
-        method = self.entry["kind"]
-        with batch.timed("merge"):
-            queries = ([batch.as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
-            return [fuse(method, "", rankings, depth, self.settings) for rankings in queries]
-
-    def explain(self, case: Case) -> Reason:
-        """Explain the ranks in the parts, and what each adds."""
-        if (explanation := EXPLANATIONS.get(self.entry["kind"])) is None:
-            return super().explain(case)
-        parts = [case.part(name) for name in self.parts()]
-        about, columns, cells = explanation(self.settings, parts)
-        rows: Rows = [[part.name, *part.place(), *more] for part, more in zip(parts, cells, strict=True)]
-        reasons = [part.explain() for part in parts]
-        columns = ["part", "rank", "score", *columns]
-        return case.reason(about, columns=columns, rows=rows, total="adds" in columns, parts=reasons)
-
-
 class Interleave(System):
     """Rankings merged position by position, the first-named first (CoRT, section 3.4)."""
 
     rules: ClassVar[tuple[str, ...]] = ("fuse",)
-    answers = OpenedFusion
     merges = True
 
     @dataclass(frozen=True, kw_only=True)
@@ -118,7 +70,7 @@ class Interleave(System):
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Leave out systems that are not there."""
+        """Drop systems that do not exist."""
         return {"interleave": [part for part in entry["interleave"] if part in config["systems"]]}
 
     @property
@@ -127,8 +79,8 @@ class Interleave(System):
         return f"{self.place}.interleave"
 
     @property
-    def fusion(self) -> Config:
-        """Method, and its settings but for what weights are tuned for."""
+    def method(self) -> Config:
+        """The method and its settings, without the measure that weights are tuned for."""
         return {"method": "interleave"}
 
     def parts(self) -> list[str]:
@@ -145,38 +97,64 @@ class Interleave(System):
         """Name the systems."""
         return f"{' and '.join(self.parts())} interleaved"
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name the runs of the systems, in order, and tuned weights."""
-        runs = [results.run(split, part) for part in self.parts()]
-        return {"runs": runs, "weights": results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else []}
+        runs = [self.results.run(split, part) for part in self.parts()]
+        return {"runs": runs, "weights": self.results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else []}
 
-    def options(self, split: str, results: Results) -> list[Option]:
-        """Give the method and its settings; the order of the systems counts, too."""
-        options = [Option(key, value) for key, value in self.fusion.items()]
+    def options(self, split: str) -> list[Option]:
+        """Give the method and its settings; the order of the systems matters, too."""
+        options = [Option(key, value) for key, value in self.method.items()]
         if self.tuned_for():
-            options.append(Option("tuned", results.at(paths.WEIGHTS, system=self.name)))
-        # What weights were tuned for is in their file.
+            options.append(Option("tuned", self.results.at(paths.WEIGHTS, system=self.name)))
+        # The measure that weights were tuned for is in their file.
         return [*options, *(Option(None, value, place) for place, value in self.recorded().items())]
 
     def recorded(self) -> dict[str, Any]:
-        """List what the config says of the merged runs, by its place."""
+        """List the config's values about the merged runs, by their paths."""
         return {self.parts_place: self.entry["interleave"]}
 
-    def opened(self, results: Results) -> Config:
-        """Name the systems, the method and its settings."""
-        own = {key: value for key, value in self.fusion.items() if key != "method"}
-        fusion: Config = {"kind": self.fusion["method"], "parts": self.parts(), **own}
-        if self.tuned_for():
-            return fusion | {"tuned": results.at(paths.WEIGHTS, system=self.name)}
-        if "weights" in FUSIONS[fusion["kind"]].settings and "weights" not in fusion:
-            # Equal ones.
-            return fusion | {"weights": [1 / len(self.parts())] * len(self.parts())}
-        return fusion
-
-    def files(self, results: Results) -> Iterator[str]:
+    def files(self) -> Iterator[str]:
         """Yield tuned weights."""
         if self.tuned_for():
-            yield results.at(paths.WEIGHTS, system=self.name)
+            yield self.results.at(paths.WEIGHTS, system=self.name)
+
+    @property
+    def kind(self) -> str:
+        """Name the method."""
+        return str(self.method["method"])
+
+    @property
+    def needs_all(self) -> bool:
+        """Tell whether the method needs all scores."""
+        return FUSIONS[self.kind].needs_all
+
+    @cached_property
+    def settings(self) -> FusionSettings:
+        """Settings of the method, with weights that are tuned, given, or equal."""
+        from cort.retrieval.weights import read_weights
+
+        given = {key: value for key, value in self.method.items() if key != "method"}
+        if self.tuned_for():
+            given["weights"] = tuple(read_weights(self.results.at(paths.WEIGHTS, system=self.name), self.parts()))
+        return FusionSettings(**given)
+
+    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
+        """Merge the rankings of each query."""
+        with batch.timed("merge"):
+            queries = ([batch.as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
+            return [fuse(self.kind, "", rankings, depth, self.settings) for rankings in queries]
+
+    def explain(self, case: Case) -> Reason:
+        """Explain the ranks in the parts, and what each adds."""
+        if (explanation := EXPLANATIONS.get(self.kind)) is None:
+            return super().explain(case)
+        parts = [case.part(name) for name in self.parts()]
+        about, columns, cells = explanation(self.settings, parts)
+        rows: Rows = [[part.name, *part.place(), *more] for part, more in zip(parts, cells, strict=True)]
+        reasons = [part.explain() for part in parts]
+        columns = ["part", "rank", "score", *columns]
+        return case.reason(about, columns=columns, rows=rows, total="adds" in columns, parts=reasons)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,24 +163,24 @@ class Fusion:
 
     systems: tuple[str, ...] = setting(least=2)
     """Names of the systems, in order."""
-    method: str = "interleave"
+    method: str = METHOD
     """`interleave` as above; `rrf`, reciprocal rank fusion: documents by the sum of 1 / (k + rank) over the rankings
     that have them; or `linear`: by the weighted sum of their normalised scores."""
-    k: int = setting(60, ge=1, le=100_000)
-    """With `rrf`, what keeps the first ranks from deciding all."""
-    normalization: str = "min-max"
-    """With `linear`, how the scores of a query come to one scale: `min-max`, from 0 to 1 over the results of each
-    system, or `z-score`, to mean 0 and standard deviation 1. A document that a system did not find counts as its lowest
-    result."""
+    k: int = setting(K, ge=1, le=100_000)
+    """With `rrf`, the constant k: the larger it is, the less the top ranks count."""
+    normalization: str = NORMALIZATION
+    """With `linear`, how the scores of a query are normalised: `min-max`, from 0 to 1 over the results of each system,
+    or `z-score`, to mean 0 and standard deviation 1. A document missing from a system's results gets the score of its
+    lowest result."""
     weights: tuple[float, ...] | None = setting(None, ge=0, le=1000, least=2)
-    """With `linear`, a number per system, in their order; equal ones without it and without `tune`."""
+    """With `linear`, one number per system, in order; equal weights without it and without `tune`."""
     tune: str | None = None
     """With `linear`, the measure that the weights are chosen by on the split `validation`, in steps of 0.05 (of more
     than two systems 0.1); runs of `validation` then have `depth` results."""
 
 
 class Fuse(Interleave):
-    """Rankings merged by a method of choice."""
+    """Rankings merged by a chosen method."""
 
     rules: ClassVar[tuple[str, ...]] = ("fuse", "fuse_tune")
 
@@ -211,11 +189,11 @@ class Fuse(Interleave):
         """Keys of this kind."""
 
         fuse: Fusion
-        """Systems whose rankings are merged by a method of choice."""
+        """Systems whose rankings are merged by a chosen method."""
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Leave out systems that are not there."""
+        """Drop systems that do not exist."""
         known = [part for part in entry["fuse"]["systems"] if part in config["systems"]]
         return {"fuse": entry["fuse"] | {"systems": known}}
 
@@ -225,8 +203,8 @@ class Fuse(Interleave):
         return f"{self.place}.fuse.systems"
 
     @property
-    def fusion(self) -> Config:
-        """Method, and its settings but for what weights are tuned for."""
+    def method(self) -> Config:
+        """The method and its settings, without the measure that weights are tuned for."""
         return {key: value for key, value in self.entry["fuse"].items() if key not in ("systems", "tune")}
 
     def parts(self) -> list[str]:
@@ -239,7 +217,7 @@ class Fuse(Interleave):
         return measure
 
     def fill(self) -> None:
-        """Drop the defaults of other methods, so that they decide nothing."""
+        """Drop the settings of other methods, which have no effect."""
         fusion = self.entry["fuse"]
         for key in fusion.keys() - {"systems", "method", *FUSIONS[fusion["method"]].settings}:
             del fusion[key]
@@ -259,11 +237,11 @@ class Fuse(Interleave):
             yield from check_tuning(f"{place}.tune", measure, self.config)
 
     def check_void(self) -> Iterator[str]:
-        """Find settings that the method does not take, and weights beside what chooses them."""
+        """Find settings that the method ignores, and weights given together with `tune`."""
         place, fusion = f"{self.place}.fuse", self.entry["fuse"]
         if not isinstance(fusion, dict):
             return
-        method = fusion.get("method", "interleave")
+        method = fusion.get("method", METHOD)
         known = FUSIONS[method].settings if method in FUSIONS else tuple(fusion)
         for key in sorted(fusion.keys() & {key for other in FUSIONS.values() for key in other.settings} - set(known)):
             methods = " or ".join(name for name, other in FUSIONS.items() if key in other.settings)
@@ -302,5 +280,5 @@ class Fuse(Interleave):
         ]
 
     def recorded(self) -> dict[str, Any]:
-        """List all settings but what weights are tuned for."""
+        """List all settings except the measure that weights are tuned for."""
         return flat({key: value for key, value in self.entry["fuse"].items() if key != "tune"}, f"{self.place}.fuse")

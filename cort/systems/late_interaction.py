@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cort.retrieval.graphs import TOKEN_INDEXES
 from cort.settings.config import LATE_INTERACTION, Config, token_encoders
 from cort.settings.fields import setting
-from cort.systems.approximate import WIDTHS, ApproximateSearch, Width
-from cort.systems.base import Option, Results, System
-from cort.systems.opened import MATCH_COLUMNS, MATCHES, Keys, VectorSearch, match_rows
+from cort.systems.approximate import ApproximateSearch, Width
+from cort.systems.base import Option, VectorSearch
 
 if TYPE_CHECKING:
     from cort.online.neural import Opening, Retriever
@@ -29,38 +29,11 @@ class IvfPqSearch(Width):
     """Nearest vectors taken for each token of a query; the passages of all are scored."""
 
 
-class OpenedLateInteraction(VectorSearch):
-    """Search over the token vectors of all passages."""
-
-    kinds: ClassVar[Mapping[str, Keys]] = {LATE_INTERACTION: [("token_encoder",)]}
-
-    def retriever(self, opening: Opening) -> Retriever:
-        """Open the model and the token vectors."""
-        return opening.tokens(self.entry["token_encoder"])
-
-    def explain(self, case: Case) -> Reason:
-        """Name the most similar token of the passage for each token of the query."""
-        return case.reason(MATCHES, columns=MATCH_COLUMNS, rows=match_rows(case.best_matches()), total=True)
-
-
-class OpenedIvfPq(OpenedLateInteraction):
-    """Late interaction with the candidates of an IVF-PQ index."""
-
-    kinds: ClassVar[Mapping[str, Keys]] = {
-        kind: [("token_encoder", "per_token", "index", *width) for width in WIDTHS] for kind in TOKEN_INDEXES
-    }
-
-    def retriever(self, opening: Opening) -> Retriever:
-        """Open the model, the token vectors and the index."""
-        return opening.ivfpq(self.entry)
-
-
-class LateInteraction(System):
+class LateInteraction(VectorSearch):
     """Exact search over the token vectors of a re-ranker."""
 
     rules: ClassVar[tuple[str, ...]] = ("retrieve_tokens",)
     noun = f"a re-ranker of the kind {LATE_INTERACTION}"
-    answers: ClassVar[type[OpenedLateInteraction]] = OpenedLateInteraction
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -70,14 +43,19 @@ class LateInteraction(System):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell it by the section that the name is in; another re-ranker is refused by `check`."""
+        """Look for the name under `rerankers`; `check` refuses other kinds of re-rankers."""
         name = entry.get("retrieve")
         return name in config.get("rerankers", {}) and name not in config["encoders"]
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Return it if the re-ranker can retrieve."""
+        """Keep the entry if the re-ranker can retrieve."""
         return entry if entry["retrieve"] in token_encoders(config) else None
+
+    @property
+    def kind(self) -> str:
+        """Name the kind of its re-ranker."""
+        return LATE_INTERACTION
 
     def models(self) -> list[tuple[str, str]]:
         """Name the re-ranker."""
@@ -96,28 +74,32 @@ class LateInteraction(System):
         """Name the re-ranker."""
         return f"late interaction {self.entry['retrieve']}, exact search"
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Model, tokens of the queries, token vectors of all passages."""
         name = self.entry["retrieve"]
         return {
-            "model": results.weights("rerankers", name),
-            "queries": results.tokens("rerankers", name, f"queries.{split}"),
-            "passages": list(results.shards("rerankers", name)),
+            "model": self.results.weights("rerankers", name),
+            "queries": self.results.tokens("rerankers", name, f"queries.{split}"),
+            "passages": self.results.vectors("rerankers", name),
         }
 
-    def options(self, split: str, results: Results) -> list[Option]:
+    def options(self, split: str) -> list[Option]:
         """Give the precision of the model."""
         name = self.entry["retrieve"]
         return [Option("precision", self.config["rerankers"][name]["precision"], f"rerankers.{name}.precision")]
 
-    def opened(self, results: Results) -> Config:
-        """Name the re-ranker."""
-        return {"kind": LATE_INTERACTION, "token_encoder": self.entry["retrieve"]}
-
-    def files(self, results: Results) -> Iterator[str]:
+    def files(self) -> Iterator[str]:
         """Yield the re-ranker and the token vectors."""
-        yield results.weights("rerankers", self.entry["retrieve"])
-        yield from results.shards("rerankers", self.entry["retrieve"])
+        yield self.results.weights("rerankers", self.entry["retrieve"])
+        yield from self.results.vectors("rerankers", self.entry["retrieve"])
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the model and the token vectors."""
+        return opening.tokens(self.entry["retrieve"])
+
+    def explain(self, case: Case) -> Reason:
+        """Name the most similar token of the passage for each token of the query."""
+        return case.matches()
 
 
 class IvfPq(ApproximateSearch, LateInteraction):
@@ -125,7 +107,6 @@ class IvfPq(ApproximateSearch, LateInteraction):
 
     rules: ClassVar[tuple[str, ...]] = ("retrieve_ivfpq",)
     indexes = tuple(TOKEN_INDEXES)
-    answers = OpenedIvfPq
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(LateInteraction.Settings):
@@ -137,7 +118,7 @@ class IvfPq(ApproximateSearch, LateInteraction):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell it by the index."""
+        """Look for the key of the index."""
         return "ivfpq" in entry and super().takes(entry, config)
 
     def check(self) -> Iterator[str]:
@@ -156,24 +137,24 @@ class IvfPq(ApproximateSearch, LateInteraction):
         """Name the re-ranker and the width."""
         return f"late interaction {self.entry['retrieve']}, IVF-PQ with {self.describe_width()}"
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name what exact search needs, the index, an audit."""
-        return LateInteraction.inputs(self, split, results) | super().inputs(split, results)
+        return LateInteraction.inputs(self, split) | super().inputs(split)
 
-    def options(self, split: str, results: Results) -> list[Option]:
+    def options(self, split: str) -> list[Option]:
         """Give precision, width, and candidates per token."""
         candidates = Option("candidates", self.entry["ivfpq"]["candidates"], f"{self.place}.ivfpq.candidates")
-        return [*LateInteraction.options(self, split, results), *super().options(split, results), candidates]
+        return [*LateInteraction.options(self, split), *super().options(split), candidates]
 
-    def opened(self, results: Results) -> Config:
-        """Name the re-ranker, the index and the candidates per token."""
-        own = {"token_encoder": self.entry["retrieve"], "per_token": self.entry["ivfpq"]["candidates"]}
-        return super().opened(results) | own
-
-    def files(self, results: Results) -> Iterator[str]:
+    def files(self) -> Iterator[str]:
         """Yield what exact search needs, the index, an audit."""
-        yield from LateInteraction.files(self, results)
-        yield from super().files(results)
+        yield from LateInteraction.files(self)
+        yield from super().files()
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the model, the token vectors and the index."""
+        folder, candidates = Path(self.index_folder()), self.entry["ivfpq"]["candidates"]
+        return opening.ivfpq(self.entry["retrieve"], folder, self.opened_width, candidates)
 
 
 def _check_index(place: str, index: Config, dimension: int) -> Iterator[str]:

@@ -1,17 +1,16 @@
-"""All kinds of systems. Whoever needs to know something of a system asks its class; nobody else asks for its kind."""
+"""All kinds of systems. Other code asks the object of a system, and never checks its kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Union
 
 from cort.settings.config import Config, any_of, listed
-from cort.systems.base import System
+from cort.systems.base import Results, System
 from cort.systems.bm25 import Bm25
 from cort.systems.dense import Dense, Graph
 from cort.systems.fusion import Fuse, Interleave
 from cort.systems.late_interaction import IvfPq, LateInteraction
-from cort.systems.opened import Opened
 from cort.systems.published import Published
 from cort.systems.rerank import Rerank
 
@@ -27,13 +26,9 @@ KINDS: tuple[type[System], ...] = (
     Rerank,
     Published,
 )
-#: how a searcher answers queries, by `kind` in the manifest
-ANSWERS: Mapping[str, type[Opened]] = {
-    name: kind.answers for kind in KINDS if kind.answers is not None for name in kind.answers.kinds
-}
 #: the keys that an entry has one of
 KEYS = list(dict.fromkeys(kind.key() for kind in KINDS))
-#: what an entry under `systems` can say, of which kind it may ever be
+#: an entry under `systems`, of any kind
 AnySystem: Any = Union[tuple(kind.Settings for kind in KINDS)]  # noqa: UP007
 
 
@@ -42,9 +37,9 @@ def kind_of(entry: Config, config: Config) -> type[System]:
     return next(kind for kind in KINDS if kind.takes(entry, config))
 
 
-def system_of(config: Config, name: str) -> System:
-    """Return a system of a config."""
-    return kind_of(config["systems"][name], config)(config, name)
+def system_of(config: Config, name: str, results: Results | None = None) -> System:
+    """Return a system of a config, with its results where the workflow puts them unless they are given."""
+    return kind_of(config["systems"][name], config)(config, name, results)
 
 
 def all_systems(config: Config) -> dict[str, System]:
@@ -73,7 +68,7 @@ def check_entry(config: Config, name: str) -> Iterator[str]:
 
 
 def check_void(config: Config, name: str) -> Iterator[str]:
-    """Yield a line for each setting of an entry that another one makes void; the entry may have any shape."""
+    """Yield a line for each setting that another one overrides; the entry is not validated yet."""
     entry = config["systems"][name]
     for kind in KINDS:
         if kind.key() in entry:

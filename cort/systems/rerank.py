@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from cort.retrieval.fusion import normalize
+from cort.retrieval.fusion import WEIGHT, normalize
 from cort.settings import paths
 from cort.settings.config import KIND_NAMES, Config, listed
 from cort.settings.fields import setting
-from cort.systems.base import Option, Results, System
+from cort.systems.base import Option, System
 from cort.systems.mistakes import check_tuning
-from cort.systems.opened import Entry, Keys, Opened
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
@@ -20,73 +20,11 @@ if TYPE_CHECKING:
     from cort.online.why import Case, Reason, Rows
 
 
-class OpenedRerank(Opened):
-    """The top candidates of another system, scored by a re-ranker."""
-
-    kinds: ClassVar[Mapping[str, Keys]] = {
-        "rerank": [("candidates", "reranker", "depth", *more) for more in ((), ("weight",), ("tuned",))]
-    }
-    neural = True
-    batches = False
-
-    def __init__(self, name: str, entry: Entry) -> None:
-        from cort.retrieval.weights import weight_of
-
-        super().__init__(name, entry)
-        self.weight = weight_of(entry.get("weight", 1.0), entry.get("tuned"), entry["candidates"])
-
-    def parts(self) -> list[str]:
-        """Name the system of the candidates."""
-        return [self.entry["candidates"]]
-
-    def candidates(self) -> int:
-        """Count the candidates that are scored."""
-        return int(self.entry["depth"])
-
-    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
-        """Score the candidates of each query."""
-        from cort.retrieval.rerank import mix, rerank
-
-        searcher, scored, rankings = batch.searcher, self.candidates(), []
-        model = searcher.models.rerankers[self.entry["reranker"]]
-        with batch.timed("rerank"):
-            for text, candidates in zip(batch.texts, parts[0], strict=True):
-                scores = model.score(text, searcher.passages.rows(candidates.doc_ids[:scored]))
-                mixed = mix(batch.as_in_run(candidates), scores, scored, self.weight)
-                rankings.append(rerank(candidates, mixed, scored))
-        return rankings
-
-    def explain(self, case: Case) -> Reason:
-        """Explain the former score, that of the model, and what each adds."""
-        searcher, reranker, before = case.searcher, self.entry["reranker"], case.part(self.entry["candidates"])
-        doc_ids = before.ranking.doc_ids[: self.candidates()]
-        about, reasons = f"{reranker} scores the top {self.candidates()} of {before.name} again", [before.explain()]
-        if case.doc_id not in doc_ids:
-            return case.reason(f"{about}; this passage is not among them and follows below.", parts=reasons)
-        place = doc_ids.index(case.doc_id)
-        scores = searcher.models.rerankers[reranker].score(case.text, searcher.passages.rows(doc_ids))
-        rank = 1 + int((scores > scores[place]).sum())
-        sides = [(before.name, place + 1, before.ranking.scores[: self.candidates()]), (reranker, rank, scores)]
-        rows: Rows = [[name, at, float(values[place])] for name, at, values in sides]
-        columns = ["by", "rank among these", "score"]
-        if self.weight == 1:
-            about += ", and its scores replace the former ones."
-        else:
-            about += "; each adds its weight times its score, both normalized to 0 to 1 among these."
-            columns += ["normalized", "weight", "adds"]
-            for row, (_, _, values), share in zip(rows, sides, (1 - self.weight, self.weight), strict=True):
-                normalized = float(normalize(values, "min-max")[0][place])
-                row += [normalized, share, share * normalized]
-        reasons.insert(0, case.model(reranker, rank, float(scores[place])))
-        return case.reason(about, columns=columns, rows=rows, total=self.weight < 1, parts=reasons)
-
-
 class Rerank(System):
     """The top candidates of a system in the order of a re-ranker's scores, or of a mix of these and its own."""
 
     rules: ClassVar[tuple[str, ...]] = ("rerank", "rerank_tune")
     batches = False
-    answers = OpenedRerank
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -99,16 +37,16 @@ class Rerank(System):
         depth: int | None = setting(None, ge=1, le=100_000)
         """Candidates that are re-ranked, with `rerank`; the others follow in their order."""
         weight: float | None = setting(None, ge=0, le=1)
-        """With `rerank`, the weight of the re-ranker's scores; 1 minus it is that of the scores of the system that is
-        re-ranked. Both go from 0 to 1 over the candidates of a query. 1 without it and without `tune`; 0 leaves the
-        order as it is."""
+        """With `rerank`, the weight of the re-ranker's scores; the scores of the re-ranked system get 1 minus it.
+        Both are scaled from 0 to 1 over the candidates of a query. The default is 1 unless there is a `tune`; 0 keeps
+        the order."""
         tune: str | None = None
         """With `rerank`, the measure that `weight` is chosen by on the split `validation`, in steps of 0.05; runs of
         `validation` then have `depth` results."""
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Return it, or only the system of the candidates if there is no such re-ranker."""
+        """Keep the entry, or only the system of the candidates if the re-ranker does not exist."""
         known = [part for part in [entry["rerank"]] if part in config["systems"]]
         return entry if known and entry.get("reranker") in config["rerankers"] else {"interleave": known}
 
@@ -140,7 +78,7 @@ class Rerank(System):
     def fill(self) -> None:
         """Set depth and weight."""
         if "tune" not in self.entry:
-            self.entry.setdefault("weight", 1)
+            self.entry.setdefault("weight", WEIGHT)
         self.entry.setdefault("depth", self.most_candidates())
 
     def check(self) -> Iterator[str]:
@@ -160,29 +98,29 @@ class Rerank(System):
             )
 
     def check_void(self) -> Iterator[str]:
-        """Find a weight beside what chooses it."""
+        """Find a weight given together with `tune`."""
         if {"weight", "tune"} <= self.entry.keys():
             found = "found weight beside tune"
             yield f"{self.place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
 
     def describe(self) -> str:
-        """Name system, re-ranker and depth, and the weight if it is another than 1."""
+        """Name system, re-ranker and depth, and the weight unless it is 1."""
         how = f"top {self.entry['depth']} of {self.entry['rerank']} re-ranked by {self.entry['reranker']}"
         if measure := self.tuned_for():
             return f"{how}, its weight tuned for {measure} on validation"
         return how if self.entry["weight"] == 1 else f"{how}, its weight {self.entry['weight']:g}"
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Run of the candidates, scores, and a tuned weight."""
         return {
-            "candidates": results.run(split, self.entry["rerank"]),
-            "scores": results.at(paths.SCORES, reranker=self.entry["reranker"], split=split),
-            "weights": results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else [],
+            "candidates": self.results.run(split, self.entry["rerank"]),
+            "scores": self.results.at(paths.SCORES, reranker=self.entry["reranker"], split=split),
+            "weights": self.results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else [],
         }
 
-    def options(self, split: str, results: Results) -> list[Option]:
+    def options(self, split: str) -> list[Option]:
         """Give depth and weight."""
-        return [Option("depth", self.entry["depth"], f"{self.place}.depth"), self.weight(results)]
+        return [Option("depth", self.entry["depth"], f"{self.place}.depth"), self.weight()]
 
     def tuning(self) -> list[Option]:
         """Name candidates and scores, and give depth and measure."""
@@ -194,24 +132,68 @@ class Rerank(System):
             Option("measure", self.tuned_for(), f"{self.place}.tune"),
         ]
 
-    def weight(self, results: Results) -> Option:
+    def weight(self) -> Option:
         """Give the weight, or the file of a tuned one."""
         if self.tuned_for():
-            return Option("tuned", results.at(paths.WEIGHTS, system=self.name))
+            return Option("tuned", self.results.at(paths.WEIGHTS, system=self.name))
         return Option("weight", self.entry["weight"], f"{self.place}.weight")
 
-    def opened(self, results: Results) -> Config:
-        """Name the system, the re-ranker, depth and weight."""
-        # A run has no more candidates.
-        depth = min(self.entry["depth"], self.config["depth"])
-        opened = {"kind": "rerank", "candidates": self.entry["rerank"], "reranker": self.reranker(), "depth": depth}
-        weight = self.weight(results)
-        return opened if weight.value == 1 else opened | {str(weight.name): weight.value}
-
-    def files(self, results: Results) -> Iterator[str]:
+    def files(self) -> Iterator[str]:
         """Yield the re-ranker, a tuned weight, the token cache of the passages."""
         name = self.entry["reranker"]
-        yield results.weights("rerankers", name)
+        yield self.results.weights("rerankers", name)
         if self.tuned_for():
-            yield results.at(paths.WEIGHTS, system=self.name)
-        yield results.tokens("rerankers", name, "passages")
+            yield self.results.at(paths.WEIGHTS, system=self.name)
+        yield self.results.tokens("rerankers", name, "passages")
+
+    @cached_property
+    def opened_weight(self) -> float:
+        """Weight of the re-ranker's scores; read once if it is tuned."""
+        from cort.retrieval.weights import weight_of
+
+        given = self.weight()
+        tuned = given.value if self.tuned_for() else None
+        return weight_of(1.0 if tuned else given.value, tuned, self.entry["rerank"])
+
+    def candidates(self) -> int:
+        """Count the candidates that are scored, at most the depth of a run."""
+        return int(min(self.entry["depth"], self.config["depth"]))
+
+    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
+        """Score the candidates of each query."""
+        from cort.retrieval.rerank import mix, rerank
+
+        searcher, scored, rankings = batch.searcher, self.candidates(), []
+        model = searcher.models.rerankers[self.entry["reranker"]]
+        with batch.timed("rerank"):
+            for text, candidates in zip(batch.texts, parts[0], strict=True):
+                scores = model.score(text, searcher.passages.rows(candidates.doc_ids[:scored]))
+                mixed = mix(batch.as_in_run(candidates), scores, scored, self.opened_weight)
+                rankings.append(rerank(candidates, mixed, scored))
+        return rankings
+
+    def explain(self, case: Case) -> Reason:
+        """Explain the first-stage score, the model's score, and what each adds."""
+        searcher, reranker, before = case.searcher, self.entry["reranker"], case.part(self.entry["rerank"])
+        doc_ids = before.ranking.doc_ids[: self.candidates()]
+        about, reasons = f"{reranker} scores the top {self.candidates()} of {before.name} again", [before.explain()]
+        if case.doc_id not in doc_ids:
+            return case.reason(f"{about}; this passage is not among them and follows below.", parts=reasons)
+        place = doc_ids.index(case.doc_id)
+        scores = searcher.models.rerankers[reranker].score(case.text, searcher.passages.rows(doc_ids))
+        rank = 1 + int((scores > scores[place]).sum())
+        sides = [(before.name, place + 1, before.ranking.scores[: self.candidates()]), (reranker, rank, scores)]
+        rows: Rows = [[name, at, float(values[place])] for name, at, values in sides]
+        columns = ["by", "rank among these", "score"]
+        if self.opened_weight == 1:
+            about += ", and its scores replace the former ones."
+        else:
+            about += "; each adds its weight times its score, both normalized to 0 to 1 among these."
+            columns += ["normalized", "weight", "adds"]
+            for row, (_, _, values), share in zip(
+                rows, sides, (1 - self.opened_weight, self.opened_weight), strict=True
+            ):
+                normalized = float(normalize(values, "min-max")[0][place])
+                row += [normalized, share, share * normalized]
+        reasons.insert(0, case.model(reranker, rank, float(scores[place])))
+        return case.reason(about, columns=columns, rows=rows, total=self.opened_weight < 1, parts=reasons)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields, make_dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cort.settings.fields import setting
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from cort.training.triples import Batch
 
-Options = TypeVar("Options")
 Similarity: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
 # arccos has an infinite slope at -1 and 1, so cosines are clamped slightly inside.
@@ -232,18 +231,11 @@ RERANKER_OBJECTIVES = {
 Objectives: TypeAlias = "Mapping[str, EncoderObjective] | Mapping[str, RerankerObjective]"
 
 
-def settings_of(objectives: Objectives) -> dict[str, tuple[type[Any], Field[Any]]]:
-    """List the settings of all objectives by name, with their classes."""
-    classes = dict.fromkeys(objective.settings for objective in objectives.values())
-    return {field.name: (one, field) for one in classes for field in fields(one)}
+def classes_of(objectives: Objectives) -> tuple[type[Any], ...]:
+    """List the classes of settings of all objectives, each once."""
+    return tuple(dict.fromkeys(objective.settings for objective in objectives.values()))
 
 
-def with_settings(objectives: Objectives) -> Callable[[type[Options]], type[Options]]:
-    """Decorate the options of a training stage: add the settings of all objectives."""
-
-    def extend(options: type[Options]) -> type[Options]:
-        bases = tuple(dict.fromkeys([options, *(objective.settings for objective in objectives.values())]))
-        names = {"__module__": options.__module__, "__doc__": options.__doc__}
-        return make_dataclass(options.__name__, [], bases=bases, namespace=names, frozen=True, kw_only=True)
-
-    return extend
+def settings_of(objectives: Objectives) -> list[str]:
+    """List the names of the settings of all objectives."""
+    return [field.name for settings in classes_of(objectives) for field in fields(settings)]

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.rerankers import PairsToScore, new_reranker, save_reranker
+from cort.models.cross_encoder import Pairs
+from cort.models.rerankers import new_reranker, save_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import fingerprint, load_template
 from cort.models.transformer import counted
@@ -41,7 +42,7 @@ class PairTexts:
     passages: Rows
     relevance: npt.NDArray[np.int32]
     starts: Rows
-    pairs: PairsToScore
+    pairs: Pairs
     loss: Callable[[Tensor, Tensor], Tensor]
 
     def __len__(self) -> int:
@@ -78,7 +79,7 @@ class PairTexts:
         return np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum()), sizes
 
 
-def read_pairs(path: str, pairs: PairsToScore, options: RerankerTraining) -> PairTexts:
+def read_pairs(path: str, pairs: Pairs, options: RerankerTraining) -> PairTexts:
     """Look up the rows of all pairs.
 
     :raises InputError: unknown ids, an empty table, a relevance other than 0 and 1, a group without a positive.

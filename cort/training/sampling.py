@@ -16,37 +16,33 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.evaluation.measures import check_level
 from cort.formats import tables
 from cort.formats.ids import positions
 from cort.formats.runs import Run, read_run
 from cort.settings.collection import Split
 from cort.settings.fields import SEED
 from cort.settings.models import Triples
-from cort.settings.training import Training
+from cort.settings.training import Epochs
 from cort.system.errors import input_error
 from cort.system.files import write_text
 from cort.system.options import optional, required
 
 log = logging.getLogger(__name__)
 
-MOST_EPOCHS = 100_000
-
 Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
+class SamplingOptions(Epochs):
     """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 
     qrels: str = required("PARQUET")
     run: tuple[str, ...] = required("TREC", "where negatives come from: one run, or several together")
-    relevance_level: int = optional(Split.relevance_level, "lowest grade that counts as positive")
-    first_rank: int = optional(Triples.first_rank)
+    relevance_level: int = optional(Split.relevance_level, "lowest grade that counts as positive", ge=1)
+    first_rank: int = optional(Triples.first_rank, ge=1)
     last_rank: int = optional(Triples.last_rank)
     minimum_results: int = optional(Triples.minimum_results)
     maximum_queries: int = optional(Triples.maximum_queries, "draw this many queries at random; 0: all")
-    epochs: int = optional(Training.epochs)
     seed: int = optional(SEED)
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
@@ -77,11 +73,6 @@ def write_epochs(
 
 def read_pools(options: SamplingOptions) -> tuple[pa.RecordBatch, dict[str, int]]:
     """Read files and build pools; pools and counts as of `build_pools`, which lists the counts."""
-    if options.first_rank < 1:
-        raise input_error("--first-rank", str(options.first_rank), "1 or more", "ranks count from 1")
-    if not 1 <= options.epochs <= MOST_EPOCHS:
-        raise input_error("--epochs", str(options.epochs), f"1 to {MOST_EPOCHS:,}", "fix it")
-    check_level(options.relevance_level)
     qrels = tables.read_table(options.qrels, tables.QRELS)
     results = join_runs([read_run(path) for path in options.run], options.first_rank, options.last_rank)
     pools, counts = build_pools(qrels, options.relevance_level, results, options.minimum_results)

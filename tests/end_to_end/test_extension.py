@@ -92,30 +92,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cort.systems.base import Results, System
-from cort.systems.opened import Opened
-
-
-class OpenedReverse(Opened):
-    """The ranking of another system, the last result first."""
-
-    kinds = {"reverse": [("candidates",)]}
-    needs_all = True
-
-    def parts(self):
-        """Name the system."""
-        return [self.entry["candidates"]]
-
-    def combine(self, batch, parts, depth):
-        """Turn its rankings around."""
-        return [ranking._replace(doc_ids=ranking.doc_ids[::-1]) for ranking in parts[0]]
+from cort.systems.base import System
 
 
 class Reverse(System):
     """The ranking of another system, the last result first."""
 
     rules = ("reverse",)
-    answers = OpenedReverse
+    needs_all = True
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -136,13 +120,13 @@ class Reverse(System):
         """Name the system."""
         return f"{self.entry['reverse']} turned around"
 
-    def inputs(self, split: str, results: Results) -> dict[str, str | list[str]]:
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name its run."""
-        return {"run": results.run(split, self.entry["reverse"])}
+        return {"run": self.results.run(split, self.entry["reverse"])}
 
-    def opened(self, results: Results):
-        """Name the system."""
-        return {"kind": "reverse", "candidates": self.entry["reverse"]}
+    def combine(self, batch, parts, depth):
+        """Turn the rankings around."""
+        return [ranking._replace(doc_ids=ranking.doc_ids[::-1]) for ranking in parts[0]]
 '''
 KIND_RULE = """
 
@@ -195,16 +179,16 @@ def build(tree, target, configfile=TINY):
 
 def check_answers(tree, run):
     """A searcher answers with the results of the run, and explains them by the part."""
-    build(tree, "results/tiny/manifest.json", "reversed.yaml")
+    build(tree, "results/tiny/experiment.yaml", "reversed.yaml")
     ask = """
 import json
 from contextlib import closing
+from cort.experiment.stored import read_experiment
 from cort.formats import tables
-from cort.online.manifest import read_manifest
 from cort.online.searcher import open_searcher
 from cort.online.why import explain
 queries = tables.read_table("results/tiny/collection/queries.test.parquet", tables.QUERIES).to_pylist()
-with closing(open_searcher(read_manifest("results/tiny/manifest.json"), ["worst"])) as searcher:
+with closing(open_searcher(read_experiment("results/tiny/experiment.yaml"), ["worst"])) as searcher:
     for query in queries:
         results = searcher.search("worst", query["text"], 2).results
         why = explain(searcher, "worst", query["text"], results[0].doc_id)

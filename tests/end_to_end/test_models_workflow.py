@@ -1,5 +1,3 @@
-"""Models that leave and models that come, in whole experiments."""
-
 import json
 import re
 import shutil
@@ -11,10 +9,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import EXPANSIONS, PASSAGES, QUERIES, TRIPLES, read_table
-from cort.online.manifest import read_manifest
 from cort.online.searcher import open_searcher
 from cort.retrieval.audits import Audit
 from scripts.sandbox import TINY, copy_with_tiny
@@ -39,26 +37,6 @@ def test_cards_of_the_models_show_data_settings_and_their_own_systems(built):
         assert ["training.epochs", "2"] in cells(text)
         assert ["seed", "42"] in cells(text)
         assert "base_model" not in card_of(built / "results" / "tiny" / "models" / name)[0]
-
-
-def test_an_export_ranks_as_the_experiment_did(built):
-    peer = pytest.importorskip("sentence_transformers")
-    data, folder = built / "tiny" / "data", built / "results" / "tiny"
-    queries, passages = (
-        dict(line.split("\t") for line in (data / name).read_text("utf-8").splitlines())
-        for name in ("queries.test.tsv", "collection.tsv")
-    )
-    model = peer.SentenceTransformer(str(folder / "models" / "encoder"), device="cpu", local_files_only=True)
-    scores = model.similarity(
-        model.encode_query(list(queries.values())), model.encode_document(list(passages.values()))
-    )
-    names = list(passages)
-    for line in (folder / "runs" / "test" / "cort.trec").read_text("utf-8").splitlines():
-        query_id, _, doc_id, rank, *_ = line.split(" ")
-        row = scores[list(queries).index(query_id)]
-        # Its place by these scores, where ties of the last digits may be in any order.
-        better = int((row > row[names.index(doc_id)] + 1e-5).sum())
-        assert better <= int(rank) - 1 <= better + int((row >= row[names.index(doc_id)] - 1e-5).sum())
 
 
 @pytest.mark.exhaustive
@@ -200,11 +178,9 @@ def check_index(results, queries):
     audit = read_artifact(results / "audit/test/late.ivfpq.json", Audit)
     assert max(search.recall for search in audit.searches) >= 0.9
     assert "IVFPQ" in (results / "report/figures/audits.svg").read_text("utf-8")
-    manifest = read_manifest(results / "manifest.json")
-    assert manifest.systems["late-ivfpq"].keys() == {"kind", "token_encoder", "per_token", "index", "audit", "recall"}
-    with closing(open_searcher(manifest, ["late-ivfpq"])) as searcher:
+    with closing(open_searcher(read_experiment(results / "experiment.yaml"), ["late-ivfpq"])) as searcher:
         for ranking, text in zip(found, queries, strict=True):
-            answer = searcher.search("late-ivfpq", text, searcher.manifest.depth)
+            answer = searcher.search("late-ivfpq", text, searcher.depth)
             assert [one.score for one in answer.results] == pytest.approx(ranking.scores, abs=1e-4)
 
 
@@ -235,11 +211,11 @@ def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
         assert shared
         # Those that re-ranking scored have the same scores, but for half precision.
         assert all(own == pytest.approx(score, rel=5e-3) for own, score in shared)
-    manifest = read_manifest(results / "manifest.json")
-    with closing(open_searcher(manifest, ["late", "late+bm25", "bm25-late"])) as searcher:
+    stored = read_experiment(results / "experiment.yaml")
+    with closing(open_searcher(stored, ["late", "late+bm25", "bm25-late"])) as searcher:
         queries = read_table(results / "collection/queries.test.parquet", QUERIES)["text"].to_pylist()
         for ranking, text in zip(first, queries, strict=True):
-            answer = searcher.search("late", text, searcher.manifest.depth)
+            answer = searcher.search("late", text, searcher.depth)
             assert [one.score for one in answer.results] == pytest.approx(ranking.scores, abs=1e-4)
             assert answer.milliseconds.keys() == {"tokenize", "encode", "search", "total"}
         if indexed:

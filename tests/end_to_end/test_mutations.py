@@ -1,6 +1,6 @@
 """Every artifact of the tiny experiment, flipped, cut and swapped, before each stage that reads it: refused in a line.
 
-The command lines are those that the build logged; a search reads what the manifest names.
+The command lines are those that the build logged; a search reads the stored settings and what its systems need.
 """
 
 import importlib
@@ -11,19 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from cort.online.manifest import read_manifest
+from cort.experiment.config import searchable
+from cort.experiment.stored import open_systems, read_experiment
+from cort.online.searcher import opened_files
+from cort.settings import paths as names
 
 pytestmark = pytest.mark.slow
 RESULTS = Path("results/tiny")
-SEARCH = "cort.search --manifest results/tiny/manifest.json --query neriga --systems"
+SEARCH = "cort.search --results results/tiny --query neriga --systems"
 #: read by stages of every room; their files are those in which most can be wrong
 HANDFUL = (
     "encoders/encoder/best/model.safetensors",
     "tokens/small/passages.arrow",
     "runs/test/bm25.trec",
     "measures/test/",
-)
-HANDFUL += (
     "collection/passages.parquet",
     "lexical/bm25/index/_0.fnm",
     "onng/encoder/grp",
@@ -67,10 +68,12 @@ def readers(tree):
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tree)
-        manifest = read_manifest(RESULTS / "manifest.json")
-        searched = manifest.opened(manifest.needed(manifest.systems))
+        stored = read_experiment(RESULTS / "experiment.yaml")
+        systems = searchable(stored.config)
+        searched = [Path(stored.at(names.EXPERIMENT)), Path(stored.at(names.PASSAGES))]
+        searched += opened_files(open_systems(stored, systems).values())
         commands = [(words, inputs_of(words)) for words in command_lines(tree)]
-        for words, paths in [*commands, ([*SEARCH.split(), *manifest.systems], searched)]:
+        for words, paths in [*commands, ([*SEARCH.split(), *systems], searched)]:
             for path in chain.from_iterable(map(files_of, paths)):
                 found.setdefault(path, []).append(words)
     return found

@@ -65,7 +65,7 @@ def test_search_answers_as_the_command_does(results):
     with cort.open(results) as x:
         text = x.queries("test")["text"][0]
         found = x.search(text, "cort+bm25", k=5)
-    words = ["--manifest", str(results / "manifest.json"), "--systems", "cort+bm25", "--depth", "5", "--query", text]
+    words = ["--results", str(results), "--systems", "cort+bm25", "--depth", "5", "--query", text]
     done = subprocess.run(
         [sys.executable, "-m", "cort.search", *words], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -16,34 +16,35 @@ import psutil
 import pytest
 
 from cort import explore
+from cort.experiment.config import searchable
+from cort.experiment.stored import read_experiment
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.online.manifest import write_manifest
 from cort.online.web import listening
 from tests.support.common import wait_until
-from tests.support.online import manifest_with
+from tests.support.online import results_with, write_results
 
 PATIENCE = 180  # seconds
 
 
 @pytest.fixture
-def manifest(tmp_path):
-    """A manifest beside pages of two splits."""
-    write_manifest(tmp_path / "manifest.json", manifest_with(tmp_path))
+def results(tmp_path):
+    """Settings of results beside pages of two splits."""
+    write_results(tmp_path)
     for split in ("test", "dev"):
         (tmp_path / "report" / "explore" / split).mkdir(parents=True)
         (tmp_path / "report" / "explore" / split / "index.html").touch()
-    return tmp_path / "manifest.json"
+    return tmp_path
 
 
-def test_the_page_is_that_of_the_first_or_the_named_split(manifest):
-    assert explore.find_page(manifest, None).name == "dev"
-    assert explore.find_page(manifest, "test").name == "test"
+def test_the_page_is_that_of_the_first_or_the_named_split(results):
+    assert explore.find_page(results_with(results), None).name == "dev"
+    assert explore.find_page(results_with(results), "test").name == "test"
 
 
-def test_wrong_options_and_missing_files_are_reported(manifest, complaint):
+def test_wrong_options_and_missing_files_are_reported(results, complaint):
     def complaint_of(*options):
-        return complaint(explore.main, ["--manifest", manifest, *options])
+        return complaint(explore.main, ["--results", results, *options])
 
     expected = "--split: found 'train', expected one of dev, test; name one of these"
     assert expected in complaint_of("--split", "train")
@@ -52,9 +53,9 @@ def test_wrong_options_and_missing_files_are_reported(manifest, complaint):
     with listening(0) as taken:
         port = taken.getsockname()[1]
         assert f"--port: found {port} that another program uses, expected a free one" in complaint_of("--port", port)
-    assert str(manifest.parent) in complaint_of("--port", 0, "--systems", "bm25")
+    assert str(results) in complaint_of("--port", 0, "--systems", "bm25")
     for split in ("test", "dev"):
-        (manifest.parent / "report" / "explore" / split / "index.html").unlink()
+        (results / "report" / "explore" / split / "index.html").unlink()
     assert "explore: found no page, expected the explorer of a split; run `snakemake` first" in complaint_of()
 
 
@@ -111,7 +112,7 @@ def queries_of(built):
 
 
 def systems_of(built):
-    return list(json.loads((built / "results" / "tiny" / "manifest.json").read_text())["systems"])
+    return searchable(read_experiment(built / "results" / "tiny" / "experiment.yaml").config)
 
 
 def check_sums(reason):

@@ -10,26 +10,26 @@ import yaml
 from cort import latency
 from cort.experiment.checks import ConfigError, load
 from cort.experiment.config import searchable
+from cort.experiment.stored import open_systems, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact
-from cort.online.manifest import read_manifest, write_manifest
 from cort.online.searcher import WARM_UP, Searcher
 from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
 from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
-from cort.reporting.sections import Latencies, latency_blocks, latency_table, published_latencies
+from cort.reporting.sections import Latencies, latency_table, published_latencies
 from cort.reporting.tables import to_csv
-from cort.systems.registry import system_of
-from tests.support.online import SYSTEMS, Slow, manifest_with
-from workflow.online import manifest_options, searched_files
+from tests.support.online import SYSTEMS, Slow, results_with, write_results
+from workflow.inputs import searched
 from workflow.report_inputs import latencies
 
 
 class Injected:
     """A searcher that takes the given times, one after the other."""
 
-    def __init__(self, manifest, *times):
-        self.manifest, self.times, self.calls = manifest, list(times), []
+    def __init__(self, results, *times):
+        self.results, self.times, self.calls = results, list(times), []
+        self.opened = open_systems(results, SYSTEMS)
 
     def search_batch(self, system, texts, depth, *, concurrent=True):
         self.calls.append((system, list(texts), depth, concurrent))
@@ -46,10 +46,10 @@ def test_statistics_are_those_of_numpy():
 
 
 def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured(tmp_path):
-    manifest = manifest_with(tmp_path)
+    results = results_with(tmp_path)
     apart = {"tokenize": 1.0, "encode": 7.0, "search": 12.0, "bm25": 30.0, "merge": 1.0, "total": 99.0}
     beside = {**apart, "bm25": 31.0, "total": 34.1}
-    searcher = Injected(manifest, apart, beside)
+    searcher = Injected(results, apart, beside)
     statistics = latency.measure(searcher, "both", [["q"]], 10)
     assert statistics["sequential"]["mean"] == 51
     assert statistics["concurrent"]["p99"] == 34.1
@@ -57,16 +57,16 @@ def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured
     assert [call[3] for call in searcher.calls] == [False, True]
     assert latency.overlap(statistics) == pytest.approx(34.1 / (30 + 1))
     # The dense ranker may be the slower one.
-    slower = Injected(manifest, {**apart, "search": 40.0}, {**beside, "total": 49.0})
+    slower = Injected(results, {**apart, "search": 40.0}, {**beside, "total": 49.0})
     assert latency.overlap(latency.measure(slower, "both", [["q"]], 10)) == pytest.approx(49 / (48 + 1))
-    alone = latency.measure(Injected(manifest, {"bm25": 30.0, "total": 30.1}), "bm25", [["q"]], 10)
+    alone = latency.measure(Injected(results, {"bm25": 30.0, "total": 30.1}), "bm25", [["q"]], 10)
     assert "concurrent" not in alone
     assert latency.overlap(alone) is None
 
 
 def test_batches_are_complete_and_nothing_is_re_ranked_in_batches(tmp_path):
     times = [{"bm25": 1.0, "total": 1.0}] * 100
-    searcher = Injected(manifest_with(tmp_path), *times)
+    searcher = Injected(results_with(tmp_path), *times)
     rows = list(latency.rows_of(searcher, ["bm25", "reranked"], [f"q{n}" for n in range(7)], 10, 3, "cpu"))
     assert [(row["system"], row["batch"], row["searches"]) for row in rows] == [
         ("bm25", 1, 7),
@@ -78,7 +78,7 @@ def test_batches_are_complete_and_nothing_is_re_ranked_in_batches(tmp_path):
 
 def test_the_overlap_of_a_real_searcher_is_near_one(tmp_path, record_messages, caplog):
     caplog.set_level("INFO")
-    searcher = Slow(bm25=0.2, tokenize=0.02, encode=0.05, search=0.1).searcher(manifest_with(tmp_path), ["both"])
+    searcher = Slow(bm25=0.2, tokenize=0.02, encode=0.05, search=0.1).searcher(results_with(tmp_path), ["both"])
     [row] = latency.rows_of(searcher, ["both"], ["q"] * 4, 10, 5, "cpu")
     assert row["overlap"] == pytest.approx(1, abs=0.1)
     assert f"concurrent / slower part and merge = {row['overlap']:.2f}, within 1.1" in caplog.text
@@ -92,7 +92,7 @@ def row(system, kind, device="cpu", batch=1, **means):
 
 
 def test_numbers_have_the_names_of_the_published_ones(tmp_path):
-    manifest = manifest_with(tmp_path, {**SYSTEMS, "dense+bm25": {"kind": "interleave", "parts": ["dense", "bm25"]}})
+    config = results_with(tmp_path, {**SYSTEMS, "dense+bm25": {"interleave": ["dense", "bm25"]}}).config
     dense = {"tokenize": 1.0, "encode": 7.0, "search": 68.0, "sequential": 76.0}
     rows = [
         row("bm25", "bm25", "1 GPU", bm25=38.0, sequential=38.0),
@@ -104,7 +104,7 @@ def test_numbers_have_the_names_of_the_published_ones(tmp_path):
         row("dense+bm25", "interleave", "4 GPUs", sequential=63.0),
         row("reranked", "rerank", "4 GPUs", sequential=255.0),
     ]
-    found = {one["system"]: one["milliseconds"] for one in latency.published_form(manifest, "dev", rows)}
+    found = {one["system"]: one["milliseconds"] for one in latency.published_form(config, "dev", rows)}
     assert found == {
         "bm25": {"1": 38.0, "32": 290.0},
         "dense": {"1": 68.0},
@@ -136,10 +136,9 @@ def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
     lines = to_csv(latency_table([found])).splitlines()
     assert lines[0].split(",")[5:11] == [f"{part}_p50" for part in PARTS]
     assert lines[1] == "dev,bm25,cpu,1,3,,,,38.5,,,38.5,38.5,38.5,38.5,,,,"
-    [(caption, rows)] = latency_blocks([found])
-    assert "Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2." in caption
+    assert "Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2." in found.caption
     cells = ["bm25", "cpu", "1", *[MISSING] * 3, "38.5", *[MISSING] * 2, "38.5 / 38.5 / 38.5", MISSING]
-    assert rows == [cells]
+    assert [row.cells for row in found.rows] == [cells]
 
 
 def test_papers_are_compared_with_each_of_the_latencies(tmp_path):
@@ -188,29 +187,8 @@ def experiment(tmp_path):
     return write
 
 
-def systems_of(config):
-    """Return the systems as the stage `manifest` is given them."""
-    options = manifest_options(config, lambda encoder: [])
-    return json.loads(options[options.index("--systems") + 1])
-
-
-def test_the_manifest_lists_fusions_with_their_method_but_no_published_runs(experiment):
-    config = load(experiment())
-    assert searchable(config) == ["bm25"]
-    assert systems_of(config) == {"bm25": {"kind": "bm25", "lexical": "bm25", "k1": 0.9, "b": 0.4}}
-    both, parts = {"systems": ["again", "bm25"]}, ["again", "bm25"]
-    systems = {"bm25": {"retrieve": "bm25"}, "again": {"retrieve": "bm25"}}
-    systems |= {"a": {"interleave": ["bm25", "again"]}, "b": {"fuse": both}, "c": {"fuse": {**both, "method": "rrf"}}}
-    linear = {**both, "method": "linear"}
-    systems |= {"d": {"fuse": linear}, "e": {"fuse": {**linear, "normalization": "z-score", "weights": [1, 2]}}}
-    config = load(experiment(systems=systems))
-    listed = systems_of(config)
-    assert listed["a"] == {"kind": "interleave", "parts": ["bm25", "again"]}
-    assert listed["b"] == {"kind": "interleave", "parts": parts}
-    assert listed["c"] == {"kind": "rrf", "parts": parts, "k": 60}
-    assert listed["d"] == {"kind": "linear", "parts": parts, "normalization": "min-max", "weights": [0.5, 0.5]}
-    assert listed["e"] == {"kind": "linear", "parts": parts, "normalization": "z-score", "weights": [1, 2]}
-    assert system_of(config, "c").describe() == "again and bm25 merged by rrf, k = 60"
+def test_published_runs_and_what_is_made_from_them_cannot_be_searched(experiment):
+    assert searchable(load(experiment())) == ["bm25"]
 
 
 def test_latencies_are_measured_on_request_after_what_is_opened(experiment):
@@ -218,7 +196,7 @@ def test_latencies_are_measured_on_request_after_what_is_opened(experiment):
     config = load(experiment(latency={"split": "test", "systems": ["bm25"]}))
     assert latencies(config) == ["results/toy/latency/test.json"]
     files = ["results/toy/collection/passages.parquet", "results/toy/lexical/bm25/index/manifest.json"]
-    assert searched_files(config, lambda encoder: []) == files
+    assert searched(config, 1) == files
 
 
 @pytest.mark.parametrize(
@@ -249,12 +227,13 @@ def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch):
         Searcher, "search", lambda self, name, *rest: (searched.update([name]), search(self, name, *rest))[1]
     )
     results, output = built / "results" / "tiny", tmp_path / "latency" / "test.json"
-    systems = list(read_manifest(results / "manifest.json").systems)
-    options = ["--manifest", results / "manifest.json", "--split", "test", "--systems", *systems, "--number", "5"]
+    opened = open_systems(stored := read_experiment(results / "experiment.yaml"), searchable(stored.config))
+    systems = searchable(stored.config)
+    options = ["--results", results, "--split", "test", "--systems", *systems, "--number", "5"]
     options += ["--queries", results / "collection" / "queries.test.parquet", "--batch", "2", "--depth", "30"]
     options += ["--threads", "2", "--warm-up", "1", "--bm25-warm-up", "7", "--output", output]
     assert latency.main([str(word) for word in options]) == 0
-    kinds = {name: one["kind"] for name, one in read_manifest(results / "manifest.json").systems.items()}
+    kinds = {name: system.kind for name, system in opened.items()}
     assert searched == {name: len(WARM_UP) + 1 + 7 * (kinds[name] == "bm25") for name in systems}
     found = json.loads(output.read_text())
     assert (found["queries"], found["depth"], found["threads"]) == (5, 30, 2)
@@ -281,8 +260,8 @@ def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch):
     ],
 )
 def test_wrong_options_and_queries_are_refused(tmp_path, complaint, changes, words):
-    write_manifest(tmp_path / "manifest.json", manifest_with(tmp_path))
+    write_results(tmp_path)
     tables.write_table(tmp_path / "queries.parquet", tables.QUERIES.empty_table())
-    options = ["--manifest", tmp_path / "manifest.json", "--queries", tmp_path / "queries.parquet", "--split", "test"]
+    options = ["--results", tmp_path, "--queries", tmp_path / "queries.parquet", "--split", "test"]
     options += ["--output", tmp_path / "out.json"]
     assert words in complaint(latency.main, [*options, *changes], tmp_path / "out.json")

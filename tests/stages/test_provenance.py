@@ -9,9 +9,9 @@ import pytest
 from cort import provenance
 
 
-def record(tmp_path, *inputs, config='{"seed": 42, "title": "{split}"}'):
+def record(tmp_path, *inputs):
     output = tmp_path / "provenance.json"
-    options = ["--dataset", "tiny", "--config", config, "--output", str(output)]
+    options = ["--dataset", "tiny", "--output", str(output)]
     assert provenance.main([*options, "--inputs", *map(str, inputs)]) == 0
     return json.loads(output.read_text("utf-8"))
 
@@ -27,9 +27,8 @@ def test_each_input_is_listed_once_with_size_and_checksum(tmp_path):
     ]
 
 
-def test_settings_program_and_machine_are_recorded(tmp_path):
+def test_program_and_machine_are_recorded(tmp_path):
     facts = record(tmp_path)
-    assert facts["config"] == {"seed": 42, "title": "{split}"}
     assert facts["software"]["python"] == platform.python_version()
     assert facts["software"]["packages"]["snakemake"].startswith("9.")
     assert facts["hardware"]["cores"] == len(os.sched_getaffinity(0))
@@ -70,16 +69,9 @@ def test_graphics_cards_are_those_of_the_driver_and_none_if_it_is_missing_or_fai
     assert provenance.describe_hardware()["gpus"] == []
 
 
-@pytest.mark.parametrize("config", ["{", "[1]"])
-def test_settings_must_be_an_object(tmp_path, complaint, config):
-    output = tmp_path / "out" / "provenance.json"
-    argv = ["--dataset", "tiny", "--config", config, "--output", output]
-    assert complaint(provenance.main, argv, output).startswith("--config: found ")
-
-
 def test_a_missing_input_is_named_and_nothing_is_written(tmp_path, complaint):
     output = tmp_path / "out" / "provenance.json"
-    argv = ["--dataset", "tiny", "--config", "{}", "--inputs", tmp_path / "none.tsv", "--output", output]
+    argv = ["--dataset", "tiny", "--inputs", tmp_path / "none.tsv", "--output", output]
     assert "none.tsv: No such file" in complaint(provenance.main, argv, output)
 
 

@@ -15,6 +15,7 @@ from cort.formats.tokens import Tokens
 from cort.reporting.labels import MINUS, MISSING
 from cort.training.outcome import Selection
 from tests.support.common import contents
+from tests.support.online import write_results
 from tests.support.reporting import NASTY, Outline, comparisons
 
 FILES = [
@@ -39,15 +40,19 @@ def write(folder, name, content):
     return str(folder / name)
 
 
-def arguments(folder, measures, *more):
-    """Words of a command line that reports these measures."""
+def arguments(folder, measures, *more, **changes):
+    """Words of a command line that reports these measures, and the settings of an experiment with changes."""
     files = [write(folder, f"{number}.json", asdict(one)) for number, one in enumerate(measures)]
-    named = ["--title", NASTY, "--dataset", "toy", "--measures-files", *files, "--baseline", "bm25"]
+    systems = {"bm25": {"retrieve": "bm25"}, "cort_1": {"retrieve": "e"}}
+    encoders = {"e": {"base_model": "small", "checkpoint": "last"}}
+    settings = {"title": NASTY, "systems": systems, "encoders": encoders, "training_depth": 100}
+    write_results(folder, **(settings | changes))
+    named = ["--experiment", str(folder / "experiment.yaml"), "--measures-files", *files]
     return [*named, "--output-folder", str(folder / "report"), *more]
 
 
-def page_of(folder, measures, *more):
-    assert report.main(arguments(folder, measures, *more)) == 0
+def page_of(folder, measures, *more, **changes):
+    assert report.main(arguments(folder, measures, *more, **changes)) == 0
     return (folder / "report/index.html").read_text()
 
 
@@ -83,7 +88,6 @@ def full(small, tmp_path):
     return [
         *small,
         *("--reproduction", write(tmp_path, "reproduction.json", {"papers": [gate]})),
-        *("--description-of-systems", f"cort_1={NASTY}", "bm25=Anserini, k1 = 0.82"),
         *("--depths-files", write(tmp_path, "depths.json", depths)),
         *("--curves", f"encoder={write(tmp_path, 'curve.csv', curve)}"),
         *("--disagreements", write(tmp_path, "examples.json", examples)),
@@ -152,7 +156,7 @@ def test_the_kept_model_of_each_training(full, tmp_path):
         ),
     }
     files = [f"{name}={write(tmp_path, f'{name}.json', asdict(one))}" for name, (one, _) in selections.items()]
-    assert report.main([*full, "--selections", *files, "--last-models", "e"]) == 0
+    assert report.main([*full, "--selections", *files]) == 0
     rows = Outline((tmp_path / "report/index.html").read_text()).tables["selections"]
     assert rows[1:] == [[name, *row] for name, (_, row) in selections.items()]
 
@@ -186,7 +190,9 @@ def test_a_split_without_judgements_shows_overlaps(tmp_path, systems, compared):
     names = [*"abcdefghijk"[:systems]]
     pairs = [Common(one, other, 0.25, 0.5) for one, other in combinations(names, 2)]
     file = write(tmp_path, "overlap.json", asdict(Overlap("eval", 7, 10, names, pairs)))
-    text = page_of(tmp_path, [], "--baseline", "b", "--overlaps", file, "--explorer", "explore")
+    systems = {name: {"retrieve": "bm25"} for name in names}
+    settings = {"systems": systems, "encoders": {}, "evaluation": {"baseline": "b"}}
+    text = page_of(tmp_path, [], "--overlaps", file, "--explorer", "explore", **settings)
     header, *rows = Outline(text).tables["overlap-1"]
     assert "No split has judgements, so there are no measures." in text
     assert '<a href="explore/eval/index.html">eval</a>' in text
@@ -278,7 +284,6 @@ def test_what_is_absent_is_left_out(small, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--baseline", "cort"], "--baseline: found 'cort', expected one of bm25, cort_1; name a system"),
         (["--curves", "x"], "--curves: found 'x', expected NAME=VALUE"),
         (["--curves", "x=missing.csv"], "missing.csv: No such file or directory"),
         (["--selections", "x={depths}"], "depths.json: found no 'metric', expected the fields"),
@@ -292,6 +297,7 @@ def test_bad_input_leaves_nothing(full, tmp_path, complaint, change, message):
     assert not (tmp_path / "report").exists()
 
 
-def test_help_does_not_load_matplotlib():
-    code = "import sys, cort.report; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_measures_of_another_experiment_are_refused(tmp_path, complaint):
+    words = arguments(tmp_path, [CORT])
+    line = "experiment.yaml: found the baseline 'bm25', expected one of cort_1; name the measures of this experiment"
+    assert line in complaint(report.main, words)

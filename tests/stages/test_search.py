@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from cort import search
-from cort.online.manifest import write_manifest
-from cort.online.options import manifest_of
+from cort.online.options import folder_of
 from cort.online.searcher import Answer, Result
 from cort.search import show, timings
 from cort.system.errors import InputError
-from tests.support.online import Slow, manifest_with
+from tests.support.online import Slow, results_with, write_results
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 180  # seconds
@@ -69,14 +68,14 @@ def test_timings_are_in_the_order_of_the_parts():
 
 def test_only_the_dataset_of_an_experiment_is_read(tmp_path):
     (tmp_path / "a.yaml").write_text("dataset: toy\nsystems: [what, ever]\n")
-    assert manifest_of(tmp_path / "a.yaml") == Path("results/toy/manifest.json")
+    assert folder_of(tmp_path / "a.yaml") == Path("results/toy")
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "- list", "title: only", "\x00", "[" * 20_000])
 def test_another_file_is_not_an_experiment(tmp_path, text):
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=r"expected the file of an experiment|more than 32 levels"):
-        manifest_of(tmp_path / "a.yaml")
+        folder_of(tmp_path / "a.yaml")
 
 
 def typed(monkeypatch, *lines):
@@ -92,7 +91,7 @@ def typed(monkeypatch, *lines):
 
 def test_an_error_of_one_query_does_not_end_the_prompt(tmp_path, monkeypatch, capsys, caplog):
     typed(monkeypatch, "", "\udcff wrong", "right")
-    searcher, closed = Slow().searcher(manifest_with(tmp_path), ["dense"]), []
+    searcher, closed = Slow().searcher(results_with(tmp_path), ["dense"]), []
     monkeypatch.setattr(searcher, "close", lambda: closed.append(True))
     search.interact(lambda: searcher, 3)
     assert "query: found '\\udcff' in it, no character, expected text in UTF-8; write it again" in caplog.messages
@@ -112,7 +111,7 @@ def test_an_error_while_opening_ends_the_prompt(monkeypatch, lines):
 
 
 def test_bm25_answers_before_models_are_opened(tmp_path, capsys):
-    searcher = Slow().searcher(manifest_with(tmp_path), ["bm25", "dense"], refuse)
+    searcher = Slow().searcher(results_with(tmp_path), ["bm25", "dense"], refuse)
     with pytest.raises(InputError, match="model: found 0 bytes"):
         search.print_lines(searcher, ["a query"], 3, "--query")
     [line] = map(json.loads, capsys.readouterr().out.splitlines())
@@ -125,17 +124,17 @@ def test_bm25_answers_before_models_are_opened(tmp_path, capsys):
     [
         (["--depth", "0"], "--depth: found 0"),
         (["--depth", "9999999999"], "--depth: found 9999999999, expected 1000000 at most"),
-        (["--experiment", "y"], "--experiment, --manifest: found both, expected one of the two"),
+        (["--experiment", "y"], "--experiment, --results: found both, expected one of the two"),
         (["--systems", "nope", "--query", "a"], "--systems: found 'nope', expected one of bm25, dense, both, reranked"),
         (
-            ["--manifest", "x"],
-            "x: found no such file, expected what the stage `manifest` writes; run `snakemake`",
+            ["--results", "x"],
+            "x/experiment.yaml: found no such file, expected the settings of built results; run `snakemake` first",
         ),
     ],
 )
 def test_wrong_options_are_refused(tmp_path, complaint, options, words):
-    write_manifest(tmp_path / "manifest.json", manifest_with(tmp_path))
-    assert words in complaint(search.main, ["--manifest", tmp_path / "manifest.json", *options])
+    write_results(tmp_path)
+    assert words in complaint(search.main, ["--results", tmp_path, *options])
 
 
 # The tiny experiment.
@@ -183,7 +182,7 @@ WRONG = {"empty", "blank", "bytes", "surrogate", "different"}
 
 @pytest.mark.slow
 def test_each_line_is_answered_or_gets_its_error(built):
-    command = [sys.executable, "-m", "cort.search", "--manifest", "results/tiny/manifest.json", "--depth", "2"]
+    command = [sys.executable, "-m", "cort.search", "--results", "results/tiny", "--depth", "2"]
     command += ["--systems", "bm25", "cort", "cort+bm25-cross"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     lines = b"\n".join(ODD.values())
@@ -204,7 +203,7 @@ def test_each_line_is_answered_or_gets_its_error(built):
 
 @pytest.mark.slow
 def test_a_query_on_the_command_line_that_is_not_text_gets_its_error(built):
-    options = ["--manifest", "results/tiny/manifest.json", "--systems", "bm25", "--query", b"\xff neriga"]
+    options = ["--results", "results/tiny", "--systems", "bm25", "--query", b"\xff neriga"]
     done = run(built, *options)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert json.loads(done.stdout)["error"].startswith("query: found '\\udcff' in it, no character")
@@ -227,7 +226,7 @@ def test_bm25_alone_imports_no_torch(built):
 def test_a_damaged_index_is_reported_in_a_line(built, tmp_path):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
     (results / "lexical" / "bm25" / "index" / "segments_1").write_bytes(b"")
-    done = run(ROOT, "--manifest", str(results / "manifest.json"), "--query", "a", "--systems", "bm25")
+    done = run(ROOT, "--results", str(results), "--query", "a", "--systems", "bm25")
     errors = [line for line in done.stderr.splitlines() if " ERROR " in line]
     assert (done.returncode, len(errors), "Traceback" in done.stderr) == (1, 1, False)
     assert "found 0 bytes" in errors[0]

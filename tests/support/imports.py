@@ -3,9 +3,9 @@
 import ast
 import re
 from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.common import ROOT
+
 #: all modules of the library, as paths
 MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "cort").rglob("*.py"))
 
@@ -73,7 +73,7 @@ def imports_of_command(path, command):
             defined[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             (target,) = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
-            defined[target.id] = node
+            defined |= {part.id: node for part in ast.walk(target) if isinstance(part, ast.Name)}
     entries = defined["COMMANDS"].value
     (entry,) = [value for key, value in zip(entries.keys, entries.values, strict=True) if key.value == command]
     found, waiting, seen = {"cort.system.cli"}, [entry], set()

@@ -30,7 +30,7 @@ class Scripted:
         #: searches wait for this
         self.free = threading.Event()
         self.free.set()
-        self.manifest = SimpleNamespace(depth=DEPTH)
+        self.depth = DEPTH
         self.passages = SimpleNamespace(texts=lambda doc_ids: [text_of_passage(int(doc_id[1:])) for doc_id in doc_ids])
         self.searched = []
 

@@ -1,34 +1,46 @@
-"""Systems of a manifest, and a searcher whose parts take a known time."""
+"""Settings of results, and a searcher whose parts take a known time."""
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
+from cort.experiment.checks import complete
+from cort.experiment.stored import write_experiment
 from cort.formats.records import Ranking
-from cort.online.manifest import LexicalIndex, Manifest, Model
 from cort.online.searcher import Searcher
+from cort.systems.base import Results
 
 SYSTEMS = {
-    "bm25": {"kind": "bm25", "lexical": "bm25", "k1": 0.9, "b": 0.4},
-    "dense": {"kind": "exact", "encoder": "encoder"},
-    "both": {"kind": "interleave", "parts": ["dense", "bm25"]},
-    "reranked": {"kind": "rerank", "candidates": "both", "reranker": "cross", "depth": 3},
+    "bm25": {"retrieve": "bm25"},
+    "dense": {"retrieve": "encoder"},
+    "both": {"interleave": ["dense", "bm25"]},
+    "reranked": {"rerank": "both", "reranker": "cross", "depth": 3},
 }
 
 
-def manifest_with(tmp_path, systems=None, **changes):
-    model = Model(tmp_path / "model", "raw", "fp32", (tmp_path / "vectors.arrow",))
-    fields = {
+def results_with(folder, systems=None, **changes):
+    """Results in a folder of an experiment with some systems, of whose files none is there."""
+    config = {
         "dataset": "toy",
+        "collection": {"passages": "passages.tsv"},
+        "splits": {
+            name: {"queries": f"{name}.tsv", "qrels": f"{name}.qrels"} for name in ("train", "validation", "test")
+        },
         "depth": 10,
-        "passages": tmp_path / "passages.parquet",
-        "lexical": {"bm25": LexicalIndex(tmp_path / "index", "raw")},
-        "encoders": {"encoder": model},
-        "rerankers": {"cross": model},
+        "training_depth": 10,
+        "base_models": {"small": {"pretrained": "small"}},
+        "encoders": {"encoder": {"pretrained": "encoder"}},
+        "rerankers": {"cross": {"pretrained": "cross"}},
         "systems": SYSTEMS if systems is None else systems,
     }
-    return Manifest(**(fields | changes))
+    return Results(complete(config | changes, "toy"), 1, Path(folder))
+
+
+def write_results(folder, systems=None, **changes):
+    """Write the settings of such results."""
+    write_experiment(folder / "experiment.yaml", results_with(folder, systems, **changes).config, 1)
 
 
 class Slow:
@@ -42,7 +54,7 @@ class Slow:
         self.seen.append((part, *seen))
         time.sleep(self.seconds[part])
 
-    def searcher(self, manifest, systems, open_models=None):
+    def searcher(self, results, systems, open_models=None):
         def rankings(prefix, queries, depth):
             doc_ids = [f"{prefix}{number}" for number in range(depth)]
             return [Ranking("", doc_ids, -np.arange(depth, dtype=float)) for _ in queries]
@@ -74,7 +86,7 @@ class Slow:
         )
         passages = SimpleNamespace(rows=lambda doc_ids: list(range(len(doc_ids))), texts=list)
         return Searcher(
-            manifest,
+            results,
             systems,
             {"bm25": SimpleNamespace(search=lucene, close=lambda: None)},
             open_models or (lambda: models),

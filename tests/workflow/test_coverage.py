@@ -8,12 +8,12 @@ import pytest
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Judged, Measures
 from cort.experiment.checks import load
+from cort.experiment.config import with_parts
 from cort.formats.yaml_files import read_yaml
 from cort.latency import device_sets, published_form, with_vectors
-from cort.online.manifest import Manifest
 from cort.reporting.reproduction.fidelity import FAILS, HOLDS, Latency, Results, find, judge
 from cort.reporting.reproduction.paper import Operand, Quantity, read_paper
-from workflow.online import manifest_options
+from cort.systems.registry import system_of
 from workflow.planning import coverage
 
 ROOT = Path(__file__).parents[2]
@@ -273,20 +273,17 @@ def test_without_latency_and_consistency_there_is_none():
 
 def test_names_of_latencies_are_those_that_are_written(configs):
     config = configs[MSMARCO]
-    words = manifest_options(config, lambda *_: ["shard"])
-    systems = json.loads(words[words.index("--systems") + 1])
-    manifest = Manifest("msmarco", 1000, Path("p"), {}, {}, {}, systems)
     rows = []
     for device in device_sets(config["latency"]["gpus"]):
         names = config["latency"]["systems"]
-        for name in names if device == "1 GPU" else with_vectors(manifest, names):
-            kinds = {one["kind"] for one in manifest.needed([name]).values()}
+        for name in names if device == "1 GPU" else with_vectors(config, names):
+            batched = all(system_of(config, part).batches for part in with_parts(config, [name]))
             times = {key: {"mean": 1.0} for key in ("tokenize", "encode", "search", "sequential")}
-            row = {"system": name, "kind": systems[name]["kind"], "device": device, "milliseconds": times}
-            rows += [row | {"batch": size} for size in ((1,) if "rerank" in kinds else (1, 32))]
+            row = {"system": name, "device": device, "milliseconds": times}
+            rows += [row | {"batch": size} for size in ((1, 32) if batched else (1,))]
     written = {
         ("dev", one["system"], size)
-        for one in published_form(manifest, "dev", rows)
+        for one in published_form(config, "dev", rows)
         for size in one["milliseconds"]
     }  # fmt: skip
     assert coverage.Measured(config).latencies == written

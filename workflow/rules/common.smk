@@ -26,7 +26,6 @@ from cort.systems.registry import all_systems, made_by
 from workflow import inputs, report_inputs, report_settings, settings, sizes
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
-from workflow.online import manifest_options, searched_files
 from workflow.params import all_of, among, code_of, join, look_up, optional
 from workflow.snakemake_api import check_scatter, complete_rules
 
@@ -156,13 +155,12 @@ def guarded(files):
 
 def shards_of(section, name):
     """All passage shards of an encoder's vectors, or of the token vectors of a re-ranker."""
-    path = paths.VECTORS if section == "encoders" else paths.LATE_VECTORS
-    return gather.encode(paths.at(path, config, **{section.removesuffix("s"): name, "scatteritem": "{scatteritem}"}))
+    return Results(config, SHARDS).vectors(section, name)
 
 
 def run_inputs(wildcards):
     """Inputs of the run of a job's system."""
-    return inputs.of_system(config, shards_of, wildcards)
+    return inputs.of_system(config, SHARDS, wildcards)
 
 
 def made_of_passages(section, name, whole, shard):

@@ -111,24 +111,23 @@ rule overlap:
 
 rule provenance:
     input:
-        files=inputs.raw_inputs(config),
+        files=[*inputs.raw_inputs(config), paths.EXPERIMENT],
         # Only to rerun with every result.
         measures=report_inputs.of_systems(config, paths.MEASURES),
         overlaps=report_inputs.overlaps(config),
     output:
         paths.PROVENANCE,
     localrule: True
-    params:
-        options=options(report_settings.whole_config),
     message:
         "Record the provenance of {wildcards.dataset}"
     shell:
-        "python -m cort.provenance --dataset {wildcards.dataset:q} {params.options:q} --inputs {input.files:q}"
+        "python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q}"
         " --output {output:q} --log {log:q}"
 
 
 rule report:
     input:
+        experiment=paths.EXPERIMENT,
         measures=report_inputs.of_systems(config, paths.MEASURES),
         overlaps=report_inputs.overlaps(config),
         comparisons=report_inputs.comparisons(config),
@@ -161,13 +160,6 @@ rule report:
         ),
     localrule: True
     params:
-        options=options(
-            "title",
-            "evaluation.baseline",
-            report_settings.described_systems,
-            report_settings.described_trainings,
-            report_settings.last_models,
-        ),
         curves=report_inputs.named(report_inputs.of_trainings(config, paths.CURVE)),
         selections=report_inputs.named(report_inputs.of_trainings(config, paths.SELECTION)),
         filters=report_inputs.named(report_inputs.filters(config)),
@@ -184,7 +176,7 @@ rule report:
     message:
         "Write the report of {wildcards.dataset}"
     shell:
-        "python -m cort.report {params.options:q} --dataset {wildcards.dataset:q} --measures-files {input.measures:q}"
+        "python -m cort.report --experiment {input.experiment:q} --measures-files {input.measures:q}"
         " --overlaps {input.overlaps:q} --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
         " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
         " --tuned {params.weights:q} --models {params.models:q} --tokens {params.tokens:q}"

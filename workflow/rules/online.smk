@@ -1,25 +1,23 @@
-"""What a searcher opens, and how long its searches take."""
+"""The settings that searches read beside the results, and how long searches take."""
 
 
-# Names of files alone: none has to be there, and none makes it run again. (With ancient results as input it would
-# wait for them, but Snakemake does not look at the params of a job while what it waits for runs again.)
-rule manifest:
+rule resolve:
     output:
-        paths.MANIFEST,
+        paths.EXPERIMENT,
     localrule: True
     params:
-        options=lambda wildcards: manifest_options(config, shards_of),
+        options=options(report_settings.whole_config),
+        shards=SHARDS,
     message:
-        "List what a searcher of {wildcards.dataset} opens"
+        "Write the settings of {wildcards.dataset} with all defaults"
     shell:
-        "python -m cort.manifest --dataset {wildcards.dataset:q} {params.options:q} --output {output:q} --log {log:q}"
+        "python -m cort.resolve {params.options:q} --shards {params.shards} --output {output:q} --log {log:q}"
 
 
 rule latency:
     input:
-        manifest=paths.MANIFEST,
         queries=paths.QUERIES,
-        opened=lambda wildcards: searched_files(config, shards_of),
+        opened=lambda wildcards: inputs.searched(config, SHARDS),
     output:
         paths.LATENCY,
     wildcard_constraints:
@@ -33,9 +31,9 @@ rule latency:
         heap_mb=growing(2000),
         runtime=growing(480),
     params:
-        options=options("latency.split", "latency.systems", "depth", number="latency.queries"),
+        options=options("latency.split", "latency.systems", "depth", report_settings.measured, number="latency.queries"),
     message:
         "Measure how long searches of {wildcards.split} take"
     shell:
-        "python -m cort.latency --manifest {input.manifest:q} --queries {input.queries:q} {params.options:q}"
+        "python -m cort.latency --queries {input.queries:q} {params.options:q}"
         " --threads {threads} --gpus {resources.gpu} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"

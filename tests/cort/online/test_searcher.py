@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from cort import manifest, score
+from cort import score
+from cort.experiment.config import searchable
+from cort.experiment.stored import needed_for, open_systems, read_experiment, typical_systems
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
@@ -18,108 +20,93 @@ from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.formats.tokens import Tokens
 from cort.models.transformer import model_fingerprint
-from cort.online.manifest import Model, read_manifest, write_manifest
-from cort.online.neural import ExactSearch, QueryEncoder, Reranker, Tokenizer
+from cort.online.neural import ExactSearch, Model, QueryEncoder, Reranker, Tokenizer
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
 from cort.online.timing import PARTS
 from cort.retrieval.weights import Point, TunedWeights
 from cort.system.checksums import record_of
 from cort.system.errors import InputError
+from cort.system.files import record_checksums
+from cort.systems.base import Results
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS
-from tests.support.online import SYSTEMS, Slow, manifest_with
+from tests.support.online import SYSTEMS, Slow, results_with, write_results
 
-# The manifest.
+# The settings of results.
 
 
-def test_a_manifest_is_read_as_it_was_written_wherever_it_is_moved(tmp_path):
-    path = tmp_path / "results" / "manifest.json"
-    write_manifest(path, manifest_with(tmp_path / "results"))
-    assert str(tmp_path) not in path.read_text()
-    moved = tmp_path / "elsewhere" / "manifest.json"
-    moved.parent.mkdir()
-    path.rename(moved)
-    assert read_manifest(moved) == manifest_with(tmp_path / "elsewhere")
+def test_settings_are_read_as_they_were_written_wherever_results_are_moved(tmp_path):
+    write_results(tmp_path)
+    results = read_experiment(tmp_path / "experiment.yaml")
+    assert (results.config, results.shards) == (results_with(tmp_path).config, 1)
+    shutil.copytree(tmp_path, tmp_path / "moved")
+    moved = read_experiment(tmp_path / "moved" / "experiment.yaml")
+    files = {file for system in open_systems(moved, ["reranked"]).values() for file in system.files()}
+    assert {file.removeprefix(f"{tmp_path}/moved/") for file in files} == {
+        "lexical/bm25/index/manifest.json",
+        "base_models/encoder.encoder/model.safetensors",
+        "embeddings/encoder/passages.1-of-1.arrow",
+        "base_models/reranker.cross/model.safetensors",
+        "tokens/reranker.cross/passages.arrow",
+    }
+
+
+def test_a_part_of_the_settings_is_enough_for_some_systems(tmp_path):
+    results = results_with(tmp_path)
+    for name in SYSTEMS:
+        part = Results(needed_for(results.config, [name]), 1, tmp_path)
+        found, expected = (open_systems(which, [name]) for which in (part, results))
+        assert {at: [*system.files()] for at, system in found.items()} == {
+            at: [*system.files()] for at, system in expected.items()
+        }
+    assert needed_for(results.config, ["bm25"])["encoders"] == {}
 
 
 def test_typical_systems_are_the_first_of_bm25_dense_and_fusion(tmp_path):
-    first = {"again": SYSTEMS["both"], "late": {"kind": "late_interaction", "token_encoder": "late"}}
-    assert manifest_with(tmp_path, first | SYSTEMS).typical_systems() == ["bm25", "late", "again"]
-    assert manifest_with(tmp_path, {"dense": SYSTEMS["dense"]}).typical_systems() == ["dense"]
-    assert manifest_with(tmp_path, {"reranked": SYSTEMS["reranked"]}).typical_systems() == ["reranked"]
+    late = {"rerankers": {"late": {"base_model": "small", "kind": "late_interaction"}}, "training_depth": 100}
+    systems = {name: SYSTEMS[name] for name in ("bm25", "dense")}
+    systems = {"again": SYSTEMS["both"], "late": {"retrieve": "late"}} | systems
+    assert typical_systems(results_with(tmp_path, systems, **late)) == ["bm25", "late", "again"]
+    alone = results_with(tmp_path, {"dense": SYSTEMS["dense"]}, evaluation={"baseline": "dense"})
+    assert typical_systems(alone) == ["dense"]
 
 
-def bm25_with(**keys):
-    return {"bm25": SYSTEMS["bm25"] | keys}
-
-
-def both_of(*parts):
-    return {"both": {"kind": "interleave", "parts": list(parts)}}
-
-
-def index_of(kind, width):
-    return {"index": {"kind": kind, "encoder": "encoder", "index": "i", "width": width}}
+def rewrite(path, old, new):
+    """Change the text of a file, and accept it."""
+    record_of(path).unlink(missing_ok=True)
+    path.write_text(path.read_text().replace(old, new, 1))
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("old", "new", "words"),
     [
-        ({"bm25": {"kind": "bm26"}}, "the system 'bm25' of kind bm26 with nothing"),
-        ({"bm25": {"kind": "bm25", "k1": 1}}, "of kind bm25 with k1"),
-        ({"dense": {"kind": "exact", "encoder": "x"}}, "no encoder 'x'"),
-        ({"dense": {"kind": "exact", "encoder": []}}, "dense.encoder, expected a text"),
-        (bm25_with(lexical="x"), "no lexical 'x'"),
-        (bm25_with(k1="high"), "'high' at systems.bm25.k1, expected a number"),
-        (bm25_with(k1=float("nan")), "NaN at systems.bm25.k1, expected a number"),
-        (bm25_with(k1=1e300), "1e.300 at systems.bm25.k1, expected a number from 0 to 1000"),
-        (both_of("bm25", "x"), "no system 'x'"),
-        (both_of("bm25", "reranked"), "made of itself"),
-        ({"both": {"kind": "interleave", "parts": "bm25"}}, "'bm25' at systems.both.parts, expected a list"),
-        (both_of(["bm25"]), "both.parts.0., expected a text"),
-        (both_of("bm25", "bm25"), "2 parts of 'both', 1 of them different"),
-        (both_of(), "0 parts of 'both'"),
-        (index_of("hnsw", 0.5), "ef 0.5, expected a whole"),
-        (index_of("ivfpq", 1), "of kind ivfpq with encoder, index"),
-        (index_of("onng", True), "true at systems.index.width"),
-        ({"reranked": SYSTEMS["reranked"] | {"depth": 0}}, "0 at systems.reranked"),
+        (
+            "shards: 1",
+            "shards: many",
+            "found no number of shards or results, or no systems, expected",
+        ),
+        ("shards: 1", "", "found no key 'shards', expected what this version of the program writes; run `snakemake`"),
+        ("systems:", "systens:", "found no key 'systems'"),
+        ("\ndepth: 10", "\ndeep: 10", "found no key 'depth'"),
+        ("dataset: toy", "dataset: [", "found no YAML"),
     ],
 )
-def test_a_manifest_that_cannot_be_searched_is_refused(tmp_path, changes, words):
-    path = tmp_path / "manifest.json"
-    write_manifest(path, manifest_with(tmp_path, SYSTEMS | changes))
-    with pytest.raises(InputError, match=words):
-        read_manifest(path)
+def test_settings_that_another_version_wrote_or_somebody_changed_are_refused(tmp_path, old, new, words):
+    write_results(tmp_path)
+    path = tmp_path / "experiment.yaml"
+    rewrite(path, old, new)
+    with pytest.raises(InputError, match=f"experiment.yaml: .*{words}"):
+        open_searcher(read_experiment(path), ["bm25"])
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"dataset": 1, "systems": 5}', '{"depth": 1e999}', "[" * 100_000, '{"a": 1, "a": 2}']
-)
-def test_another_file_is_not_a_manifest(tmp_path, text):
-    (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(InputError, match=r"manifest\.json: found .*; delete the file and build it again"):
-        read_manifest(tmp_path / "manifest.json")
-
-
-EXACT = '{"a": {"kind": "exact", "encoder": "e"}}'
-MODEL = '{"e": {"model": "m", "files": ["f"], "cleaning": "raw", "precision": "int8"}}'
-
-
-@pytest.mark.parametrize(
-    ("depth", "systems", "encoders", "words"),
-    [
-        (0, "{}", "{}", "--depth: found 0"),
-        (9, "[]", "{}", "--systems: found a JSON list"),
-        (9, '{"a": 1}', "{}", "--systems: found 1 at a, expected an object; fix it"),
-        (9, EXACT, "{}", "--systems: found no encoder 'e'"),
-        (9, "{}", '{"e": {"model": "m"}}', "--encoders: found no 'files' at e, expected"),
-        (9, "{}", MODEL, "'int8' at e.precision, expected one of fp32, bf16"),
-    ],
-)
-def test_the_stage_refuses_systems_and_models_that_it_cannot_list(tmp_path, complaint, depth, systems, encoders, words):
-    output = tmp_path / "manifest.json"
-    options = ["--dataset", "toy", "--passages", "p", "--depth", depth, "--systems", systems, "--encoders", encoders]
-    assert words in complaint(manifest.main, [*options, "--output", output], output)
+def test_changed_settings_are_found_by_their_checksum(tmp_path):
+    write_results(tmp_path)
+    record_checksums([str(tmp_path / "experiment.yaml")])
+    with (tmp_path / "experiment.yaml").open("a") as file:
+        file.write("# mine\n")
+    with pytest.raises(InputError, match=r"experiment.yaml: found \d+ bytes, expected \d+ bytes, as written"):
+        read_experiment(tmp_path / "experiment.yaml")
 
 
 # Texts and vectors.
@@ -194,7 +181,7 @@ def opened(tmp_path):
     searchers = []
 
     def build(*names, slow=None, **systems):
-        searchers.append((slow or Slow()).searcher(manifest_with(tmp_path, SYSTEMS | systems), names or list(systems)))
+        searchers.append((slow or Slow()).searcher(results_with(tmp_path, SYSTEMS | systems), names or list(systems)))
         return searchers[-1]
 
     yield build
@@ -238,7 +225,7 @@ def test_each_part_retrieves_as_much_as_is_needed(opened):
 
 def test_rankings_are_merged_as_the_system_says(opened):
     slow = Slow()
-    searcher = opened(slow=slow, rrf={"kind": "rrf", "parts": ["dense", "bm25"]})
+    searcher = opened(slow=slow, rrf={"fuse": {"systems": ["dense", "bm25"], "method": "rrf"}})
     answer = searcher.search("rrf", "q", 4, concurrent=False)
     # The sums are those of the workflow's runs, which have ten results.
     assert slow.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
@@ -247,16 +234,18 @@ def test_rankings_are_merged_as_the_system_says(opened):
     assert scores_of(answer) == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
 
 
-def tuned(path, parts, *weights):
+def tuned(folder, system, parts, *weights):
     """Write weights as `fuse_tune` does."""
-    write_artifact(path, TunedWeights("RR@10", 1, 5, parts, weights, 0.5, 0.5, [Point(weights, 0.5)]))
-    return path
+    (folder / "weights").mkdir(exist_ok=True)
+    points = [Point(weights, 0.5)]
+    write_artifact(folder / "weights" / f"{system}.json", TunedWeights("RR@10", 1, 5, parts, weights, 0.5, 0.5, points))
 
 
 def test_scores_are_weighted_over_as_many_results_as_in_the_runs(opened, tmp_path):
-    linear = {"kind": "linear", "parts": ["dense", "bm25"], "normalization": "min-max"}
-    weights, slow = tuned(tmp_path / "weights.json", ["dense", "bm25"], 0.6, 0.4), Slow()
-    searcher = opened(slow=slow, given=linear | {"weights": [0.6, 0.4]}, tuned=linear | {"tuned": weights})
+    linear = {"systems": ["dense", "bm25"], "method": "linear"}
+    tuned(tmp_path, "tuned", ["dense", "bm25"], 0.6, 0.4)
+    slow, given, chosen = Slow(), {"fuse": linear | {"weights": [0.6, 0.4]}}, {"fuse": linear | {"tune": "RR@10"}}
+    searcher = opened(slow=slow, given=given, tuned=chosen)
     answer = searcher.search("given", "q", 4, concurrent=False)
     assert slow.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
     # Each part has ten scores from 1 to 0: .6, .6 * 8/9, .6 * 7/9, and .4 of the first result of BM25.
@@ -266,9 +255,9 @@ def test_scores_are_weighted_over_as_many_results_as_in_the_runs(opened, tmp_pat
 
 
 def test_a_re_ranker_is_weighted_against_its_candidates(opened, tmp_path):
-    reranked = {"kind": "rerank", "candidates": "dense", "reranker": "cross", "depth": 3}
-    weights = tuned(tmp_path / "weights.json", ["dense", "cross"], 0.25, 0.75)
-    systems = {"unmoved": {"weight": 0}, "light": {"weight": 0.25}, "heavy": {"tuned": weights}}
+    reranked = {"rerank": "dense", "reranker": "cross", "depth": 3}
+    tuned(tmp_path, "heavy", ["dense", "cross"], 0.25, 0.75)
+    systems = {"unmoved": {"weight": 0}, "light": {"weight": 0.25}, "heavy": {"tune": "RR@10"}}
     searcher = opened(**{name: reranked | more for name, more in systems.items()})
     # The re-ranker reverses the order of the top three.
     for name in ("unmoved", "light"):
@@ -307,35 +296,11 @@ def test_an_impossible_search_is_refused(opened, system, text, depth, words):
 
 @pytest.fixture(scope="module")
 def tiny(built):
-    manifest = read_manifest(built / "results" / "tiny" / "manifest.json")
-    searcher = open_searcher(manifest, list(manifest.systems), threads=2)
+    results = read_experiment(built / "results" / "tiny" / "experiment.yaml")
+    # All but the published one.
+    searcher = open_searcher(results, searchable(results.config), threads=2)
     yield searcher
     searcher.close()
-
-
-@pytest.mark.slow
-def test_the_manifest_lists_every_system_except_the_published_one(built):
-    found = json.loads((built / "results" / "tiny" / "manifest.json").read_text())
-    assert found["systems"] == {
-        "bm25": {"kind": "bm25", "lexical": "bm25", "parameters": "lexical/bm25/parameters.json"},
-        "cort": {"kind": "exact", "encoder": "encoder"},
-        "cort-onng": {"kind": "onng", "encoder": "encoder", "index": "onng/encoder", "width": 0.2},
-        "cort-hnsw": {
-            "kind": "hnsw",
-            "encoder": "encoder",
-            "index": "hnsw/encoder",
-            "audit": "audit/validation/encoder.hnsw.json",
-            "recall": 0.9,
-        },
-        "cort+bm25": {"kind": "interleave", "parts": ["cort", "bm25"]},
-        "cort+bm25-cross": {"kind": "rerank", "candidates": "cort+bm25", "reranker": "cross", "depth": 10},
-        "expanded": {"kind": "bm25", "lexical": "expanded", "k1": 0.9, "b": 0.3},
-        "weighed": {"kind": "bm25", "lexical": "weighed", "k1": 10, "b": 0.9},
-    }
-    named = [found["passages"], found["lexical"]["bm25"]["index"]]
-    for model in (*found["encoders"].values(), *found["rerankers"].values()):
-        named += [model["model"], *model["files"]]
-    assert all((built / "results" / "tiny" / name).exists() for name in named)
 
 
 @pytest.mark.slow
@@ -350,7 +315,7 @@ def test_answers_are_the_runs_of_the_workflow(built, tiny, system):
     batch, _ = tiny.search_batch(system, texts, 20)
     for query_id, text, together in zip(queries["query_id"].to_pylist(), texts, batch, strict=True):
         expected = run.ranking(query_id)
-        answer = tiny.search(system, text, tiny.manifest.depth)
+        answer = tiny.search(system, text, tiny.depth)
         assert ids_of(answer) == expected.doc_ids
         assert scores_of(answer) == pytest.approx(expected.scores, abs=1e-5)
         # Fewer results are the first of these, and those of a batch are the same.
@@ -387,19 +352,19 @@ def test_files_of_another_model_are_refused(built, tmp_path, file, change, syste
         record.unlink(missing_ok=True)
     change(path)
     with pytest.raises(InputError, match=words):
-        open_searcher(read_manifest(results / "manifest.json"), [system])
+        open_searcher(read_experiment(results / "experiment.yaml"), [system])
 
 
 @pytest.mark.slow
 def test_missing_files_are_named(built, tmp_path):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
-    manifest = read_manifest(results / "manifest.json")
+    stored = read_experiment(results / "experiment.yaml")
     (results / "embeddings" / "encoder" / "passages.1-of-1.arrow").unlink()
     with pytest.raises(InputError, match=r"passages.1-of-1.arrow.*run `snakemake` first"):
-        open_searcher(manifest, ["cort"])
+        open_searcher(stored, ["cort"])
     (results / "lexical" / "bm25" / "index" / "manifest.json").unlink()
     with pytest.raises(InputError, match="index"):
-        open_searcher(manifest, ["bm25"])
+        open_searcher(stored, ["bm25"])
 
 
 @pytest.mark.parametrize("settings", [{}, {"head": "linear"}, {"kind": "late_interaction", "dimension": 5}])

@@ -13,14 +13,15 @@ from cort.models.settings import EncoderSettings
 from cort.models.transformer import model_fingerprint
 from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores
-from cort.online.manifest import Model
-from cort.online.neural import QueryEncoder, Reranker
+from cort.online.neural import Model, QueryEncoder, Reranker
 from cort.retrieval.fusion import FUSIONS
 from cort.system.errors import InputError
+from cort.systems.base import System
+from cort.systems.bm25 import Bm25
+from cort.systems.dense import Dense
 from cort.systems.fusion import EXPLANATIONS
-from cort.systems.opened import Opened
-from cort.systems.registry import ANSWERS
-from tests.support.online import SYSTEMS, Slow, manifest_with
+from cort.systems.registry import KINDS
+from tests.support.online import SYSTEMS, Slow, results_with
 
 CPU = torch.device("cpu")
 
@@ -118,8 +119,8 @@ def test_only_tokens_that_the_model_reads_are_compared(encoder_of, world):
 @pytest.fixture
 def explain(tmp_path, monkeypatch):
     """Explain results of systems with slow parts, whose own reasons are left out."""
-    for kind in ("bm25", "exact"):
-        monkeypatch.setattr(ANSWERS[kind], "explain", lambda system, case: case.reason("a part"))
+    for kind in (Bm25, Dense):
+        monkeypatch.setattr(kind, "explain", lambda system, case: case.reason("a part"))
 
     def of_model(case, name, rank, score):
         return why.Reason(name, "cross_encoder", rank, score, "a model")
@@ -128,7 +129,7 @@ def explain(tmp_path, monkeypatch):
     searchers = []
 
     def build(**systems):
-        searchers.append(Slow().searcher(manifest_with(tmp_path, SYSTEMS | systems), list(systems)))
+        searchers.append(Slow().searcher(results_with(tmp_path, SYSTEMS | systems), list(systems)))
         return searchers[-1], lambda name, doc_id: why.explain(searchers[-1], name, "q", doc_id)
 
     yield build
@@ -145,11 +146,9 @@ def check_total(searcher, name, reasons_of, depth=10):
         assert reason.total
 
 
-@pytest.mark.parametrize(
-    "more", [{"kind": "rrf", "k": 7}, {"kind": "linear", "normalization": "min-max", "weights": [0.6, 0.4]}]
-)
+@pytest.mark.parametrize("more", [{"method": "rrf", "k": 7}, {"method": "linear", "weights": [0.6, 0.4]}])
 def test_parts_add_up_to_the_score_of_a_fusion(explain, more):
-    searcher, reasons_of = explain(merged={"parts": ["dense", "bm25"], **more})
+    searcher, reasons_of = explain(merged={"fuse": {"systems": ["dense", "bm25"], **more}})
     reason = reasons_of("merged", "e2")
     assert reason.rows[0][:3] == ["dense", 3, -2.0]
     assert reason.rows[1][:3] == ["bm25", None, None]
@@ -167,7 +166,7 @@ def test_interleaving_shows_the_ranks_in_both_parts(explain):
         reasons_of("bm26", "b0")
 
 
-RERANKED = {"kind": "rerank", "candidates": "dense", "reranker": "cross", "depth": 3}
+RERANKED = {"rerank": "dense", "reranker": "cross", "depth": 3}
 
 
 @pytest.mark.parametrize("weight", [0.25, 0.75])
@@ -201,5 +200,5 @@ def test_the_score_of_a_cross_encoder_has_no_parts():
 
 
 def test_every_kind_and_fusion_method_has_an_explanation():
-    assert all(answers.explain is not Opened.explain for answers in ANSWERS.values())
+    assert all(kind.explain is not System.explain for kind in KINDS if kind.searchable)
     assert set(EXPLANATIONS) == set(FUSIONS)

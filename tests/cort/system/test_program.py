@@ -1,15 +1,12 @@
-"""What counts as a module's program, and which edits change it."""
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
 from cort.system import program
 from cort.system.program import program_of
+from tests.support.common import ROOT
 
-ROOT = Path(__file__).parents[3]
 LOSSES = "cort/training/losses.py"
 
 
@@ -78,7 +75,7 @@ def test_a_new_line_changes_the_programs_that_import_it(edited, module, path, ch
     [
         ("HNSW_SEED = 100", "HNSW_SEED = 101", ["hnsw"]),
         ("LINKED_AT_ONCE = 5_000", "LINKED_AT_ONCE = 7", ["onng"]),
-        ("class IvfPqOptions:", "class IvfPqOptions:\n    added: int = 0", ["ivfpq"]),
+        ("class IvfPqOptions(IvfPq):", "class IvfPqOptions(IvfPq):\n    added: int = 0", ["ivfpq"]),
         ("from cort.formats import tables", "from cort.formats import qrels as tables", ["bm25"]),
         ('"onng": (OnngOptions, index_onng)', '"onng": (OnngOptions, index_hnsw)', ["onng"]),
         ("(COMMANDS)", "(COMMANDS or None)", ["bm25", "hnsw", "ivfpq", "onng"]),

@@ -1,0 +1,113 @@
+"""The settings that made some results, with all defaults, as they are stored beside them: experiment.yaml.
+
+Names of files follow from them, so a folder of results can be moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cort.experiment.config import searchable, with_parts
+from cort.formats.yaml_files import read_yaml
+from cort.settings import paths
+from cort.settings.config import LEARNERS, Config
+from cort.system.checksums import verify
+from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
+from cort.systems.base import Results, System
+from cort.systems.registry import system_of
+
+NAME = Path(paths.EXPERIMENT).name
+HEAD = "# The settings that made these results, with all defaults. Change the config, not this file.\n"
+EXPECTED = "the settings of built results"
+REMEDY = "run `snakemake` again"
+
+
+class Stored(dict[str, Any]):
+    """Stored settings, in which a missing key is an error of their file."""
+
+    def __init__(self, path: Path, values: Config) -> None:
+        super().__init__(
+            {key: Stored(path, value) if isinstance(value, dict) else value for key, value in values.items()}
+        )
+        self.path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise input_error(self.path, f"no key {shorten(key)}", "what this version of the program writes", REMEDY)
+
+
+def write_experiment(path: str | Path, config: Config, shards: int) -> None:
+    """Write the settings atomically.
+
+    :param shards: number of files that the vectors of the passages are divided into.
+    """
+    text = yaml.safe_dump({"shards": shards, **config}, sort_keys=False, allow_unicode=True, width=120)
+    write_text(path, HEAD + text)
+
+
+def read_experiment(path: str | Path) -> Results:
+    """Read the settings of the results in the folder of a file.
+
+    :raises InputError: if there is no such file, or it has changed since it was written.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise input_error(path, "no such file", EXPECTED, "run `snakemake` first")
+    verify([path])
+    config = Stored(path, read_yaml(path, EXPECTED))
+    if not (
+        isinstance(config["shards"], int) and isinstance(config["depth"], int) and isinstance(config["systems"], dict)
+    ):
+        raise input_error(path, "no number of shards or results, or no systems", EXPECTED, REMEDY)
+    return Results(config, config.pop("shards"), path.parent)
+
+
+def needed_for(config: Config, names: Iterable[str]) -> Config:
+    """Return the settings that a searcher of some systems needs."""
+    systems = {name: system_of(config, name) for name in with_parts(config, names)}
+    models = {model for system in systems.values() for model in system.models()}
+    lexical = {system.lexical_index() for system in systems.values()}
+    chosen: Config = {
+        section: {name: model for name, model in config[section].items() if (section, name) in models}
+        for section in LEARNERS
+    }
+    bases = {model["base_model"] for section in chosen.values() for model in section.values()}
+    return {
+        "dataset": config["dataset"],
+        "depth": config["depth"],
+        # An audit on the queries of one of them may choose how widely an index is searched.
+        "splits": {
+            name: {key: split[key] for key in ("queries", "qrels") if key in split}
+            for name, split in config["splits"].items()
+        },
+        "lexical": {name: index for name, index in config["lexical"].items() if name in lexical},
+        "base_models": {name: base for name, base in config["base_models"].items() if name in bases},
+        **chosen,
+        "systems": {name: system.entry for name, system in systems.items()},
+    }
+
+
+def open_systems(results: Results, names: Iterable[str]) -> dict[str, System]:
+    """Return systems and all that they are made from, by name.
+
+    :raises InputError: for a name that no searchable system has.
+    """
+    known = searchable(results.config)
+    for name in names:
+        if name not in known:
+            expected = f"one of {', '.join(known) or '(there is none)'}"
+            raise input_error("--systems", shorten(name), expected, "name one of these")
+    return {name: system_of(results.config, name, results) for name in with_parts(results.config, names)}
+
+
+def typical_systems(results: Results) -> list[str]:
+    """Choose the first BM25, dense and fused system that can be searched, as far as there are any."""
+    systems = {name: system_of(results.config, name) for name in searchable(results.config)}
+    lexical = [name for name, system in systems.items() if system.lexical_index()]
+    dense = [name for name, system in systems.items() if name not in lexical and not system.parts()]
+    fused = [name for name, system in systems.items() if system.merges]
+    return [names[0] for names in (lexical, dense, fused) if names] or list(systems)[:1]

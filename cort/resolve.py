@@ -1,0 +1,43 @@
+"""Write the settings that make an experiment's results, with all defaults, beside these results.
+
+The search, the explorer, the report and the Python API read them there.
+
+Reads:  nothing but its options
+Writes: experiment.yaml
+Usage:  python -m cort.resolve --config '{"dataset": "pydocs", "seed": 42}' --shards 1 --output experiment.yaml
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+
+from cort.experiment.stored import write_experiment
+from cort.formats.artifacts import json_option
+from cort.system import cli
+from cort.system.options import optional, required
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this stage."""
+
+    config: str = required("JSON", "all settings that affect the results, as the workflow completes them")
+    shards: int = optional(1, "files that the vectors of the passages are divided into", "N", ge=1)
+    output: str = required("YAML")
+
+
+def stage(options: Options) -> None:
+    """Check that it is a config, write."""
+    config = json_option("--config", options.config)
+    write_experiment(options.output, config, options.shards)
+    log.info("%d settings sections", len(config))
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())
