@@ -1,4 +1,4 @@
-"""Analyze runs: by depth, by query, and what systems have in common.
+"""Analyse runs by depth and by query, and what systems have in common.
 
 Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parquet --qrels qrels.parquet --depths 1 2 4
            8 16 --measures RR@10 nDCG@20 --system NAME --split dev --output depths.json
@@ -28,17 +28,17 @@ from cort.evaluation.depths import Consistency, Depths, consistency, measure_dep
 from cort.evaluation.disagreements import Disagreements, compare_runs, largest, make_example
 from cort.evaluation.measures import read_qrels
 from cort.evaluation.names import parse_measures
+from cort.evaluation.options import JudgedOptions, MeasureOptions, SplitOptions
 from cort.evaluation.overlap import Overlap, overlaps
 from cort.evaluation.values import check_named
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run, refuse_other_queries, tag_of
-from cort.formats.tables import PASSAGES, QUERIES, iter_batches
 from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, relevant_passages
+from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import refuse_without_effect
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import weight_of
-from cort.settings.collection import Split
 from cort.settings.evaluation import Evaluation
 from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
@@ -50,11 +50,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthOptions:
-    """Measure re-ranking against the number of candidates (CoRT paper, section 4.3.2 and Figure 2).
+class DepthOptions(MeasureOptions):
+    """Measure re-ranking by the number of candidates (CoRT paper, section 4.3.2 and Figure 2).
 
-    At depth d a ranking consists of the first d candidates, re-ranked, and nothing else. The weight is the same at
-    every depth, and scores are normalised over the d candidates. The paper calls a measure saturated where doubling the
+    At depth d, a ranking consists of the top d candidates, re-ranked, and nothing else. The weight is the same at every
+    depth, and scores are normalised over the d candidates. The paper calls a measure saturated where doubling the
     candidates adds less than 0.5 % (footnote 4). We take this as relative to the measure, because the paper writes
     "p.p." for percentage points. Saturation is the smallest depth for which this holds, regardless of larger depths.
 
@@ -64,19 +64,13 @@ class DepthOptions:
 
     candidates: str = required("TREC", "the run that is re-ranked")
     scores: str = required("PARQUET", "query_id, doc_id, score")
-    qrels: str = required("PARQUET", "judgements of the split")
     depths: tuple[int, ...] = required("N", "numbers of candidates")
-    weight: float = optional(1.0, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
+    weight: float = optional(WEIGHT, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
     tuned: str | None = optional(None, "instead of --weight, what `tune weights` chose", "JSON")
-    measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
-    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
-    system: str = required("NAME", "written into the output")
-    split: str = required("NAME", "written into the output")
-    output: str = required("JSON")
 
 
 def analyze_depths(options: DepthOptions) -> None:
-    """Read, re-rank and measure at every depth, write."""
+    """Re-rank and measure at every depth, and write the measures."""
     parse_measures(options.measures)
     depths, level = list(options.depths), options.relevance_level
     cli.check_depths(depths)
@@ -91,18 +85,17 @@ def analyze_depths(options: DepthOptions) -> None:
     columns = measure_depths(run, mixed, qrels, depths, options.measures, level)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
     saturated = {measure: saturation(depths, values) for measure, values in columns.items()}
-    write_artifact(
-        options.output, Depths(options.system, options.split, level, len(qrels), depths, measures, saturated)
-    )
+    names = options.system, options.split
+    write_artifact(options.output, Depths(*names, level, len(qrels), depths, measures, saturated))
     log.info("%d depths of %d judged queries; saturation %s", len(depths), len(qrels), saturated)
 
 
 def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dict[str, str]:
-    """Stream a table of (id, text) and keep the texts of `ids`; a missing id is refused."""
+    """Stream a table of (id, text) and keep the texts of `ids`; refuse a missing id."""
     wanted = pa.array(sorted(set(ids)), pa.string())
     name = schema.names[0]
     texts: dict[str, str] = {}
-    for batch in track(iter_batches(path, schema), None, "batches read"):
+    for batch in track(tables.iter_batches(path, schema), None, "batches read"):
         kept = batch.filter(pc.is_in(batch[name], value_set=wanted))
         texts.update(zip(kept[name].to_pylist(), kept["text"].to_pylist(), strict=True))
     if missing := [id_ for id_ in wanted.to_pylist() if id_ not in texts]:
@@ -112,15 +105,15 @@ def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dic
 
 
 @dataclass(frozen=True, kw_only=True)
-class DisagreementOptions:
+class DisagreementOptions(JudgedOptions):
     """Find the queries on which two systems disagree most, with the passages that show why (Table 6 of the CoRT paper).
 
-    The disagreement of a query is the difference of the reciprocal ranks that the two runs give to their best-ranked
-    relevant passage (0 where none was retrieved). The queries on which either system is furthest ahead are kept.
+    The disagreement of a query is the difference between the reciprocal ranks of the two runs' best-ranked relevant
+    passages (0 where none was retrieved). The queries on which either system is furthest ahead are kept.
 
-    Reads: two runs, the queries, the judgements and the passages (streamed; only the texts shown are kept).
+    Reads:  two runs, the queries, the judgements and the passages (streamed; only the texts shown are kept)
     Writes: disagreements.json (`cort.evaluation.disagreements.Disagreements`): the queries, the relevant passage and
-            its two ranks, and the top passage of each system.
+            its two ranks, and the top passage of each system
     """
 
     first: str = required("RUN", "run of one system")
@@ -128,16 +121,12 @@ class DisagreementOptions:
     first_name: str = required("NAME", "name of the first system")
     second_name: str = required("NAME", "name of the second system")
     queries: str = required("PARQUET")
-    qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
-    split: str = required("NAME", "name of the split, written to the output")
     number: int = optional(Evaluation.number_of_disagreements, "examples per side", "N", ge=1)
-    relevance_level: int = optional(Split.relevance_level, "lowest grade that is relevant", "GRADE")
-    output: str = required("JSON")
 
 
 def find_disagreements(options: DisagreementOptions) -> None:
-    """Compare the runs, fetch the texts of the largest disagreements, write them."""
+    """Compare the runs, and write the largest disagreements with their texts."""
     if options.first_name == options.second_name:
         again = f"{shorten(options.first_name)} again"
         raise input_error("--second-name", again, "two different names", "give each run its own")
@@ -146,19 +135,20 @@ def find_disagreements(options: DisagreementOptions) -> None:
     first, second = read_run(options.first).by_query(), read_run(options.second).by_query()
     compared = list(compare_runs(first, second, qrels, level))
     chosen = largest(compared, options.number)
-    queries = select_texts(options.queries, QUERIES, [one.query_id for one in chosen])
-    doc_ids = [doc_id for one in chosen for doc_id in (one.doc_id, one.top_first, one.top_second) if doc_id is not None]
-    passages = select_texts(options.passages, PASSAGES, doc_ids)
-    examples = [make_example(one, qrels[one.query_id], level, queries[one.query_id], passages) for one in chosen]
-    better_first = sum(one.advantage > 0 for one in compared)
-    better = better_first, len(compared) - better_first
+    queries = select_texts(options.queries, tables.QUERIES, [query.query_id for query in chosen])
+    shown = {doc_id for query in chosen for doc_id in (query.doc_id, query.top_first, query.top_second)}
+    passages = select_texts(options.passages, tables.PASSAGES, filter(None, shown))
+    examples = [
+        make_example(query, qrels[query.query_id], level, queries[query.query_id], passages) for query in chosen
+    ]
+    better = sum(query.advantage > 0 for query in compared)
     names = options.split, options.first_name, options.second_name
-    write_artifact(options.output, Disagreements(*names, len(qrels), *better, examples))
+    write_artifact(options.output, Disagreements(*names, len(qrels), better, len(compared) - better, examples))
     log.info("systems disagree on %d of %d queries, %d examples written", len(compared), len(qrels), len(chosen))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverlapOptions:
+class OverlapOptions(SplitOptions):
     """Measure what the rankings of systems have in common, on a split without judgements.
 
     Reads:  a run per system, the queries of the split
@@ -166,16 +156,14 @@ class OverlapOptions:
             that are in both lists, and the share of queries with the same top passage
     """
 
-    split: str = required("NAME", "written into the output")
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
     runs: tuple[str, ...] = required("TREC", "a run per system")
     queries: str = required("PARQUET", "all queries of the split")
     depth: int = optional(10, "number of top passages to compare", "N", ge=1)
-    output: str = required("JSON")
 
 
 def measure_overlap(options: OverlapOptions) -> None:
-    """Read, compare, write."""
+    """Compare the top passages of all pairs of systems."""
     check_named(options.systems, {"--runs": options.runs})
     query_ids = list(tables.read_queries(options.queries))
     tops = [first_results(read_run(path), query_ids, options.depth) for path in options.runs]
@@ -187,13 +175,13 @@ def measure_overlap(options: OverlapOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsistencyOptions:
+class ConsistencyOptions(SplitOptions):
     """Measure how far a run stays within a reference run: RepBERT's consistency factor (section 4.4.3 and Figure 2).
 
     C(f, n), equation 5, is the share of f's top n documents that are also in the reference's top 1,000, averaged over
-    the queries that f answers. If f has fewer than n documents for a query, the share is of those it has. A query that
-    the reference does not answer counts 0. RepBERT's reference is MS MARCO's official `top1000.dev.tsv`, whose training
-    counterpart its re-ranker was trained on.
+    the queries that f answers. If f has fewer than n documents for a query, the share is taken over those. A query that
+    the reference does not answer counts as 0. RepBERT's reference is MS MARCO's official `top1000.dev.tsv`; its
+    re-ranker was trained on the training counterpart of that file.
 
     Reads:  the run f and the reference, both run.trec
     Writes: consistency.json (`cort.evaluation.depths.Consistency`)
@@ -204,12 +192,10 @@ class ConsistencyOptions:
     reference_name: str = required("NAME", "written into the output")
     depths: tuple[int, ...] = required("N", "values of n")
     system: str = required("NAME", "written into the output")
-    split: str = required("NAME", "written into the output")
-    output: str = required("JSON")
 
 
 def measure_consistency(options: ConsistencyOptions) -> None:
-    """Read both runs, compare, write."""
+    """Compare both runs at every depth."""
     depths = list(options.depths)
     cli.check_depths(depths)
     run, reference = read_run(options.run), read_run(options.reference)

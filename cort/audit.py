@@ -1,9 +1,9 @@
-"""Measure an approximate index against exact search: recall, time per query, and loss of effectiveness.
+"""Compare an approximate index with exact search: recall, time per query, and loss of effectiveness.
 
-For each width of the search (epsilon of an ONNG, ef of an HNSW index, probes of an IVF-PQ index) and each depth: the
-share of the exact results that is found, the time of one query, and by how much the experiment's measures are below
-those of the exact ranking. Everything is timed one query at a time in one thread, with index and vectors in memory,
-after a warm-up. Of queries with judgements a sample is taken. An ef below the depth is left out: hnswlib refuses it.
+For each search width (epsilon of an ONNG, ef of an HNSW index, probes of an IVF-PQ index) and each depth: the share of
+exact results that is found, the time per query, and how far the experiment's measures fall below those of the exact
+ranking. Queries are timed one at a time in one thread, with index and vectors in memory, after a warm-up. They are a
+sample of the judged queries. An ef below the depth is skipped, because hnswlib refuses it.
 
 Usage: python -m cort.audit graph --passages 1-of-2.arrow 2-of-2.arrow --queries queries.arrow --qrels qrels.parquet
            --kind hnsw --index hnsw --widths 1000 2000 --depths 10 100 1000 --measures RR@10 R@1000 --sample 500
@@ -22,7 +22,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ import pyarrow as pa
 from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, means, read_qrels
 from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
-from cort.formats.embeddings import all_vectors, open_shards
+from cort.formats.embeddings import all_vectors, count_rows, open_shards
 from cort.formats.records import Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
@@ -57,19 +58,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Query = TypeVar("Query")
-AnyQuery = TypeVar("AnyQuery", contravariant=True)
 Result = TypeVar("Result")
-AnyResult = TypeVar("AnyResult", covariant=True)
 
-# Queries that are searched once before time is taken.
+# Queries that are searched for before timing.
 WARMING = 20
-# Exact search is timed on so many queries at most: its time hardly depends on the query.
+# Exact search is timed on at most so many queries: its time hardly depends on the query.
 TIMED_EXACTLY = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphAuditOptions(GraphOptions, AuditOptions):
-    """A graph index against exact search over the same vectors.
+    """Compare a graph index with exact search over the same vectors.
 
     Reads:  embedding shards of passages and queries, the index, qrels.parquet
     Writes: audit.json (see cort/retrieval/audits.py)
@@ -81,25 +80,18 @@ class GraphAuditOptions(GraphOptions, AuditOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenAuditOptions(IvfPqOptions, AuditOptions):
-    """An IVF-PQ index of token vectors against exact search by late interaction.
+    """Compare an IVF-PQ index of token vectors with exact search by late interaction.
 
-    The time to encode a query does not count.
+    Times do not include the encoding of queries.
 
     Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages, their index, qrels.parquet
     Writes: audit.json (see cort/retrieval/audits.py)
     """
 
 
-class Searching(Protocol[AnyQuery, AnyResult]):
-    """A search of one query."""
-
-    def __call__(self, query: AnyQuery, *, width: float, depth: int) -> AnyResult:
-        """Search with a width; `depth` results at most."""
-
-
 @dataclass(frozen=True)
 class Truth(Generic[Query]):
-    """Queries, their exact rankings at each depth, and what is needed to measure rankings."""
+    """Queries, their exact rankings by depth, and what is needed to evaluate rankings."""
 
     queries: Sequence[Query]
     rankings: Mapping[int, list[Ranking]]
@@ -108,7 +100,7 @@ class Truth(Generic[Query]):
     relevance_level: int
 
     def values(self, rankings: Iterable[Ranking]) -> dict[str, float]:
-        """Mean measures of rankings of these queries."""
+        """Return the mean measures of rankings for these queries."""
         if not self.measures:
             return {}
         ranks = {}
@@ -122,7 +114,7 @@ class Truth(Generic[Query]):
 def make_truth(
     options: AuditOptions, queries: Sequence[Query], rankings: Sequence[Ranking], qrels: Qrels | None
 ) -> Truth[Query]:
-    """Cut the exact rankings of the queries, of the largest depth, at each depth.
+    """Truncate exact rankings, of the largest depth, to each depth.
 
     :param qrels: None if there are no judgements.
     """
@@ -135,34 +127,27 @@ def make_truth(
 
 
 def _check_options(options: AuditOptions, kind: IndexKind) -> list[float]:
-    """Check the options, and return the widths in order.
-
-    :raises InputError: names the first option that is wrong.
-    """
+    """Check the options, and return the widths in ascending order."""
     cli.check_depths(options.depths)
     widths = sorted(set(kind.check("--widths", options.widths, options.depths[-1])))
     if options.measures:
         parse_measures(options.measures)
         if not options.qrels:
-            raise input_error("--measures", "no --qrels", "judgements to measure by", "name these or no measures")
+            raise input_error("--measures", "no --qrels", "judgements to evaluate with", "add these or drop --measures")
     return widths
 
 
-def _read_judgements(options: AuditOptions) -> Qrels | None:
-    return read_qrels(options.qrels, options.relevance_level) if options.qrels else None
-
-
 def sample_judged(
-    ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: object
+    ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: Path
 ) -> npt.NDArray[np.int64]:
-    """Draw rows of queries that have judgements, in order; all of them if there are no more than `number`.
+    """Draw `number` rows of judged queries, in order, or take all if there are fewer.
 
-    :param qrels: None for any queries.
-    :raises InputError: there are none; names `source`.
+    :param qrels: None to take any queries.
+    :raises InputError: if there are none; names `source`.
     """
     judged = np.flatnonzero([qrels is None or query_id in qrels for query_id in ids])
     if len(judged) == 0:
-        raise input_error(str(source), "no query with judgements", "some", "name queries and qrels of one split")
+        raise input_error(source, "no query with judgements", "some", "name queries and qrels of one split")
     if number is not None and number < len(judged):
         judged = np.sort(np.random.default_rng(seed).choice(judged, number, replace=False))
     return judged
@@ -170,14 +155,15 @@ def sample_judged(
 
 def audit_searches(
     kind: IndexKind,
-    search: Searching[Query, Result],
+    search: Callable[..., Result],
     name: Callable[[str, Result], Ranking],
     truth: Truth[Query],
     widths: Sequence[float],
 ) -> Iterator[Search]:
     """Measure an index with each width at each depth that it allows.
 
-    :param name: makes a ranking of a query_id and the result of its search.
+    :param search: takes a query, `width` and `depth`.
+    :param name: turns a query_id and the result of its search into a ranking.
     """
     pairs = [(width, depth) for width in widths for depth in truth.rankings if kind.allows(width, depth)]
     exact_values = {depth: truth.values(rankings) for depth, rankings in truth.rankings.items()}
@@ -195,14 +181,14 @@ def audit_searches(
 
 
 def audit_exact(search: Callable[..., object], truth: Truth[Query]) -> Iterator[Exact]:
-    """Time exact search, one query at a time, at each depth."""
+    """Time exact search at each depth, one query at a time."""
     for depth, rankings in truth.rankings.items():
         _, milliseconds = timed(partial(search, depth=depth), truth.queries[:TIMED_EXACTLY])
         yield Exact(depth, truth.values(rankings), milliseconds)
 
 
 def timed(search: Callable[[Query], Result], queries: Sequence[Query]) -> tuple[list[Result], Milliseconds]:
-    """Search each query alone, after a warm-up; return the results, and the time of one query."""
+    """Search for one query at a time, after a warm-up; return the results, and the time per query."""
     for query in queries[:WARMING]:
         search(query)
     results, milliseconds = [], []
@@ -221,7 +207,7 @@ def _write(audit: Audit, path: str) -> None:
 
 
 def audit_graph(options: GraphAuditOptions) -> None:
-    """Open all, search exactly, search the index, write."""
+    """Search exactly and with the index, and write how these differ."""
     import torch
 
     from cort.retrieval.exact import ExactIndex, retrieve
@@ -231,13 +217,13 @@ def audit_graph(options: GraphAuditOptions) -> None:
     graph = open_index(options.kind, options.index)
     model = graph.meta.model
     passages = open_shards(options.passages, model=model)
-    count = sum(shard.table.num_rows for shard in passages)
+    count = count_rows(passages)
     if count != graph.meta.count:
         expected = f"{graph.meta.count} as in {options.index}"
         raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
     shards = open_shards(options.queries, model=model)
     refuse_other_queries(shards, graph.meta, options.index)
-    qrels = _read_judgements(options)
+    qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
     table = pa.concat_tables([shard.table for shard in shards])
     rows = sample_judged(table["id"].to_pylist(), qrels, options.sample, options.seed, shards[0].path)
     queries = replace(shards[0], table=table.take(pa.array(rows)).combine_chunks())
@@ -269,7 +255,7 @@ def audit_graph(options: GraphAuditOptions) -> None:
 def _encode(
     options: TokenAuditOptions, model: LateInteraction, template: Template, qrels: Qrels | None
 ) -> tuple[list[str], list[QueryVectors]]:
-    """Draw queries with judgements and encode them: their ids and vectors."""
+    """Draw judged queries and encode them; return their ids and vectors."""
     from cort.models.late_interaction import QUERY
     from cort.models.transformer import choose_device
     from cort.retrieval.max_similarity import encoded
@@ -286,7 +272,7 @@ def _encode(
 
 
 def audit_tokens(options: TokenAuditOptions) -> None:
-    """Open all, search exactly, search the index, write."""
+    """Search exactly and with the index, and write how these differ."""
     import torch
 
     from cort.models.late_interaction import load_token_encoder, origin_of
@@ -299,7 +285,7 @@ def audit_tokens(options: TokenAuditOptions) -> None:
     shards = open_token_shards(options.passages, origin_of(options.model, model.settings))
     passages = TokenIndex(shards, model.settings.similarity)
     index = open_ivfpq(options.index, shards, passages)
-    qrels = _read_judgements(options)
+    qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
     ids, queries = _encode(options, model, template, qrels)
 
     def search(query: QueryVectors, *, width: float, depth: int) -> tuple[Vectors, Rows]:

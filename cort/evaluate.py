@@ -1,8 +1,8 @@
-"""Measure one run against the judgements of one split.
+"""Evaluate one run with the judgements of one split.
 
-The means are over all judged queries. A query without results counts 0 (trec_eval -c), and so does one without a
-relevant passage, except in nDCG, which uses the grades themselves. The output also counts these queries and the
-unjudged passages among the first 10 results, with measures of rankings without these (section 4.2.2 of the CoRT paper).
+Means are over all judged queries. A query without results counts as 0 (trec_eval -c), and so does one without a
+relevant passage, except in nDCG, which uses the grades themselves. The output also counts these queries, and the
+unjudged passages in the top 10, with measures of rankings without these (section 4.2.2 of the CoRT paper).
 
 Reads:  run.trec, queries.parquet, qrels.parquet
 Writes: measures.json (`cort.evaluation.measures.Measures`), per_query.parquet (query_id, measure, value), recall.csv
@@ -23,44 +23,38 @@ import pyarrow as pa
 
 from cort.evaluation import measures
 from cort.evaluation.names import parse_measures
+from cort.evaluation.options import MeasureOptions
 from cort.evaluation.values import write_recall, write_values
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import unknown_ids
 from cort.formats.runs import read_run
-from cort.settings.collection import Split
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import required
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(MeasureOptions):
     """Options of this stage."""
 
-    run: str = required("TREC", "the run to measure")
+    run: str = required("TREC", "the run to evaluate")
     queries: str = required("PARQUET", "all queries of the split")
-    qrels: str = required("PARQUET", "judgements of the split")
-    measures: tuple[str, ...] = required("NAME", "RR@10, nDCG@20, R@1000, AP, ...")
-    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
-    system: str = required("NAME", "written into the output")
-    split: str = required("NAME", "written into the output")
-    output: str = required("JSON", "means")
     output_per_query: str = required("PARQUET", "values of every query")
     output_recall: str = required("CSV", "mean recall at every depth")
 
 
 def stage(options: Options) -> None:
-    """Read, measure, write all outputs."""
+    """Evaluate the run, and write means, values per query and recall by depth."""
     parse_measures(options.measures)
     level = options.relevance_level
     queries = tables.read_table(options.queries, tables.QUERIES)
     qrels = measures.read_qrels(options.qrels, level)
-    # Ranks follow from scores and ids, so the order of rows does not matter.
+    # Measures use scores and ids only, so the order of ties in the file does not matter.
     run = read_run(options.run, order_ties=False)
-    # A run of another split or dataset would otherwise score 0.
+    # Otherwise a run of another split or dataset would silently score 0.
     unknown = unknown_ids(pa.array(run.query_ids, pa.string()), queries["query_id"])
     if len(unknown):
         found = f"query {shorten(unknown[0].as_py())} ({len(unknown)} such queries)"
@@ -76,17 +70,16 @@ def stage(options: Options) -> None:
     longest = int(np.diff(run.offsets).max(initial=0))
     write_values(options.output_per_query, values)
     write_recall(options.output_recall, measures.recall_by_depth(ranks, qrels, longest, level))
-    judged = len(qrels)
-    without = judged - answered, measures.without_relevant(qrels, level)
-    unjudged = measures.describe_judged(ranks, qrels, options.measures, level)
-    write_artifact(
-        options.output, measures.Measures(options.system, options.split, level, judged, {**mean}, *without, unjudged)
-    )
+    names, queries_judged = (options.system, options.split), len(qrels)
+    without = queries_judged - answered, measures.without_relevant(qrels, level)
+    judged = measures.describe_judged(ranks, qrels, options.measures, level)
+    write_artifact(options.output, measures.Measures(*names, level, queries_judged, {**mean}, *without, judged))
     line = ", ".join(f"{measure} {value:.4f}" for measure, value in mean.items())
-    log.info("%d judged queries, %d of them with results; %s", judged, answered, line)
-    for number, what in zip(without, ("result", f"passage of grade {level} or higher"), strict=True):
-        if number:
-            log.warning("%d of %d queries have no %s; the means are over all %d", number, judged, what, judged)
+    log.info("%d judged queries, %d of them with results; %s", queries_judged, answered, line)
+    for count, missing in zip(without, ("result", f"passage of grade {level} or higher"), strict=True):
+        if count:
+            message = "%d of %d queries have no %s; the means are over all %d"
+            log.warning(message, count, queries_judged, missing, queries_judged)
 
 
 main = cli.main_of(Options, stage)

@@ -185,13 +185,15 @@ def check(options: ExpandOptions) -> None:
     """Refuse options with which nothing can be generated."""
     if options.beams is not None and options.beams < options.queries:
         expected = f"{options.queries} or more, as many as --queries"
-        raise input_error("--beams", str(options.beams), expected, "raise it or lower --queries")
+        raise input_error("--beams", options.beams, expected, "raise it or lower --queries")
 
 
 ROWS = 16_384
 # To tell whether predictions fit the collection: passages compared per batch, fewest worth comparing, and how many rows
 # away the other passages may be.
-COMPARED, FEWEST, FURTHEST = 200, 20, 5
+COMPARED = 200
+FEWEST = 20
+FURTHEST = 5
 # Words of three letters or more, numbers, and single letters of the scripts from Thai on, most of which use no spaces.
 WORD = re.compile(r"[^\W\u0e00-\U0010ffff]{3,}|\d+|[^\W\0-\u0dff]")
 OTHER = "name the predictions for this collection, in its order"

@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 
 from cort.formats.runs import tag_of, write_run
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse_runs
+from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, Settings, fuse_runs
 from cort.retrieval.options import RunOptions, choice, refuse_without_effect
 from cort.retrieval.parts import read_parts
 from cort.retrieval.weights import check_weights, read_weights
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 class Options(RunOptions):
     """Options of this stage."""
 
-    method: str = choice(FUSIONS, "interleave", "how the rankings are merged")
+    method: str = choice(FUSIONS, METHOD, "how the rankings are merged")
     runs: tuple[str, ...] = required("TREC", "two or more runs, in order")
-    k: int = optional(60, "constant of rrf, which adds 1 / (k + rank)", "N", ge=1)
-    normalization: str = choice(NORMALIZATIONS, "min-max", "of linear: how scores are normalised")
+    k: int = optional(K, "constant of rrf, which adds 1 / (k + rank)", "N", ge=1)
+    normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "of linear: how scores are normalised")
     weights: tuple[float, ...] = optional((), "of linear: one per run (default: equal)", "X")
     tuned: str | None = optional(None, "of linear: weights that `tune weights` chose", "JSON")
 

@@ -30,7 +30,7 @@ from cort.formats import tables
 from cort.formats.fields import BadLine, checked_id, split_fields
 from cort.formats.ids import alphabetic_codes, unknown_ids
 from cort.formats.lines import iter_lines, iter_record_batches, iter_records
-from cort.formats.records import Ranking
+from cort.formats.records import Ranking, offsets_of
 from cort.formats.runs import Run, is_candidate, read_candidates, read_run, refuse_repeated_documents, write_run
 from cort.settings.fields import DEPTH
 from cort.system import cli
@@ -118,7 +118,7 @@ def _by_query(path: str | Path, table: pa.Table) -> Run:
     is_ranked = "rank" in table.column_names
     ranks = table["rank"].to_numpy() if is_ranked else np.arange(len(table))
     by = np.lexsort((ranks, queries))
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(queries))]).astype(np.int64)
+    offsets = offsets_of(np.bincount(queries))
     run = Run(query_ids, offsets, doc_ids.take(pa.array(by)), np.empty(0))
     expected = run.ranks()
     if is_ranked and (wrong := np.flatnonzero(ranks[by] != expected)).size:

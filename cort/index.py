@@ -385,14 +385,14 @@ def choose_sizes(options: IvfPqOptions, passages: Sequence[TokenShard]) -> tuple
         raise input_error(passages[0].path, f"{tokens} token vectors", f"{CODEWORDS} or more", fix)
     if dimension % options.bytes:
         expected = f"a divisor of the dimension, {dimension}"
-        raise input_error("--bytes", str(options.bytes), expected, "choose one")
+        raise input_error("--bytes", options.bytes, expected, "choose one")
     lists = default_lists(tokens) if options.lists is None else options.lists
     sample = default_sample(tokens, lists) if options.sample is None else min(options.sample, tokens)
     least = max(lists, CODEWORDS)
     if sample < least:
         option, found = ("--lists", lists) if options.sample is None or lists > tokens else ("--sample", sample)
         expected = f"{sample} at most" if option == "--lists" else f"{least} or more"
-        raise input_error(option, str(found), f"{expected}, as there are {tokens} token vectors", "change it")
+        raise input_error(option, found, f"{expected}, as there are {tokens} token vectors", "change it")
     return tokens, lists, sample
 
 

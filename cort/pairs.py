@@ -116,7 +116,7 @@ class Options(SamplingOptions):
 def stage(options: Options) -> None:
     """Sample and write."""
     if options.random > options.negatives:
-        raise input_error("--random", str(options.random), f"at most the {options.negatives} negatives", "lower it")
+        raise input_error("--random", options.random, f"at most the {options.negatives} negatives", "lower it")
     groups = read_options(Groups, options)
 
     def sample(pools: pa.RecordBatch, epoch: int, counts: dict[str, int]) -> pa.Table:

@@ -20,6 +20,7 @@ import numpy as np
 
 from cort.formats import tables
 from cort.formats.runs import read_run, tag_of, write_run
+from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import RunOptions, refuse_without_effect
 from cort.retrieval.parts import refuse_constant_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
@@ -37,7 +38,7 @@ class Options(RunOptions):
     candidates: str = required("TREC", "the run to re-rank")
     scores: str = required("PARQUET", "query_id, doc_id, score")
     depth: int = required("N", "candidates re-ranked per query", ge=1)
-    weight: float = optional(1.0, "of the re-ranker's scores against the run's own, 0 to 1", "X")
+    weight: float = optional(WEIGHT, "of the re-ranker's scores against the run's own, 0 to 1", "X")
     tuned: str | None = optional(None, "instead of --weight: what `tune weights` chose", "JSON")
 
 

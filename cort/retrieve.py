@@ -44,7 +44,7 @@ from cort.retrieval import bm25
 from cort.retrieval.audits import audited_width
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import open_index, rank
-from cort.retrieval.graphs import GRAPHS, INDEXES
+from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL
 from cort.retrieval.options import (
     BM25Options,
     GraphOptions,
@@ -94,7 +94,7 @@ class WidthOptions(RunOptions):
 
     width: float | None = optional(None, f"of the search (default: {WIDTHS})", "W")
     audit: str | None = optional(None, "instead of --width: what `audit` wrote", "JSON")
-    recall: float = optional(0.99, "with --audit: of exact retrieval", "R", gt=0, le=1)
+    recall: float = optional(RECALL, "with --audit: of exact retrieval", "R", gt=0, le=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ NARROWEST = 24
 
 
 def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: str) -> None:
-    """Answer queries in JSON lines; a query that cannot be answered gets its error.
+    """Answer queries in JSON lines; a query that cannot be answered gets an error instead.
 
     Systems are opened and warmed up one after the other, so that BM25 answers while torch is still being imported.
 
@@ -77,7 +77,7 @@ def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: 
 
 
 def _json(line: Mapping[str, object]) -> str:
-    """Write a line of JSON; control characters that JSON allows, and changes of direction, are escaped, too."""
+    """Write a line of JSON; escape also the control and bidirectional characters that JSON allows."""
     text = json.dumps(line, ensure_ascii=False)
     return UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -110,7 +110,7 @@ def _cells(answer: Answer, texts: Sequence[str], width: int) -> list[str]:
     ranks, scores = (max((len(row[place]) for row in rows), default=0) for place in (0, 2))
     body = [f"{rank:>{ranks}} {_fit(text, width - ranks - scores - 2)} {score:>{scores}}" for rank, text, score in rows]
     title, line = f"{answer.system}: {answer.milliseconds['total']:.1f} ms", "-" * width
-    # A name stays in a line with its number. Each line ends with a comma, which is cut off.
+    # A name and its number stay on one line. The comma at the end of each line is removed.
     words = " ".join(f"{timing},".replace(" ", "\xa0") for timing in timings(answer.milliseconds))
     wrapped = textwrap.wrap(words, width + 1, break_long_words=False)
     times = [timing.replace("\xa0", " ").removesuffix(",") for timing in wrapped]
@@ -153,7 +153,7 @@ def stage(options: Options) -> None:
     systems = options.systems or typical_systems(results)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
-            # Bytes that are not UTF-8 are an error of their query alone.
+            # Invalid UTF-8 is an error of its query only.
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     with lease(int(options.device == "cuda")):
         if options.query is None and sys.stdin.isatty():

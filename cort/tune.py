@@ -26,7 +26,7 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, strictly_decreasing
 from cort.retrieval import bm25, weights
-from cort.retrieval.fusion import NORMALIZATIONS, on_one_scale, rankings_of
+from cort.retrieval.fusion import NORMALIZATION, NORMALIZATIONS, on_one_scale, rankings_of
 from cort.retrieval.options import BM25Options, choice
 from cort.retrieval.parts import read_parts, refuse_constant_scores
 from cort.retrieval.rerank import Scores, candidate_scores
@@ -156,7 +156,7 @@ class WeightTuneOptions:
     qrels: str = required("PARQUET", "judgements of the validation queries")
     measure: str = required("NAME", "what to maximise")
     relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
-    normalization: str = choice(NORMALIZATIONS, "min-max", "how scores are normalised")
+    normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "how scores are normalised")
     depth: int = required("N", "results per query; of a re-ranker, candidates that are re-ranked", ge=1)
     output: str = required("JSON")
 

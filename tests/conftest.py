@@ -7,17 +7,16 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from filelock import FileLock
 
 from cort.system.checksums import record_of
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
+from tests.support.common import write_rows
 from tests.support.released import write_t5
 
 # No test may reach for the network. Set before any library reads it.
@@ -153,14 +152,11 @@ def world(tmp_path_factory):
     doc_ids = [f"d{number}" for number in range(len(texts))]
     query_ids = [f"q{number}" for number in range(len(query_texts))]
     target = {query_id: doc_ids[number * 2] for number, query_id in enumerate(query_ids)}
-    tables.write_table(
-        folder / "passages.parquet", pa.table({"doc_id": doc_ids, "text": texts}, schema=tables.PASSAGES)
-    )
-    for name, part in {"train": slice(0, 20), "validation": slice(20, 30)}.items():
-        table = pa.table({"query_id": query_ids[part], "text": query_texts[part]}, schema=tables.QUERIES)
-        tables.write_table(folder / f"queries.{name}.parquet", table)
-    columns = {"query_id": query_ids, "doc_id": list(target.values()), "relevance": [1] * len(query_ids)}
-    tables.write_table(folder / "qrels.parquet", pa.table(columns, schema=tables.QRELS))
+    write_rows(folder / "passages.parquet", tables.PASSAGES, zip(doc_ids, texts, strict=True))
+    asked = list(zip(query_ids, query_texts, strict=True))
+    write_rows(folder / "queries.train.parquet", tables.QUERIES, asked[:20])
+    write_rows(folder / "queries.validation.parquet", tables.QUERIES, asked[20:30])
+    write_rows(folder / "qrels.parquet", tables.QRELS, [(query_id, doc_id, 1) for query_id, doc_id in target.items()])
     rankings = []
     for query_id, text in zip(query_ids, query_texts, strict=True):
         shared = [len(set(text.split()) & set(passage.split())) + generator.random() for passage in texts]
@@ -250,6 +246,17 @@ def make_reranker(lm, tmp_path_factory):
 
 
 @pytest.fixture
+def one_thread():
+    """Small products would wait for each other's threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def training_process():
     """Leave the process as it was: training fixes threads and algorithms, and accelerate keeps one state for all."""
     import torch
@@ -277,18 +284,6 @@ def complaint(capsys):
         return lines[0].split(" ERROR ", 1)[1]
 
     return check
-
-
-@pytest.fixture
-def python():
-    """Run `python -m module` in a process of its own."""
-    import subprocess
-
-    def run(module, *argv, check=True):
-        command = [sys.executable, "-m", module, *map(str, argv)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=check)
-
-    return run
 
 
 @pytest.fixture

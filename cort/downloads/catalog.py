@@ -5,7 +5,6 @@ Size, checksums and number of lines tell in one pass whether a file is the one t
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import hashlib
 import logging
@@ -21,7 +20,7 @@ from urllib.parse import urlsplit
 
 from cort.downloads import rehearsal
 from cort.formats.yaml_files import read_yaml
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import InputError, input_error, shorten, suggest
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +93,7 @@ class Catalog:
     def find(self, name: str) -> PublicFile:
         """Look up a file; the error for an unknown name suggests the nearest one."""
         if name not in self.files:
-            near = difflib.get_close_matches(name, self.files, 1)
-            fix = f"did you mean {near[0]}?" if near else "the names are in cort/downloads/catalog.yaml"
+            fix = suggest(name, self.files, "the names are in cort/downloads/catalog.yaml")
             raise input_error(name, "an unknown name", "a file of the catalogue", fix)
         return self.files[name]
 

@@ -1,8 +1,8 @@
-"""Comparing pairs of systems on the queries of one split: intervals, tests, verdicts, wins and losses, list lengths.
+"""Comparison of pairs of systems on the queries of one split: intervals, tests, verdicts, wins, losses, list lengths.
 
-Values and differences form a matrix with one row per query. They are rounded to whole multiples of a tiny unit, so that
-a double holds every sum exactly. The results are therefore bit-identical in whatever order a machine adds, and
-differences that are only rounding errors become 0.
+Values and differences form a matrix with a row per query. They are rounded to multiples of a tiny unit, so that a
+double holds every sum exactly. Results are therefore bit-identical in any order of addition, and differences that are
+mere rounding errors become 0.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from cort.evaluation.values import Values
 
 Matrix = npt.NDArray[np.float64]
 
-# How many gains, and how many losses, are listed per system and measure.
+# Gains, and losses, listed per system and measure.
 LARGEST = 10
 # Bits in the mantissa of a double.
 DIGITS = 52
 # Size of one block of a random matrix: 16 MB.
 CELLS_PER_BLOCK = 2 << 20
 
-# Fewer queries give no verdict: systems often swap places on other queries, and 50 queries are better still
+# With fewer queries there is no verdict, because systems often swap places on other queries; 50 are better still
 # (Buckley and Voorhees, Evaluating Evaluation Measure Stability, SIGIR 2000).
 MIN_QUERIES = 25
 # The difference that `queries_needed` should detect.
@@ -38,7 +38,7 @@ WIN, NOT_SIGNIFICANT, LOSS, TOO_FEW = "WIN", "NOT SIGNIFICANT", "LOSS", "TOO FEW
 
 
 class Pair(NamedTuple):
-    """A system, the one it is compared with, and the role of that one: part, start, baseline or contrast."""
+    """A system, the system it is compared with, and the role of the latter: part, start, baseline or contrast."""
 
     system: str
     baseline: str
@@ -49,9 +49,9 @@ class Pair(NamedTuple):
 class Comparison:
     """One system against another, its `baseline`, by one measure; intervals run from `low` to `high`.
 
-    `t_test` and `randomization_test` are p-values, and `_holm` the corrected ones; None where a test is undefined.
-    `won`, `tied` and `lost` count queries. The verdict is WIN or LOSS if the difference is significant, which requires
-    at least `MIN_QUERIES` queries. `queries_needed` is explained at the function of that name.
+    `t_test` and `randomization_test` are p-values, `_holm` the corrected ones; None where a test is undefined. `won`,
+    `tied` and `lost` count queries. The verdict is WIN or LOSS if the difference is significant, which requires at
+    least `MIN_QUERIES` queries. For `queries_needed`, see the function of that name.
     """
 
     system: str
@@ -86,7 +86,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ListLength:
-    """The smallest `depth` at which a system has the recall of the baseline's longest list; None if it never has."""
+    """The smallest `depth` at which a system has the recall of the baseline's longest list; None if there is none."""
 
     system: str
     depth: int | None
@@ -97,10 +97,10 @@ class ListLength:
 
 @dataclass(frozen=True)
 class Settings:
-    """Confidence of the intervals, number of resamples of the bootstrap and the randomisation test, seed of both.
+    """Confidence of the intervals, resamples and seed of bootstrap and randomisation test, and significance level.
 
-    A difference is significant if its corrected p-value of the randomisation test is at most `alpha`, on `MIN_QUERIES`
-    queries or more.
+    A difference is significant if the corrected p-value of its randomisation test is at most `alpha`, on at least
+    `MIN_QUERIES` queries.
     """
 
     confidence: float
@@ -132,7 +132,7 @@ def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], settings: Sett
     if not pairs:
         return []
     names, measures = list(systems), next(iter(systems.values())).measures
-    values = np.stack([one.values for one in systems.values()], axis=1)  # (queries, systems, measures)
+    values = np.stack([system.values for system in systems.values()], axis=1)  # (queries, systems, measures)
     drawn = bootstrap_means(values.reshape(len(values), -1), settings.resamples, settings.seed)
     drawn = drawn.reshape(settings.resamples, *values.shape[1:])
     bounds = interval(drawn, settings.confidence)
@@ -192,7 +192,7 @@ def queries_needed(differences: Matrix) -> int | None:
 
     This is the normal approximation for a paired test, ((z_0.975 + z_0.8) s / d)^2, where s is the standard deviation
     of the paired differences (Webber, Moffat and Zobel, Statistical Power in Retrieval Experimentation, CIKM 2008).
-    At least `MIN_QUERIES`; None if s is 0, or undefined because there are fewer than 2 queries.
+    It is at least `MIN_QUERIES`, and None if s is 0 or undefined, as for fewer than 2 queries.
     """
     units, unit = quantize(differences)
     if len(units) < 2 or not (deviation := float(units.std(ddof=1)) * unit):
@@ -202,7 +202,7 @@ def queries_needed(differences: Matrix) -> int | None:
 
 
 def list_lengths(recall: Mapping[str, Sequence[float]], baseline: str) -> list[ListLength]:
-    """Find the shortest list of every other system with at least the recall of the baseline's longest list."""
+    """Find each other system's shortest list with at least the recall of the baseline's longest list."""
     wanted = recall[baseline][-1] if recall[baseline] else 0.0
     lengths = []
     for name, values in recall.items():
@@ -216,9 +216,9 @@ def list_lengths(recall: Mapping[str, Sequence[float]], baseline: str) -> list[L
 def largest_differences(
     systems: Mapping[str, Values], baseline: str, texts: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str, str, float, float, float]]:
-    """List the queries with the largest gains, then those with the largest losses, of each system and measure.
+    """List the queries with the largest gains, then those with the largest losses, per system and measure.
 
-    A row is system, measure, query id, query, the baseline's value, the system's, and their difference.
+    A row has system, measure, query_id, query, the baseline's value, the system's value, and their difference.
     """
     base = systems[baseline]
     for name, system in systems.items():
@@ -233,16 +233,16 @@ def largest_differences(
 
 
 def quantize(values: Matrix) -> tuple[Matrix, float]:
-    """Express values in whole units; also return the unit. Any sum of as many values as there are rows is exact."""
+    """Express values as whole units; also return the unit. Any sum of as many values as there are rows is exact."""
     largest = max(float(np.abs(values).max(initial=0.0)), 1.0) * max(len(values), 1)
     unit = 2.0 ** (math.ceil(math.log2(largest)) - DIGITS)
     return np.rint(values / unit), unit
 
 
 def bootstrap_means(values: Matrix, resamples: int, seed: int) -> Matrix:
-    """Compute means over queries drawn with replacement: one row per resample, one column per column of `values`.
+    """Compute means over queries drawn with replacement: a row per resample, a column per column of `values`.
 
-    The same queries are drawn for all columns, so the difference of two columns is that of paired samples.
+    The same queries are drawn for all columns, so differences between columns are those of paired samples.
     """
     units, unit = quantize(values)
     generator = np.random.default_rng(seed)
@@ -257,16 +257,16 @@ def bootstrap_means(values: Matrix, resamples: int, seed: int) -> Matrix:
 
 
 def interval(means: Matrix, confidence: float) -> Matrix:
-    """Compute percentile intervals of resampled means: a row of lower and a row of upper bounds."""
+    """Compute percentile intervals of resampled means: a row of lower bounds and a row of upper bounds."""
     tail = (1 - confidence) / 2
     bounds: Matrix = np.quantile(means, [tail, 1 - tail], axis=0)
     return bounds
 
 
 def randomization_test(differences: Matrix, resamples: int, seed: int) -> Matrix:
-    """Compute the two-sided p-value of each column by the paired randomisation test, (b + 1) / (resamples + 1).
+    """Compute the two-sided p-value of the paired randomisation test for each column, (b + 1) / (resamples + 1).
 
-    Under the null hypothesis both signs of a difference are equally likely; b counts the random assignments of signs
+    Under the null hypothesis, both signs of a difference are equally likely; b counts the random assignments of signs
     whose mean is at least as far from 0 as the observed mean.
     """
     units, _ = quantize(differences)
@@ -283,23 +283,23 @@ def randomization_test(differences: Matrix, resamples: int, seed: int) -> Matrix
 
 
 def t_test(differences: Matrix) -> list[float | None]:
-    """Compute the two-sided p-value of each column by Student's paired t-test; None for fewer than 2 queries.
+    """Compute the two-sided p-value of Student's paired t-test for each column; None for fewer than 2 queries.
 
-    p is 1 if all differences are 0. Differences that are all equal but not 0 have no variance, and p is 0.
+    p is 1 if all differences are 0, and 0 if they are all equal but not 0.
     """
     from scipy import stats
 
     if len(differences) < 2:
         return [None] * differences.shape[1]
     units, _ = quantize(differences)
-    # SciPy warns of differences that are all equal.
+    # SciPy warns if all differences are equal.
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         p_values = stats.ttest_1samp(units, 0.0, axis=0).pvalue
     return [1.0 if same else float(p) for p, same in zip(p_values, (units == 0).all(axis=0), strict=True)]
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Correct the p-values of one family of tests by Holm's step-down method, ignoring undefined ones."""
+    """Correct the p-values of a family of tests by Holm's step-down method, ignoring undefined ones."""
     known = sorted((p, position) for position, p in enumerate(values) if p is not None)
     corrected: list[float | None] = [None] * len(values)
     largest = 0.0
@@ -325,10 +325,7 @@ def by_pair(rows: Iterable[Comparison]) -> dict[tuple[str, str], list[Comparison
 
 
 def verdict_lines(compared: Comparisons) -> list[str]:
-    """Explain the numbers in one line, then write a line per pair.
-
-    A line has the verdict by the first measure with its numbers, then the other measures by which the pair differs.
-    """
+    """Write a legend, then a line per pair: verdict and numbers by the first measure, then other differences."""
     pairs = by_pair(compared.comparisons).values()
     legend = (
         f"differences with {compared.confidence * 100:g} % intervals over {compared.queries} queries; p of "

@@ -1,7 +1,7 @@
 """Curves by depth.
 
-Measures of a re-ranked run by its number of candidates, and where they saturate; and RepBERT's consistency factor
-(section 4.4.3 and Figure 2), the share of a run's results that a reference run has retrieved as well.
+They show the measures of a re-ranked run by its number of candidates, and where they saturate; and RepBERT's
+consistency factor (section 4.4.3 and Figure 2), the share of a run's results that a reference run has retrieved, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from cort.evaluation.measures import Qrels, evaluate_run, means
 from cort.formats.artifacts import Node
 from cort.formats.ids import positions, sort_keys
+from cort.formats.records import offsets_of
 from cort.formats.runs import Run
 from cort.system.progress import track
 
@@ -29,7 +30,7 @@ REFERENCE_DEPTH = 1000
 class Depths:
     """Measures of one re-ranked system by its number of candidates: ``measures[name][i]`` belongs to ``depths[i]``.
 
-    ``saturation[name]`` is the smallest depth at which doubling adds less than 0.5 %; None if there is none.
+    ``saturation[name]`` is the smallest depth whose doubling adds less than 0.5 %; None if there is none.
     """
 
     system: str
@@ -41,16 +42,16 @@ class Depths:
     saturation: dict[str, int | None]
 
     def check(self, node: Node) -> None:
-        """Refuse depths out of order, and values or saturation points that do not match a depth."""
+        """Refuse depths out of order, and values or saturation points that do not belong to a depth."""
         depths = self.depths
         if not depths or depths[0] < 1 or any(after <= before for before, after in pairwise(depths)):
-            raise node["depths"].complain(f"{depths}", "growing depths from 1 on")
+            raise node["depths"].complain(depths, "increasing depths from 1")
         for name, values in self.measures.items():
             if len(values) != len(depths):
                 raise node["measures"][name].complain(f"{len(values)} values", f"{len(depths)}, one per depth")
         for name, depth in self.saturation.items():
             if depth is not None and depth not in depths:
-                raise node["saturation"][name].complain(str(depth), "one of the depths or null")
+                raise node["saturation"][name].complain(depth, "one of the depths or null")
 
 
 def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
@@ -59,18 +60,17 @@ def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
     return next((d for d in sorted(value) if 2 * d in value and value[2 * d] < value[d] * SATURATED_BELOW), None)
 
 
-def first_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> Run:
-    """Keep only the first `depth` candidates of every query, ordered by (-re-ranker's score, doc_id).
+def top_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> Run:
+    """Keep the top `depth` candidates of every query, ordered by (-re-ranker's score, doc_id).
 
     :param scores: scores of the re-ranker, one per result of `run`.
     :return: a run whose scores are the negated ranks, so that there are no ties.
     """
     ranks = run.ranks()
     kept = np.flatnonzero(ranks <= depth)
-    queries = run.query_numbers()[kept]
     doc_ids = run.doc_ids.take(pa.array(kept))
-    by = np.lexsort((sort_keys(doc_ids), -scores[kept], queries))
-    offsets = np.concatenate([[0], np.cumsum(np.minimum(np.diff(run.offsets), depth))]).astype(np.int64)
+    by = np.lexsort((sort_keys(doc_ids), -scores[kept], run.query_numbers()[kept]))
+    offsets = offsets_of(np.minimum(np.diff(run.offsets), depth))
     return Run(run.query_ids, offsets, doc_ids.take(pa.array(by)), -ranks[kept].astype(np.float64))
 
 
@@ -82,13 +82,13 @@ def measure_depths(
     measures: Sequence[str],
     relevance_level: int = 1,
 ) -> dict[str, list[float]]:
-    """Compute the mean of every measure over the judged queries at every depth: measure -> one value per depth.
+    """Compute the mean of every measure over the judged queries: measure -> one value per depth.
 
     :param scores_at: maps a number of candidates to the scores that order them, one per result of `run`.
     """
     columns: dict[str, list[float]] = {measure: [] for measure in measures}
     for depth in track(depths, len(depths), "depths"):
-        values = evaluate_run(first_candidates(run, scores_at(depth), depth), qrels, measures, relevance_level)
+        values = evaluate_run(top_candidates(run, scores_at(depth), depth), qrels, measures, relevance_level)
         for measure, value in means(values, measures).items():
             columns[measure].append(value)
     return columns
@@ -107,9 +107,9 @@ class Consistency:
 
     def check(self, node: Node) -> None:
         """Refuse a number of values other than one per depth."""
-        found, expected = len(self.consistency), len(self.depths)
-        if found != expected:
-            raise node["consistency"].complain(f"{found} values", f"{expected}, one per depth")
+        if len(self.consistency) != len(self.depths):
+            found, expected = f"{len(self.consistency)} values", f"{len(self.depths)}, one per depth"
+            raise node["consistency"].complain(found, expected)
 
 
 def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:
@@ -117,14 +117,13 @@ def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth
     queries, documents = pa.array(reference.query_ids, pa.string()), pc.unique(reference.doc_ids)
 
     def pairs(results: Run) -> npt.NDArray[np.int64]:
-        """Give each result the number of its query and document; -1 where the reference lacks one of them."""
+        """Give each result the number of its query and document, or -1 if the reference lacks one of them."""
         query = positions(pa.array(results.query_ids, pa.string()), queries)[results.query_numbers()]
         document = positions(results.doc_ids, documents)
         return np.where((query < 0) | (document < 0), -1, query * len(documents) + document)
 
-    inside = np.isin(pairs(run), pairs(reference)[reference.ranks() <= reference_depth]).astype(np.int64)
-    # counted[i] is the number of results before position i of the run that the reference has as well.
-    counted = np.concatenate([[0], np.cumsum(inside)])
+    # counted[i] is the number of results before position i of the run that are also in the reference.
+    counted = offsets_of(np.isin(pairs(run), pairs(reference)[reference.ranks() <= reference_depth]))
     starts = run.offsets[:-1]
     factors = []
     for depth in depths:

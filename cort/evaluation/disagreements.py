@@ -1,7 +1,7 @@
 """The queries on which two systems disagree most.
 
-The disagreement of a query is the difference of the reciprocal ranks that the two runs give to their best-ranked
-relevant passage (0 where none was retrieved).
+The disagreement of a query is the difference between the reciprocal ranks of the two runs' best-ranked relevant
+passages (0 where none was retrieved).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cort.formats.runs import RunByQuery
 
 @dataclass(frozen=True)
 class Relevant:
-    """The relevant passage of an example, with its ranks from 1, None where it was not retrieved."""
+    """The relevant passage of an example, with its ranks from 1; None where it was not retrieved."""
 
     doc_id: str
     text: str
@@ -27,7 +27,7 @@ class Relevant:
 
 @dataclass(frozen=True)
 class Top:
-    """The first passage of a system; `relevant` is None where it is unjudged."""
+    """The top passage of a system; `relevant` is None if it is unjudged."""
 
     doc_id: str
     text: str
@@ -36,9 +36,9 @@ class Top:
 
 @dataclass(frozen=True)
 class Example:
-    """A query on which two systems disagree; `advantage` is positive where the first system is better.
+    """A query on which two systems disagree; `advantage` is positive if the first system is better.
 
-    `top_first` and `top_second` are None where nothing was retrieved.
+    `top_first` and `top_second` are None if nothing was retrieved.
     """
 
     query_id: str
@@ -63,7 +63,7 @@ class Disagreements:
 
 
 class Disagreement(NamedTuple):
-    """One query as ranked by two systems; ranks count from 1, None where the passage was not retrieved.
+    """A query as ranked by two systems; ranks count from 1, None if the passage was not retrieved.
 
     `doc_id` is the best-ranked relevant passage of the better system.
     """
@@ -100,23 +100,22 @@ def compare(
 def compare_runs(
     first: RunByQuery, second: RunByQuery, qrels: Qrels, relevance_level: int = 1
 ) -> Iterator[Disagreement]:
-    """Yield the disagreement of each judged query that has one, in the order of `qrels`."""
+    """Yield the disagreements on judged queries, in the order of `qrels`."""
     compared = (compare(query, first[query], second[query], judged, relevance_level) for query, judged in qrels.items())
     return filter(None, compared)
 
 
 def largest(disagreements: Iterable[Disagreement], number: int) -> list[Disagreement]:
-    """Take the `number` largest advantages of the first system, then those of the second; ties by query id."""
-    by_size = sorted(disagreements, key=lambda one: (-abs(one.advantage), one.query_id))
-    of_first = [one for one in by_size if one.advantage > 0]
-    of_second = [one for one in by_size if one.advantage < 0]
-    return of_first[:number] + of_second[:number]
+    """Take the `number` largest advantages of the first system, then those of the second; ties by query_id."""
+    by_size = sorted(disagreements, key=lambda query: (-abs(query.advantage), query.query_id))
+    sides = ([query for query in by_size if sign * query.advantage > 0] for sign in (1, -1))
+    return [query for side in sides for query in side[:number]]
 
 
 def make_example(
-    one: Disagreement, judged: Mapping[str, int], relevance_level: int, query: str, passages: Mapping[str, str]
+    query: Disagreement, judged: Mapping[str, int], relevance_level: int, text: str, passages: Mapping[str, str]
 ) -> Example:
-    """Add the texts and whether the first passages are relevant."""
+    """Add the texts, and whether the top passages are relevant."""
 
     def top(doc_id: str | None) -> Top | None:
         if doc_id is None:
@@ -124,5 +123,5 @@ def make_example(
         grade = judged.get(doc_id)
         return Top(doc_id, passages[doc_id], None if grade is None else grade >= relevance_level)
 
-    relevant = Relevant(one.doc_id, passages[one.doc_id], one.rank_first, one.rank_second)
-    return Example(one.query_id, query, one.advantage, relevant, top(one.top_first), top(one.top_second))
+    relevant = Relevant(query.doc_id, passages[query.doc_id], query.rank_first, query.rank_second)
+    return Example(query.query_id, text, query.advantage, relevant, top(query.top_first), top(query.top_second))

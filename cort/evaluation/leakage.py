@@ -1,4 +1,4 @@
-"""Queries that two splits share: systems that are trained on one split must not be evaluated on them."""
+"""Queries that two splits share: a system trained on one split must not be evaluated on them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cort.formats.tables import QRELS, QUERIES, read_table
 class Shared:
     """How many queries of the split `second` are also in `first`.
 
-    `same` counts those with an id that both judge, or with a text that both have and a passage that is relevant in
-    both; `example` is one of them. `alike` counts the others with the same id or text.
+    `same` counts queries that are judged in both under the same id, or that have the same text and a relevant passage
+    in common; `example` is one of them. `alike` counts other queries with the same id or text.
     """
 
     first: str
@@ -52,8 +52,7 @@ class Split:
 
 def compare_queries(first: Split, second: Split) -> Shared:
     """Count the queries of the second split that are also in the first."""
-    twins = {query_id: first.by_text.get(text, []) for query_id, text in second.texts.items() if text}
-    twins = {query_id: others for query_id, others in twins.items() if others}
+    twins = {query_id: first.by_text[text] for query_id, text in second.texts.items() if text in first.by_text}
     of_first = first.relevant({query_id for others in twins.values() for query_id in others})
     of_second = second.relevant({*twins})
     same = [
@@ -68,7 +67,7 @@ def compare_queries(first: Split, second: Split) -> Shared:
 
 
 def describe(shared: Shared) -> str:
-    """Describe in a sentence what two splits share; empty if they share nothing."""
+    """Describe in a sentence what two splits share; empty if nothing."""
     counts = {
         "judged in both": shared.same,
         "with the id or the text of another one but no judgement in common": shared.alike,

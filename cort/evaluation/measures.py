@@ -1,9 +1,9 @@
 """Retrieval measures, named as in ir_measures and computed by trec_eval (through pytrec_eval).
 
-Known are RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k; each of them also as `nDCG(judged_only=True)@10`,
-for which unjudged documents are removed from the ranking first; and Judged@k, the share of the first k results that are
-judged. trec_eval ignores the rank column of a run: it orders by descending score (in single precision), and equal
-scores by descending doc id.
+They are RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k, each also in the form `nDCG(judged_only=True)@10`,
+where unjudged documents are removed from the ranking first, and Judged@k, the share of the top k that is judged.
+trec_eval ignores the rank column of a run: it orders by descending score (in single precision), and ties by descending
+doc_id.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ PerQuery: TypeAlias = dict[str, dict[str, float]]
 # Query -> judged document -> rank from 0.
 Ranks: TypeAlias = Mapping[str, Mapping[str, int]]
 
-# Python dictionaries of all rankings at once would take much memory.
+# Dictionaries of all rankings at once would take much memory.
 QUERIES_PER_CHUNK = 200
 # Depth to which rankings are checked for unjudged documents.
 FIRST = 10
-# For so few judged documents, scanning the ids of a ranking is faster than indexing them.
+# Up to so many judged documents, scanning the ids of a ranking is faster than indexing them.
 FEW = 4
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How many of the first results are unjudged: of `results`, the first `FIRST` of each query, `unjudged` are.
+    """How many top results are unjudged: `results` are in the top `FIRST` of a query, and `unjudged` of them unjudged.
 
-    The split has `judgements`, of which `relevant` are at the relevance level or above. `mean` has Judged@k and the
+    The split has `judgements`, of which `relevant` are at or above the relevance level. `mean` has Judged@k and the
     measures, each followed by its value over judged documents only.
     """
 
@@ -76,7 +76,7 @@ class Measures:
     judged: Judged | None = None
 
     def check(self, node: Node) -> None:
-        """Refuse values that no measure can have, and counts that contradict each other."""
+        """Refuse values that no measure can have, and inconsistent counts."""
         for measure, value in self.mean.items():
             if value is not None:
                 node["mean"][measure].within(float, 0, 1)
@@ -93,7 +93,7 @@ class JudgedRanks(NamedTuple):
 
 
 def judged_ranks(run: Run, qrels: Mapping[str, Mapping[str, int]]) -> dict[str, JudgedRanks]:
-    """Rank the judged documents in trec_eval's order, for each query that has judgements and results."""
+    """Rank the judged documents in trec_eval's order, for each query with judgements and results."""
     with np.errstate(over="ignore"):
         scores = run.scores.astype(np.float32)
     rankings = {}
@@ -107,7 +107,7 @@ def judged_ranks(run: Run, qrels: Mapping[str, Mapping[str, int]]) -> dict[str, 
 
 
 def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
-    """Find the rows of judged documents; those that were not retrieved are left out."""
+    """Find the rows of the judged documents that were retrieved."""
     if len(judged) <= FEW:
         rows = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
     else:
@@ -116,7 +116,7 @@ def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
 
 
 def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.float32]) -> dict[str, int]:
-    """Rank documents from 0 by descending score, equal scores by descending doc id."""
+    """Rank documents from 0 by descending score, ties by descending doc_id."""
     ranks = {}
     for doc_id, row in rows.items():
         ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
@@ -128,11 +128,11 @@ def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.fl
 
 
 def evaluate_run(run: Run, qrels: Qrels, measures: Sequence[str], relevance_level: int = 1) -> PerQuery:
-    """Measure every query of the qrels: query_id -> measure -> value, in the order of `qrels` and of `measures`.
+    """Evaluate every query of the qrels: query_id -> measure -> value, in the order of `qrels` and of `measures`.
 
-    Scores are used as they stand in the run. A query without results counts 0; a query without qrels is ignored.
+    A query without results counts as 0; a query without qrels is ignored.
 
-    :param relevance_level: lowest grade that counts as relevant; nDCG ignores it and uses the grades themselves.
+    :param relevance_level: lowest relevant grade; nDCG ignores it and uses the grades themselves.
     :raises InputError: for unknown measures.
     """
     return evaluate_ranks(judged_ranks(run, qrels), qrels, measures, relevance_level)
@@ -141,7 +141,7 @@ def evaluate_run(run: Run, qrels: Qrels, measures: Sequence[str], relevance_leve
 def evaluate_ranks(
     rankings: Mapping[str, JudgedRanks], qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
 ) -> PerQuery:
-    """Do as `evaluate_run`, from the ranks of the judged documents."""
+    """Evaluate like `evaluate_run`, from the ranks of the judged documents."""
     parsed = parse_measures(measures)
     values = {query_id: dict.fromkeys(measures, 0.0) for query_id in qrels}
     for query_id, ranking in rankings.items():
@@ -149,10 +149,9 @@ def evaluate_ranks(
         values[query_id] |= shares
     for judged_only in (False, True):
         requested = [measure for measure in parsed if measure.request and measure.judged_only == judged_only]
-        ranks = {query_id: one.ranks for query_id, one in rankings.items() if one.ranks and requested}
-        for query_id, answers in _evaluate(
-            _condensed(ranks) if judged_only else ranks, qrels, requested, relevance_level
-        ):
+        ranks = {query_id: ranking.ranks for query_id, ranking in rankings.items() if ranking.ranks and requested}
+        answered = _evaluate(_condensed(ranks) if judged_only else ranks, qrels, requested, relevance_level)
+        for query_id, answers in answered:
             values[query_id] |= {measure.name: _value(measure, answers) for measure in requested}
     return values
 
@@ -160,14 +159,13 @@ def evaluate_ranks(
 def describe_judged(
     rankings: Mapping[str, JudgedRanks], qrels: Qrels, measures: Sequence[str], relevance_level: int = 1
 ) -> Judged:
-    """Count the unjudged among the first results; compute the measures that they affect with and without them."""
-    names = [f"P@{FIRST}"]
-    names += [one.name for one in parse_measures(measures) if re.match(r"(RR|nDCG|AP|P)\b", one.name)]
-    plain = [name for name in dict.fromkeys(names) if JUDGED_ONLY not in name]
+    """Count unjudged documents in the top `FIRST`; compute the measures that they affect with and without them."""
+    affected = [name for name in measures if re.match(r"(RR|nDCG|AP|P)\b", name)]
+    plain = [name for name in dict.fromkeys([f"P@{FIRST}", *affected]) if JUDGED_ONLY not in name]
     both = [version for name in plain for version in (name, re.sub(r"(?=@|\Z)", JUDGED_ONLY, name, count=1))]
     results = sum(min(FIRST, ranking.results) for ranking in rankings.values())
     judged = sum(rank < FIRST for ranking in rankings.values() for rank in ranking.ranks.values())
-    grades = [grade for grade_of in qrels.values() for grade in grade_of.values()]
+    grades = [grade for grades in qrels.values() for grade in grades.values()]
     relevant = sum(grade >= relevance_level for grade in grades)
     names = [f"{JUDGED}@{FIRST}", *both]
     mean = means(evaluate_ranks(rankings, qrels, names, relevance_level), names)
@@ -177,7 +175,7 @@ def describe_judged(
 def recall_by_depth(
     rankings: Mapping[str, JudgedRanks], qrels: Qrels, depth: int, relevance_level: int = 1
 ) -> list[float]:
-    """Compute the mean recall over all queries at depths 1 to `depth`: R@k, rounded only once.
+    """Compute R@k, averaged over all queries, for k from 1 to `depth`, rounding only once.
 
     Systems with equal recall therefore compare equal, whichever queries contribute to it.
     """
@@ -196,7 +194,7 @@ def means(values: Mapping[str, Mapping[str, float]], measures: Sequence[str]) ->
 
 
 def read_qrels(path: str | Path, relevance_level: int) -> Qrels:
-    """Read the judgements of a split (`tables.QRELS`); at least one must judge a passage relevant."""
+    """Read the judgements of a split (`tables.QRELS`), which must include a relevant passage."""
     check_level(relevance_level)
     qrels = qrels_by_query(tables.read_table(path, tables.QRELS), path)
     if without_relevant(qrels, relevance_level) == len(qrels):
@@ -206,9 +204,9 @@ def read_qrels(path: str | Path, relevance_level: int) -> Qrels:
 
 
 def check_level(relevance_level: int) -> None:
-    """Refuse a relevance level at which passages judged not relevant would count as relevant."""
+    """Refuse a relevance level at which non-relevant passages would count as relevant."""
     if relevance_level < 1:
-        raise input_error("--relevance-level", str(relevance_level), "1 or more", "give the lowest relevant grade")
+        raise input_error("--relevance-level", relevance_level, "1 or more", "give the lowest relevant grade")
 
 
 def without_relevant(qrels: Qrels, relevance_level: int) -> int:
@@ -219,7 +217,7 @@ def without_relevant(qrels: Qrels, relevance_level: int) -> int:
 def qrels_by_query(table: pa.Table, source: str | Path = "qrels") -> Qrels:
     """Turn judgements (a table of `tables.QRELS`) into query_id -> doc_id -> relevance, in order of first appearance.
 
-    :raises InputError: when there is no judgement, one pair is judged twice, or a grade is out of bounds.
+    :raises InputError: if there are no judgements, a pair is judged twice, or a grade is out of bounds.
     """
     if table.num_rows == 0:
         raise input_error(source, "no judgement", "at least one", "build the qrels again or name another file")
@@ -238,13 +236,13 @@ def qrels_by_query(table: pa.Table, source: str | Path = "qrels") -> Qrels:
 
 
 def _judged_share(ranking: JudgedRanks, cut: int | None) -> float:
-    """Share of judged documents among the first `cut` results, or among all if there are fewer: Judged@k."""
+    """Compute Judged@k: the share of judged documents in the top `cut`, or among all results if there are fewer."""
     first = ranking.results if cut is None else min(cut, ranking.results)
     return sum(rank < first for rank in ranking.ranks.values()) / first
 
 
 def _condensed(ranks: Ranks) -> Ranks:
-    """Remove unjudged documents from rankings (Sakai, SIGIR 2007), so that the judged ones have the ranks 0, 1, ..."""
+    """Remove unjudged documents from rankings (Sakai, SIGIR 2007), so that judged ones have the ranks 0, 1, ..."""
     return {
         query_id: {doc_id: rank for rank, doc_id in enumerate(sorted(rank_of, key=rank_of.__getitem__))}
         for query_id, rank_of in ranks.items()
@@ -254,40 +252,34 @@ def _condensed(ranks: Ranks) -> Ranks:
 def _evaluate(
     ranks: Ranks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int
 ) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """Evaluate rankings in chunks."""
-    query_ids = list(ranks)
-    for start in range(0, len(query_ids), QUERIES_PER_CHUNK):
-        chunk = {query_id: ranks[query_id] for query_id in query_ids[start : start + QUERIES_PER_CHUNK]}
-        yield from _evaluate_chunk(chunk, qrels, measures, relevance_level).items()
+    """Evaluate rankings given by the ranks of their judged documents, in chunks.
 
-
-def _evaluate_chunk(ranks: Ranks, qrels: Qrels, measures: Sequence[Measure], relevance_level: int) -> PerQuery:
-    """Evaluate rankings given by the ranks of their judged documents.
-
-    No measure depends on the id of an unjudged document, nor on what follows the last judged one. So each document is
-    named by its rank, and the ranking ends there: far less to build, sort and look up than the ids of all results.
+    No measure depends on the id of an unjudged document, nor on what follows the last judged one. Each document is
+    therefore named by its rank, and rankings end there: far less to build, sort and look up than all ids.
     """
     import pytrec_eval
 
-    judged = {
-        query_id: {
-            str(rank_of[doc_id]) if doc_id in rank_of else f"not {doc_id}": grade
-            for doc_id, grade in qrels[query_id].items()
-        }
-        for query_id, rank_of in ranks.items()
-    }
     requests = {measure.request for measure in measures}
-    evaluator = pytrec_eval.RelevanceEvaluator(judged, requests, relevance_level=relevance_level)
-    lengths = {query_id: max(rank_of.values()) + 1 for query_id, rank_of in ranks.items()}
-    longest = [(str(rank), -float(rank)) for rank in range(max(lengths.values()))]
-    rankings = {query_id: dict(longest[:length]) for query_id, length in lengths.items()}
-    answers: PerQuery = evaluator.evaluate(rankings)
-    return answers
+    query_ids = list(ranks)
+    for start in range(0, len(query_ids), QUERIES_PER_CHUNK):
+        chunk = {query_id: ranks[query_id] for query_id in query_ids[start : start + QUERIES_PER_CHUNK]}
+        judged = {query_id: _by_rank(qrels[query_id], rank_of) for query_id, rank_of in chunk.items()}
+        evaluator = pytrec_eval.RelevanceEvaluator(judged, requests, relevance_level=relevance_level)
+        lengths = {query_id: max(rank_of.values()) + 1 for query_id, rank_of in chunk.items()}
+        longest = [(str(rank), -float(rank)) for rank in range(max(lengths.values()))]
+        yield from evaluator.evaluate(
+            {query_id: dict(longest[:length]) for query_id, length in lengths.items()}
+        ).items()
+
+
+def _by_rank(grades: Mapping[str, int], rank_of: Mapping[str, int]) -> dict[str, int]:
+    """Name judged documents by their ranks; those that were not retrieved get other names."""
+    return {str(rank_of.get(doc_id, f"not {doc_id}")): grade for doc_id, grade in grades.items()}
 
 
 def _value(measure: Measure, answers: Mapping[str, float]) -> float:
     value = answers[measure.request.replace(".", "_")]
     if measure.request == "recip_rank" and measure.cut is not None:
-        # trec_eval has no cut here; cutting the ranking with -M k keeps 1/rank up to rank k, and gives 0 beyond.
+        # trec_eval has no such cut; truncating rankings with -M k keeps 1/rank up to rank k, and gives 0 beyond.
         return value if value >= 1.0 / measure.cut else 0.0
     return value

@@ -1,4 +1,4 @@
-"""Names of retrieval measures as in ir_measures, and what trec_eval calls each. Imports no numerical library."""
+"""Names of retrieval measures as in ir_measures, and their names in trec_eval. Imports no numerical library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cort.system.errors import input_error, shorten
 
-# trec_eval's name of each measure, over the whole ranking and with a cut; None where there is no such measure.
+# trec_eval's name of each measure, over the whole ranking and with a cutoff; None if there is no such measure.
 TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
     "RR": ("recip_rank", "recip_rank"),
     "nDCG": ("ndcg", "ndcg_cut.{}"),
@@ -16,7 +16,7 @@ TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
     "AP": ("map", "map_cut.{}"),
     "P": (None, "P.{}"),
     "Success": (None, "success.{}"),
-    # Computed here; trec_eval has none.
+    # Computed by this project; trec_eval lacks it.
     "Judged": (None, ""),
 }
 JUDGED = "Judged"
@@ -26,7 +26,7 @@ KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k or Judged@k with 
 
 
 class Measure(NamedTuple):
-    """A measure: its name, the request to trec_eval, the cut if any, and whether unjudged documents are removed.
+    """A measure: its name, the request to trec_eval, any cutoff, and whether unjudged documents are removed.
 
     The request is empty for Judged@k, which trec_eval does not have.
     """
@@ -43,7 +43,7 @@ def parse_measures(names: Sequence[str]) -> list[Measure]:
     :raises InputError: names every unknown and every repeated measure.
     """
     measures = {name: parse_measure(name) for name in names}
-    unknown = [name for name in names if measures[name] is None]
+    unknown = [name for name, measure in measures.items() if measure is None]
     if unknown or not names:
         found = ", ".join(map(shorten, unknown)) or "no measure"
         raise input_error("measures", found, KNOWN, "fix the names (upper and lower case matter)")

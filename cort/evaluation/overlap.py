@@ -1,4 +1,4 @@
-"""What the rankings of two systems have in common, the only comparison possible without judgements."""
+"""What the rankings of two systems have in common: all that can be compared without judgements."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Common:
-    """Two systems: mean share of top passages that both return, and share of queries with the same top passage.
+    """Two systems: mean share of top passages that both return, and share of queries with the same first passage.
 
-    The share is relative to the longer list, and 0 if both are empty.
+    The former is relative to the longer list, and 0 if both are empty.
     """
 
     first: str

@@ -1,4 +1,4 @@
-"""Tables from which systems are compared: the values of each query, and the mean recall at each depth."""
+"""Tables that systems are compared by: the values of each query, and the mean recall at each depth."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ class Values:
 def write_values(path: str | Path, values: Mapping[str, Mapping[str, float]]) -> None:
     """Write query_id -> measure -> value as `tables.PER_QUERY`, in the order given."""
     rows = [(query_id, measure, value) for query_id, row in values.items() for measure, value in row.items()]
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    tables.write_table(path, pa.table(columns, schema=tables.PER_QUERY))
+    tables.write_table(path, pa.table([*map(list, zip(*rows, strict=True))], schema=tables.PER_QUERY))
 
 
 def read_values(path: str | Path) -> Values:
@@ -49,24 +48,24 @@ def read_values(path: str | Path) -> Values:
     return Values(queries.dictionary.to_pylist(), measures.dictionary.to_pylist(), values.reshape(shape))
 
 
-def check_named(names: Sequence[str], files: Mapping[str, Sequence[str]], what: str = "system") -> None:
-    """Check that each option of `files` names one file per system (or split), and that no name is repeated."""
+def check_named(names: Sequence[str], files: Mapping[str, Sequence[str]], kind: str = "system") -> None:
+    """Check that each option in `files` names one file per system (or split), and that no name is repeated."""
     for option, paths in files.items():
         if len(paths) != len(names):
-            fix = f"name a file for each {what}, in their order"
-            raise input_error(option, f"{len(paths)} files", f"{len(names)}, one per {what}", fix)
+            fix = f"name a file for each {kind}, in their order"
+            raise input_error(option, f"{len(paths)} files", f"{len(names)}, one per {kind}", fix)
     if repeated := [name for position, name in enumerate(names) if name in names[:position]]:
-        raise input_error(f"--{what}s", f"{shorten(repeated[0])} twice", f"each {what} once", "drop one")
+        raise input_error(f"--{kind}s", f"{shorten(repeated[0])} twice", f"each {kind} once", "drop one")
 
 
 def refuse_unlike(files: Sequence[str | Path], values: Sequence[Values]) -> None:
-    """Check that all systems were measured on the same queries by the same measures."""
+    """Refuse systems that were not evaluated on the same queries by the same measures."""
     for path, system in zip(files, values, strict=True):
-        for what, attribute in {"queries": "query_ids", "measures": "measures"}.items():
+        for kind, attribute in {"queries": "query_ids", "measures": "measures"}.items():
             if (names := getattr(system, attribute)) != getattr(values[0], attribute):
-                found = f"{len(names)} {what} that differ from those of {files[0]}"
+                found = f"{len(names)} {kind} that differ from those of {files[0]}"
                 fix = "measure all systems on the same split by the same measures"
-                raise input_error(path, found, f"the same {what} in the same order", fix)
+                raise input_error(path, found, f"the same {kind} in the same order", fix)
 
 
 def write_recall(path: str | Path, recall: Sequence[float]) -> None:

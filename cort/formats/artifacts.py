@@ -110,7 +110,7 @@ class Node:
                 return {key: self[key].read(arguments[1]) for key in self.of(dict)}
         value = self.of(kind)
         if kind is int and value < 0:
-            raise self.complain(str(value), "a number from 0 on")
+            raise self.complain(value, "a number from 0 on")
         return kind(value)
 
     def _read_fields(self, kind: Any) -> Any:
@@ -136,14 +136,14 @@ class Node:
         """Return an int or float, which must be within bounds."""
         value = self.read(kind)
         if not least <= value <= most:
-            raise self.complain(str(value), f"a number from {least:g} to {most:g}")
+            raise self.complain(value, f"a number from {least:g} to {most:g}")
         return value
 
-    def complain(self, found: str, expected: str = "the fields that the stage before writes") -> InputError:
+    def complain(self, found: object, expected: str = "the fields that the stage before writes") -> InputError:
         """Make the error for this place of this file."""
         where = f" at {self.place}" if self.place else ""
         is_option = str(self.source).startswith("--")
-        return input_error(self.source, found + where, expected, "fix it" if is_option else self.fix)
+        return input_error(self.source, f"{found}{where}", expected, "fix it" if is_option else self.fix)
 
 
 def read_json(path: str | Path, fix: str = FIX) -> Node:

@@ -1,13 +1,12 @@
 """Embedding shards: Arrow IPC files with ids, vectors, count, dimension and the fingerprint of the model.
 
-Columns ``id: string`` and ``embedding: fixed_size_list<float32 | float16>[dimension]``; read memory-mapped.
-`cort.formats.token_embeddings` shares what all files of vectors have in common: the ids, and metadata with a count.
+The columns are ``id: string`` and ``embedding: fixed_size_list<float32 | float16>[dimension]``, memory-mapped.
+`cort.formats.token_embeddings` shares what files of vectors have in common: ids, and metadata with a count.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +45,7 @@ class Shard:
 
 
 def to_batch(ids: Sequence[str] | pa.Array, vectors: Matrix, storage: str) -> pa.RecordBatch:
-    """Put ids and vectors of shape (rows, dimension) into the columns of a shard, as "fp32" or "fp16"."""
+    """Put ids and vectors, (rows, dimension), into the columns of a shard, as "fp32" or "fp16"."""
     schema = _schema(vectors.shape[1], storage)
     values = np.ascontiguousarray(vectors, dtype=STORAGE[storage].to_pandas_dtype()).reshape(-1)
     embeddings = pa.FixedSizeListArray.from_arrays(pa.array(values), type=schema.field("embedding").type)
@@ -69,9 +68,9 @@ def write_shard(
     count: int,
     storage: str = "fp32",
 ) -> None:
-    """Write (ids, vectors of shape (rows, dimension)) blocks atomically, with the fingerprint of their `model`.
+    """Write blocks of ids and vectors, (rows, dimension), atomically, with the fingerprint of their `model`.
 
-    :param count: the number of rows to come, which this and every reader checks.
+    :param count: total number of rows, checked here and by every reader.
     """
     metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage}
     schema = _schema(dimension, storage).with_metadata(metadata)
@@ -81,14 +80,14 @@ def write_shard(
 def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[Shard]:
     """Open the shards of one set: same model (`model`, or that of the first), dimension and storage; no id twice."""
     shards = [_open(Path(path)) for path in paths]
-    expected = shards[0]
+    first = shards[0]
     for shard in shards:
-        if shard.model != (wanted := model or expected.model):
-            raise input_error(shard.path, f"embeddings of model {shard.model}", f"model {wanted}", AGAIN)
-        if (shard.dimension, shard.storage) != (expected.dimension, expected.storage):
+        if shard.model != (expected := model or first.model):
+            raise input_error(shard.path, f"embeddings of model {shard.model}", f"model {expected}", AGAIN)
+        if (shard.dimension, shard.storage) != (first.dimension, first.storage):
             found = f"{shard.dimension} dimensions in {shard.storage}"
-            same = f"{expected.dimension} in {expected.storage} as in {expected.path}"
-            raise input_error(shard.path, found, same, AGAIN)
+            expected = f"{first.dimension} in {first.storage} as in {first.path}"
+            raise input_error(shard.path, found, expected, AGAIN)
     refuse_duplicate_ids(paths, shards)
     return shards
 
@@ -98,21 +97,20 @@ def part_of(shards: Sequence[Shard], part: str) -> list[Shard]:
 
     :raises InputError: for more parts than there are rows.
     """
-    ends = list(itertools.accumulate(len(shard.table) for shard in shards))
-    first, last = shard_range(ends[-1], part, "--part")
+    first, last = shard_range(count_rows(shards), part, "--part")
     if first == last:
-        raise input_error("--part", part, f"at most {ends[-1]} parts, one per passage", "divide into fewer")
-    slices = []
-    for shard, end in zip(shards, ends, strict=True):
-        start = end - len(shard.table)
-        begin, stop = max(first - start, 0), min(last, end) - start
-        if begin < stop:
-            slices.append(dataclasses.replace(shard, table=shard.table.slice(begin, stop - begin)))
+        raise input_error("--part", part, f"at most {count_rows(shards)} parts, one per passage", "divide into fewer")
+    slices, start = [], 0
+    for shard in shards:
+        begin, end = max(first - start, 0), min(last - start, len(shard.table))
+        if begin < end:
+            slices.append(dataclasses.replace(shard, table=shard.table.slice(begin, end - begin)))
+        start += len(shard.table)
     return slices
 
 
 def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
-    """Copy all vectors into one float32 matrix of shape (rows, dimension); only for sets that fit in memory."""
+    """Copy all vectors into one float32 matrix, (rows, dimension), which must fit in memory."""
     parts = [np.asarray(vectors, dtype=np.float32) for shard in shards for _, vectors in shard.blocks()]
     return np.concatenate(parts) if parts else np.zeros((0, shards[0].dimension), dtype=np.float32)
 
@@ -134,7 +132,7 @@ def _schema(dimension: int, storage: str) -> pa.Schema:
     return pa.schema([("id", pa.string()), ("embedding", pa.list_(STORAGE[storage], dimension))])
 
 
-# What all files of vectors have in common.
+# What files of vectors have in common.
 
 
 class HasTable(Protocol):
@@ -148,7 +146,7 @@ class HasTable(Protocol):
 def write_batches(
     path: str | Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], count: int, rows: str
 ) -> None:
-    """Write batches atomically, which must have `count` rows in all; `rows` is the plural name of a row."""
+    """Write batches with `count` rows in total atomically; `rows` is what a row is called, in the plural."""
     written = 0
     with arrow_writer(path, schema) as file:
         for batch in batches:
@@ -159,7 +157,7 @@ def write_batches(
 
 
 def open_vectors(path: Path, kind: str, keys: Set[str], column: str, stage: str) -> tuple[pa.Table, dict[str, str]]:
-    """Open a file of the columns id and `column`, with metadata of `keys` and a count; refuse others, and bad ids."""
+    """Open a file with the columns id and `column`, and `keys` and a count as metadata; refuse others, and bad ids."""
     table = open_arrow(path, kind, AGAIN)
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     if not metadata.keys() >= keys | {"count"} or table.column_names != ["id", column]:
@@ -175,7 +173,7 @@ def count_rows(shards: Sequence[HasTable]) -> int:
 
 
 def all_ids(shards: Sequence[HasTable]) -> pa.ChunkedArray:
-    """Chain the ids of all shards, in order."""
+    """Return the ids of all shards, in order."""
     return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], pa.string())
 
 

@@ -1,7 +1,7 @@
-"""What changes the texts of a BM25 index: predicted queries, which are appended to each passage, and term weights.
+"""What changes the texts of a BM25 index: predicted queries, which are appended to passages, and term weights.
 
-Our tables of both have a row per passage, in the order of the passages; several files are read in their order. Also
-read here are the files in which doc2query, docTTTTTquery and DeepCT published theirs.
+Our tables of both have a row per passage, in the order of the passages; several files are read one after another. The
+files published for doc2query, docTTTTTquery and DeepCT are read here, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias, cast
 
@@ -38,7 +38,7 @@ KEYS = ("id", "contents")
 
 
 def iter_expanded(passages: str, files: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the passages in batches, each text followed by its queries, all separated by blanks."""
+    """Yield the passages in batches, each text followed by its queries, all separated by spaces."""
     for batch, queries in iter_beside(passages, files, tables.EXPANSIONS, rows):
         appended = pc.binary_join(queries["queries"], " ")
         expanded = pc.binary_join_element_wise(batch["text"], appended, " ")
@@ -51,7 +51,7 @@ def iter_beside(
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Yield the passages in batches, each with the matching rows of the files.
 
-    :raises InputError: for files of another collection, or of only a part of it.
+    :raises InputError: for files of another collection, or of a part of it.
     """
     others = chain.from_iterable(tables.iter_batches(path, schema, rows) for path in files)
     ahead, done = tables.regroup(others, rows), 0
@@ -65,7 +65,7 @@ def iter_beside(
 
 
 def parts_of(files: Sequence[str], schema: pa.Schema) -> Parts:
-    """Pair each file with its row numbers, which count from 1."""
+    """Pair each file with its row numbers, from 1."""
     return [(path, range(1, tables.count_rows(path, schema) + 1)) for path in files]
 
 
@@ -92,20 +92,20 @@ def _compare(ids: pa.Array, others: pa.Array, files: Sequence[str], schema: pa.S
     raise input_error(source, found, *OTHERS, row=place)
 
 
-# Published predictions: line i holds queries of passage i.
+# Published predictions: line i has the queries of passage i.
 
 
 def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Queries]:
     """Yield the predicted queries of each passage, in the order of the collection.
 
-    A ``.txt``, ``.txt.gz``, or ``.tar.gz`` of one file has all queries of a passage on its line (doc2query). A ``.zip``
+    A ``.txt``, ``.txt.gz``, or ``.tar.gz`` of one file has all queries of a passage on one line (doc2query). A ``.zip``
     has a file per sample and part of the collection, ``*sample<number>.txt<part>-...``, with one query per line
     (docTTTTTquery).
 
-    :param samples: how many samples of a ``.zip`` to take, from the lowest number on.
+    :param samples: how many samples of a ``.zip`` to take, in ascending order of their numbers.
     :raises InputError: for a damaged file, samples that do not fit together, or too few samples.
     """
-    if (str(path).endswith(".zip")) != (samples is not None):
+    if str(path).endswith(".zip") != (samples is not None):
         found = "no number of samples" if samples is None else f"{samples} samples"
         raise input_error(path, found, "a number of samples for a .zip, and only for one", "fix --queries")
     if samples is not None:
@@ -118,7 +118,7 @@ def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Q
 
 
 def _of_tar(path: str | Path) -> Iterator[str]:
-    """Yield the lines of the only file of an archive."""
+    """Yield the lines of the only file in an archive."""
     with refusing_damage(path), gzip.open(path) as packed:
         name = None
         for archive, member in iter_tar(path, cast("IO[bytes]", packed)):
@@ -138,11 +138,15 @@ def _of_samples(path: str | Path, samples: int) -> Iterator[Queries]:
         for part in _parts(path, choose(path, names, SAMPLE), samples):
             with ExitStack() as opened:
                 files = [_lines(opened.enter_context(archive.open(name)), f"{path}: {name}") for name in part]
-                yield from _rows(path, part, files)
+                for row, lines in enumerate(zip_longest(*files)):
+                    if None in lines:
+                        found = f"no line after {row} in {part[lines.index(None)]}"
+                        raise input_error(path, found, "as many lines in each sample of a part", FETCH)
+                    yield [line for line in lines if line]
 
 
 def _parts(path: str | Path, names: Sequence[str], samples: int) -> list[list[str]]:
-    """List, for each part of the collection, the files of the first samples in order."""
+    """List the files of the first samples, in order, for each part of the collection."""
     files: dict[tuple[int, ...], str] = {}
     for match in filter(None, map(SAMPLE.fullmatch, names)):
         name, key = match[0], tuple(map(int, match.groups()))
@@ -162,27 +166,11 @@ def _parts(path: str | Path, names: Sequence[str], samples: int) -> list[list[st
     return [[files[number, part] for number in numbers[:samples]] for part in parts]
 
 
-def _rows(path: str | Path, names: Sequence[str], files: Sequence[Iterator[str]]) -> Iterator[Queries]:
-    """Yield the lines of files side by side, without empty ones; all files must have the same number of lines."""
-    row = 0
-    try:
-        for lines in zip(*files, strict=True):
-            row += 1
-            yield [line for line in lines if line]
-    except InputError:
-        raise
-    except ValueError as error:
-        # "zip() argument 3 is shorter than arguments 1-2"
-        name = names[int(re.findall(r"\d+", str(error))[0]) - 1]
-        found = f"{'no' if 'shorter' in str(error) else 'a'} line after {row} in {name}"
-        raise input_error(path, found, "as many lines in each sample of a part", FETCH) from None
-
-
 def _lines(handle: IO[bytes], source: str) -> Iterator[str]:
     return (line.strip() for _, line in iter_member_lines(handle, source))
 
 
-# Term weights as DeepCT publishes them: JSON lines of `id` and `contents`, each word repeated as often as it weighs.
+# Term weights as published for DeepCT: JSON lines of `id` and `contents`, each word repeated according to its weight.
 
 
 class Weighted(NamedTuple):
@@ -194,7 +182,7 @@ class Weighted(NamedTuple):
 
 
 def iter_documents(path: str | Path) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield (file, documents) in batches; those of a ``.zip`` file by file, in the order of the names."""
+    """Yield (file, documents) in batches; the files in a ``.zip`` are read in the order of their names."""
     if not str(path).endswith(".zip"):
         yield from _weighted(str(path), iter_lines(path))
         return
@@ -221,7 +209,7 @@ def _parse_weighted(line: str) -> Weighted:
     fix = "write one document per line"
     record = parse_json_line(line, fix)
     if isinstance(record, dict) and "vector" in record:
-        expected = "'contents' with each word as often as it weighs"
+        expected = "'contents' with each word repeated according to its weight"
         raise BadLine("the key 'vector'", expected, "write the weights that way, without 'vector'")
     values = [record.get(key) for key in KEYS] if isinstance(record, dict) else []
     if len(values) < len(KEYS) or not all(isinstance(value, str) for value in values):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from cort.system.errors import shorten
+from cort.system.errors import shorten, suggest
 
 TYPES = {
     "object": "a mapping",
@@ -90,8 +89,7 @@ def explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case 
             known = list(schema.get("properties", {}))
             for key in map(str, value):
                 if key not in known:
-                    near = difflib.get_close_matches(key, known, 1)
-                    fix = f"did you mean {near[0]}?" if near else "remove it"
+                    fix = suggest(key, known, "remove it")
                     yield f"{place}: found the unknown key {key}, expected one of {', '.join(known)}; {fix}"
         case "required":
             for key in rule:

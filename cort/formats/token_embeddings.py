@@ -1,7 +1,7 @@
-"""Shards of token vectors: Arrow IPC files with the ids of passages, a vector per token, and what made them.
+"""Shards of token vectors: Arrow IPC files with the ids of passages, a vector per token, and how they were made.
 
-Columns ``id: string`` and ``vectors: list<fixed_size_list<float16>[dimension]>``, without masked tokens; read
-memory-mapped. The metadata hold the count, the model's fingerprint, and the settings that the vectors depend on.
+The columns are ``id: string`` and ``vectors: list<fixed_size_list<float16>[dimension]>``, without masked tokens; files
+are memory-mapped. Metadata are the count, the fingerprint of the model and the settings that the vectors depend on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.embeddings import AGAIN, open_vectors, refuse_duplicate_ids, write_batches
+from cort.formats.records import offsets_of
 from cort.formats.tables import refuse_damage
 from cort.system.errors import input_error
 
@@ -24,7 +25,7 @@ Half = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Origin:
-    """What token vectors were made with: the settings that an index depends on, and the model's fingerprint."""
+    """How token vectors were made: the settings that an index depends on, and the fingerprint of the model."""
 
     dimension: int
     passage_length: int
@@ -32,11 +33,10 @@ class Origin:
     model: str
 
     def check(self, path: str | Path, expected: Origin) -> None:
-        """Refuse the vectors in `path` if they were made otherwise; the error names the first difference."""
-        for field in dataclasses.fields(self):
-            value, wanted = getattr(self, field.name), getattr(expected, field.name)
+        """Refuse the vectors in `path` if they were made in another way; the error names the first difference."""
+        for (field, value), wanted in zip(dataclasses.asdict(self).items(), dataclasses.astuple(expected), strict=True):
             if value != wanted:
-                name = field.name.replace("_", " ")
+                name = field.replace("_", " ")
                 raise input_error(path, f"token vectors of {name} {value}", f"{name} {wanted}", AGAIN)
 
 
@@ -44,7 +44,7 @@ class Origin:
 class TokenBlock:
     """Vectors of the tokens of consecutive passages, (tokens, dimension), not copied.
 
-    Those of passage i are the rows ``offsets[i]:offsets[i + 1]``.
+    Passage i has the rows ``offsets[i]:offsets[i + 1]``.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -77,7 +77,7 @@ def to_batch(ids: pa.Array, vectors: Half, counts: npt.NDArray[np.integer]) -> p
     kind = schema.field("vectors").type
     flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float16).reshape(-1))
     values = pa.FixedSizeListArray.from_arrays(flat, type=kind.value_type)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    offsets = pa.array(offsets_of(counts), pa.int32())
     return pa.record_batch([ids, pa.ListArray.from_arrays(offsets, values, type=kind)], schema=schema)
 
 
@@ -89,9 +89,9 @@ def _from_batch(batch: pa.RecordBatch) -> TokenBlock:
 
 
 def write_token_shard(path: str | Path, batches: Iterable[pa.RecordBatch], origin: Origin, count: int) -> None:
-    """Write what `to_batch` made, atomically.
+    """Write batches from `to_batch` atomically.
 
-    :param count: the number of passages to come, which this and every reader checks.
+    :param count: total number of passages, checked here and by every reader.
     """
     metadata = {"count": str(count)} | {name: str(value) for name, value in dataclasses.asdict(origin).items()}
     schema = _schema(origin.dimension).with_metadata(metadata)
@@ -99,7 +99,7 @@ def write_token_shard(path: str | Path, batches: Iterable[pa.RecordBatch], origi
 
 
 def open_token_shards(paths: Sequence[str | Path], expected: Origin | None = None) -> list[TokenShard]:
-    """Open the shards of one collection, all of the `expected` origin (default: that of the first); no id twice."""
+    """Open the shards of a collection, all of the `expected` origin (default: that of the first); no id twice."""
     shards = [_open(Path(path)) for path in paths]
     for shard in shards:
         shard.origin.check(shard.path, expected or shards[0].origin)

@@ -87,7 +87,7 @@ def best_matches(model: Reranker | TokenEncoder, pairs: Pairs, row: int) -> list
 
 
 def word_scores(reranker: Reranker, query: str, row: int) -> list[tuple[str, float]]:
-    """Compute what each query token adds to the score of kernel pooling, and last the bias of its layer.
+    """Compute what each query token adds to the score of kernel pooling; the last value is the bias of its layer.
 
     A token of Conv-KNRM adds what the n-grams that begin with it add.
     """
@@ -121,7 +121,7 @@ def word_scores(reranker: Reranker, query: str, row: int) -> list[tuple[str, flo
 
 
 def _score(pairs: Pairs, row: int, device: torch.device, forward: Callable[[dict[str, Tensor]], Tensor]) -> None:
-    """Score a pair with `forward`, which sees every batch that the model is given."""
+    """Score a pair with `forward`, which gets every batch of the model."""
     with torch.inference_mode():
         pairs.scores(lambda sequences: forward(_on_device(sequences, device)), FIRST_ROW, np.array([row], np.int64))
 

@@ -38,7 +38,7 @@ TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
 #: width of the searches of an index, by the fingerprint of the model that made its vectors
 WidthFor: TypeAlias = Callable[[str], float]
-# Vectors are held in memory if they take at most one part in this many of it.
+# Vectors are held in memory if they take at most memory / PART_OF_MEMORY.
 PART_OF_MEMORY = 4
 
 
@@ -67,7 +67,7 @@ def encoder_of(results: Results, name: str, device: torch.device) -> QueryEncode
 
 
 class Tokenizer:
-    """Token ids of a few texts, as the stage `tokenize` makes them of many."""
+    """Token ids of a few texts, as the stage `tokenize` computes them in bulk."""
 
     def __init__(self, folder: Path, form: str) -> None:
         self._tokenizer, self._form, self._prompts = load_tokenizer(folder), form, read_prompts(folder)
@@ -152,7 +152,7 @@ class Reranker:
 
 
 class VectorIndex(Protocol):
-    """What ranks passages for the vectors of an encoder."""
+    """An index that ranks passages for query vectors."""
 
     def search(self, vectors: Any, depth: int) -> list[Ranking]:
         """Rank passages for each query."""
@@ -161,7 +161,7 @@ class VectorIndex(Protocol):
 class ExactSearch:
     """The vectors of all passages on devices that work in parallel, with the results of the stage `retrieve`.
 
-    They are held in memory if they take no more than a part of it; otherwise their files are mapped.
+    They are held in memory if they take no more than a fraction of it; otherwise their files are memory-mapped.
     """
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[str], threads: int) -> None:
@@ -206,7 +206,7 @@ def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Rank
 
 
 class Retriever(NamedTuple):
-    """How a system retrieves: what encodes queries, and what ranks passages for their vectors."""
+    """How a system retrieves: the encoder of queries, and the index that ranks passages for their vectors."""
 
     encoder: QueryEncoder | TokenEncoder
     vector_index: VectorIndex
@@ -226,7 +226,7 @@ class Models:
 
 
 class Opening:
-    """Opens what systems retrieve with; systems share what they can.
+    """Opens models and indexes; systems share them where they can.
 
     :raises InputError: if files belong to another model, or an audit does not reach its recall.
     """
@@ -288,7 +288,7 @@ def open_models(results: Results, needed: Mapping[str, System], devices: Sequenc
 
 
 def _check_graph(graph: Graph, folder: Path, encoder: QueryEncoder) -> None:
-    """Refuse a graph of other vectors than those of an encoder."""
+    """Refuse a graph built from vectors of another encoder."""
     if graph.meta.model != encoder.fingerprint:
         found, fix = f"vectors of model {graph.meta.model}", f"the encoder changed since: {REMEDY}"
         raise input_error(folder, found, f"model {encoder.fingerprint}", fix)

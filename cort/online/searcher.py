@@ -29,11 +29,11 @@ from cort.systems.base import Results, System
 if TYPE_CHECKING:
     from cort.online.neural import Models, QueryEncoder, TokenEncoder
 
-# Java compiles what runs often, and the first search of each kind reads what later ones find in memory.
+# Java compiles code that runs often, and the first searches fill caches.
 WARM_UP = ("warm up",) * 3
-# What stands for bytes that are not UTF-8, or is half of a surrogate pair.
+# Placeholders of bytes that are not UTF-8, and unpaired surrogates.
 LONE = re.compile("[\ud800-\udfff]+")
-# Seconds after which a waiting thread gets Python's lock: the one that receives BM25's answer must not wait longer.
+# Seconds until a waiting thread gets Python's lock; the thread that receives BM25's answer must not wait longer.
 SWITCH = 0.0005
 #: opens models; importing it takes longer than opening them
 NEURAL = "cort.online.neural"
@@ -200,7 +200,7 @@ class Searcher:
 
 
 def check_query(text: str) -> None:
-    """Refuse a query without a word, and one with surrogates: half a UTF-16 character, or bytes that are not UTF-8."""
+    """Refuse a query without words, or with surrogates, which stand for bytes that are not UTF-8."""
     if not text.strip():
         raise input_error("query", "no word", "a query", "write one")
     if wrong := LONE.search(text):
@@ -263,7 +263,7 @@ def _naming_missing_files() -> Iterator[None]:
 
 
 def opened_files(systems: Iterable[System]) -> list[Path]:
-    """List what a searcher of some systems opens, folders that were written in one piece as a whole."""
+    """List the files that a searcher of some systems opens; of a folder written as one unit, the folder."""
     files = dict.fromkeys(Path(file) for system in systems for file in system.files())
     return list(dict.fromkeys(file.parent if record_of(file.parent).is_file() else file for file in files))
 
@@ -276,7 +276,7 @@ def _open_models(results: Results, needed: Mapping[str, System], devices: Sequen
 
 
 def _open_lucene(results: Results, name: str, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
-    """Open an index; `opened` closes it again if something else is wrong."""
+    """Open an index; `opened` closes it again if opening fails elsewhere."""
     folder, cleaning = (
         Path(results.at(paths.LEXICAL_INDEX, lexical=name)).parent,
         results.config["lexical"][name]["cleaning"],

@@ -24,6 +24,11 @@ Scores: TypeAlias = "npt.NDArray[np.float64]"
 Merged: TypeAlias = "tuple[list[str], Scores]"
 # The normalised scores of one ranking, and the score of documents that it lacks.
 Normalized: TypeAlias = "tuple[Scores, float]"
+# Defaults of the config and of options: a method, its k (Cormack et al., 2009), a normalisation, a re-ranker's weight.
+METHOD = "interleave"
+K = 60
+NORMALIZATION = "min-max"
+WEIGHT = 1
 
 
 def min_max(scores: Scores) -> Normalized:
@@ -75,8 +80,8 @@ class Settings(NamedTuple):
     :ivar weights: of the rankings, in order; empty for equal weights.
     """
 
-    k: int = 60
-    normalization: str = "min-max"
+    k: int = K
+    normalization: str = NORMALIZATION
     weights: tuple[float, ...] = ()
 
 

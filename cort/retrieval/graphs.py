@@ -86,3 +86,5 @@ TOKEN_INDEXES: Mapping[str, IndexKind] = {
     ),
 }
 INDEXES: Mapping[str, IndexKind] = {**GRAPHS, **TOKEN_INDEXES}
+# Recall of exact search that an audit's choice must reach, by default.
+RECALL = 0.99

@@ -1,4 +1,4 @@
-"""Errors that a user can fix: one line that says where, what was found, what was expected and what to do."""
+"""Errors that users can fix: one line that says where, what was found, what was expected and what to do."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 class InputError(ValueError):
-    """Something outside this program is wrong, as a file, an argument or the machine; shown without a traceback."""
+    """Something outside the program is wrong: a file, an argument or the machine. Shown without a traceback."""
 
 
-def input_error(source: str | Path, found: str, expected: str, fix: str, row: int | None = None) -> InputError:
-    """Build the one-line error about a file (or its row, from 1), a config key or an argument."""
+def input_error(source: str | Path, found: object, expected: str, fix: str, row: int | None = None) -> InputError:
+    """Create the one-line error about a file (or its row, from 1), a config key or an argument."""
     place = f"{source}: row {row}" if row is not None else f"{source}"
     return InputError(" ".join(f"{place}: found {found}, expected {expected}; {fix}".split()))
 
@@ -35,10 +35,15 @@ def shorten(value: object, limit: int = 60) -> str:
 
 
 def check_name(place: str, name: str, known: Collection[str]) -> Iterator[str]:
-    """Refuse a name that is not known, with the one that was meant if it is near."""
+    """Yield an error for an unknown name."""
     if name not in known:
-        import difflib
+        expected = f"one of {', '.join(known) or '(none is defined)'}"
+        yield f"{place}: found {name!r}, expected {expected}; {suggest(name, known, 'add it or fix the name')}"
 
-        near = difflib.get_close_matches(name, known, 1)
-        fix = f"did you mean {near[0]}?" if near else "add it or fix the name"
-        yield f"{place}: found {name!r}, expected one of {', '.join(known) or '(none is defined)'}; {fix}"
+
+def suggest(name: str, known: Collection[str], otherwise: str) -> str:
+    """Suggest the known name that is closest to an unknown one, or something else if none is close."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else otherwise

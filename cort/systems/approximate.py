@@ -1,4 +1,4 @@
-"""What systems that search an approximate index share: the width of the search, its recall, and the audit of both."""
+"""What searches of approximate indexes share: the width of the search, its recall, and the audit that measures both."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from cort.retrieval.graphs import INDEXES, IndexKind
+from cort.retrieval.graphs import INDEXES, RECALL, IndexKind
 from cort.settings import paths
 from cort.settings.config import evaluated_splits, ranked_splits
 from cort.settings.fields import setting
 from cort.systems.base import Option, System
-
-# Recall of exact search to be reached if a width is to be chosen and the config sets none.
-RECALL = 0.99
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +18,7 @@ class Width:
     """Keys of every search whose width an audit can choose."""
 
     recall: float | None = setting(None, gt=0, le=1)
-    """With `auto`, recall of the exact top `depth` to be reached, as audited on the split `validation`, or on the
+    """With `auto`, recall of the exact top `depth` to reach, as audited on the split `validation`, or on the
     evaluated split if there is none; 0.99 if not set."""
 
 
@@ -57,12 +54,12 @@ class ApproximateSearch(System):
         return bool(self.width == "auto")
 
     def fill(self) -> None:
-        """Set the recall to be reached."""
+        """Set the recall to reach."""
         if self.chosen_by_audit():
             self.entry[self.index].setdefault("recall", RECALL)
 
     def check_void(self) -> Iterator[str]:
-        """Find a recall that no audit is to reach."""
+        """Find a recall without an audit that could reach it."""
         for name in self.indexes:
             search, parameter = self.entry.get(name), INDEXES[name].parameter
             if isinstance(search, dict) and "recall" in search and search.get(parameter) != "auto":
@@ -70,15 +67,15 @@ class ApproximateSearch(System):
                 yield f"{self.place}.{name}.recall: found recall without `{parameter}: auto`, {expected}"
 
     def describe_width(self) -> str:
-        """Say how widely is searched."""
+        """Describe the width."""
         if self.chosen_by_audit():
             return f"recall {self.entry[self.index]['recall']:g} of exact search"
         return f"{self.index_kind.parameter} {self.width}"
 
     def audit_on(self, split: str) -> str:
-        """Path of the audit that chooses the width: of validation queries, or else of the split's own.
+        """Path of the audit that chooses the width: on validation queries, or else on the split's own.
 
-        :param split: a split that is not evaluated, such as "", stands for the first that is evaluated, or else ranked.
+        :param split: if it is not evaluated (or ""), the first split that is evaluated, or else ranked, is used.
         """
         splits = evaluated_splits(self.config) or ranked_splits(self.config)
         own = split if split in splits else splits[0]
@@ -95,7 +92,7 @@ class ApproximateSearch(System):
         return {"index": self.index_folder() + "meta.json", "audit": audit}
 
     def options(self, split: str) -> list[Option]:
-        """Give the width, or the audit and the recall that it is to show."""
+        """Give the width, or the audit and the recall it must show."""
         place, parameter = f"{self.place}.{self.index}", self.index_kind.parameter
         if not self.chosen_by_audit():
             width = [Option("width", self.width, f"{place}.{parameter}")]

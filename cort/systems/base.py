@@ -30,7 +30,7 @@ VECTORS = {"encoders": (paths.VECTORS, "encoder"), "rerankers": (paths.LATE_VECT
 class Option(NamedTuple):
     """A setting of the rule that makes a run.
 
-    :ivar name: option of its stage; None if the stage learns it in another way.
+    :ivar name: option of its stage; None if the stage gets it in another way.
     :ivar place: path of the value in the config; None if it is a file, or follows from the kind.
     """
 
@@ -104,7 +104,7 @@ class System(ABC):
 
     @property
     def place(self) -> str:
-        """Where the config says it."""
+        """Path of its entry in the config."""
         return f"systems.{self.name}"
 
     @classmethod
@@ -120,12 +120,12 @@ class System(ABC):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell whether an entry is of this kind and of no kind before it in the registry."""
+        """Tell whether an entry is of this kind, if it is of no kind earlier in the registry."""
         return cls.key() in entry
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Leave out names that lead nowhere, so that checks can follow the others; None if nothing is left."""
+        """Drop names of entries that do not exist, so that the rest can be checked; None if nothing is left."""
         return entry
 
     # What it is made of.
@@ -170,13 +170,13 @@ class System(ABC):
         """Return the published run of a split that it has, and where the config names it."""
         return None
 
-    # What the config says of it.
+    # Checks and descriptions.
 
     def fill(self) -> None:  # noqa: B027  # most kinds have no such defaults
-        """Fill in, in place, the defaults that depend on other parts of the config; those of its keys are there."""
+        """Fill in, in place, the defaults that depend on other parts of the config; plain defaults are already set."""
 
     def check(self) -> Iterator[str]:
-        """Yield a line for each mistake, once the keys have the right shape and are those of this kind."""
+        """Yield a line for each mistake; the keys are valid for this kind."""
         return iter(())
 
     def check_name_of(self, key: str, known: Collection[str]) -> Iterator[str]:
@@ -184,12 +184,12 @@ class System(ABC):
         return check_name(f"{self.place}.{key}", self.entry[key], known)
 
     def check_void(self) -> Iterator[str]:
-        """Yield a line for each setting that another one makes void; the entry is as it is written, of any shape."""
+        """Yield a line for each setting that another one overrides; the entry is not validated yet."""
         return iter(())
 
     @abstractmethod
     def describe(self) -> str:
-        """Say in a few words how its runs are made."""
+        """Describe in a few words how its runs are made."""
 
     # How its runs are made.
 

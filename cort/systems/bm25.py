@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cort.online.why import Case, Reason
     from cort.retrieval.bm25 import Parameters as Bm25Parameters
 
-# How an index says that its texts are not the passages as they are.
+# Keys of an index whose texts are not the plain passages, and words for them.
 CHANGED_TEXT = {"expand": "passages expanded by", "weigh": "terms weighted by"}
 
 
@@ -51,12 +51,12 @@ class Bm25(System):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell it by the section that the name is in."""
+        """Look for the name under `lexical`."""
         return entry.get("retrieve") in config["lexical"]
 
     @property
     def kind(self) -> str:
-        """Name BM25, which has its key in common with other kinds."""
+        """Name BM25; its key is shared with other kinds."""
         return "bm25"
 
     def lexical_index(self) -> str | None:
@@ -70,7 +70,7 @@ class Bm25(System):
         return index if "bm25" not in self.entry and "tune" in self.config["lexical"].get(index, {}) else None
 
     def describe(self) -> str:
-        """Say what is indexed, and own parameters."""
+        """Describe the indexed texts, and parameters of its own."""
         own, index = self.entry.get("bm25"), self.config["lexical"][self.entry["retrieve"]]
         texts = "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
         return f"BM25, Anserini{texts}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")

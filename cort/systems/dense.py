@@ -52,12 +52,12 @@ class Dense(VectorSearch):
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Return it if there is such an encoder."""
+        """Keep the entry if the encoder exists."""
         return entry if entry["retrieve"] in config["encoders"] else None
 
     @property
     def kind(self) -> str:
-        """Tell that it searches all vectors."""
+        """Name exact search."""
         return "exact"
 
     def models(self) -> list[tuple[str, str]]:
@@ -90,7 +90,7 @@ class Dense(VectorSearch):
         return opening.exact(self.entry["retrieve"])
 
     def explain(self, case: Case) -> Reason:
-        """Name the most similar token of the passage for each token of the query, as a vector has no parts."""
+        """Show the most similar passage token for each query token, because a vector has no parts."""
         matches, settings = case.nearest_tokens()
         about = (
             f"The score is the similarity ({settings.similarity}) of one vector of the query and one of the passage "
@@ -120,11 +120,11 @@ class Graph(ApproximateSearch, Dense):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell it by the index."""
+        """Look for the key of an index."""
         return "retrieve" in entry and any(name in entry for name in GRAPHS)
 
     def check(self) -> Iterator[str]:
-        """Check that the index is one, of angles, and searched widely enough."""
+        """Check that there is one index, over angles, and that its search is wide enough."""
         yield from Dense.check(self)
         indexes = [name for name in self.indexes if name in self.entry]
         if len(indexes) > 1:
@@ -137,7 +137,7 @@ class Graph(ApproximateSearch, Dense):
             yield from self._check_ef()
 
     def _check_ef(self) -> Iterator[str]:
-        """Check that a search keeps as many candidates as a run has results."""
+        """Check that a search keeps at least as many candidates as a run has results."""
         config, ef = self.config, self.entry["hnsw"]["ef"]
         is_source = any(
             is_trained(model) and self.name in sources(model[examples])

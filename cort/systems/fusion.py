@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, fuse, normalize
+from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, fuse, normalize
 from cort.retrieval.fusion import Settings as FusionSettings
 from cort.settings import paths
 from cort.settings.config import Config, flat
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cort.online.searcher import Batch
     from cort.online.why import Case, Reason, Rows
 
-# A sentence about a method, more columns of the table of parts, and their cells for each part.
+# A sentence about a method, additional columns of the table of parts, and their cells per part.
 Explanation: TypeAlias = "tuple[str, list[str], Rows]"
 
 
@@ -70,7 +70,7 @@ class Interleave(System):
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Leave out systems that are not there."""
+        """Drop systems that do not exist."""
         return {"interleave": [part for part in entry["interleave"] if part in config["systems"]]}
 
     @property
@@ -80,7 +80,7 @@ class Interleave(System):
 
     @property
     def method(self) -> Config:
-        """Method, and its settings but for what weights are tuned for."""
+        """The method and its settings, without the measure that weights are tuned for."""
         return {"method": "interleave"}
 
     def parts(self) -> list[str]:
@@ -103,15 +103,15 @@ class Interleave(System):
         return {"runs": runs, "weights": self.results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else []}
 
     def options(self, split: str) -> list[Option]:
-        """Give the method and its settings; the order of the systems counts, too."""
+        """Give the method and its settings; the order of the systems matters, too."""
         options = [Option(key, value) for key, value in self.method.items()]
         if self.tuned_for():
             options.append(Option("tuned", self.results.at(paths.WEIGHTS, system=self.name)))
-        # What weights were tuned for is in their file.
+        # The measure that weights were tuned for is in their file.
         return [*options, *(Option(None, value, place) for place, value in self.recorded().items())]
 
     def recorded(self) -> dict[str, Any]:
-        """List what the config says of the merged runs, by its place."""
+        """List the config's values about the merged runs, by their paths."""
         return {self.parts_place: self.entry["interleave"]}
 
     def files(self) -> Iterator[str]:
@@ -126,7 +126,7 @@ class Interleave(System):
 
     @property
     def needs_all(self) -> bool:
-        """Whether the method needs all scores."""
+        """Tell whether the method needs all scores."""
         return FUSIONS[self.kind].needs_all
 
     @cached_property
@@ -163,24 +163,24 @@ class Fusion:
 
     systems: tuple[str, ...] = setting(least=2)
     """Names of the systems, in order."""
-    method: str = "interleave"
+    method: str = METHOD
     """`interleave` as above; `rrf`, reciprocal rank fusion: documents by the sum of 1 / (k + rank) over the rankings
     that have them; or `linear`: by the weighted sum of their normalised scores."""
-    k: int = setting(60, ge=1, le=100_000)
-    """With `rrf`, what keeps the first ranks from deciding all."""
-    normalization: str = "min-max"
-    """With `linear`, how the scores of a query come to one scale: `min-max`, from 0 to 1 over the results of each
-    system, or `z-score`, to mean 0 and standard deviation 1. A document that a system did not find counts as its lowest
-    result."""
+    k: int = setting(K, ge=1, le=100_000)
+    """With `rrf`, the constant k: the larger it is, the less the top ranks count."""
+    normalization: str = NORMALIZATION
+    """With `linear`, how the scores of a query are normalised: `min-max`, from 0 to 1 over the results of each system,
+    or `z-score`, to mean 0 and standard deviation 1. A document missing from a system's results gets the score of its
+    lowest result."""
     weights: tuple[float, ...] | None = setting(None, ge=0, le=1000, least=2)
-    """With `linear`, a number per system, in their order; equal ones without it and without `tune`."""
+    """With `linear`, one number per system, in order; equal weights without it and without `tune`."""
     tune: str | None = None
     """With `linear`, the measure that the weights are chosen by on the split `validation`, in steps of 0.05 (of more
     than two systems 0.1); runs of `validation` then have `depth` results."""
 
 
 class Fuse(Interleave):
-    """Rankings merged by a method of choice."""
+    """Rankings merged by a chosen method."""
 
     rules: ClassVar[tuple[str, ...]] = ("fuse", "fuse_tune")
 
@@ -189,11 +189,11 @@ class Fuse(Interleave):
         """Keys of this kind."""
 
         fuse: Fusion
-        """Systems whose rankings are merged by a method of choice."""
+        """Systems whose rankings are merged by a chosen method."""
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Leave out systems that are not there."""
+        """Drop systems that do not exist."""
         known = [part for part in entry["fuse"]["systems"] if part in config["systems"]]
         return {"fuse": entry["fuse"] | {"systems": known}}
 
@@ -204,7 +204,7 @@ class Fuse(Interleave):
 
     @property
     def method(self) -> Config:
-        """Method, and its settings but for what weights are tuned for."""
+        """The method and its settings, without the measure that weights are tuned for."""
         return {key: value for key, value in self.entry["fuse"].items() if key not in ("systems", "tune")}
 
     def parts(self) -> list[str]:
@@ -217,7 +217,7 @@ class Fuse(Interleave):
         return measure
 
     def fill(self) -> None:
-        """Drop the defaults of other methods, so that they decide nothing."""
+        """Drop the settings of other methods, which have no effect."""
         fusion = self.entry["fuse"]
         for key in fusion.keys() - {"systems", "method", *FUSIONS[fusion["method"]].settings}:
             del fusion[key]
@@ -237,11 +237,11 @@ class Fuse(Interleave):
             yield from check_tuning(f"{place}.tune", measure, self.config)
 
     def check_void(self) -> Iterator[str]:
-        """Find settings that the method does not take, and weights beside what chooses them."""
+        """Find settings that the method ignores, and weights given together with `tune`."""
         place, fusion = f"{self.place}.fuse", self.entry["fuse"]
         if not isinstance(fusion, dict):
             return
-        method = fusion.get("method", "interleave")
+        method = fusion.get("method", METHOD)
         known = FUSIONS[method].settings if method in FUSIONS else tuple(fusion)
         for key in sorted(fusion.keys() & {key for other in FUSIONS.values() for key in other.settings} - set(known)):
             methods = " or ".join(name for name, other in FUSIONS.items() if key in other.settings)
@@ -280,5 +280,5 @@ class Fuse(Interleave):
         ]
 
     def recorded(self) -> dict[str, Any]:
-        """List all settings but what weights are tuned for."""
+        """List all settings except the measure that weights are tuned for."""
         return flat({key: value for key, value in self.entry["fuse"].items() if key != "tune"}, f"{self.place}.fuse")

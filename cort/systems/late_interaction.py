@@ -43,13 +43,13 @@ class LateInteraction(VectorSearch):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell it by the section that the name is in; another re-ranker is refused by `check`."""
+        """Look for the name under `rerankers`; `check` refuses other kinds of re-rankers."""
         name = entry.get("retrieve")
         return name in config.get("rerankers", {}) and name not in config["encoders"]
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Return it if the re-ranker can retrieve."""
+        """Keep the entry if the re-ranker can retrieve."""
         return entry if entry["retrieve"] in token_encoders(config) else None
 
     @property
@@ -118,7 +118,7 @@ class IvfPq(ApproximateSearch, LateInteraction):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell it by the index."""
+        """Look for the key of the index."""
         return "ivfpq" in entry and super().takes(entry, config)
 
     def check(self) -> Iterator[str]:

@@ -18,7 +18,7 @@ def check_measures(place: str, names: list[str]) -> Iterator[str]:
 
 
 def check_once(place: str, names: Iterable[str], noun: str) -> Iterator[str]:
-    """Refuse names that are there twice."""
+    """Refuse repeated names."""
     for name, times in Counter(names).items():
         if times > 1:
             yield f"{place}: found {name} {times} times, expected each {noun} once; remove one"
@@ -31,7 +31,7 @@ def check_increasing(place: str, numbers: list[float]) -> Iterator[str]:
 
 
 def check_tuning(place: str, measure: str, config: Config) -> Iterator[str]:
-    """Check that weights can be tuned: by a measure, on validation queries, on rankings like those they are for."""
+    """Check that weights can be tuned: by a known measure, on validation queries, with runs that are deep enough."""
     yield from check_measures(place, [measure])
     if "validation" not in config["splits"]:
         yield f"{place}: found no split validation, expected validation queries to tune on; add the split"

@@ -1,4 +1,4 @@
-"""Runs that were made elsewhere."""
+"""Runs made outside this workflow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cort.systems.base import System
 
 
 class Published(System):
-    """A run file per split, as somebody published it."""
+    """Published run files, one per split."""
 
     rules: ClassVar[tuple[str, ...]] = ("import_run",)
     searchable = False
@@ -22,10 +22,10 @@ class Published(System):
         """Keys of this kind."""
 
         run: str | dict[str, str]
-        """A run file made elsewhere: a path, with `{split}` if there are several splits, or paths by split."""
+        """A run file from elsewhere: a path, with `{split}` if there are several splits, or paths by split."""
 
     def splits(self) -> list[str]:
-        """List those that there are files for."""
+        """List the splits with a file."""
         run = self.entry["run"]
         return [split for split in ranked_splits(self.config) if not isinstance(run, dict) or split in run]
 
@@ -37,7 +37,7 @@ class Published(System):
         return (run[split], f"{self.place}.run.{split}") if split in run else None
 
     def check(self) -> Iterator[str]:
-        """Check which splits there are files for."""
+        """Check that the files match the splits."""
         run, splits, place = self.entry["run"], ranked_splits(self.config), f"{self.place}.run"
         if isinstance(run, str) and "{split}" not in run and len(splits) > 1:
             yield f"{place}: found one path for the splits {listed(splits)}, expected {{split}} in it; add it"
@@ -46,11 +46,11 @@ class Published(System):
                 yield f"{place}: found the split {split!r}, expected one of {listed(splits)}; fix the name"
 
     def describe(self) -> str:
-        """Say that it is one."""
+        """Say that it is a published run."""
         return "published run"
 
     def inputs(self, split: str) -> dict[str, str | list[str]]:
-        """Name the file, and what its ids are checked by."""
+        """Name the file, and the queries and passages that its ids are checked against."""
         file, _ = self.published(split) or ("", "")
         return {
             "run": file,

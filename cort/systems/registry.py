@@ -1,4 +1,4 @@
-"""All kinds of systems. Whoever needs to know something of a system asks its class; nobody else asks for its kind."""
+"""All kinds of systems. Other code asks the object of a system, and never checks its kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS: tuple[type[System], ...] = (
 )
 #: the keys that an entry has one of
 KEYS = list(dict.fromkeys(kind.key() for kind in KINDS))
-#: what an entry under `systems` can say, of which kind it may ever be
+#: an entry under `systems`, of any kind
 AnySystem: Any = Union[tuple(kind.Settings for kind in KINDS)]  # noqa: UP007
 
 
@@ -68,7 +68,7 @@ def check_entry(config: Config, name: str) -> Iterator[str]:
 
 
 def check_void(config: Config, name: str) -> Iterator[str]:
-    """Yield a line for each setting of an entry that another one makes void; the entry may have any shape."""
+    """Yield a line for each setting that another one overrides; the entry is not validated yet."""
     entry = config["systems"][name]
     for kind in KINDS:
         if kind.key() in entry:

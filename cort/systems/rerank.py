@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from cort.retrieval.fusion import normalize
+from cort.retrieval.fusion import WEIGHT, normalize
 from cort.settings import paths
 from cort.settings.config import KIND_NAMES, Config, listed
 from cort.settings.fields import setting
@@ -37,16 +37,16 @@ class Rerank(System):
         depth: int | None = setting(None, ge=1, le=100_000)
         """Candidates that are re-ranked, with `rerank`; the others follow in their order."""
         weight: float | None = setting(None, ge=0, le=1)
-        """With `rerank`, the weight of the re-ranker's scores; 1 minus it is that of the scores of the system that is
-        re-ranked. Both go from 0 to 1 over the candidates of a query. 1 without it and without `tune`; 0 leaves the
-        order as it is."""
+        """With `rerank`, the weight of the re-ranker's scores; the scores of the re-ranked system get 1 minus it.
+        Both are scaled from 0 to 1 over the candidates of a query. The default is 1 unless there is a `tune`; 0 keeps
+        the order."""
         tune: str | None = None
         """With `rerank`, the measure that `weight` is chosen by on the split `validation`, in steps of 0.05; runs of
         `validation` then have `depth` results."""
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Return it, or only the system of the candidates if there is no such re-ranker."""
+        """Keep the entry, or only the system of the candidates if the re-ranker does not exist."""
         known = [part for part in [entry["rerank"]] if part in config["systems"]]
         return entry if known and entry.get("reranker") in config["rerankers"] else {"interleave": known}
 
@@ -78,7 +78,7 @@ class Rerank(System):
     def fill(self) -> None:
         """Set depth and weight."""
         if "tune" not in self.entry:
-            self.entry.setdefault("weight", 1)
+            self.entry.setdefault("weight", WEIGHT)
         self.entry.setdefault("depth", self.most_candidates())
 
     def check(self) -> Iterator[str]:
@@ -98,13 +98,13 @@ class Rerank(System):
             )
 
     def check_void(self) -> Iterator[str]:
-        """Find a weight beside what chooses it."""
+        """Find a weight given together with `tune`."""
         if {"weight", "tune"} <= self.entry.keys():
             found = "found weight beside tune"
             yield f"{self.place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
 
     def describe(self) -> str:
-        """Name system, re-ranker and depth, and the weight if it is another than 1."""
+        """Name system, re-ranker and depth, and the weight unless it is 1."""
         how = f"top {self.entry['depth']} of {self.entry['rerank']} re-ranked by {self.entry['reranker']}"
         if measure := self.tuned_for():
             return f"{how}, its weight tuned for {measure} on validation"
@@ -156,7 +156,7 @@ class Rerank(System):
         return weight_of(1.0 if tuned else given.value, tuned, self.entry["rerank"])
 
     def candidates(self) -> int:
-        """Count the candidates that are scored; a run has no more than its depth."""
+        """Count the candidates that are scored, at most the depth of a run."""
         return int(min(self.entry["depth"], self.config["depth"]))
 
     def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
@@ -173,7 +173,7 @@ class Rerank(System):
         return rankings
 
     def explain(self, case: Case) -> Reason:
-        """Explain the former score, that of the model, and what each adds."""
+        """Explain the first-stage score, the model's score, and what each adds."""
         searcher, reranker, before = case.searcher, self.entry["reranker"], case.part(self.entry["rerank"])
         doc_ids = before.ranking.doc_ids[: self.candidates()]
         about, reasons = f"{reranker} scores the top {self.candidates()} of {before.name} again", [before.explain()]

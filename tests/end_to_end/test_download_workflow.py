@@ -1,6 +1,3 @@
-"""Public files in a config: their names, their place in the plan, and a workflow that fetches its collection."""
-
-import hashlib
 import io
 import re
 import signal
@@ -19,8 +16,9 @@ from cort.settings import paths
 from cort.settings.fields import schema_of
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable
 from tests.support.changes import run_module, snakemake
+from tests.support.common import md5_of, wait_until
 from tests.support.jobs import job
-from tests.support.misbehaving_server import Step, serving, wait_for
+from tests.support.misbehaving_server import Step, serving
 from tests.support.workflow import RULES
 from workflow.planning import preflight
 
@@ -39,9 +37,6 @@ def experiment(**changes):
 
 def mistakes(**changes):
     return find_mistakes(experiment(**changes), schema_of(Experiment))
-
-
-# In the config.
 
 
 def test_public_files_may_stand_wherever_raw_files_do():
@@ -68,12 +63,6 @@ def test_an_archive_is_no_raw_file():
     assert "found the archive msmarco/queries.tar.gz, expected a file in it; name one of msmarco/queries." in line
 
 
-def test_a_folder_is_text():
-    [line] = mistakes(downloads={"folder": 3})
-    assert line.startswith("downloads.folder: found 3, expected text")
-    assert mistakes(downloads={"folder": "/data"}) == []
-
-
 def test_names_become_paths_and_nothing_else_changes():
     config = complete(experiment(title="download: a title"), "test")
     found = resolve(config)
@@ -94,9 +83,6 @@ def test_each_file_is_made_by_one_rule():
 @pytest.mark.parametrize("rule", ["download", "extract"])
 def test_plan_and_rules_look_into_the_same_folder(rule):
     assert "downloads=paths.KEPT," in RULES[rule]
-
-
-# In the plan.
 
 
 def fetching(name, rule="extract"):
@@ -165,8 +151,6 @@ def test_a_file_to_come_is_no_missing_input(tmp_path):
     assert [line.split(":")[0] for line in preflight.check_inputs(config, tmp_path)] == ["splits.dl19.queries"]
 
 
-# In a workflow.
-
 PLAIN = {"queries": 503, "qrels": 429}
 
 
@@ -180,14 +164,14 @@ def publish(tree, server):
             archive.add(data / name, name)
     content = packed.getvalue()
     urls = [server.url + "/nowhere", server.serve("/tiny.tar.gz", content, Step(cut=1_000), Step())]
-    files["tiny/all.tar.gz"] = {"urls": urls, "bytes": len(content), "md5": md5(content)}
+    files["tiny/all.tar.gz"] = {"urls": urls, "bytes": len(content), "md5": md5_of(content)}
     for name in ("queries.train.tsv", "collection.tsv", "run.test.trec"):
         lines = len((data / name).read_bytes().splitlines())
         files[f"tiny/{name}"] = {"archive": "tiny/all.tar.gz", "member": name, "lines": lines}
     for name in ("qrels.train.tsv", "queries.test.tsv", "qrels.test.tsv"):
         content = (data / name).read_bytes()
         steps = [Step(status=PLAIN[name.split(".")[0]], headers={"Retry-After": "0"}), Step()]
-        files[f"tiny/{name}"] = {"urls": [server.serve(f"/{name}", content, *steps)], "size": 1, "md5": md5(content)}
+        files[f"tiny/{name}"] = {"urls": [server.serve(f"/{name}", content, *steps)], "size": 1, "md5": md5_of(content)}
         files[f"tiny/{name}"]["size"] = len(content)
     (tree / "cort" / "downloads" / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
     # These stay files of this machine.
@@ -199,10 +183,6 @@ def publish(tree, server):
     # Nothing is taken from there.
     data.rename(tree / "mine")
     return "public.yaml"
-
-
-def md5(content):
-    return hashlib.md5(content).hexdigest()  # noqa: S324
 
 
 RESULTS = ("results/tiny/runs/**/*", "results/tiny/measures/**/*", "results/tiny/encoders/**/*.safetensors")
@@ -254,8 +234,8 @@ def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path):
         running = subprocess.Popen(
             [executable("snakemake"), *arguments], cwd=tree, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         )
-        wait_for(lambda: server.sent["/tiny.tar.gz"] == [2_000])
-        wait_for(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))
+        wait_until(lambda: server.sent["/tiny.tar.gz"] == [2_000])
+        wait_until(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))
         running.send_signal(signal.SIGKILL)
         running.wait()
         status, output = snakemake(tree, *arguments)

@@ -28,15 +28,8 @@ CASES = [*((config, ON_SLURM) for config in ASKED or CONFIGS), *([] if ASKED or 
 SAMPLES = ROOT.parent / "shared" / "data"
 DATA = Path(os.environ["DRESS_DATA"]) if os.environ.get("DRESS_DATA") else SAMPLES if SAMPLES.is_dir() else None
 # What would lead past the server, or to other code than the copy's.
-LEFT_OUT = (
-    "HF_HUB_OFFLINE",
-    "TRANSFORMERS_OFFLINE",
-    "HTTP_PROXY",
-    "http_proxy",
-    "ALL_PROXY",
-    "all_proxy",
-    "PYTHONPATH",
-)
+LEFT_OUT = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "PYTHONPATH")
+LEFT_OUT += ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 SUBMITTING = ["--workflow-profile", "profiles/slurm", "--jobs", "6", "--slurm-init-seconds-before-status-checks", "4"]
 FETCHED = re.compile(r"^(download|extract) +(\d+)$", re.MULTILINE)
 # All that can be with fewer than four GPUs (docs/papers.md) but three latencies: the queries are no batch of 32. The

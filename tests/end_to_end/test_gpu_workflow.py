@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny
-from tests.support.changes import snakemake
+from tests.support.changes import altered, snakemake
 from tests.support.common import fake_gpus, gpu_uuid
 from tests.support.workflow import planned
 from tests.tiny.generate import PASSAGES, make_passages
@@ -45,16 +44,11 @@ def machine(monkeypatch, tmp_path_factory):
     return choose
 
 
-# The plan.
-
-
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """The tiny experiment, whose encoder is trained on 5 GPUs; without messages Snakemake shows what a job gets."""
     folder = copy_with_tiny(tmp_path_factory.mktemp("tree"))
-    config = yaml.safe_load((folder / "tiny" / "tiny.yaml").read_text("utf-8"))
-    config["encoders"]["encoder"]["training"]["gpus"] = 5
-    (folder / "tiny" / "tiny.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    altered(folder, folder / TINY, {"encoders.encoder.training.gpus": 5})
     for path in (folder / "workflow" / "rules").glob("*.smk"):
         path.write_text(re.sub(r"    message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
     return folder
@@ -80,22 +74,19 @@ def test_each_gpu_gets_a_shard_and_its_part_of_the_cores(tree):
     assert jobs == {name: (1, 2) for name in GPU_RULES} | {"train": (3, 8), "train_reranker": (1, 8)}
 
 
-def test_a_machine_without_gpus_plans_as_ever(tree, machine):
-    machine(0)
-    shards, jobs = plan(tree, "--cores", 16)
-    assert shards == 1
-    assert jobs == dict.fromkeys(GPU_RULES, (0, 8))
-
-
-def test_only_visible_devices_count(tree, machine):
-    machine(3, visible="2,0")
-    shards, jobs = plan(tree, "--cores", 8)
-    assert (shards, jobs["encode"], jobs["train"]) == (2, (1, 4), (2, 8))
-
-
-def test_a_limit_of_the_user_holds(tree):
-    shards, jobs = plan(tree, "--cores", 8, "--resources", "gpu=1")
-    assert (shards, jobs["encode"], jobs["train"]) == (1, (1, 8), (1, 8))
+@pytest.mark.parametrize(
+    ("there", "options", "shards", "encode", "train"),
+    [
+        ((0,), ("--cores", 16), 1, (0, 8), (0, 8)),
+        # Devices that are hidden do not count, and a limit of the user holds.
+        ((3, "2,0"), ("--cores", 8), 2, (1, 4), (2, 8)),
+        ((3,), ("--cores", 8, "--resources", "gpu=1"), 1, (1, 8), (1, 8)),
+    ],
+)
+def test_only_gpus_that_may_be_used_count(tree, machine, there, options, shards, encode, train):
+    machine(*there)
+    found, jobs = plan(tree, *options)
+    assert (found, jobs["encode"], jobs["train"]) == (shards, encode, train)
 
 
 def test_a_cluster_is_asked_for_the_gpus_of_the_config_whatever_this_machine_has(tree, machine):
@@ -159,19 +150,14 @@ def test_the_number_of_shards_stays_the_same_in_jobs(tmp_path):
     assert (folder / "probe.txt").read_text("utf-8").split() == ["1-of-3", "2-of-3", "3-of-3"]
 
 
-# Two workflows on one machine.
-
-
 def enlarge(folder):
     """Let the tiny experiment have a block of passages per shard, and a model that is busy with it for a while."""
-    config = folder / TINY
     generator = random.Random(3)  # noqa: S311 - texts, not secrets
     texts = [text for _ in range(SHARDS * BLOCK // PASSAGES) for text in make_passages(generator)]
     with open(folder / "tiny" / "data" / "collection.tsv", "a", encoding="utf-8") as handle:
         handle.writelines(f"more{number}\t{text}\n" for number, text in enumerate(texts))
-    settings = yaml.safe_load(config.read_text("utf-8"))
-    settings["base_models"]["small"]["architecture"] |= {"hidden_size": 64, "num_hidden_layers": 2}
-    config.write_text(yaml.safe_dump(settings), "utf-8")
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2}
+    altered(folder, folder / TINY, {f"base_models.small.architecture.{name}": size for name, size in sizes.items()})
 
 
 def encode(folder, *options, targets):

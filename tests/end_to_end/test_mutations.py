@@ -25,8 +25,6 @@ HANDFUL = (
     "tokens/small/passages.arrow",
     "runs/test/bm25.trec",
     "measures/test/",
-)
-HANDFUL += (
     "collection/passages.parquet",
     "lexical/bm25/index/_0.fnm",
     "onng/encoder/grp",

@@ -1,11 +1,9 @@
-"""What the code never does: unpickle, or run code that comes with a model."""
-
 import ast
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.common import ROOT
+
 FILES = sorted(path for folder in ("cort", "workflow", "scripts") for path in (ROOT / folder).rglob("*.py"))
 #: The one module that opens pickles, of tensors alone.
 IMPORT = ROOT / "cort" / "import_encoder.py"

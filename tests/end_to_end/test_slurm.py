@@ -12,6 +12,7 @@ import yaml
 from scripts.sandbox import TINY, copy_with_tiny
 from tests.support import slurm
 from tests.support.changes import snakemake
+from tests.support.common import ROOT
 from tests.support.slurm import (
     FAIL,
     HANG,
@@ -26,7 +27,6 @@ from tests.support.slurm import (
 )
 from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned
 
-ROOT = Path(__file__).parents[2]
 LOCAL = {rule for rule, text in RULES.items() if "localrule: True" in text}
 # Of the tiny experiment, which brings its own texts.
 SUBMITTED = RULES.keys() - LOCAL - UNUSED
@@ -34,9 +34,6 @@ ON_GPUS = {rule for rule, text in RULES.items() if " gpu=gpus(" in text}
 # As the copy was built.
 ONE_SHARD = {"encode": 1}
 RUNS = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
-
-
-# The profile and the rules, as they are written.
 
 
 def read_profile(name):
@@ -60,9 +57,6 @@ def test_rules_that_use_models_or_indexes_are_not_light():
     assert not LOCAL & (
         ON_GPUS | {"collection", "tokenize", "bm25_index", "bm25_tune", "bm25", "onng", "hnsw", "audit"}
     )
-
-
-# The sandbox.
 
 
 def test_missing_packages_are_named_in_one_line(tmp_path):
@@ -247,13 +241,8 @@ def test_results_are_those_of_a_local_build(built, tree):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_failed_and_cancelled_jobs_are_tried_again(sandbox, tree):
+def test_failed_and_cancelled_jobs_are_tried_again_and_those_over_their_limit_with_more(sandbox, tree):
     assert states(sandbox, "retrieve_graph", "cort-onng") == ["FAILED", "CANCELLED", "COMPLETED"]
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_job_over_its_time_limit_is_tried_again_with_more(sandbox, tree):
     over, again = sandbox.jobs("bm25", "test_bm25")
     assert (over["JobState"], over["TimeLimit"]) == ("TIMEOUT", "00:01:00")
     assert (again["JobState"], again["TimeLimit"]) == ("COMPLETED", "00:05:00")
@@ -262,17 +251,18 @@ def test_job_over_its_time_limit_is_tried_again_with_more(sandbox, tree):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_job_can_save_its_work_when_warned_of_its_time_limit(sandbox, tree):
+def test_jobs_are_warned_of_their_time_limit_and_training_goes_on_in_the_next_attempt(sandbox, tree):
     warned, again = sandbox.jobs("tokenize", "queries.test")
     assert (sandbox.faults / "saved").read_text() == f"signal {int(signal.SIGUSR1)}, Snakemake lives: True"
     assert (warned["JobState"], again["JobState"]) == ("FAILED", "COMPLETED")
     assert warned["RunTime"] < warned["TimeLimit"]
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_warning_harms_no_stage_that_cannot_heed_it(sandbox, tree):
+    # It harms no stage that cannot heed it.
     assert [stage for stage in sandbox.stages() if stage["heeds_warning"]] == []
+    warned, again = sandbox.jobs("train_reranker")
+    assert (warned["JobState"], again["JobState"]) == ("FAILED", "COMPLETED")
+    (log,) = (tree / "logs" / "tiny" / "train_reranker").iterdir()
+    assert "resumed at update" in log.read_text("utf-8")
+    assert not (tree / "results" / "tiny" / "checkpoints" / "rerankers" / "cross").exists()
 
 
 @pytest.mark.slow
@@ -281,16 +271,6 @@ def test_jobs_outlive_a_restart_of_the_controller(sandbox, tree):
     log = (sandbox.folder / "slurm" / "log" / "slurmctld.log").read_text()
     assert log.count("slurmctld version") == 2
     assert states(sandbox, "train") == ["COMPLETED"]
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_training_that_is_warned_goes_on_in_the_next_attempt(sandbox, tree):
-    warned, again = sandbox.jobs("train_reranker")
-    assert (warned["JobState"], again["JobState"]) == ("FAILED", "COMPLETED")
-    (log,) = (tree / "logs" / "tiny" / "train_reranker").iterdir()
-    assert "resumed at update" in log.read_text("utf-8")
-    assert not (tree / "results" / "tiny" / "checkpoints" / "rerankers" / "cross").exists()
 
 
 def is_done(tree):

@@ -91,9 +91,10 @@ def test_predicted_queries_and_weights_of_terms_are_those_of_the_cpu(stage, devi
     for name in TOKENIZER_FILES:
         shutil.copyfile(plain / name, weigher / name)
     texts = ["--tokens", long_caches["passages"], "--passage-length", 180]
+    lengths = ["--query-length", 8, "--queries", 4]
     calls = {
-        "expand": (["--model", t5, "--query-length", 8, "--queries", 4, *texts], tables.EXPANSIONS, "queries"),
-        "weigh": (["--model", weigher, *texts], tables.TERM_WEIGHTS, "weights"),
+        "expand": (["predict", "--model", t5, *lengths, *texts], tables.EXPANSIONS, "queries"),
+        "weigh": (["predict", "--model", weigher, *texts], tables.TERM_WEIGHTS, "weights"),
     }
     for name, (argv, schema, column) in calls.items():
         found = []

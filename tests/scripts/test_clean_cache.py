@@ -1,5 +1,3 @@
-"""What `make clean-cache` takes and what it leaves."""
-
 import fcntl
 import os
 import shutil

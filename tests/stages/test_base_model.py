@@ -32,9 +32,6 @@ def train_on(texts, size):
     return train_tokenizer(lambda: iter([texts]), size)
 
 
-# From scratch
-
-
 def test_a_folder_of_four_files_that_transformers_loads(lm):
     from transformers import AutoModel, AutoTokenizer
 
@@ -52,14 +49,6 @@ def test_the_seed_decides_the_weights_and_nothing_else(lm, make_base_model):
     first, same, other = contents(lm), contents(make_base_model(seed=1)), contents(make_base_model(seed=2))
     assert same == first
     assert {name for name in first if first[name] != other[name]} == {"model.safetensors"}
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_another_process_gives_the_same_bytes(world, tmp_path, python):
-    for name in ("one", "two"):
-        python("cort.base_model", *scratch(world, tmp_path / name))
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 def test_tokenizers_of_other_processes_are_the_same_with_many_ties():
@@ -104,14 +93,6 @@ def test_only_the_most_frequent_characters_are_known():
     assert tokenizer.get_vocab_size() == len(SPECIAL_TOKENS) + ALPHABET
 
 
-def test_texts_and_pairs_are_framed_as_berts():
-    tokenizer = train_on(["a b c"], 20)
-    assert tokenizer.encode("a b").tokens == ["[CLS]", "a", "b", "[SEP]"]
-    pair = tokenizer.encode("a b", "c")
-    assert pair.tokens == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]
-    assert pair.type_ids == [0, 0, 0, 0, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("architecture", "found"),
     [
@@ -154,9 +135,6 @@ def test_other_arguments_are_checked(world, tmp_path, complaint):
     for wrong, found in ((options[2:], "neither"), ([*options, "--pretrained", "x"], "both")):
         line = complaint(base_model.main, wrong, output)
         assert line.startswith(f"--pretrained, --architecture: found {found}, expected one of them; ")
-
-
-# Pretrained
 
 
 @pytest.fixture
@@ -248,9 +226,8 @@ def test_a_pull_request_is_taken_at_its_commit_alone(folder, tmp_path, complaint
     fetched = tmp_path / COMMIT
     fetched.symlink_to(folder)
     asked = []
-    monkeypatch.setattr(
-        "huggingface_hub.snapshot_download", lambda _, revision, **__: asked.append(revision) or fetched
-    )
+    download = "huggingface_hub.snapshot_download"
+    monkeypatch.setattr(download, lambda _, revision, **__: asked.append(revision) or fetched)
     revision = f"refs/pr/2@{COMMIT[:7]}"
     assert base_model.main(pretrained("some/model", tmp_path / "m", "--revision", revision)) == 0
     moved = pretrained("some/model", tmp_path / "n", "--revision", "refs/pr/2@fffffff")

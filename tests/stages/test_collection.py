@@ -1,5 +1,3 @@
-"""The stage collection: order, errors, nothing half-written."""
-
 import threading
 
 import pyarrow.parquet as pq
@@ -35,22 +33,17 @@ def test_row_groups_are_bounded_and_bytes_repeat(tmp_path):
     assert output.read_bytes() == first
 
 
+MANY = "".join(f"{number}\tx\n" for number in range(ROW_GROUP + 10))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
         ("c.tsv", "a\tx\nb\tx\nc\tx\nb\ty\nc\ty\n", "row 4: found doc_id 'b' again (it is already in row 2), expected"),
-        (
-            "c.jsonl",
-            '{"_id": "a", "text": "x"}\n' * 2,
-            "row 2: found doc_id 'a' again (it is already in row 1), expected",
-        ),
+        ("c.jsonl", '{"_id": "a", "text": "x"}\n' * 2, "row 2: found doc_id 'a' again (it is already in row 1), exp"),
         ("c.tsv", "", "found an empty file, expected one passage per line; name the file that holds the passages"),
         ("c.tsv", "a\tx\nb\t\n", "row 2: found an empty text, expected at least one character; remove the row"),
-        (
-            "c.tsv",
-            "".join(f"{number}\tx\n" for number in range(ROW_GROUP + 10)) + "7\tx\n",
-            f"row {ROW_GROUP + 11}: found doc_id '7' again (it is already in row 8)",
-        ),
+        ("c.tsv", MANY + "7\tx\n", f"row {ROW_GROUP + 11}: found doc_id '7' again (it is already in row 8)"),
     ],
 )
 def test_bad_collections_leave_nothing_and_an_earlier_table_behind(tmp_path, caplog, name, text, complaint):
@@ -63,12 +56,6 @@ def test_bad_collections_leave_nothing_and_an_earlier_table_behind(tmp_path, cap
         (line,) = logged(caplog, "ERROR")
         assert line.startswith(f"{source}: {complaint}")
         assert [path.read_bytes() for path in output.parent.glob("[!.]*")] == ([before] if before else [])
-
-
-def test_missing_file_is_named(tmp_path, caplog):
-    absent = tmp_path / "absent.tsv"
-    assert collection.main(["--passages", str(absent), "--output", str(tmp_path / "p.parquet")]) == 1
-    assert logged(caplog, "ERROR") == [f"{absent}: No such file or directory"]
 
 
 def test_items_and_errors_of_a_thread_come_in_order():

@@ -12,6 +12,7 @@ from cort.evaluation.comparisons import judge
 from cort.evaluation.values import write_recall
 from cort.evaluation.values import write_values as write_rows
 from cort.formats import tables
+from tests.support import common
 
 MEASURES = ("RR@10", "R@5")
 QUERIES = [f"q{number}" for number in range(40)]
@@ -34,8 +35,8 @@ def call(tmp_path):
     for name, values in SYSTEMS.items():
         write_values(tmp_path / f"{name}.parquet", values)
         write_recall(tmp_path / f"{name}.csv", RECALL[name])
-    queries = pa.table([QUERIES, [f"what is {query}" for query in QUERIES]], schema=tables.QUERIES)
-    tables.write_table(tmp_path / "queries.parquet", queries)
+    texts = [(query, f"what is {query}") for query in QUERIES]
+    common.write_rows(tmp_path / "queries.parquet", tables.QUERIES, texts)
 
     def words(*more, names=tuple(SYSTEMS), baseline="bm25", folder="out"):
         files = [
@@ -55,6 +56,11 @@ def call(tmp_path):
 def found(call, tmp_path):
     assert compare.main(call()) == 0
     return json.loads((tmp_path / "out/x.json").read_text())
+
+
+def read_rows(path):
+    with open(path, newline="") as handle:
+        return list(csv.DictReader(handle))
 
 
 def row_of(found, system, measure="RR@10"):
@@ -93,8 +99,7 @@ def pairs_of(found):
 PAIRS = ("--parts", "best=noise", "best=bm25", "--starts", "noise=same", "--contrasts", "best=same", "bm25=noise")
 
 
-def test_pairs_are_compared_in_the_order_of_their_systems(call, found, tmp_path):
-    assert list(pairs_of(found)) == [(name, "bm25") for name in ("same", "noise", "best")]
+def test_pairs_are_compared_in_the_order_of_their_systems(call, tmp_path):
     assert compare.main(call(*PAIRS, folder="pairs")) == 0
     assert list(pairs_of(json.loads((tmp_path / "pairs/x.json").read_text())).items()) == [
         (("bm25", "noise"), "contrast"),
@@ -197,16 +202,12 @@ def test_the_shortest_list_with_the_recall_of_the_baselines_longest(found):
 
 
 def test_the_table_has_the_same_values_as_the_json(found, tmp_path):
-    with open(tmp_path / "out/x.csv", newline="") as handle:
-        rows = list(csv.DictReader(handle))
-    assert [
-        {name: "" if value is None else str(value) for name, value in row.items()} for row in found["comparisons"]
-    ] == rows
+    rows = [{name: "" if value is None else str(value) for name, value in row.items()} for row in found["comparisons"]]
+    assert read_rows(tmp_path / "out/x.csv") == rows
 
 
 def test_the_largest_gains_and_losses_of_each_system_and_measure(found, tmp_path):
-    with open(tmp_path / "out/x.queries.csv", newline="") as handle:
-        rows = list(csv.DictReader(handle))
+    rows = read_rows(tmp_path / "out/x.queries.csv")
     assert {row["system"] for row in rows} == {"noise", "best"}
     noise = [row for row in rows if (row["system"], row["measure"]) == ("noise", "RR@10")]
     gaps = SYSTEMS["noise"][:, 0] - SYSTEMS["bm25"][:, 0]
@@ -219,8 +220,7 @@ def test_the_largest_gains_and_losses_of_each_system_and_measure(found, tmp_path
 
 def test_each_of_these_queries_has_its_address_in_the_explorer(call, tmp_path):
     assert compare.main(call("--explorer", "../explore/index.html")) == 0
-    with open(tmp_path / "out/x.queries.csv", newline="") as handle:
-        rows = list(csv.DictReader(handle))
+    rows = read_rows(tmp_path / "out/x.queries.csv")
     for row in rows:
         page, _, state = row["explorer"].partition("#")
         assert page == "../explore/index.html"

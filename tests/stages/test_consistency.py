@@ -7,21 +7,17 @@ import pytest
 from cort import analyze
 from cort.evaluation.depths import REFERENCE_DEPTH
 from cort.evaluation.depths import consistency as factors
-from cort.formats.records import Ranking
-from cort.formats.runs import read_run, write_run
-from tests.support.common import command_line
-
-
-def write(path, rankings):
-    rankings = [Ranking(query, docs, -np.arange(len(docs), dtype=float)) for query, docs in rankings.items()]
-    write_run(path, rankings, "t")
-    return path
+from cort.formats.runs import read_run
+from tests.support.common import command_line, write_ranked
 
 
 @pytest.fixture
 def call(tmp_path):
     def call(run, reference, *depths):
-        files = {"run": write(tmp_path / "f.trec", run), "reference": write(tmp_path / "r.trec", reference)}
+        files = {
+            "run": write_ranked(tmp_path / "f.trec", run),
+            "reference": write_ranked(tmp_path / "r.trec", reference),
+        }
         names = {"reference-name": "official", "system": "f", "split": "dev", "output": tmp_path / "out.json"}
         words = command_line(files | names, {})
         return analyze.main(["consistency", *words, "--depths", *map(str, depths)]), tmp_path / "out.json"
@@ -73,7 +69,7 @@ def test_the_same_as_equation_5_on_random_runs(tmp_path):
         np.mean([len({*docs[:n]} & {*reference.get(query, [])[:limit]}) / len(docs[:n]) for query, docs in run.items()])
         for n in depths
     ]
-    files = read_run(write(tmp_path / "f.trec", run)), read_run(write(tmp_path / "r.trec", reference))
+    files = read_run(write_ranked(tmp_path / "f.trec", run)), read_run(write_ranked(tmp_path / "r.trec", reference))
     assert factors(*files, depths, limit) == pytest.approx(expected)
     assert 0 < expected[0] < 1
     assert REFERENCE_DEPTH == 1000

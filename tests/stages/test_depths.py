@@ -9,22 +9,19 @@ from cort import analyze
 from cort.evaluation import measures
 from cort.evaluation.depths import measure_depths, saturation
 from cort.formats import tables
-from cort.formats.records import Ranking
-from cort.formats.runs import Run, read_run, write_run
+from cort.formats.runs import Run
 from cort.retrieval.rerank import mix_run, rerank_run
+from tests.support.common import write_ranked, write_rows
 
 
 @pytest.fixture
 def folder(tmp_path):
     """Five candidates a..e each; query 1's relevant document is e (scored best), query 2's is b (scored worst)."""
-    docs = ["a", "b", "c", "d", "e"]
-    write_run(tmp_path / "run.trec", [Ranking(q, docs, np.arange(5.0, 0, -1)) for q in ("1", "2")], "x")
-    rows = [("1", d, s) for d, s in zip(docs, (1, 1, 3, 4, 5), strict=True)]
-    rows += [("2", d, s) for d, s in zip(docs, (3, 0, 2, 4, 1), strict=True)]
-    columns = dict(zip(("query_id", "doc_id", "score"), map(list, zip(*rows, strict=True)), strict=True))
-    tables.write_table(tmp_path / "scores.parquet", pa.table(columns, schema=tables.SCORES))
-    qrels = {"query_id": ["1", "2", "3"], "doc_id": ["e", "b", "a"], "relevance": [1, 2, 1]}
-    tables.write_table(tmp_path / "qrels.parquet", pa.table(qrels, schema=tables.QRELS))
+    write_ranked(tmp_path / "run.trec", {"1": "abcde", "2": "abcde"})
+    scores = {"1": (1, 1, 3, 4, 5), "2": (3, 0, 2, 4, 1)}
+    rows = [(q, d, s) for q, own in scores.items() for d, s in zip("abcde", own, strict=True)]
+    write_rows(tmp_path / "scores.parquet", tables.SCORES, rows)
+    write_rows(tmp_path / "qrels.parquet", tables.QRELS, [("1", "e", 1), ("2", "b", 2), ("3", "a", 1)])
     return tmp_path
 
 
@@ -112,8 +109,7 @@ def test_bad_depths_and_measures_are_refused(folder, capsys, change, message):
 
 
 def test_a_candidate_without_score_is_refused(folder, capsys):
-    rankings = [*read_run(folder / "run.trec"), Ranking("3", ["z"], np.array([1.0]))]
-    write_run(folder / "run.trec", rankings, "x")
+    write_ranked(folder / "run.trec", {"1": "abcde", "3": "z"})
     status, output = run(folder)
     assert status == 1
     assert "scores.parquet: found no score for document 'z' of query '3'" in capsys.readouterr().err

@@ -1,16 +1,12 @@
 import json
 
-import pyarrow as pa
 import pytest
 
 from cort import analyze
 from cort.evaluation.disagreements import Disagreement, Disagreements, compare, largest
 from cort.formats.artifacts import read_artifact, to_json
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, write_table
-
-
-def disagreement(query_id: str, advantage: float) -> Disagreement:
-    return Disagreement(query_id, advantage, "d", 1, None, "d", None)
+from cort.formats.tables import PASSAGES, QRELS, QUERIES
+from tests.support.common import write_rows
 
 
 @pytest.mark.parametrize(
@@ -39,22 +35,18 @@ def test_compare_obeys_the_relevance_level() -> None:
 
 
 def test_largest_takes_both_sides_and_breaks_ties_by_query_id() -> None:
-    several = [
-        disagreement(*one) for one in (("c", 0.5), ("b", -1.0), ("a", 0.5), ("e", 0.25), ("d", -0.1), ("f", -1.0))
-    ]
+    ahead = [("c", 0.5), ("b", -1.0), ("a", 0.5), ("e", 0.25), ("d", -0.1), ("f", -1.0)]
+    several = [Disagreement(*one, "d", 1, None, "d", None) for one in ahead]
     assert [one.query_id for one in largest(several, 2)] == ["a", "c", "b", "f"]
     assert [one.query_id for one in largest(several, 9)] == ["a", "c", "e", "b", "f", "d"]
 
 
 @pytest.fixture
 def arguments(tmp_path):
-    def table(name, schema, rows):
-        columns = dict(zip(schema.names, zip(*rows, strict=True), strict=True))
-        write_table(tmp_path / name, pa.table({key: list(value) for key, value in columns.items()}, schema=schema))
-
-    table("queries.parquet", QUERIES, [("1", "first query"), ("2", "second <query>"), ("3", "third")])
-    table("qrels.parquet", QRELS, [("1", "p1", 1), ("1", "p2", 0), ("2", "p3", 2), ("3", "p1", 1)])
-    table("passages.parquet", PASSAGES, [(f"p{number}", f"text {number}") for number in range(1, 9)])
+    texts = [("1", "first query"), ("2", "second <query>"), ("3", "third")]
+    write_rows(tmp_path / "queries.parquet", QUERIES, texts)
+    write_rows(tmp_path / "qrels.parquet", QRELS, [("1", "p1", 1), ("1", "p2", 0), ("2", "p3", 2), ("3", "p1", 1)])
+    write_rows(tmp_path / "passages.parquet", PASSAGES, [(f"p{number}", f"text {number}") for number in range(1, 9)])
     (tmp_path / "first.trec").write_text("1 Q0 p1 1 9 a\n1 Q0 p2 2 8 a\n2 Q0 p4 1 7 a\n3 Q0 p1 1 5 a\n")
     (tmp_path / "second.trec").write_text("1 Q0 p2 1 9 b\n1 Q0 p1 2 8 b\n2 Q0 p3 1 7 b\n3 Q0 p1 1 5 b\n9 Q0 p1 1 5 b\n")
     names = {"--first": "first.trec", "--second": "second.trec", "--output": "examples.json"}
@@ -94,8 +86,7 @@ def test_stage_writes_texts_ranks_and_labels(arguments, tmp_path) -> None:
 
 
 def test_stage_refuses_a_passage_that_is_not_there(arguments, tmp_path, capsys) -> None:
-    rows = pa.table({"doc_id": ["p1", "p2", "p3"], "text": ["a", "b", "c"]}, schema=PASSAGES)
-    write_table(tmp_path / "passages.parquet", rows)
+    write_rows(tmp_path / "passages.parquet", PASSAGES, [("p1", "a"), ("p2", "b"), ("p3", "c")])
     assert analyze.main(["disagreements", *arguments]) == 1
     assert f"{tmp_path / 'passages.parquet'}: found no doc_id 'p4', expected every id" in capsys.readouterr().err
     assert not (tmp_path / "examples.json").exists()

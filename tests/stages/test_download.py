@@ -1,9 +1,6 @@
-"""The stage download: from a folder, from earlier downloads, from the network; killed, interrupted, in parallel."""
-
 import errno
 import fcntl
 import gzip
-import hashlib
 import os
 import random
 import signal
@@ -16,9 +13,9 @@ import pytest
 import yaml
 
 from cort import download
-from tests.support.misbehaving_server import Step, serving, wait_for
+from tests.support.common import ROOT, md5_of, wait_until
+from tests.support.misbehaving_server import Step, serving
 
-ROOT = Path(__file__).parents[2]
 TEXT = "".join(f"{number}\ta line of text\n" for number in range(150_000)).encode()
 PACKED = gzip.compress(TEXT, 1, mtime=0)
 CONTENT = random.Random(1).randbytes(4_000_000)  # noqa: S311
@@ -26,10 +23,6 @@ CONTENT = random.Random(1).randbytes(4_000_000)  # noqa: S311
 
 def download_file(words):
     return download.main(["file", *words])
-
-
-def md5(content):
-    return hashlib.md5(content).hexdigest()  # noqa: S324
 
 
 @pytest.fixture
@@ -42,10 +35,10 @@ def server():
 def catalog(server, tmp_path):
     """A catalogue of four files on the server; its path."""
     files = {
-        "test/text.tsv": {"bytes": len(TEXT), "md5": md5(TEXT), "lines": 150_000},
-        "test/text.tsv.gz": {"size": len(PACKED), "md5": md5(PACKED), "lines": 150_000},
-        "test/counted.tsv.gz": {"size": len(PACKED), "md5": md5(PACKED), "lines": 149_999},
-        "test/large.bin": {"bytes": len(CONTENT), "md5": md5(CONTENT)},
+        "test/text.tsv": {"bytes": len(TEXT), "md5": md5_of(TEXT), "lines": 150_000},
+        "test/text.tsv.gz": {"size": len(PACKED), "md5": md5_of(PACKED), "lines": 150_000},
+        "test/counted.tsv.gz": {"size": len(PACKED), "md5": md5_of(PACKED), "lines": 149_999},
+        "test/large.bin": {"bytes": len(CONTENT), "md5": md5_of(CONTENT)},
     }
     contents = [TEXT, PACKED, PACKED, CONTENT]
     for (name, entry), content in zip(files.items(), contents, strict=True):
@@ -75,9 +68,6 @@ def start(arguments):
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
-# From the network.
-
-
 def test_another_experiment_shares_what_was_fetched_before(server, arguments, output, tmp_path):
     again = tmp_path / "other" / "file"
     assert download_file(arguments("test/text.tsv")) == download_file(arguments("test/text.tsv", output=again)) == 0
@@ -102,9 +92,6 @@ def test_a_member_of_an_archive_is_not_for_this_stage(complaint, tmp_path):
 def test_an_unknown_name_gets_the_nearest(arguments, complaint, output):
     line = complaint(download_file, arguments("test/txt.tsv"), output)
     assert line.endswith("did you mean test/text.tsv?")
-
-
-# From a folder.
 
 
 @pytest.mark.parametrize("place", ["test/text.tsv", "text.tsv", "published-text.tsv"])
@@ -170,15 +157,12 @@ def test_impossible_patience_is_refused(arguments, complaint, output, option):
     assert "expected more than 0" in complaint(download_file, arguments("test/text.tsv", **{option: 0}), output)
 
 
-# Killed and interrupted.
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_download_that_was_ended_is_resumed(server, arguments, output, number, tmp_path):
     path = "/published-large.bin"
     server.steps[path] = [Step(pause=0.03), Step()]
     process = start(arguments("test/large.bin"))
-    wait_for(lambda: server.sent[path] and server.sent[path][0] >= 1_000_000)
+    wait_until(lambda: server.sent[path] and server.sent[path][0] >= 1_000_000)
     process.send_signal(number)
     log = process.communicate(timeout=60)[1]
     assert process.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
@@ -199,7 +183,7 @@ def test_of_two_processes_one_fetches_the_file(server, arguments, tmp_path):
     path = "/published-large.bin"
     server.steps[path] = [Step(pause=0.01), Step()]
     first = start(arguments("test/large.bin", output=tmp_path / "first"))
-    wait_for(lambda: server.sent[path])
+    wait_until(lambda: server.sent[path])
     second = start(arguments("test/large.bin", output=tmp_path / "second"))
     logs = [process.communicate(timeout=120)[1] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), logs
@@ -212,9 +196,9 @@ def test_a_waiting_process_resumes_the_download_of_a_killed_one(server, argument
     path = "/published-large.bin"
     server.steps[path] = [Step(stall=2_000_000), Step()]
     first = start(arguments("test/large.bin", output=tmp_path / "first"))
-    wait_for(lambda: server.sent[path] == [2_000_000])
+    wait_until(lambda: server.sent[path] == [2_000_000])
     second = start(arguments("test/large.bin", output=tmp_path / "second"))
-    wait_for(lambda: any("waiting for it" in line for line in iter(second.stderr.readline, "")))
+    wait_until(lambda: any("waiting for it" in line for line in iter(second.stderr.readline, "")))
     first.kill()
     for process in (first, second):
         process.communicate(timeout=60)

@@ -1,5 +1,3 @@
-"""Vectors of texts and of their tokens, each against the model applied to one text at a time."""
-
 import json
 import shutil
 
@@ -99,20 +97,6 @@ def test_the_log_says_how_much_is_truncated(model, caches, tmp_path, capsys):
     assert f"{lengths.mean():.1f} tokens on average, {cut}" in capsys.readouterr().err
 
 
-def test_the_kind_decides_segment_and_length(model, caches, tmp_path):
-    passage, query = (
-        all_vectors(open_shards([run(model, caches, tmp_path / kind, kind=kind)])) for kind in ("passage", "query")
-    )
-    # The same texts: cut to 16 or 12 tokens, in segment 0 or 1.
-    assert np.abs(passage - query).max(axis=1).min() > 1e-3
-
-
-def test_a_wrong_shard_leaves_no_output(model, caches, tmp_path, complaint):
-    output = tmp_path / "a.arrow"
-    line = complaint(encode.main, options(model, caches, output, shard="3-of-2"), output)
-    assert line == "--shard: found '3-of-2', expected i-of-n with 1 <= i <= n; fix it"
-
-
 def test_half_precision_storage_rounds_the_same_vectors(model, caches, tmp_path):
     single = open_shards([run(model, caches, tmp_path / "single.arrow")])
     half = open_shards([run(model, caches, tmp_path / "half.arrow", storage="fp16")])
@@ -210,21 +194,6 @@ def test_tokens_of_another_tokenizer_are_refused(model, caches, tmp_path, compla
         f"{caches['passages']}: found tokens of tokenizer {fingerprint(model)}, "
         f"expected tokenizer {fingerprint(other)}; delete it and tokenize again"
     )
-
-
-def test_a_folder_that_is_not_an_encoder_is_refused(lm, caches, tmp_path, complaint):
-    line = complaint(encode.main, options(lm, caches, tmp_path / "a.arrow"), tmp_path / "a.arrow")
-    assert line.startswith(f"{lm}: found no CoRT encoder (")
-
-
-def test_missing_and_truncated_caches_are_refused(model, caches, tmp_path, complaint):
-    output = tmp_path / "a.arrow"
-    line = complaint(encode.main, options(model, caches, output, tokens=tmp_path / "none"), output)
-    assert "none" in line
-    whole = Tokens(caches["passages"]).path.read_bytes()
-    (tmp_path / "half").write_bytes(whole[: len(whole) // 2])
-    line = complaint(encode.main, options(model, caches, output, tokens=tmp_path / "half"), output)
-    assert line.startswith(f"{tmp_path}/half: found unreadable bytes (")
 
 
 @pytest.mark.parametrize("similarity", ["angular", "inner_product"])

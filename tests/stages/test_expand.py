@@ -1,24 +1,23 @@
-"""Document expansion: shards, seeds, beam search against transformers, and models that are refused."""
-
-import json
 import shutil
+from functools import partial
 
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, processors
 
-from cort import expand, pretrained, tokenize
+from cort import expand, pretrained
 from cort.formats import tables
-from tests.support.released import write_tokenizer
+from tests.support.common import command_line
+from tests.support.released import change_json, change_weights, tokens_of, write_tokenizer
 
 OPTIONS = {"passage-length": 16, "query-length": 8, "queries": 4, "top-k": 5}
 
 
 def options(model, caches, output, **changes):
-    named = {"model": model, "tokens": caches["passages"], "output": output, **OPTIONS, **changes}
-    return [str(part) for name, value in named.items() for part in (f"--{name.replace('_', '-')}", value)]
+    named = {"model": model, "tokens": caches["passages"], "output": output, **OPTIONS}
+    return command_line(named, changes)
 
 
 def run(model, caches, output, **changes):
@@ -80,10 +79,9 @@ def released(world, tmp_path_factory):
 def test_beam_search_gives_the_queries_of_transformers(request, world, tmp_path, name):
     source, folder = request.getfixturevalue(name), tmp_path / "model"
     assert pretrained.main(["--kind", "expander", "--pretrained", str(source), "--output", str(folder)]) == 0
-    files = ["--texts", world.path("passages.parquet"), "--output", str(tmp_path / "tokens.arrow")]
-    assert tokenize.main(["--tokenizer", str(folder), *files]) == 0
+    tokens_of(tmp_path, folder, world.texts)
     changes = {"beams": 4, "queries": 2, "passage_length": 40, "query_length": 6}
-    found = rows(run(folder, {"passages": tmp_path / "tokens.arrow"}, tmp_path / "a.parquet", **changes))
+    found = rows(run(folder, {"passages": tmp_path / "passage.arrow"}, tmp_path / "a.parquet", **changes))
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     model = transformers.T5ForConditionalGeneration.from_pretrained(source).eval()
     for (_, queries), text in list(zip(found, world.texts, strict=True))[:8]:
@@ -116,19 +114,15 @@ def test_wrong_options_are_refused(t5, caches, tmp_path, complaint, changes, lin
 
 def test_infinite_values_are_refused(t5, caches, tmp_path, complaint):
     broken = shutil.copytree(t5, tmp_path / "broken")
-    weights = load_file(broken / "model.safetensors")
-    weights["decoder.final_layer_norm.weight"].fill_(3e38)
-    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    change_weights(broken / "model.safetensors", lambda weights: weights["decoder.final_layer_norm.weight"].fill_(3e38))
     output = tmp_path / "a.parquet"
     line = complaint(expand.main, ["predict", *options(broken, caches, output)], output)
     assert line.startswith(f"{broken}: found NaN or infinite values in fp32, in a batch of ")
     assert line.endswith(", expected finite numbers; use precision fp32 or another model")
 
 
-def change(folder, **settings):
-    path = folder / "config.json"
-    content = {**json.loads(path.read_text("utf-8")), **settings}
-    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}), "utf-8")
+def change_config(folder, **settings):
+    change_json(folder / "config.json", **settings)
 
 
 def pickled(folder):
@@ -139,11 +133,8 @@ def pickled(folder):
 
 BROKEN = {
     "pickles alone": (pickled, "found no safetensors weights, expected model.safetensors; convert it with save_pretr"),
-    "no start": (
-        lambda folder: change(folder, decoder_start_token_id=None),
-        "found no decoder_start_token_id in ",
-    ),
-    "more layers": (lambda folder: change(folder, num_decoder_layers=3), "found no tensor 'decoder.block.2.layer.0."),
+    "no start": (partial(change_config, decoder_start_token_id=None), "found no decoder_start_token_id in "),
+    "more layers": (partial(change_config, num_decoder_layers=3), "found no tensor 'decoder.block.2.layer.0."),
 }
 
 
@@ -158,21 +149,13 @@ def test_an_incomplete_model_is_refused(t5, tmp_path, complaint, name):
     assert words in line
 
 
-@pytest.mark.parametrize(
-    ("make", "found"),
-    [
-        (
-            lambda: transformers.GPT2LMHeadModel(
-                transformers.GPT2Config(vocab_size=160, n_embd=16, n_layer=1, n_head=2, n_positions=48)
-            ),
-            "a gpt2, a decoder",
-        ),
-        (None, "a bert, an encoder"),
-    ],
-)
-def test_models_other_than_encoder_decoders_are_refused(lm, tmp_path, complaint, make, found):
+SIZES = {"vocab_size": 160, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 48}
+
+
+@pytest.mark.parametrize(("decoder", "found"), [(True, "a gpt2, a decoder"), (False, "a bert, an encoder")])
+def test_models_other_than_encoder_decoders_are_refused(lm, tmp_path, complaint, decoder, found):
     folder, output = shutil.copytree(lm, tmp_path / "model"), tmp_path / "out"
-    if make:
-        make().save_pretrained(folder)
+    if decoder:
+        transformers.GPT2LMHeadModel(transformers.GPT2Config(**SIZES)).save_pretrained(folder)
     line = complaint(pretrained.main, ["--kind", "expander", "--pretrained", folder, "--output", output], output)
     assert line == f"{folder}: found {found}, expected an encoder-decoder like T5; name another model"

@@ -1,11 +1,10 @@
 import re
 
-import pyarrow as pa
 import pytest
 
 from cort import explorer
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, write_table
-from tests.support.common import contents
+from cort.formats.tables import PASSAGES, QRELS, QUERIES
+from tests.support.common import contents, write_rows
 from tests.support.explorer import (
     MEASURES,
     QUERIES_COUNT,
@@ -213,22 +212,17 @@ def test_bad_options_are_refused(words, tmp_path, capsys, change, complaint):
     ],
 )
 def test_missing_texts_are_refused(words, tmp_path, capsys, name, schema, complaint):
-    columns = [[f"{name[0]}{one}" for one in range(3)], [""] * 3]
-    write_table(tmp_path / f"{name}.parquet", pa.table(columns, schema=schema))
+    write_rows(tmp_path / f"{name}.parquet", schema, [(f"{name[0]}{one}", "") for one in range(3)])
     assert explorer.main(words) == 1
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "page").exists()
 
 
 def test_judgements_of_other_queries_are_refused(words, tmp_path, capsys):
-    other = tmp_path / "other"
-    other.mkdir()
-    write_table(other / "qrels.parquet", pa.table([["q0"], ["p3"], [1]], schema=QRELS))
-    assert explorer.main([*words, "--qrels", str(other / "qrels.parquet")]) == 1
-    assert (
-        "found no judgement of query 'q1', expected judgements of every query that was measured"
-        in capsys.readouterr().err
-    )
+    other = write_rows(tmp_path / "other.parquet", QRELS, [("q0", "p3", 1)])
+    assert explorer.main([*words, "--qrels", other]) == 1
+    expected = "found no judgement of query 'q1', expected judgements of every query that was measured"
+    assert expected in capsys.readouterr().err
 
 
 def test_the_page_is_small_and_asks_for_nothing_elsewhere(page):

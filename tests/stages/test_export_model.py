@@ -1,16 +1,12 @@
-"""Exported models: sentence-transformers loads the folder and computes the vectors and logits of this project."""
-
 import ast
 import json
+from functools import partial
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
-from cort import export_model, tokenize
-from cort.formats import tables
-from cort.formats.tokens import Tokens
+from cort import export_model
 from cort.models.cross_encoder import (
     Pairs,
     PairSettings,
@@ -20,7 +16,7 @@ from cort.models.cross_encoder import (
 from cort.models.encoder import load_encoder, new_encoder, save_encoder, texts_of
 from cort.models.rerankers import save_reranker
 from cort.models.settings import EncoderSettings
-from cort.models.tokenizer import fingerprint
+from tests.support import released
 from tests.support.cards import card_of, cells
 from tests.support.common import contents
 
@@ -43,18 +39,7 @@ def export(folder, model, **changes):
 
 @pytest.fixture
 def tokens_of(tmp_path):
-    """Make a token cache of texts with `tokenize`."""
-
-    def make(model, texts, form="raw", kind="query"):
-        table, cache = tmp_path / "texts.parquet", tmp_path / f"{len(list(tmp_path.iterdir()))}.arrow"
-        ids = [str(number) for number in range(len(texts))]
-        schema = tables.QUERIES if kind == "query" else tables.PASSAGES
-        tables.write_table(table, pa.table({schema.names[0]: ids, "text": texts}, schema=schema))
-        named = {"tokenizer": [model], "texts": [table], "cleaning": [form], "output": [cache]}
-        assert tokenize.main(options_of(named)) == 0
-        return Tokens(cache, fingerprint(model))
-
-    return make
+    return partial(released.tokens_of, tmp_path)
 
 
 @pytest.fixture
@@ -96,9 +81,6 @@ def own_logits(model, queries, passages):
     rows = np.arange(len(queries))
     with torch.inference_mode():
         return pairs.score(reranker, rows, rows, CPU, 4_096).numpy()
-
-
-# In sentence-transformers
 
 
 @pytest.fixture
@@ -150,8 +132,8 @@ def test_the_filter_of_the_authors_is_part_of_the_tokenizer(peer, make_model, to
     loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model, cleaning=[form]))
     texts = [*STRANGE, "ba—ko", "(ba) 'ko'", "  ba\tko\n", "ba,ko;ri:lu/ne?sa!to.", "日本 ba", "—"]
     vectors = loaded.encode_query(texts)
-    assert difference(vectors, own_vectors(model, tokens_of(model, texts, form), "query")) <= TOLERANCE
-    other = own_vectors(model, tokens_of(model, texts, "cort" if form == "raw" else "raw"), "query")
+    assert difference(vectors, own_vectors(model, tokens_of(model, texts, "query", form), "query")) <= TOLERANCE
+    other = own_vectors(model, tokens_of(model, texts, "query", "cort" if form == "raw" else "raw"), "query")
     assert np.abs(vectors - other).max() > 1e-3
 
 
@@ -205,9 +187,6 @@ def test_a_reranker_gives_the_same_logits(peer, make_model, world, tokens_of, tm
     assert expected.min() < 0
 
 
-# The folder
-
-
 def test_this_project_can_load_the_folder(make_model, world, tokens_of, tmp_path):
     model = make_model(EncoderSettings("mean", 8, 12, 16))
     folder = export(tmp_path / "export", model) / "transformer"
@@ -248,9 +227,6 @@ def test_an_exported_tokenizer_sets_segments_and_truncates(make_model, tmp_path)
             encoded = tokenizer(["ba " * 200, "ba"], truncation=True, padding=True)
             assert encoded["token_type_ids"][0] == [expected] * length
             assert sum(encoded["attention_mask"][1]) == 3
-
-
-# The card
 
 
 def write_measures(path, system="cort", split="dev|test", value=0.25):
@@ -339,9 +315,6 @@ def test_the_card_of_a_reranker(make_model, tmp_path):
     assert "ftfy.fix_encoding" in text
     assert "Nogueira" in text
     assert "base_model" not in header
-
-
-# Bad input
 
 
 def test_other_folders_and_options_are_refused(make_model, lm, complaint, tmp_path):

@@ -1,7 +1,4 @@
-"""The stage extract: one member of an archive and nothing else, whatever the archive contains."""
-
 import gzip
-import hashlib
 import io
 import lzma
 import os
@@ -15,6 +12,7 @@ import yaml
 
 from cort import download
 from cort.downloads import archives, catalog
+from tests.support.common import md5_of
 from tests.support.misbehaving_server import serving
 
 TEXT = "".join(f"{number}\ttext {number * 7919 % 10_007}\n" for number in range(20_000)).encode()
@@ -69,7 +67,7 @@ def arguments(tmp_path):
         folder.mkdir(exist_ok=True)
         if name:
             (folder / f"{name}.{suffix}").write_bytes(content)
-        archive = {"urls": list(urls), "size": len(content), "md5": hashlib.md5(content).hexdigest()}  # noqa: S324
+        archive = {"urls": list(urls), "size": len(content), "md5": md5_of(content)}
         known = {"member": "file.tsv", "lines": 20_000, "size": len(TEXT)} | known
         member = {"archive": f"test/archive.{suffix}"} | {key: value for key, value in known.items() if value}
         files = {f"test/archive.{suffix}": archive, "test/taken.tsv": member}
@@ -101,8 +99,6 @@ def refused(arguments, complaint, output, tmp_path):
 
     return run
 
-
-# What goes well.
 
 OTHER = ("other.tsv", b"x" * 50_000)
 GOOD = {
@@ -171,9 +167,6 @@ def test_without_network_and_folder_the_error_names_the_archive(arguments, compl
 def test_a_file_outside_archives_is_not_for_this_stage(complaint, tmp_path):
     argv = ["--name", "msmarco/qrels.dev.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
     assert "expected a member of an archive; use `cort.download file`" in complaint(extract_member, argv)
-
-
-# What is hostile.
 
 
 @pytest.mark.parametrize(
@@ -269,8 +262,6 @@ def test_a_bomb_in_a_header_is_refused(refused):
     assert len(packed.getvalue()) < 60_000
     assert "found more than 100 times its size when unpacked" in refused(packed.getvalue())
 
-
-# What is damaged or missing.
 
 FLIPPED = bytearray(zipped(("file.tsv", TEXT)))
 FLIPPED[len(FLIPPED) // 2] ^= 0xFF

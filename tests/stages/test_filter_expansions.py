@@ -1,9 +1,6 @@
-"""Doc2Query--: scores of predicted queries against scoring them one by one, and which queries are kept."""
-
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
@@ -12,7 +9,7 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import load_tokenizer
-from tests.support.common import command_line
+from tests.support.common import command_line, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -25,40 +22,39 @@ def predicted(world, tmp_path):
     """Queries of each passage of the world: words of its own, up to three, in two files."""
     rows = tables.read_table(world.path("passages.parquet"), tables.PASSAGES).to_pylist()
     queries = [[" ".join(row["text"].split()[n : n + 3]) for n in range(place % 4)] for place, row in enumerate(rows)]
-    table = pa.table([[row["doc_id"] for row in rows], queries], schema=tables.EXPANSIONS)
-    paths = [tmp_path / "predicted.1.parquet", tmp_path / "predicted.2.parquet"]
-    tables.write_table(paths[0], table.slice(0, 11))
-    tables.write_table(paths[1], table.slice(11))
-    return paths, queries
+    made = [(row["doc_id"], own) for row, own in zip(rows, queries, strict=True)]
+    files = ("predicted.1.parquet", made[:11]), ("predicted.2.parquet", made[11:])
+    return [write_rows(tmp_path / name, tables.EXPANSIONS, part) for name, part in files], queries
 
 
 def scoring(model, caches, paths, output, **changes):
     named = {"model": model, "tokens": caches["passages"], "output": output}
-    return ["--expansions", *map(str, paths), *command_line(named, changes)]
+    return ["--expansions", *paths, *command_line(named, changes)]
 
 
 def scores_of(path):
     return tables.read_table(path, tables.EXPANSION_SCORES)["scores"].to_pylist()
 
 
-def write(path, schema, lists, doc_ids):
-    tables.write_table(path, pa.table([doc_ids, lists], schema=schema))
-    return str(path)
+def filtering(folder, queries, scores, doc_ids, share):
+    """Options of `filter`."""
+    rows = [list(zip(doc_ids, lists, strict=False)) for lists in (queries, scores)]
+    named = {
+        "expansions": write_rows(folder / "queries.parquet", tables.EXPANSIONS, rows[0]),
+        "scores": write_rows(folder / "scores.parquet", tables.EXPANSION_SCORES, rows[1]),
+        "keep": share,
+        "output": folder / "out" / "kept.parquet",
+        "output-counts": folder / "out" / "kept.json",
+    }
+    return ["filter", *command_line(named, {})]
 
 
 def keep(folder, queries, scores, doc_ids, share=0.3):
     """Filter; returns the kept queries and their counts."""
-    named = {
-        "expansions": write(folder / "queries.parquet", tables.EXPANSIONS, queries, doc_ids),
-        "scores": write(folder / "scores.parquet", tables.EXPANSION_SCORES, scores, doc_ids),
-        "keep": share,
-        "output": folder / "kept.parquet",
-        "output-counts": folder / "kept.json",
-    }
-    assert expand.main(["filter", *command_line(named, {})]) == 0
-    found = tables.read_table(folder / "kept.parquet", tables.EXPANSIONS)
+    assert expand.main(filtering(folder, queries, scores, doc_ids, share)) == 0
+    found = tables.read_table(folder / "out" / "kept.parquet", tables.EXPANSIONS)
     assert found["doc_id"].to_pylist() == doc_ids
-    return found["queries"].to_pylist(), json.loads((folder / "kept.json").read_text("utf-8"))
+    return found["queries"].to_pylist(), json.loads((folder / "out" / "kept.json").read_text("utf-8"))
 
 
 def test_scores_are_those_of_the_queries_one_by_one(model, caches, predicted, tmp_path):
@@ -103,14 +99,8 @@ def test_the_best_share_of_all_queries_is_kept(tmp_path):
     queries, scores = [["a", "b"], [], ["c"], ["d", "e", "f"]], [[1.0, 9.0], [], [0.5], [3.0, 2.0, 4.0]]
     left, said = keep(tmp_path, queries, scores, ["x", "y", "z", "w"], share=0.5)
     assert left == [["b"], [], [], ["d", "f"]]
-    assert said == {
-        "queries": 6,
-        "kept": 3,
-        "share": 0.5,
-        "threshold": 3.0,
-        "passages": 4,
-        "passages with a query that is kept": 2,
-    }
+    counts = {"queries": 6, "kept": 3, "share": 0.5, "threshold": 3.0, "passages": 4}
+    assert said == counts | {"passages with a query that is kept": 2}
     assert keep(tmp_path, queries, scores, ["x", "y", "z", "w"], share=1)[0] == queries
     # At least one query, as the share is rounded up.
     assert keep(tmp_path, queries, scores, ["x", "y", "z", "w"], share=0.01)[0] == [["b"], [], [], []]
@@ -155,12 +145,5 @@ BAD = [
 
 @pytest.mark.parametrize(("queries", "scores", "share", "message"), BAD)
 def test_bad_input_is_refused(tmp_path, complaint, queries, scores, share, message):
-    named = {
-        "expansions": write(tmp_path / "queries.parquet", tables.EXPANSIONS, queries, list("ab")[: len(queries)]),
-        "scores": write(tmp_path / "scores.parquet", tables.EXPANSION_SCORES, scores, list("ab")[: len(scores)]),
-        "keep": share,
-        "output": tmp_path / "out" / "kept.parquet",
-        "output-counts": tmp_path / "out" / "kept.json",
-    }
-    said = complaint(expand.main, ["filter", *command_line(named, {})], tmp_path / "out" / "kept.parquet")
-    assert message in said
+    output = tmp_path / "out" / "kept.parquet"
+    assert message in complaint(expand.main, filtering(tmp_path, queries, scores, "ab", share), output)

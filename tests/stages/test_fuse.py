@@ -2,14 +2,9 @@ import numpy as np
 import pytest
 
 from cort import fuse
-from cort.formats.records import Ranking
-from cort.formats.runs import read_run, write_run
+from cort.formats.runs import read_run
 from cort.retrieval.fusion import interleave
-
-
-def write(path, rankings):
-    write_run(path, [Ranking(q, docs, -np.arange(len(docs), dtype=float)) for q, docs in rankings.items()], "x")
-    return str(path)
+from tests.support.common import write_ranked
 
 
 def run(tmp_path, *paths, depth=1000, method="interleave"):
@@ -18,19 +13,17 @@ def run(tmp_path, *paths, depth=1000, method="interleave"):
     return fuse.main(options), output
 
 
-def test_queries_in_order_of_first_mention_and_scores_one_over_rank(tmp_path):
-    first = write(tmp_path / "a.trec", {"2": ["x", "y"], "1": ["x"]})
-    second = write(tmp_path / "b.trec", {"3": ["z"], "2": ["y", "w"]})
-    status, output = run(tmp_path, first, second)
+@pytest.fixture
+def two(tmp_path):
+    first = write_ranked(tmp_path / "a.trec", {"2": ["x", "y"], "1": ["x"]})
+    return first, write_ranked(tmp_path / "b.trec", {"3": ["z"], "2": ["y", "w"]})
+
+
+def test_queries_in_order_of_first_mention_and_scores_one_over_rank(tmp_path, two):
+    status, output = run(tmp_path, *two)
     assert status == 0
     lines = [line.split() for line in output.read_text().splitlines()]
-    assert [(line[0], line[2], int(line[3])) for line in lines] == [
-        ("2", "x", 1),
-        ("2", "y", 2),
-        ("2", "w", 3),
-        ("1", "x", 1),
-        ("3", "z", 1),
-    ]
+    assert [line[0] + line[2] + line[3] for line in lines] == ["2x1", "2y2", "2w3", "1x1", "3z1"]
     assert [float(line[4]) for line in lines] == pytest.approx([1, 1 / 2, 1 / 3, 1, 1])
     assert {line[5] for line in lines} == {"a+b"}
 
@@ -38,27 +31,21 @@ def test_queries_in_order_of_first_mention_and_scores_one_over_rank(tmp_path):
 def test_the_written_order_survives_reading(tmp_path):
     generator = np.random.default_rng(7)
     rankings = [[f"d{number}" for number in generator.permutation(900)[:600]] for _ in range(2)]
-    paths = [write(tmp_path / f"{i}.trec", {"q": ranking}) for i, ranking in enumerate(rankings)]
+    paths = [write_ranked(tmp_path / f"{i}.trec", {"q": ranking}) for i, ranking in enumerate(rankings)]
     _, output = run(tmp_path, *paths, depth=800)
     assert read_run(output).by_query()["q"] == interleave(rankings, 800)[0]
 
 
-def test_the_stage_merges_by_reciprocal_ranks(tmp_path):
-    first = write(tmp_path / "a.trec", {"2": ["x", "y"], "1": ["x"]})
-    second = write(tmp_path / "b.trec", {"3": ["z"], "2": ["y", "w"]})
-    status, output = run(tmp_path, first, second, method="rrf")
+def test_the_stage_merges_by_reciprocal_ranks(tmp_path, two):
+    status, output = run(tmp_path, *two, method="rrf")
     assert status == 0
     found = read_run(output)
-    assert {query_id: found.by_query()[query_id] for query_id in found.query_ids} == {
-        "2": ["y", "x", "w"],
-        "1": ["x"],
-        "3": ["z"],
-    }
+    assert {query: "".join(found.by_query()[query]) for query in found.query_ids} == {"2": "yxw", "1": "x", "3": "z"}
     assert found.scores == pytest.approx([1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 61, 1 / 61])
 
 
 def test_an_unknown_method_is_refused(tmp_path, capsys):
-    path = write(tmp_path / "a.trec", {"1": ["x"]})
+    path = write_ranked(tmp_path / "a.trec", {"1": ["x"]})
     with pytest.raises(SystemExit):
         run(tmp_path, path, path, method="borda")
     assert "invalid choice: 'borda'" in capsys.readouterr().err
@@ -75,8 +62,8 @@ def test_an_unknown_method_is_refused(tmp_path, capsys):
     ],
 )
 def test_runs_and_depths_that_cannot_be_merged_are_refused(tmp_path, capsys, files, depth, complaint):
-    write(tmp_path / "a.trec", {"1": ["x"]})
-    write(tmp_path / "b.trec", {"2": ["x"]})
+    write_ranked(tmp_path / "a.trec", {"1": ["x"]})
+    write_ranked(tmp_path / "b.trec", {"2": ["x"]})
     (tmp_path / "bad.trec").write_text("1 Q0 x 1\n")
     status, output = run(tmp_path, *(str(tmp_path / f"{name}.trec") for name in files), depth=depth)
     assert status == 1

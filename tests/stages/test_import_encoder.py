@@ -1,5 +1,3 @@
-"""Encoders released by the authors of CoRT: only tensors are read, and all of them must be there."""
-
 import os
 from collections import OrderedDict
 
@@ -10,10 +8,9 @@ from safetensors.torch import save_file
 from transformers import AutoModel
 
 from cort import import_encoder
-from cort.formats.tokens import Tokens
 from cort.models.encoder import load_encoder, texts_of
-from cort.models.tokenizer import fingerprint
 from tests.support.common import contents
+from tests.support.released import tokens_of
 
 DIMENSION = 8
 MARK = "pickle-was-run"
@@ -86,14 +83,9 @@ def argv(weights, albert, output, *more):
 
 @pytest.mark.parametrize(("form", "old"), [*((form, False) for form in FORMS), ("state_dict", True)])
 def test_an_encoder_of_the_authors_gives_their_vectors(net, albert, world, tmp_path, form, old):
-    from cort import tokenize
-
     torch.save(FORMS[form](released(net)), tmp_path / "net.pt", _use_new_zipfile_serialization=not old)
     assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / "encoder")) == 0
-    cache = tmp_path / "passages.arrow"
-    named = ["--tokenizer", str(albert), "--texts", world.path("passages.parquet"), "--output", str(cache)]
-    assert tokenize.main(named) == 0
-    tokens = Tokens(cache, fingerprint(albert))
+    tokens = tokens_of(tmp_path, albert, world.texts)
     encoder, template = load_encoder(tmp_path / "encoder" / "best")
     for kind, segment, length in (("query", 1, 12), ("passage", 0, 16)):
         texts = texts_of(tokens, template, encoder.settings, kind)
@@ -148,10 +140,8 @@ def put(name, value):
     return lambda state: {**state, name: value}
 
 
-LAYER, EMBEDDINGS = (
-    "transformer.encoder.albert_layer_groups.0.albert_layers.0.",
-    "transformer.embeddings.word_embeddings",
-)
+LAYER = "transformer.encoder.albert_layer_groups.0.albert_layers.0."
+EMBEDDINGS = "transformer.embeddings.word_embeddings"
 WRONG = {
     "a command": (put("bomb", Bomb()), "a file that does not only have tensors and plain values"),
     "a command in a checkpoint": (lambda state: {**lightning(state), "callbacks": Bomb()}, "it names posix.system"),
@@ -159,17 +149,11 @@ WRONG = {
         lambda state: {**lightning(state), "hyper_parameters": Settings()},
         "it names test_import_encoder.Settings",
     ),
-    "a missing layer": (
-        lambda state: without(state, f"{LAYER}ffn."),
-        f"no tensor '{LAYER}ffn.bias' and 1 more, expected",
-    ),
+    "a missing layer": (lambda state: without(state, f"{LAYER}ffn."), f"no tensor '{LAYER}ffn.bias' and 1 more, expe"),
     "no projection": (lambda state: without(state, "f1."), "no tensor 'f1.bias' and 1 more"),
     "an unknown tensor": (put("f2.weight", torch.ones(2)), "the unknown tensor 'f2.weight', "),
     "this project's name": (put("projection.weight", torch.ones(2)), "the unknown tensor 'projection.weight', "),
-    "another vocabulary": (
-        put(f"{EMBEDDINGS}.weight", torch.ones(7, 16)),
-        f"{EMBEDDINGS}.weight of shape (7, 16), expected (",
-    ),
+    "another vocabulary": (put(f"{EMBEDDINGS}.weight", torch.ones(7, 16)), ".weight of shape (7, 16), expected ("),
     "another dimension": (
         lambda state: {**state, "f1.weight": torch.ones(9, 32), "f1.bias": torch.ones(9)},
         "f1.weight of shape (9, 32), expected (8, 32); set dimension to 9",
@@ -210,10 +194,9 @@ def test_other_files_are_refused(net, albert, complaint, tmp_path, content):
 
 
 def test_a_missing_file_and_a_wrong_length_are_refused(net, albert, complaint, tmp_path):
-    line = complaint(
-        import_encoder.main, argv(tmp_path / "none.pt", albert, tmp_path / "encoder"), tmp_path / "encoder"
-    )
+    output = tmp_path / "encoder"
+    line = complaint(import_encoder.main, argv(tmp_path / "none.pt", albert, output), output)
     assert line.endswith("none.pt: No such file or directory")
     torch.save(released(net), tmp_path / "net.pt")
-    options = argv(tmp_path / "net.pt", albert, tmp_path / "encoder", "--passage-length", 49)
+    options = argv(tmp_path / "net.pt", albert, output, "--passage-length", 49)
     assert complaint(import_encoder.main, options).startswith("passage_length: found 49")

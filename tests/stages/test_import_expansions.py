@@ -1,5 +1,3 @@
-"""Predicted queries and weighted documents: read, and refused where they do not fit the passages."""
-
 import json
 import zipfile
 
@@ -11,29 +9,22 @@ from cort import expand, weigh
 from cort.formats import tables
 from cort.formats.expansions import iter_expanded
 from cort.system.errors import InputError
+from tests.support.common import write_rows
 
 TEXTS = {"d0": "oil war oil", "d1": "gas map king", "d2": "rock oil ship"}
 QUERIES = [["gold tax", "oil"], [], ["king"]]
 
 
-def write(path, schema, rows):
-    tables.write_table(path, pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
-    return str(path)
-
-
 @pytest.fixture
 def data(tmp_path):
-    write(tmp_path / "passages.parquet", tables.PASSAGES, TEXTS.items())
+    write_rows(tmp_path / "passages.parquet", tables.PASSAGES, TEXTS.items())
     return tmp_path
-
-
-# Expansions.
 
 
 def test_several_files_of_expansions_are_one(data):
     rows = list(zip(TEXTS, QUERIES, strict=True))
-    files = [write(data / f"{n}.parquet", tables.EXPANSIONS, part) for n, part in enumerate((rows[:1], rows[1:]))]
-    whole = write(data / "whole.parquet", tables.EXPANSIONS, rows)
+    files = [write_rows(data / f"{n}.parquet", tables.EXPANSIONS, part) for n, part in enumerate((rows[:1], rows[1:]))]
+    whole = write_rows(data / "whole.parquet", tables.EXPANSIONS, rows)
     passages = str(data / "passages.parquet")
     texts = [pa.Table.from_batches(iter_expanded(passages, named, 2)) for named in (files, [whole])]
     assert texts[0] == texts[1]
@@ -49,20 +40,20 @@ def test_several_files_of_expansions_are_one(data):
     ],
 )
 def test_expansions_of_another_collection_are_refused(data, rows, words):
-    expansions = write(data / "expansions.parquet", tables.EXPANSIONS, rows)
+    expansions = write_rows(data / "expansions.parquet", tables.EXPANSIONS, rows)
     with pytest.raises(InputError, match=words):
         list(iter_expanded(str(data / "passages.parquet"), [expansions], 2))
 
 
 def test_an_error_names_the_row_in_its_own_file(data):
-    files = [write(data / f"{n}.parquet", tables.EXPANSIONS, [(one, [])]) for n, one in enumerate(("d0", "d2"))]
+    files = [write_rows(data / f"{n}.parquet", tables.EXPANSIONS, [(one, [])]) for n, one in enumerate(("d0", "d2"))]
     with pytest.raises(InputError, match=r"1\.parquet: row 1: found passage 'd2' where the collection has 'd1'"):
         list(iter_expanded(str(data / "passages.parquet"), [*files, files[0]], 2))
 
 
 def import_predictions(folder, lines, texts=None, name="p.txt", **options):
     texts = texts or {f"d{n}": f"passage number{n} of words" for n in range(30)}
-    write(folder / "passages.parquet", tables.PASSAGES, texts.items())
+    write_rows(folder / "passages.parquet", tables.PASSAGES, texts.items())
     (folder / name).write_text("".join(f"{line}\n" for line in lines))
     return ["--predictions", folder / name, "--passages", folder / "passages.parquet", "--output", folder / "e.parquet"]
 
@@ -76,15 +67,12 @@ def test_predictions_get_the_ids_of_the_passages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ([f"number{n}" for n in range(29)], "found 29 lines for more passages, expected a line for each passage"),
-        ([f"number{n}" for n in range(31)], "found more lines than the 30 passages, expected a line for each passage"),
-    ],
+    ("lines", "words"), [(29, "found 29 lines for more passages"), (31, "found more lines than the 30 passages")]
 )
 def test_predictions_for_another_collection_are_refused(tmp_path, complaint, lines, words):
-    options = import_predictions(tmp_path, lines)
-    assert words in complaint(expand.main, ["import", *options], tmp_path / "e.parquet")
+    options = import_predictions(tmp_path, [f"number{n}" for n in range(lines)])
+    line = complaint(expand.main, ["import", *options], tmp_path / "e.parquet")
+    assert f"{words}, expected a line for each passage" in line
 
 
 @pytest.mark.parametrize("lines", [[f"number{n}" for n in range(1, 31)], ["other"] * 30])
@@ -112,8 +100,6 @@ FITTING = {
 def test_predictions_that_fit_or_cannot_be_judged_raise_no_warning(texts, queries):
     assert expand.fit(texts, queries)
 
-
-# Weighted documents.
 
 DOCUMENTS = {"d2": "ship rock rock rock", "d0": "oil " * 40 + "war"}
 

@@ -2,22 +2,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from cort import import_run
-from cort.evaluation import measures
 from cort.formats import tables
-from cort.formats.runs import read_run, write_run
-from tests.support.common import ROOT, command_line, write_file
+from tests.support.common import ROOT, command_line, write_file, write_rows
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msmarco-meta"
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, column, ids in (("queries", "query_id", "12"), ("passages", "doc_id", "abcde")):
-        tables.write_table(tmp_path / f"{name}.parquet", pa.table({column: list(ids), "text": list(ids)}))
+    write_rows(tmp_path / "queries.parquet", tables.QUERIES, ["11", "22"])
+    write_rows(tmp_path / "passages.parquet", tables.PASSAGES, ["aa", "bb", "cc", "dd", "ee"])
     return tmp_path
 
 
@@ -134,10 +131,7 @@ def test_depth_keeps_the_best(folder):
         ("1\ta\t1\n2\t1\t1\n", "row 2: found document '1' (1 such results"),
         ("1\ta\t1\n2\ta\t1\n1\ta\t2\n", "row 3: found document 'a' again in the ranking of query '1'"),
         ("1\ta\t1\n2\ta\t1\n1\tb\t1\n", "row 3: found rank 1 of query '1', expected each rank from 1 to 2 once"),
-        (
-            "1\ta\t0\n",
-            "row 1: found the rank '0', expected a positive integer; the third column must be a rank: number",
-        ),
+        ("1\ta\t0\n", "row 1: found the rank '0', expected a positive integer; the third column must be a rank: num"),
         ("1\ta\t1.5\n", "row 1: found the rank '1.5'"),
         ("1\ta\t1\n1\tb\n", "row 2: found 2 fields, expected the 3 fields"),
         ("1\ta\t1\n\n", "row 2: found 0 fields"),
@@ -176,19 +170,3 @@ def test_a_depth_of_zero_is_refused(folder, complaint):
 def test_official_runs_are_imported_without_warnings(path, caplog):
     assert len(import_run.read_published(path)) in (43, 54)
     assert caplog.messages == []
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="the published runs are not here")
-def test_published_runs_measure_the_same_after_the_import(tmp_path):
-    source = DATA / "run.BM25.dl19.trec"
-    qrels: dict[str, dict[str, int]] = {}
-    for line in (DATA / "qrels.dl19-passage.txt").read_text().splitlines():
-        query_id, _, doc_id, relevance = line.split()
-        qrels.setdefault(query_id, {})[doc_id] = int(relevance)
-    before = read_run(source)
-    imported = import_run.read_published(source)
-    names = ["RR", "nDCG@10", "AP", "R@100"]
-    write_run(tmp_path / "imported.trec", imported, "x")
-    assert measures.evaluate_run(read_run(tmp_path / "imported.trec"), qrels, names) == measures.evaluate_run(
-        before, qrels, names
-    )

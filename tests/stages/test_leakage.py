@@ -1,13 +1,10 @@
-"""The stage leakage: which queries two splits share, and which of them are refused or only logged."""
-
-import pyarrow as pa
 import pytest
 
 from cort import leakage
 from cort.evaluation.leakage import Shared
 from cort.formats.artifacts import read_artifact
-from cort.formats.tables import QRELS, QUERIES, write_table
-from tests.support.common import logged
+from cort.formats.tables import QRELS, QUERIES
+from tests.support.common import logged, write_rows
 
 pytestmark = pytest.mark.usefixtures("record_messages")
 
@@ -22,12 +19,10 @@ def compare(tmp_path):
         words = ["--splits", "train", "test", "--pairs", "train=test", "--output", str(tmp_path / "leakage.json")]
         files = {"queries": [], "qrels": []}
         for name, split in {"train": TRAIN, "test": test}.items():
-            queries = [list(split), [text for text, _ in split.values()]]
-            rows = [(query, doc, grade) for query, (_, judged) in split.items() for doc, grade in judged.items()]
-            qrels = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
-            for kind, columns, schema in (("queries", queries, QUERIES), ("qrels", qrels, QRELS)):
-                files[kind].append(str(tmp_path / f"{kind}.{name}.parquet"))
-                write_table(files[kind][-1], pa.table(columns, schema=schema))
+            queries = [(query, text) for query, (text, _) in split.items()]
+            qrels = [(query, doc, grade) for query, (_, judged) in split.items() for doc, grade in judged.items()]
+            for kind, rows, schema in (("queries", queries, QUERIES), ("qrels", qrels, QRELS)):
+                files[kind].append(write_rows(tmp_path / f"{kind}.{name}.parquet", schema, rows))
         return leakage.main([*words, "--queries", *files["queries"], "--qrels", *files["qrels"], *options])
 
     return run

@@ -1,7 +1,4 @@
-"""Parts of a collection, searched apart and merged: the run of the whole, byte for byte."""
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cort import retrieve
@@ -10,6 +7,7 @@ from cort.formats.embeddings import all_ids, open_shards, part_of
 from cort.formats.records import Ranking
 from cort.formats.runs import iter_rankings, write_rankings
 from cort.system.errors import InputError
+from tests.support.common import write_rows
 from tests.support.vectors import names, random_unit, shards
 
 ROWS = [Ranking("q", ["a", "b"], np.array([2, 1], np.float32)), Ranking("r", ["c"], np.array([3], np.float32))]
@@ -77,11 +75,7 @@ def test_rankings_are_read_as_they_were_written(tmp_path, monkeypatch):
 )
 def test_parts_that_do_not_fit_are_refused(tmp_path, capsys, rows, expected):
     write_rankings(tmp_path / "a.parquet", ROWS)
-    columns = [
-        pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), tables.SCORES.types, strict=True)
-    ]
-    tables.write_table(tmp_path / "b.parquet", pa.table(columns, schema=tables.SCORES))
-    parts = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    parts = [str(tmp_path / "a.parquet"), write_rows(tmp_path / "b.parquet", tables.SCORES, rows)]
     assert retrieve.main(["merge", "--parts", *parts, "--tag", "t", "--output", str(tmp_path / "r.trec")]) == 1
     assert expected in capsys.readouterr().err
     assert not (tmp_path / "r.trec").exists()

@@ -1,13 +1,10 @@
-"""The stage overlap: known answers for the top passages of systems on queries without judgements."""
-
-import pyarrow as pa
 import pytest
 
 from cort import analyze
 from cort.evaluation.overlap import Common, Overlap
 from cort.formats.artifacts import read_artifact
-from cort.formats.tables import QUERIES, write_table
-from tests.support.common import logged
+from cort.formats.tables import QUERIES
+from tests.support.common import logged, write_ranked, write_rows
 
 pytestmark = pytest.mark.usefixtures("record_messages")
 
@@ -19,27 +16,20 @@ RUNS = {
 
 
 def run(folder, *more):
-    ids = ["q1", "q2", "q3", "q4", "q5"]
-    write_table(folder / "queries.parquet", pa.table([ids, ids], schema=QUERIES))
-    for name, rankings in RUNS.items():
-        lines = [
-            f"{query} Q0 {doc} {rank} {-rank} {name}\n"
-            for query, docs in rankings.items()
-            for rank, doc in enumerate(docs.split(), start=1)
-        ]
-        (folder / f"{name}.trec").write_text("".join(lines), "utf-8")
-    words = ["--split", "eval", "--systems", *RUNS, "--runs", *(str(folder / f"{name}.trec") for name in RUNS)]
-    words += ["--queries", str(folder / "queries.parquet"), "--output", str(folder / "overlap.json")]
+    queries = write_rows(folder / "queries.parquet", QUERIES, [(f"q{number}", "") for number in range(1, 6)])
+    runs = [
+        write_ranked(folder / f"{name}.trec", {query: docs.split() for query, docs in rankings.items()})
+        for name, rankings in RUNS.items()
+    ]
+    words = ["--split", "eval", "--systems", *RUNS, "--runs", *runs]
+    words += ["--queries", queries, "--output", str(folder / "overlap.json")]
     return analyze.main(["overlap", *words, *more])
 
 
 def test_pairs_of_systems_are_compared_on_all_queries(tmp_path):
     assert run(tmp_path, "--depth", "3") == 0
-    pairs = [
-        Common("a", "b", pytest.approx((1 + 2 / 3) / 5), 1 / 5),
-        Common("a", "none", 0, 0),
-        Common("b", "none", 0, 0),
-    ]
+    pairs = [Common("a", "b", pytest.approx((1 + 2 / 3) / 5), 1 / 5)]
+    pairs += [Common("a", "none", 0, 0), Common("b", "none", 0, 0)]
     assert read_artifact(tmp_path / "overlap.json", Overlap) == Overlap("eval", 5, 3, [*RUNS], pairs)
 
 

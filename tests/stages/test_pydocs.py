@@ -1,5 +1,3 @@
-"""The docstring collection: which files are read, what the filters drop, the lock, and what is written."""
-
 import ast
 import importlib.metadata
 import json
@@ -28,9 +26,6 @@ from tests.support.common import command_line, contents, logged, refusal, write_
 pytestmark = pytest.mark.usefixtures("record_messages")
 
 LIMITS = Options(min_query_words=2, max_query_words=4, min_passage_words=3, lock="", output_folder="")
-
-
-# Docstrings by parsing
 
 
 CODE = '''
@@ -140,9 +135,6 @@ def test_long_elif_chain_needs_no_recursion():
     assert list(iter_docstrings("a.py", module)) == [Docstring("a.py:f", "Found.", "")]
 
 
-# Files
-
-
 def test_a_file_belongs_to_the_first_package_and_names_have_no_blanks():
     packages = [
         Source("b.py", "/1/b.py", "one"),
@@ -168,8 +160,6 @@ def test_lock_lines_that_are_not_pins_are_refused(tmp_path, line):
     expected = f"row 2: found {line!r}, expected name==version; pin each package exactly (`pip freeze`)"
     assert refusal(read_lock, path) == expected
 
-
-# Filters
 
 BODY = "one two three"
 
@@ -223,9 +213,6 @@ def test_a_split_with_too_few_queries_is_refused(validation, test):
         f"--validation-queries and --test-queries: found {validation} and {test} of 20 queries, expected at least "
         "one each, and some left for training; ask for fewer queries or loosen the word limits"
     )
-
-
-# The whole stage, on a package and a library of its own
 
 
 def module(number):

@@ -301,8 +301,3 @@ def test_measures_of_another_experiment_are_refused(tmp_path, complaint):
     words = arguments(tmp_path, [CORT])
     line = "experiment.yaml: found the baseline 'bm25', expected one of cort_1; name the measures of this experiment"
     assert line in complaint(report.main, words)
-
-
-def test_help_does_not_load_matplotlib():
-    code = "import sys, cort.report; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

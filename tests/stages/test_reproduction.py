@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,9 @@ from cort.evaluation.measures import Measures
 from cort.reporting.labels import MISSING
 from cort.reporting.reproduction.fidelity import Counts, Latency, Results, compare, count
 from cort.reporting.reproduction.paper import Number, read_paper
-from tests.support.common import contents
+from tests.support.common import ROOT, contents
 from tests.support.reporting import NASTY, PAPER, Outline, write_paper
 
-ROOT = Path(__file__).parents[2]
 PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
 MEASURED = {"split": "dev", "relevance_level": 1, "queries": 7, "without_results": 0, "without_relevant": 0}
 MEASURED |= {"judged": None}

@@ -1,39 +1,25 @@
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cort import rerank
 from cort.formats import tables
 from cort.formats.records import Ranking
-from cort.formats.runs import read_run, write_run
+from cort.formats.runs import read_run
 from cort.retrieval.rerank import rerank as reorder
+from tests.support.common import write_ranked, write_rows
 
 CANDIDATES = {"2": ["a", "b", "c", "d", "e"], "1": ["c", "a"]}
 
 
-def write_scores(folder, rows):
-    table = pa.Table.from_pylist([{"query_id": q, "doc_id": d, "score": s} for q, d, s in rows], schema=tables.SCORES)
-    tables.write_table(folder / "scores.parquet", table)
-
-
 def run(folder, rows, depth, rankings=CANDIDATES, more=()):
-    candidates = [Ranking(q, docs, -np.arange(len(docs), dtype=float)) for q, docs in rankings.items()]
-    write_run(folder / "candidates.trec", candidates, "x")
-    write_scores(folder, rows)
+    scores = write_rows(folder / "scores.parquet", tables.SCORES, rows)
+    options = ["--candidates", write_ranked(folder / "candidates.trec", rankings), "--scores", scores]
     output = folder / "out" / "run.trec"
-    options = ["--candidates", str(folder / "candidates.trec"), "--scores", str(folder / "scores.parquet")]
     return rerank.main([*options, "--depth", str(depth), "--tag", "t", "--output", str(output), *more]), output
 
 
-SCORES = [
-    ("2", "c", 9.0),
-    ("2", "b", 1.0),
-    ("2", "a", 1.0),
-    ("1", "a", -2.0),
-    ("1", "c", -3.0),
-    ("2", "d", 50.0),
-    ("2", "e", 60.0),
-]
+SCORES = [("2", "c", 9.0), ("2", "b", 1.0), ("2", "a", 1.0)]
+SCORES += [("1", "a", -2.0), ("1", "c", -3.0), ("2", "d", 50.0), ("2", "e", 60.0)]
 
 
 def test_the_first_candidates_are_ordered_by_score_and_the_others_stay_below(tmp_path):
@@ -99,20 +85,11 @@ def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(tmp_path
     [
         (
             {"rows": SCORES[1:]},
-            "scores.parquet: found no score for document 'c' of query '2', expected the first 3 candidates scored (1 ",
+            "scores.parquet: found no score for document 'c' of query '2', expected the first 3 cand",
         ),
-        (
-            {"rows": [], "depth": 1},
-            "found no score for document 'a' of query '2', expected the first 1 candidates scored (2 are not)",
-        ),
-        (
-            {"rows": [*SCORES, ("1", "a", 3.0)]},
-            "row 8: found document 'a' scored again for query '1', expected each pair once",
-        ),
-        (
-            {"rows": [("2", "a", float("nan")), *SCORES]},
-            "row 1: found the score nan, expected a finite number",
-        ),
+        ({"rows": [], "depth": 1}, "document 'a' of query '2', expected the first 1 candidates scored (2 are not)"),
+        ({"rows": [*SCORES, ("1", "a", 3.0)]}, "row 8: found document 'a' scored again for query '1', expected each"),
+        ({"rows": [("2", "a", float("nan")), *SCORES]}, "row 1: found the score nan, expected a finite number"),
         ({"depth": 0}, "--depth: found 0, expected 1 or more"),
         ({"rankings": {}}, "found an empty run, expected at least one result"),
         ({"more": ["--weight=-0.1"]}, "--weight: found -0.1, expected a number from 0 to 1; fix it"),

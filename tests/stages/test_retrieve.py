@@ -1,14 +1,13 @@
-"""Runs of exact retrieval, of late interaction and of IVF-PQ indexes, and what the stage refuses."""
-
 import itertools
 import json
 import string
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from cort import audit, encode, index, retrieve
 from cort.formats.artifacts import read_artifact, write_artifact
@@ -20,15 +19,10 @@ from cort.reporting.sections import audit_blocks
 from cort.retrieval.audits import Audit
 from tests.conftest import without_record
 from tests.support.online import results_with
+from tests.support.released import change_weights
 from tests.support.vectors import names, random_unit, shards
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small products would wait for each other's threads."""
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
@@ -39,9 +33,6 @@ def generator():
 def words_of(command, named):
     values = ((f"--{name}", *(value if isinstance(value, list) else [value])) for name, value in named.items())
     return [command, *map(str, itertools.chain(*values))]
-
-
-# Exact retrieval.
 
 
 def run(folder, queries, passages, *more):
@@ -120,9 +111,6 @@ def test_the_same_bytes_on_a_gpu(tmp_path, generator):
         assert status == 0
         results.append(output.read_bytes())
     assert results[0] == results[1]
-
-
-# Late interaction.
 
 
 CPU = torch.device("cpu")
@@ -223,12 +211,10 @@ def test_bad_input_of_late_interaction_is_refused(make_reranker, caches, tmp_pat
     assert refused().startswith(f"{path}: found ")
 
 
-def write_without_segments(folder):
+def drop_segments(weights):
     """Make a model of which the segment says nothing, as in sentence-transformers."""
-    weights = load_file(folder / "model.safetensors")
     (name,) = [name for name in weights if name.endswith("token_type_embeddings.weight")]
     weights[name][1] = weights[name][0]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 @pytest.mark.parametrize("fill", [False, True])
@@ -237,13 +223,12 @@ def test_the_scores_are_those_of_sentence_transformers(make_reranker, world, cac
     modules = pytest.importorskip("sentence_transformers.base.modules")
     mask = pytest.importorskip("sentence_transformers.multi_vector_encoder.modules").MultiVectorMask
     folder = make_reranker(**LATE, fill_queries=fill, skip_punctuation=True)
-    write_without_segments(folder)
+    change_weights(folder / "model.safetensors", drop_segments)
     expansion = {"strategy": "fixed", "length": 8, "attend": False, "token": "[MASK]"} if fill else None
     lengths = {"query_length": 8, "document_length": 24, "query_expansion": expansion}
-    layer = load_file(folder / "head.safetensors")["vectors.weight"]
-    dense = modules.Dense(
-        32, 6, bias=False, activation_function=None, init_weight=layer, module_input_name="token_embeddings"
-    )
+    named = {"init_weight": load_file(folder / "head.safetensors")["vectors.weight"]}
+    named |= {"bias": False, "activation_function": None, "module_input_name": "token_embeddings"}
+    dense = modules.Dense(32, 6, **named)
     parts = [modules.Transformer(str(folder), **lengths), dense, mask(list(string.punctuation))]
     model = peer.MultiVectorEncoder(modules=parts, device="cpu")
     texts = [pq.read_table(world.path(f"{name}.parquet"))["text"].to_pylist() for name in ("queries.train", "passages")]
@@ -258,9 +243,6 @@ def test_the_scores_are_those_of_sentence_transformers(make_reranker, world, cac
         row = expected[query_ids.index(ranking.query_id)]
         found = [float(row[ids.index(name)]) for name in ranking.doc_ids]
         assert ranking.scores == pytest.approx(found, abs=0.01)
-
-
-# IVF-PQ indexes of token vectors.
 
 
 LISTS = 16
@@ -332,10 +314,8 @@ def test_the_recall_of_an_audit_is_that_of_the_runs(model, caches, world, folder
         run = tmp_path / f"{width}.trec"
         assert retrieve.main(by_index(model, caches, folder, run, width=width, candidates=30)) == 0
         for depth in (5, 20):
-            shares = [
-                len({*ranking.doc_ids[:depth]} & {*best.doc_ids[:depth]}) / depth
-                for ranking, best in zip(read_run(run), exact, strict=True)
-            ]
+            both = zip(read_run(run), exact, strict=True)
+            shares = [len({*own.doc_ids[:depth]} & {*best.doc_ids[:depth]}) / depth for own, best in both]
             (search,) = [one for one in found.searches if (one.width, one.depth) == (width, depth)]
             assert search.recall == pytest.approx(np.mean(shares))
             assert search.milliseconds.mean > 0
@@ -388,11 +368,8 @@ def test_the_index_of_another_model_is_refused(make_reranker, caches, world, fol
     other = make_reranker(**LATE, similarity="l2", seed=9)
     (path,) = encode_passages(other, caches, tmp_path)
     output, changes = tmp_path / "run.trec", {"passages": path, "index": folder / "index"}
-    for main, words in (
-        (retrieve.main, by_index(other, caches, tmp_path, output, **changes)),
-        (audit.main, audited(other, caches, world, tmp_path, output, **changes)),
-    ):
-        line = complaint(main, words, output)
+    for stage, words in ((retrieve, by_index), (audit, partial(audited, world=world))):
+        line = complaint(stage.main, words(other, caches, folder=tmp_path, output=output, **changes), output)
         assert line.startswith(f"{folder}/index/meta.json: found an index of model ")
         assert line.endswith(", as of the token vectors; delete the index and build it again")
 

@@ -1,15 +1,12 @@
-"""The stage split: errors, filters, and held-out parts that complement each other."""
-
 import json
 import random
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from cort import collection, split
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table, write_table
-from tests.support.common import command_line, logged
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
+from tests.support.common import command_line, logged, write_rows
 
 pytestmark = pytest.mark.usefixtures("record_messages")
 
@@ -27,8 +24,7 @@ def arguments(output, named):
 @pytest.fixture
 def files(tmp_path):
     """Write passages d1, d2 and return a function that runs the stage."""
-    passages = tmp_path / "passages.parquet"
-    write_table(passages, pa.table({"doc_id": ["d1", "d2"], "text": ["x", "y"]}, schema=PASSAGES))
+    passages = write_rows(tmp_path / "passages.parquet", PASSAGES, [("d1", "x"), ("d2", "y")])
 
     def run(*options, queries=QUERY_LINES, qrels=QREL_LINES, names=("queries.tsv", "qrels.tsv")):
         for name, text in zip(names, (queries, qrels), strict=True):
@@ -64,26 +60,11 @@ def test_unjudged_queries_can_be_kept(files, caplog):
     assert "4 queries, 1 of them without judgements (kept), 4 judgements" in logged(caplog)
 
 
-def test_beir_files_give_the_same_split(files):
-    _, output = files()
-    expected = read(output)
-    records = [line.split("\t") for line in QUERY_LINES.splitlines()]
-    rows = [line.split() for line in QREL_LINES.splitlines()]
-    status, output = files(
-        queries="".join(json.dumps({"_id": query_id, "text": text}) + "\n" for query_id, text in records),
-        qrels="query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{grade}\n" for q, _, d, grade in rows),
-        names=("queries.jsonl", "test.tsv"),
-    )
-    assert status == 0
-    assert read(output) == expected
-
-
 def test_judgements_may_quote_passages(files, tmp_path):
     text = "A passage whose beginning is quoted"
-    write_table(tmp_path / "passages.parquet", pa.table({"doc_id": ["d1", "d2"], "text": ["x", text]}, schema=PASSAGES))
-    status, output = files(
-        qrels=json.dumps({"query_id": "q1", "text": text[:-4], "relevance": 1}), names=("queries.tsv", "qrels.jsonl")
-    )
+    write_rows(tmp_path / "passages.parquet", PASSAGES, [("d1", "x"), ("d2", text)])
+    quoted = json.dumps({"query_id": "q1", "text": text[:-4], "relevance": 1})
+    status, output = files(qrels=quoted, names=("queries.tsv", "qrels.jsonl"))
     assert status == 0
     assert read(output) == ([("q1", "one")], [("q1", "d2", 1)])
 
@@ -129,32 +110,25 @@ BAD_FILES = [
 ]
 
 
+REST = ("--part", "rest", "--seed", "1", "--hold-out")
+MORE = "change --hold-out or bring more judged queries"
+
+
 @pytest.mark.parametrize(
     ("options", "changes", "complaint"),
     [
         *(((), changes, complaint) for changes, complaint in BAD_FILES),
-        *(
-            (
-                ("--hold-out", count, "--part", "rest", "--seed", "1"),
-                {},
-                f"--hold-out: found {count} of 3 judged queries, expected between 1 and 2; change --hold-out or bring "
-                "more judged queries",
-            )
-            for count in ("3", "0")
-        ),
+        ((*REST, "3"), {}, f"--hold-out: found 3 of 3 judged queries, expected between 1 and 2; {MORE}"),
+        ((*REST, "0"), {}, f"--hold-out: found 0 of 3 judged queries, expected between 1 and 2; {MORE}"),
         (
-            ("--hold-out", "1", "--part", "rest", "--seed", "1"),
+            (*REST, "1"),
             {"qrels": "q1 0 d1 1\n"},
             "--hold-out: found 1 of 1 judged queries, expected at least 2; change",
         ),
         (("--hold-out", "1"), {}, f"command line: found only --hold-out, {TOGETHER}"),
         (("--sample", "1"), {}, f"command line: found only --sample, {TOGETHER}"),
         (("--seed", "1"), {}, f"command line: found only --seed, {TOGETHER}"),
-        (
-            ("--sample", "4", "--seed", "1"),
-            {},
-            "--sample: found 4 of 3 queries, expected between 1 and 3; change --sample",
-        ),
+        (("--sample", "4", "--seed", "1"), {}, "--sample: found 4 of 3 queries, expected between 1 and 3; change --sa"),
     ],
 )
 def test_bad_input_leaves_nothing_behind(files, tmp_path, caplog, options, changes, complaint):
@@ -166,43 +140,34 @@ def test_bad_input_leaves_nothing_behind(files, tmp_path, caplog, options, chang
     assert not output.exists() or list(output.iterdir()) == []
 
 
+AGAIN = "again (it is already in row"
+
+
 @pytest.mark.parametrize(
-    ("contents", "complaint"),
+    ("name", "lines", "complaint"),
     [
-        (
-            {"more.tsv": "q4\tfour\nq1\tone\n"},
-            "more.tsv: row 2: found query_id 'q1' again (it is already in row 2 of {0}/queries.tsv)",
-        ),
-        (
-            {"more.qrels": "q9 0 d1 1\nq2 0 d1 1\n"},
-            "more.qrels: row 2: found judgement (query_id doc_id) 'q2 d1' again (it is already in row 1 of {0}/q",
-        ),
+        ("more.tsv", "q4\tfour\nq1\tone\n", f"found query_id 'q1' {AGAIN} 2 of {{0}}/queries.tsv)"),
+        ("more.qrels", "q9 0 d1 1\nq2 0 d1 1\n", f"found judgement (query_id doc_id) 'q2 d1' {AGAIN} 1 of {{0}}/q"),
         # Each line quotes two passages.
-        ({"more.jsonl": [("q9", "x"), ("q8", "x")]}, "more.jsonl: row 2: found the query_id 'q8', expected one of the"),
-        (
-            {"more.jsonl": [("q9", "x"), ("q9", "x")]},
-            "more.jsonl: row 2: found judgement (query_id doc_id) 'q9 d1' again (it is already in row 1 of {0}/m",
-        ),
+        ("more.jsonl", ["q9", "q8"], "found the query_id 'q8', expected one of the"),
+        ("more.jsonl", ["q9", "q9"], f"found judgement (query_id doc_id) 'q9 d1' {AGAIN} 1 of {{0}}/m"),
     ],
 )
-def test_a_row_is_that_of_its_own_file(files, tmp_path, caplog, contents, complaint):
-    texts = {"doc_id": ["d1", "d2"], "text": ["x" * 30, "x" * 30]}
-    write_table(tmp_path / "passages.parquet", pa.table(texts, schema=PASSAGES))
-    [(name, lines)] = contents.items()
+def test_a_row_is_that_of_its_own_file(files, tmp_path, caplog, name, lines, complaint):
+    write_rows(tmp_path / "passages.parquet", PASSAGES, [("d1", "x" * 30), ("d2", "x" * 30)])
     if name == "more.jsonl":
-        quoted = [{"query_id": query_id, "text": 20 * text, "relevance": 1} for query_id, text in lines]
+        quoted = [{"query_id": query_id, "text": 20 * "x", "relevance": 1} for query_id in lines]
         lines = "".join(json.dumps(record) + "\n" for record in quoted)
     (tmp_path / name).write_text(lines)
     option, first = ("--queries", "queries.tsv") if name == "more.tsv" else ("--qrels", "qrels.tsv")
     assert files(option, str(tmp_path / first), str(tmp_path / name))[0] == 1
-    assert complaint.format(tmp_path) in logged(caplog, "ERROR")[0]
+    assert f"{name}: row 2: {complaint.format(tmp_path)}" in logged(caplog, "ERROR")[0]
 
 
 def test_queries_with_the_id_or_text_of_other_splits_are_left_out(files, tmp_path):
     paths = []
     for query_id, text in (("q2", "something else"), ("q7", "Two?"), ("q8", " THREE")):
-        paths.append(str(tmp_path / f"{query_id}.parquet"))
-        write_table(paths[-1], pa.table({"query_id": [query_id], "text": [text]}, schema=QUERIES))
+        paths.append(write_rows(tmp_path / f"{query_id}.parquet", QUERIES, [(query_id, text)]))
     status, output = files("--without", paths[0])
     assert status == 0
     assert read(output) == ([("q3", "three"), ("q1", "one")], [("q1", "d2", 0), ("q3", "d1", 2), ("q1", "d1", 1)])
@@ -212,9 +177,8 @@ def test_queries_with_the_id_or_text_of_other_splits_are_left_out(files, tmp_pat
 
 
 def test_a_split_that_another_one_empties_is_refused(files, tmp_path, caplog):
-    others = tmp_path / "others.parquet"
-    write_table(others, pa.table({"query_id": ["q1", "q2", "q3"], "text": ["a", "b", "c"]}, schema=QUERIES))
-    assert files("--without", str(others))[0] == 1
+    others = write_rows(tmp_path / "others.parquet", QUERIES, [("q1", "a"), ("q2", "b"), ("q3", "c")])
+    assert files("--without", others)[0] == 1
     assert "queries.tsv: found no query left, expected at least one" in logged(caplog, "ERROR")[0]
 
 

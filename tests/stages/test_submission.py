@@ -1,32 +1,24 @@
 import re
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from cort import submission
 from cort.formats import tables
-from cort.formats.records import Ranking
-from cort.formats.runs import read_run, write_run
+from cort.formats.runs import read_run
+from tests.support.common import write_ranked, write_rows
 
 RUN = {"2": ["a", "c", "b"], "1": ["b"]}
 
 
 @pytest.fixture
 def call(tmp_path):
-    queries = pa.table({"query_id": ["1", "2"], "text": ["", ""]}, schema=tables.QUERIES)
-    tables.write_table(tmp_path / "queries.parquet", queries)
-    doc_ids = ["a", "b", "c", *(f"d{number}" for number in range(1001))]
-    passages = pa.table({"doc_id": doc_ids, "text": doc_ids}, schema=tables.PASSAGES)
-    tables.write_table(tmp_path / "passages.parquet", passages)
+    queries = write_rows(tmp_path / "queries.parquet", tables.QUERIES, [("1", ""), ("2", "")])
+    rows = [(name, name) for name in ("a", "b", "c", *(f"d{number}" for number in range(1001)))]
+    files = ["--queries", queries, "--passages", write_rows(tmp_path / "passages.parquet", tables.PASSAGES, rows)]
 
     def call(run, *options):
-        rankings = [Ranking(query, docs, 1 / np.arange(1, len(docs) + 1)) for query, docs in run.items()]
-        write_run(tmp_path / "run.trec", rankings, "t")
-        files = [part for name in ("queries", "passages") for part in (f"--{name}", str(tmp_path / f"{name}.parquet"))]
-        output = tmp_path / "out" / "file"
-        status = submission.main([*files, "--run", str(tmp_path / "run.trec"), *options, "--output", str(output)])
-        return status, output
+        path, output = write_ranked(tmp_path / "run.trec", run), tmp_path / "out" / "file"
+        return submission.main([*files, "--run", path, *options, "--output", str(output)]), output
 
     return call
 
@@ -41,42 +33,26 @@ def test_trec_form(call):
     status, output = call(RUN, "--form", "trec", "--run-id", "CoRT-standalone")
     assert status == 0
     lines = [line.split(" ") for line in output.read_text().splitlines()]
-    assert [line[:4] for line in lines] == [
-        ["1", "Q0", "b", "1"],
-        ["2", "Q0", "a", "1"],
-        ["2", "Q0", "c", "2"],
-        ["2", "Q0", "b", "3"],
-    ]
+    assert [" ".join(line[:4]) for line in lines] == ["1 Q0 b 1", "2 Q0 a 1", "2 Q0 c 2", "2 Q0 b 3"]
     assert {line[5] for line in lines} == {"CoRT-standalone"}
     assert float(lines[1][4]) > float(lines[2][4]) > float(lines[3][4])
     again = {query_id: doc_ids for query_id, doc_ids, _ in read_run(output)}
     assert again == RUN
 
 
+MANY = [f"d{number}" for number in range(1001)]
 BAD_RUNS = [
-    (
-        {"1": ["b"]},
-        "run.trec: found no document for query '2' (1 such queries), expected results for every query",
-    ),
-    (
-        {**RUN, "3": ["a"]},
-        "run.trec: found query '3' (1 such queries), expected only queries of the split; name",
-    ),
-    (
-        {**RUN, "1": ["z"]},
-        "run.trec: found document 'z' (1 such results), expected only documents of the",
-    ),
-    (
-        {**RUN, "1": [f"d{number}" for number in range(1001)]},
-        "run.trec: found 1001 documents for query '1', expected at most 1000; retrieve or keep fewer",
-    ),
+    ({"1": ["b"]}, "found no document for query '2' (1 such queries), expected results for every query"),
+    (RUN | {"3": ["a"]}, "found query '3' (1 such queries), expected only queries of the split; name"),
+    (RUN | {"1": ["z"]}, "found document 'z' (1 such results), expected only documents of the"),
+    (RUN | {"1": MANY}, "found 1001 documents for query '1', expected at most 1000; retrieve or keep fewer"),
 ]
 
 
 @pytest.mark.parametrize(
     ("run", "options", "complaint"),
     [
-        *((run, ["--form", "msmarco"], complaint) for run, complaint in BAD_RUNS),
+        *((run, ["--form", "msmarco"], f"run.trec: {complaint}") for run, complaint in BAD_RUNS),
         (RUN, ["--form", "trec"], "--run-id: found no run id, expected one with --form trec, and only there; give"),
         (RUN, ["--form", "msmarco", "--run-id", "a"], "--run-id: found a run id with --form msmarco"),
         (RUN, ["--form", "trec", "--run-id", "CoRT+BM25"], "--run-id: found 'CoRT+BM25', expected 1 to 25 letters"),

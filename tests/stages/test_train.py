@@ -1,5 +1,3 @@
-"""Encoders: what is learnt by each loss, how the best model is chosen, and input that is refused."""
-
 import json
 import shutil
 from dataclasses import asdict
@@ -193,9 +191,6 @@ def test_triples_and_judged_pairs_are_looked_up_by_id(caches, examples, world, q
         assert found.sum() == len(judged)
 
 
-# Choice of the best model
-
-
 @pytest.fixture
 def by_measure(options, qrels, world):
     """Options of a training whose best model is chosen by a measure."""
@@ -237,9 +232,6 @@ def test_training_ends_when_it_brings_no_more(options, tmp_path, capsys):
     assert len(curve) < 1 + 24
     assert int(np.argmin(losses)) == len(losses) - 1 - 3
     assert "no better model in 3 validations: training ends" in capsys.readouterr().err
-
-
-# Other losses, starts, and events
 
 
 @pytest.fixture
@@ -328,9 +320,6 @@ def test_the_curve_can_be_watched_in_tensorboard(options, tmp_path):
     for tag, column in (("loss/training", "loss"), ("loss/validation", "validation_loss")):
         expected = {int(row["step"]): row[column] for row in curve if row[column] is not None}
         assert shown[tag] == pytest.approx(expected, rel=1e-6)
-
-
-# Input that is refused
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""The stages triples and pairs: examples for encoders and re-rankers, drawn from judgements and rankings."""
-
 import itertools
 import json
 from collections import Counter
@@ -10,9 +8,8 @@ import pytest
 
 from cort import pairs, triples
 from cort.formats import tables
-from cort.formats.records import Ranking
-from cort.formats.runs import read_run, write_run
-from tests.support.common import command_line
+from cort.formats.runs import read_run
+from tests.support.common import command_line, write_ranked, write_rows
 from tests.support.training import Pool, pools_of
 
 # Stage, table, and options that differ.
@@ -34,9 +31,6 @@ def sample(world, folder, stage=TRIPLES, **changes):
 
 def counts_of(folder):
     return json.loads((folder / "counts.json").read_text())
-
-
-# What both stages have in common.
 
 
 @each_stage
@@ -95,9 +89,6 @@ def test_nothing_left_is_an_error_without_output(world, tmp_path, complaint, sta
     assert not list(tmp_path.iterdir())
 
 
-# Triples.
-
-
 def test_every_triple_is_as_the_paper_wants_it(world, tmp_path):
     rows = sample(world, tmp_path)
     ranking = read_run(world.path("ranking.trec")).by_query()
@@ -121,10 +112,9 @@ def test_positives_and_negatives_are_drawn_evenly():
 
 
 def test_a_hand_made_example(world, tmp_path):
-    write_run(tmp_path / "run.trec", [Ranking("q1", ["a", "b", "c"], np.array([3.0, 2, 1]))], "x")
-    table = pa.table({"query_id": ["q1", "q1"], "doc_id": ["b", "c"], "relevance": [2, 1]}, schema=tables.QRELS)
-    tables.write_table(tmp_path / "qrels.parquet", table)
-    changes = {"run": tmp_path / "run.trec", "qrels": tmp_path / "qrels.parquet", "epochs": 1, "minimum_results": 3}
+    qrels = write_rows(tmp_path / "qrels.parquet", tables.QRELS, [("q1", "b", 2), ("q1", "c", 1)])
+    run = write_ranked(tmp_path / "run.trec", {"q1": "abc"})
+    changes = {"run": run, "qrels": qrels, "epochs": 1, "minimum_results": 3}
     expected = {"epoch": 0, "query_id": "q1", "positive": "b", "negative": "c", "negative_rank": 3}
     assert sample(world, tmp_path, relevance_level=2, **changes) == [expected]
 
@@ -132,17 +122,6 @@ def test_a_hand_made_example(world, tmp_path):
 def test_ranks_count_from_1(world, tmp_path, complaint):
     line = complaint(triples.main, options(world, tmp_path, first_rank=0), tmp_path / "examples.parquet")
     assert line == "--first-rank: found 0, expected 1 or more; change it"
-
-
-def test_missing_and_wrong_files(world, tmp_path, complaint):
-    output = tmp_path / "examples.parquet"
-    assert "none.trec" in complaint(triples.main, options(world, tmp_path, run=tmp_path / "none.trec"), output)
-    assert "none.parquet" in complaint(triples.main, options(world, tmp_path, qrels=tmp_path / "none.parquet"), output)
-    line = complaint(triples.main, options(world, tmp_path, qrels=world.path("passages.parquet")), output)
-    assert "passages.parquet: found columns (query_id: missing; relevance: missing)" in line
-
-
-# Pairs.
 
 
 @pytest.mark.parametrize("negatives", [1, 2, 5])

@@ -1,7 +1,6 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cort import fuse, rerank
@@ -10,6 +9,7 @@ from cort.evaluation.measures import evaluate_run, means
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
+from tests.support.common import write_ranked, write_rows
 
 DEPTH, MEASURE = 20, "nDCG@10"
 
@@ -28,21 +28,20 @@ def files(tmp_path):
             by = np.argsort(-found)
             rankings.append(Ranking(query, [ids[row] for row in by], found[by]))
             if name == "a":
-                scores += [{"query_id": query, "doc_id": one, "score": generator.standard_normal()} for one in ids]
+                scores += [(query, one, generator.standard_normal()) for one in ids]
         write_run(tmp_path / f"{name}.trec", rankings, name)
         runs[name] = str(tmp_path / f"{name}.trec")
-    rows = [{"query_id": q, "doc_id": d, "relevance": grade} for q, row in qrels.items() for d, grade in row.items()]
-    tables.write_table(tmp_path / "qrels.parquet", pa.Table.from_pylist(rows, schema=tables.QRELS))
-    tables.write_table(tmp_path / "scores.parquet", pa.Table.from_pylist(scores, schema=tables.SCORES))
+    rows = [(query, doc, grade) for query, judged in qrels.items() for doc, grade in judged.items()]
+    write_rows(tmp_path / "qrels.parquet", tables.QRELS, rows)
+    write_rows(tmp_path / "scores.parquet", tables.SCORES, scores)
     return {**runs, "qrels": qrels, "folder": tmp_path}
 
 
 def tune(files, *runs, more=(), parts=("a", "b")):
     output = files["folder"] / "out" / "weights.json"
     options = ["--runs", *runs, "--parts", *parts, "--qrels", str(files["folder"] / "qrels.parquet")]
-    return tuning.main(
-        ["weights", *options, "--measure", MEASURE, "--depth", str(DEPTH), *more, "--output", str(output)]
-    ), output
+    options += ["--measure", MEASURE, "--depth", str(DEPTH), *more, "--output", str(output)]
+    return tuning.main(["weights", *options]), output
 
 
 def measured(files, stage, options):
@@ -105,7 +104,7 @@ def refused(files, capsys, *runs, **options):
 
 def test_runs_that_do_not_fit_are_refused(files, capsys):
     other, constant, huge = (str(files["folder"] / f"{name}.trec") for name in ("other", "constant", "huge"))
-    write_run(other, [Ranking("x", ["d1", "d2"], np.array([2.0, 1.0]))], "x")
+    write_ranked(other, {"x": ["d1", "d2"]})
     write_run(constant, [Ranking(f"q{q}", [f"d{d}" for d in range(25)], np.full(25, 0.9)) for q in range(12)], "x")
     with open(huge, "w") as file:
         file.writelines(f"q{q} Q0 d{d} {d + 1} {1e300 / (d + 1)} x\n" for q in range(12) for d in range(5))
@@ -116,8 +115,7 @@ def test_runs_that_do_not_fit_are_refused(files, capsys):
     assert "huge.trec: found the score 1e+300, expected -3.4e+38 to 3.4e+38" in refused(files, capsys, files["a"], huge)
     assert "--runs: found 1 run, expected two or more" in refused(files, capsys, files["a"], parts=("a",))
     assert "--parts: found 1, expected 2" in refused(files, capsys, files["a"], files["b"], parts=("a",))
-    rows = [{"query_id": "x", "doc_id": "d1", "relevance": 1}]
-    tables.write_table(files["folder"] / "qrels.parquet", pa.Table.from_pylist(rows, schema=tables.QRELS))
+    write_rows(files["folder"] / "qrels.parquet", tables.QRELS, [("x", "d1", 1)])
     assert "qrels.parquet: found no query of the runs" in refused(files, capsys, files["a"], files["b"])
 
 

@@ -95,6 +95,15 @@ def prepare(tree, folder, entry):
     return ["--configfile", "changed.yaml", *entry.get("options", [])]
 
 
+def altered(tree, target, changes):
+    """Write the tiny experiment of a tree with other values of keys, as `encoders.encoder.margin`; its path."""
+    config = yaml.safe_load((tree / "tiny" / "tiny.yaml").read_text("utf-8"))
+    for key, value in changes.items():
+        put(config, key.split("."), value)
+    target.write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    return target
+
+
 def put(config, path, value):
     """Set a key; null takes one away that is there."""
     *parents, last = path

@@ -2,14 +2,20 @@
 
 import csv
 import gzip
+import hashlib
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from cort.formats.records import Ranking
+from cort.formats.runs import write_run
+from cort.formats.tables import write_table
 from cort.system.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -25,12 +31,16 @@ TEXTS = [
 ]
 
 
-def wait_until(condition, what, seconds=180):
+def md5_of(content):
+    return hashlib.md5(content).hexdigest()  # noqa: S324
+
+
+def wait_until(condition, what="something", seconds=180, pause=0.02):
     """Wait for something true, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.3)
+        time.sleep(pause)
     return found
 
 
@@ -61,6 +71,18 @@ def refusal(read, path):
 def read_curve(path):
     with open(path, newline="", encoding="utf-8") as handle:
         return [{name: float(cell) if cell else None for name, cell in row.items()} for row in csv.DictReader(handle)]
+
+
+def write_rows(path, schema, rows):
+    """Write a table; its path as text."""
+    write_table(path, pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
+    return str(path)
+
+
+def write_ranked(path, rankings):
+    """Write a run of query -> documents, best first; its path as text."""
+    write_run(path, [Ranking(q, list(docs), -np.arange(len(docs), dtype=float)) for q, docs in rankings.items()], "t")
+    return str(path)
 
 
 def contents(folder):

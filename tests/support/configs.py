@@ -9,6 +9,8 @@ from cort.experiment.checks import ConfigError, complete
 from tests.tiny.generate import make_config
 
 GONE = object()
+#: of a split
+FILES = {"queries": "q.tsv", "qrels": "r.tsv"}
 
 
 def changed(changes):
@@ -26,10 +28,20 @@ def changed(changes):
     return config
 
 
+def completed(changes=None):
+    """Return the changed experiment with all defaults."""
+    return complete(changed(changes or {}), "tiny.yaml")
+
+
 def complaints(changes):
     """List the lines about a changed experiment, without its name."""
+    return mistakes_in(changed(changes))
+
+
+def mistakes_in(config):
+    """List the lines about an experiment, without its name."""
     with pytest.raises(ConfigError) as caught:
-        complete(changed(changes), "tiny.yaml")
+        complete(config, "tiny.yaml")
     lines = str(caught.value).split("\n")
     assert all(line.startswith("tiny.yaml: ") for line in lines)
     return [line.removeprefix("tiny.yaml: ") for line in lines]

@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import re
 import threading
-import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -155,11 +154,3 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         """Say nothing."""
-
-
-def wait_for(condition, seconds=60):
-    """Wait until a condition holds."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.01)

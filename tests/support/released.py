@@ -6,6 +6,12 @@ import shutil
 import torch
 from safetensors.torch import load_file, save_file
 
+from cort import tokenize
+from cort.formats import tables
+from cort.formats.tokens import Tokens
+from cort.models.tokenizer import fingerprint
+from tests.support.common import write_rows
+
 BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 OLD = "sentence_transformers.models."
 PROMPTS = "config_sentence_transformers.json"
@@ -128,6 +134,16 @@ def write_modules(folder, pooling="mean", dense=(), normalize=True, similarity=N
     if length:
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
     return folder
+
+
+def tokens_of(folder, model, texts, kind="passage", cleaning="raw"):
+    """Make a token cache of texts with `tokenize`."""
+    schema = tables.QUERIES if kind == "query" else tables.PASSAGES
+    table = write_rows(folder / f"{kind}.parquet", schema, [(str(number), text) for number, text in enumerate(texts)])
+    cache = str(folder / f"{kind}.arrow")
+    options = ["--tokenizer", str(model), "--texts", table, "--cleaning", cleaning, "--output", cache]
+    assert tokenize.main(options) == 0
+    return Tokens(cache, fingerprint(model))
 
 
 def copy_model(source, folder):

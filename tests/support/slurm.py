@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.common import wait_until
+from tests.support.common import ROOT, wait_until
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "slurm-sandbox"
 PROFILE = Path("profiles") / "slurm" / "profile.yaml"
 CANNOT_RUN_HERE = 69
@@ -89,16 +88,8 @@ class Sandbox:
         }
 
     def command(self, *words):
-        done = subprocess.run(
-            words,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-            stdin=subprocess.DEVNULL,
-        )
-        return done.stdout
+        pipes = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+        return subprocess.run(words, env=self.environment, check=True, timeout=60, **pipes).stdout
 
     def jobs(self, rule=None, wildcards=""):
         """All jobs there were as SLURM describes them, the oldest first; of one rule, with a part of its wildcards."""
@@ -151,13 +142,8 @@ def write_profile(tree, name, gpus=None, **settings):
     profile = yaml.safe_load(text)
     resources = settings.pop("set_resources", {})
     profile["set-resources"] = {**profile["set-resources"], **resources}
-    profile |= {
-        "set-scatter": {"encode": 2},
-        "jobs": 6,
-        "max-threads": 2,
-        "latency-wait": 20,
-        "slurm-init-seconds-before-status-checks": 4,
-    }
+    profile |= {"set-scatter": {"encode": 2}, "jobs": 6, "max-threads": 2, "latency-wait": 20}
+    profile["slurm-init-seconds-before-status-checks"] = 4
     profile |= {key.replace("_", "-"): value for key, value in settings.items()}
     (tree / name).mkdir(exist_ok=True)
     (tree / name / "profile.yaml").write_text(yaml.safe_dump(profile), "utf-8")
@@ -184,7 +170,7 @@ class Run:
             assert found or self.process.poll() is None, f"ended before {what}:\n{self.output[-10_000:]}"
             return found
 
-        return wait_until(met, what, seconds)
+        return wait_until(met, what, seconds, pause=0.3)
 
     def wait(self, seconds=900):
         """Wait for the end; status and all it said."""

@@ -2,11 +2,10 @@
 
 import importlib
 import re
-from pathlib import Path
 
 from cort.system import cli
+from tests.support.common import ROOT
 
-ROOT = Path(__file__).parents[2]
 #: systems of the tiny experiment
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
 SYSTEMS += ("expanded", "weighed")

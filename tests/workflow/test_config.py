@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,8 +17,8 @@ from cort.reporting.reproduction.paper import SCHEMA, read_paper
 from cort.retrieval.graphs import INDEXES
 from cort.settings.fields import described
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
+from tests.support.common import ROOT
 
-ROOT = Path(__file__).parents[2]
 README = ROOT / "config" / "README.md"
 EDITOR = ROOT / "config" / "experiment.schema.json"
 EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
@@ -61,8 +60,7 @@ KEYS = {path: (part, required) for path, part, required in keys(described(Experi
 
 
 def test_every_key_is_described_in_one_sentence():
-    undescribed = [path for path, (part, _) in KEYS.items() if not part.get("description", "").strip().endswith(".")]
-    assert undescribed == []
+    assert [path for path, (part, _) in KEYS.items() if not part.get("description", "").strip().endswith(".")] == []
 
 
 def test_every_optional_value_has_a_default():
@@ -112,17 +110,7 @@ def test_every_key_is_used_by_the_workflow():
     named = [*widths, *settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)]
     text = "\n".join([*(path.read_text(encoding="utf-8") for path in files), *named])
     # Sections of which every key is an option of a stage, which refuses those it does not know.
-    whole = (
-        "collection.pydocs",
-        "lexical.*.tune",
-        "systems.*.fuse",
-        "triples",
-        "pairs",
-        "training",
-        "onng",
-        "hnsw",
-        "ivfpq",
-    )
+    whole = ("collection.pydocs", "lexical.*.tune", "systems.*.fuse", "triples", "pairs", "training", *INDEXES)
     unused = [
         path
         for path in KEYS
@@ -176,13 +164,8 @@ def test_first_examples_take_ten_lines():
 
 
 def run_script(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "scripts.config_reference", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "scripts.config_reference", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_readme_is_in_step_with_the_schema():
@@ -192,8 +175,7 @@ def test_readme_is_in_step_with_the_schema():
 
 def test_readme_names_every_key():
     text = README.read_text("utf-8")
-    missing = [path for path in KEYS if f"`{path.replace('*', '<name>')}`" not in text]
-    assert missing == []
+    assert [path for path in KEYS if f"`{path.replace('*', '<name>')}`" not in text] == []
 
 
 def test_old_reference_is_refused_and_mended(tmp_path):

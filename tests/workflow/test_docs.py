@@ -1,5 +1,3 @@
-"""The documents: links lead somewhere, examples are right, and the version is said alike."""
-
 from __future__ import annotations
 
 import re
@@ -10,9 +8,9 @@ import yaml
 
 import cort
 from cort.experiment.checks import complete
+from tests.support.common import ROOT
 from tests.support.workflow import RULES, command_of
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "config" / "README.md", *(ROOT / "docs").glob("*.md")]
 
 

@@ -1,5 +1,3 @@
-"""What the config checks find, and what the rules learn from a config."""
-
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +6,7 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
-from cort.experiment.checks import ConfigError, complete, read
+from cort.experiment.checks import ConfigError, complete
 from cort.experiment.config import splits_of
 from cort.experiment.keys import Experiment
 from cort.experiment.models import (
@@ -30,7 +28,7 @@ from cort.settings.paths import CURVE, MEASURES
 from cort.systems.base import Results
 from cort.systems.registry import all_systems, made_by, system_of
 from tests.support.common import COMMIT
-from tests.support.configs import GONE, changed, complaints
+from tests.support.configs import FILES, GONE, changed, complaints, completed, mistakes_in
 from workflow import settings
 from workflow.inputs import excluded_queries, judgements
 from workflow.report_inputs import comparisons, explorers, exports, of_systems, of_trainings, overlaps
@@ -92,11 +90,7 @@ def test_a_broken_part_is_not_taken_for_a_missing_one():
 def test_keys_that_are_no_text_are_named():
     config = changed({})
     config["splits"][2019] = config["splits"].pop("test")
-    with pytest.raises(ConfigError) as caught:
-        complete(config, "tiny.yaml")
-    assert str(caught.value) == (
-        "tiny.yaml: splits: found the key 2019, which is no text, expected a name; put it in quotes"
-    )
+    assert mistakes_in(config) == ["splits: found the key 2019, which is no text, expected a name; put it in quotes"]
 
 
 def test_models_need_training_splits():
@@ -108,18 +102,16 @@ def test_models_need_training_splits():
     ]
 
 
-def test_tuning_needs_train():
-    config = {
-        "dataset": "x",
-        "collection": {"passages": "p.tsv"},
-        "splits": {"test": {"queries": "q.tsv", "qrels": "r.tsv"}},
-        "systems": {"bm25": {"retrieve": "bm25"}},
-    }
+def test_tuning_needs_a_split_to_tune_on():
+    config = {"dataset": "x", "collection": {"passages": "p.tsv"}, "splits": {"test": FILES}}
+    config["systems"] = {"bm25": {"retrieve": "bm25"}, "other": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
     complete(config, "x.yaml")
-    with pytest.raises(
-        ConfigError, match=r"^x\.yaml: lexical\.bm25\.tune: found no split train, expected training queries"
-    ):
-        complete(config | {"lexical": {"bm25": {"tune": {}}}}, "x.yaml")
+    (line,) = mistakes_in(config | {"lexical": {"bm25": {"tune": {}}}})
+    assert line.startswith("lexical.bm25.tune: found no split train, expected training queries")
+    config["systems"]["both"] = {"fuse": {**LINEAR, "systems": ["bm25", "other"], "tune": "RR@10"}}
+    assert mistakes_in(config) == [
+        "systems.both.fuse.tune: found no split validation, expected validation queries to tune on; add the split"
+    ]
 
 
 def test_pydocs_makes_its_own_splits():
@@ -183,15 +175,8 @@ def test_systems_that_wait_for_themselves_are_refused(changes, circle):
 
 
 def test_no_circle_where_an_encoder_learns_from_reranked_bm25():
-    config = complete(
-        changed(
-            {
-                "systems teacher": {"rerank": "bm25", "reranker": "cross"},
-                "encoders encoder triples system": "teacher",
-            }
-        ),
-        "tiny.yaml",
-    )
+    teacher = {"rerank": "bm25", "reranker": "cross"}
+    config = completed({"systems teacher": teacher, "encoders encoder triples system": "teacher"})
     assert teachers(config) == ["teacher", "bm25"]
     # On training queries the candidates of `cort+bm25-cross` would wait for the encoder.
     assert reranked_by(config, "cross", "train") == ["bm25"]
@@ -199,33 +184,15 @@ def test_no_circle_where_an_encoder_learns_from_reranked_bm25():
 
 
 def test_published_runs_that_share_no_split():
-    files = {"queries": "q.tsv", "qrels": "r.tsv"}
     lines = complaints(
         {
-            "splits dev": files,
+            "splits dev": FILES,
             "systems published run": {"test": "a.trec"},
             "systems other": {"run": {"dev": "b.trec"}},
             "systems both": {"interleave": ["published", "other"]},
         }
     )
     assert lines == ["systems.both: found no split its published runs share, expected one at least; add run files"]
-
-
-def test_duplicate_keys(tmp_path):
-    path = tmp_path / "twice.yaml"
-    path.write_text("dataset: a\nsystems:\n  bm25: {retrieve: bm25}\n  bm25: {retrieve: x}\ndataset: b\n")
-    with pytest.raises(ConfigError) as caught:
-        read(path)
-    assert str(caught.value).split("\n") == [
-        f"{path}: row 4: found the key 'bm25' again (first in row 3), expected each key once; rename or remove one",
-        f"{path}: row 5: found the key 'dataset' again (first in row 1), expected each key once; rename or remove one",
-    ]
-
-
-def test_same_key_in_other_mappings_is_no_duplicate(tmp_path):
-    path = tmp_path / "once.yaml"
-    path.write_text("a: {x: 1}\nb: {x: 1}\nc: [{x: 1}, {x: 1}]\n")
-    read(path)
 
 
 def test_defaults_are_filled_in_and_the_original_is_left_alone():
@@ -244,7 +211,7 @@ def test_defaults_are_filled_in_and_the_original_is_left_alone():
 def test_released_triples_are_passed_over_once_unless_the_config_says_more():
     file = {"encoders encoder triples file": "triples.tsv", "rerankers cross pairs file": "triples.tsv"}
     for epochs, changes in ((1, {"encoders encoder training epochs": GONE}), (2, {})):
-        config = complete(changed(file | changes), "tiny.yaml")
+        config = completed(file | changes)
         assert config["encoders"]["encoder"]["training"]["epochs"] == epochs
         assert config["rerankers"]["cross"]["training"]["epochs"] == 2
         assert complete(config, "again") == config
@@ -252,14 +219,14 @@ def test_released_triples_are_passed_over_once_unless_the_config_says_more():
 
 def test_a_split_has_measures_of_its_own_or_those_of_all():
     other = {"queries": "queries.tsv", "qrels": "qrels.txt", "measures": ["AP@1000"]}
-    splits = complete(changed({"evaluation measures": ["RR@10", "R@50"], "splits other": other}), "tiny.yaml")["splits"]
+    splits = completed({"evaluation measures": ["RR@10", "R@50"], "splits other": other})["splits"]
     assert splits["test"]["measures"] == ["RR@10", "R@50"]
     assert splits["other"]["measures"] == ["AP@1000"]
     assert "measures" not in splits["train"]
 
 
 def test_kinds_and_names():
-    config = complete(changed({"systems c.rt": {"retrieve": "encoder"}}), "tiny.yaml")
+    config = completed({"systems c.rt": {"retrieve": "encoder"}})
     kinds = {name: type(system).__name__ for name, system in all_systems(config).items()}
     assert kinds == {
         "bm25": "Bm25",
@@ -279,18 +246,18 @@ def test_kinds_and_names():
 
 
 def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name():
-    config = complete(changed({**LATE, "systems late": {"retrieve": "late"}}), "tiny.yaml")
+    config = completed({**LATE, "systems late": {"retrieve": "late"}})
     assert system_of(config, "late").rules == ("retrieve_tokens",)
     assert used_models(config, "rerankers") == ["cross", "late"]
     assert systems_with(config, "late") == ["late"]
     assert system_of(config, "late").describe() == "late interaction late, exact search"
     for index, words in (({}, "probes 32"), ({"probes": "auto"}, "recall 0.99 of exact search")):
-        config = complete(changed({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}}), "tiny.yaml")
+        config = completed({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}})
         assert system_of(config, "late").rules == ("retrieve_ivfpq",)
         assert indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
         assert system_of(config, "late").describe() == f"late interaction late, IVF-PQ with {words}"
     renamed = {name.replace("late", "encoder"): value for name, value in LATE.items()} | {"exports": ["cross"]}
-    config = complete(changed(renamed), "tiny.yaml")
+    config = completed(renamed)
     assert system_of(config, "cort").rules[0] == "retrieve"
     assert used_models(config, "rerankers") == ["cross"]
 
@@ -302,18 +269,14 @@ def test_names_of_no_system_match_nothing():
 
 
 def test_splits_of_published_runs_and_what_is_made_from_them():
-    files = {"queries": "q.tsv", "qrels": "r.tsv"}
-    config = complete(
-        changed(
-            {
-                "splits dev": files,
-                "splits dl19": files,
-                "systems published run": {"dl19": "a.trec", "test": "b.trec"},
-                "systems mixed": {"interleave": ["published", "bm25"]},
-                "systems mixed-cross": {"rerank": "mixed", "reranker": "cross"},
-            }
-        ),
-        "tiny.yaml",
+    config = completed(
+        {
+            "splits dev": FILES,
+            "splits dl19": FILES,
+            "systems published run": {"dl19": "a.trec", "test": "b.trec"},
+            "systems mixed": {"interleave": ["published", "bm25"]},
+            "systems mixed-cross": {"rerank": "mixed", "reranker": "cross"},
+        }
     )
     assert evaluated_splits(config) == ["test", "dev", "dl19"]
     assert splits_of(config, "bm25") == ["test", "dev", "dl19"]
@@ -359,7 +322,7 @@ NOTHING_LEARNT |= {"lexical bm25": GONE, "systems": {"bm25": {"retrieve": "bm25"
     ],
 )
 def test_splits_that_may_share_no_query(changes, apart):
-    found = splits_apart(complete(changed(changes), "tiny.yaml"))
+    found = splits_apart(completed(changes))
     assert [f"{first}={second}" for first, second in found] == apart
 
 
@@ -371,19 +334,14 @@ def test_splits_do_not_leave_out_each_other():
 
 
 def test_a_split_may_leave_out_several_others():
-    files = {"queries": "q.tsv", "qrels": "r.tsv"}
-    config = complete(
-        changed({"splits dev": {**files, "without": "test"}, "splits train without": ["test", "dev"]}), "tiny.yaml"
-    )
+    config = completed({"splits dev": {**FILES, "without": "test"}, "splits train without": ["test", "dev"]})
     for split in ("train", "validation"):
         found = excluded_queries(config, SimpleNamespace(split=split))
         assert found == [f"results/tiny/collection/queries.{name}.parquet" for name in ("test", "dev")]
 
 
 def test_an_experiment_without_judgements_has_runs_and_pages():
-    config = complete(
-        changed({"splits test": {"queries": "q.tsv"}, "systems cort-hnsw hnsw": {"ef": "auto"}}), "tiny.yaml"
-    )
+    config = completed({"splits test": {"queries": "q.tsv"}, "systems cort-hnsw hnsw": {"ef": "auto"}})
     assert (evaluated_splits(config), comparisons(config), of_systems(config, MEASURES)) == ([], [], [])
     assert explorers(config) == ["results/tiny/report/explore/test/index.html"]
     assert overlaps(config) == ["results/tiny/overlap/test.json"]
@@ -395,7 +353,7 @@ def test_an_experiment_without_judgements_has_runs_and_pages():
 
 
 def test_used_models():
-    config = complete(changed({"encoders unused": {"base_model": "small", "triples": {"last_rank": 20}}}), "tiny.yaml")
+    config = completed({"encoders unused": {"base_model": "small", "triples": {"last_rank": 20}}})
     assert used_models(config, "encoders") == ["encoder"]
     assert used_models(config, "rerankers") == ["cross"]
 
@@ -403,14 +361,11 @@ def test_used_models():
 def released(**changes):
     """An experiment whose only encoder is released, with nothing to train."""
     encoder = {"base_model": "small", "released": "a.ckpt", "dimension": 16}
-    systems = {
-        "bm25": {"retrieve": "bm25"},
-        "cort": {"retrieve": "encoder"},
-        "onng": {"retrieve": "encoder", "onng": {}},
-    }
+    systems = {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}}
+    systems["onng"] = {"retrieve": "encoder", "onng": {}}
     changes = {"encoders encoder": encoder, "rerankers": {}, "systems": systems, "exports": ["encoder"], **changes}
     gone = {"splits train": GONE, "splits validation": GONE, "lexical bm25": GONE, "submissions": {}, "evaluation": {}}
-    return complete(changed(changes | gone), "tiny.yaml")
+    return completed(changes | gone)
 
 
 def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
@@ -426,12 +381,9 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     ready = {"pretrained": "model", "query_length": 20}
     tuned = {"pretrained": "owner/name", "revision": COMMIT, "training": {}}
     changes = {"encoders ready": ready, "encoders tuned": tuned, "rerankers again": {"pretrained": "other"}}
-    config = complete(changed({**changes, "training_depth": 100}), "tiny.yaml")
-    assert config["base_models"]["encoder.ready"] == {
-        "pretrained": "model",
-        "cleaning": "raw",
-        "vocabulary_size": 16000,
-    }
+    config = completed({**changes, "training_depth": 100})
+    expected = {"pretrained": "model", "cleaning": "raw", "vocabulary_size": 16000}
+    assert config["base_models"]["encoder.ready"] == expected
     assert config["base_models"]["encoder.tuned"]["revision"] == COMMIT
     encoders = config["encoders"]
     assert encoders["ready"].keys() == {
@@ -445,14 +397,11 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
 
 def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
     cross = changed({})["rerankers"]["cross"]
-    systems = {
-        "bm25-both": {"rerank": "bm25", "reranker": "encoder"},
-        "cort-both": {"rerank": "cort", "reranker": "up"},
-    }
-    changes = {"rerankers encoder": cross, "rerankers up": {"pretrained": "b"}, "encoders up": {"pretrained": "a"}}
-    changes |= {f"systems {name}": system for name, system in systems.items()}
+    both, up = {"rerank": "bm25", "reranker": "encoder"}, {"rerank": "cort", "reranker": "up"}
+    changes = {"systems bm25-both": both, "systems cort-both": up}
+    changes |= {"rerankers encoder": cross, "rerankers up": {"pretrained": "b"}, "encoders up": {"pretrained": "a"}}
     changes["exports"] = ["encoders.encoder", "rerankers.encoder", "cross"]
-    config = complete(changed(changes), "tiny.yaml")
+    config = completed(changes)
     titles = trainings(config)
     assert list(titles.values()) == ["encoder (encoder)", "cross", "encoder (re-ranker)"]
     assert len({*of_trainings(config, CURVE).values()}) == len(of_trainings(config, CURVE)) == 3
@@ -466,23 +415,22 @@ def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
 
 
 def test_a_released_weigher_and_a_base_model_may_have_one_name():
-    config = complete(changed({"weighers deepct": {"pretrained": "a"}, "base_models deepct": {"pretrained": "b"}}), "t")
+    config = completed({"weighers deepct": {"pretrained": "a"}, "base_models deepct": {"pretrained": "b"}})
     assert [config["base_models"][name]["pretrained"] for name in ("deepct", "weigher.deepct")] == ["b", "a"]
 
 
 def test_a_released_encoder_may_be_part_of_what_another_learns_from():
     trained = {"base_model": "small", "triples": {"system": "cort", "last_rank": 20}}
     systems = {"cort": {"retrieve": "encoder"}, "second": {"retrieve": "other"}, "bm25": {"retrieve": "bm25"}}
-    files = {"queries": "q.tsv", "qrels": "r.tsv"}
     encoders = {"encoder": {"base_model": "small", "released": "a.ckpt"}, "other": trained}
     changes = {"encoders": encoders, "rerankers": {}, "systems": systems, "exports": ["other"], "submissions": {}}
-    config = complete(changed(changes | {"evaluation": {}, "splits train": files}), "tiny.yaml")
+    config = completed(changes | {"evaluation": {}, "splits train": FILES})
     assert trained_models(config, "encoders") == ["other"]
     assert teachers(config) == ["cort"]
 
 
 def test_exported_models_and_the_systems_they_are_part_of():
-    config = complete(changed({}), "tiny.yaml")
+    config = completed()
     models = named_models(config)
     assert [models[name] for name in config["exports"]] == [("encoders", "encoder"), ("rerankers", "cross")]
     assert systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
@@ -491,7 +439,7 @@ def test_exported_models_and_the_systems_they_are_part_of():
 
 
 def test_descriptions():
-    config = complete(changed({}), "tiny.yaml")
+    config = completed()
     assert [system.describe() for system in all_systems(config).values()] == [
         "BM25, Anserini",
         "encoder encoder, exact search",
@@ -506,7 +454,7 @@ def test_descriptions():
 
 
 def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
-    config = complete(changed({}), "tiny.yaml")
+    config = completed()
     decisive = deciding(config, schema_of(Experiment))
     assert "protect" not in decisive
     assert decisive["seed"] == config["seed"]
@@ -525,26 +473,6 @@ def test_removed_keys_are_refused_with_what_to_do_instead():
     ]
 
 
-def test_tuning_without_validation_is_refused(tmp_path):
-    files = {"queries": "q.tsv", "qrels": "r.tsv"}
-    config = {
-        "dataset": "toy",
-        "collection": {"passages": "c.tsv"},
-        "splits": {"test": files},
-        "systems": {
-            "bm25": {"retrieve": "bm25"},
-            "other": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}},
-            "both": {"fuse": {"systems": ["bm25", "other"], "method": "linear", "tune": "RR@10"}},
-        },
-    }
-    with pytest.raises(ConfigError) as caught:
-        complete(config, "toy.yaml")
-    assert str(caught.value) == (
-        "toy.yaml: systems.both.fuse.tune: found no split validation, expected validation queries to tune on; add the "
-        "split"
-    )
-
-
 def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
     systems = {
         "turns": {"fuse": {"systems": ["bm25", "cort"]}},
@@ -555,7 +483,7 @@ def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
         "light": {"rerank": "bm25", "reranker": "cross", "weight": 0.65},
         "chosen": {"rerank": "tuned", "reranker": "cross", "tune": "RR@10"},
     }
-    config = complete(changed({f"systems {name}": system for name, system in systems.items()}), "tiny.yaml")
+    config = completed({f"systems {name}": system for name, system in systems.items()})
     kept = {name: config["systems"][name]["fuse"] for name in systems if "fuse" in systems[name]}
     assert kept["turns"] == {"systems": ["bm25", "cort"], "method": "interleave"}
     assert kept["ranks"] == systems["ranks"]["fuse"]
@@ -579,7 +507,7 @@ def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
 
 def test_validation_runs_are_as_deep_as_those_that_weights_are_for():
     def depth_of(split, changes):
-        return settings.depth(complete(changed(changes), "tiny.yaml"), Wildcards(fromdict={"split": split}))
+        return settings.depth(completed(changes), Wildcards(fromdict={"split": split}))
 
     tuned = {"systems new": {"fuse": {**LINEAR, "tune": "RR@10"}}}
     assert depth_of("validation", {}) == depth_of("train", tuned) == ["--depth", "30"]
@@ -596,21 +524,19 @@ def test_an_experiment_takes_whole_sections_from_the_one_it_extends(tmp_path):
 
 def test_a_key_without_a_value_that_leaves_nothing_out_is_refused(tmp_path):
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(changed({})), "utf-8")
-    with pytest.raises(
-        ConfigError, match=r"^own\.yaml: found the key latncy without a value, expected one of .*; fix the"
-    ):
-        complete({"extends": str(tmp_path / "base.yaml"), "latncy": None}, "own.yaml")
+    (line,) = mistakes_in({"extends": str(tmp_path / "base.yaml"), "latncy": None})
+    assert re.match(r"found the key latncy without a value, expected one of .*; fix the", line)
 
 
 def test_a_mistake_about_the_experiment_that_is_extended_is_one_line(tmp_path):
     (tmp_path / "base.yaml").write_text("extends: other.yaml\n")
-    found = {
+    expected = {
         str(tmp_path / "none.yaml"): "none.yaml: found no readable file",
         str(tmp_path / "base.yaml"): "which extends another, expected a whole one; name that",
         3: "own.yaml: extends: found 3, expected the path of an experiment; name one file",
         "": "own.yaml: extends: found '', expected the path of an experiment; name one file",
     }
-    for path, line in found.items():
+    for path, line in expected.items():
         with pytest.raises(ConfigError) as caught:
             complete({"extends": path}, "own.yaml")
         assert line in str(caught.value)

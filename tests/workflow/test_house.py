@@ -1,5 +1,3 @@
-"""Where code lies and what may import what, as docs/architecture.md has it."""
-
 import ast
 import graphlib
 import re
@@ -62,9 +60,6 @@ def listed(faults, remedy=""):
     return "\n".join(filter(None, [*faults, remedy]))
 
 
-# Layers.
-
-
 def fault(path, imported):
     """What is wrong with an import, if anything."""
     package, other = package_of(path), package_of(imported)
@@ -100,11 +95,6 @@ def test_imports_that_go_up_are_found(path, imported, part):
     assert part in fault(path, imported)
 
 
-def test_imports_that_go_down_are_fine():
-    assert fault("cort/encode.py", "cort/models/encoder.py") is None
-    assert fault("cort/models/encoder.py", "cort/models/settings.py") is None
-
-
 def test_no_imports_go_in_circles():
     graph = {path: imported_files(path) for path in SOURCES}
     # A CycleError names the files.
@@ -129,26 +119,18 @@ def test_nobody_else_asks_for_a_kind_of_system():
     assert not asking, listed(asking, "ask the object that `system_of` returns; add a method to the class of the kind")
 
 
-# Stages and rules.
-
-
 def test_modules_beside_the_packages_are_those_of_rules():
     tools = {name for name in TOOLS if (ROOT / "cort" / f"{name}.py").is_file()}
     assert stage_modules() == {module_of(rule) for rule in RULES}
     assert tools
 
 
-# Defaults.
-
 # Options that are named as a key of the config and have a default of their own, and why.
 OWN_DEFAULTS = {
-    # Keys of kinds of systems, which only `cort/systems` knows.
-    "cort/fuse.py": {"k", "method", "normalization"},
-    "cort/tune.py": {"normalization"},
+    # Means another thing than the key of this name.
     "cort/retrieval/options.py": {"kind"},
-    "cort/rerank.py": {"weight"},
-    "cort/analyze.py": {"weight", "depth"},
-    "cort/retrieve.py": {"recall", "gpus"},
+    "cort/analyze.py": {"depth"},
+    "cort/retrieve.py": {"gpus"},
     # A person reads these.
     "cort/search.py": {"depth"},
     # A file of triples is read once, unless it is said; the form is not that of a submission.
@@ -174,9 +156,6 @@ def own_defaults(path):
 def test_the_default_of_a_key_is_written_once():
     found = {path: names for path in SOURCES if (names := set(own_defaults(path)))}
     assert found == OWN_DEFAULTS, "take the default from cort/settings, as optional(Training.epochs)"
-
-
-# Paths.
 
 
 def docstrings(tree):
@@ -209,9 +188,6 @@ def test_rules_take_paths_of_results_from_there():
         f"{path}: {line.strip()}" for path, text in texts.items() for line in text if re.match(r"[^#]*results/", line)
     ]
     assert not lines, listed(lines, "take the path from cort/settings/paths.py")
-
-
-# Tests.
 
 
 def test_tests_mirror_packages_and_stages():

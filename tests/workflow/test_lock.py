@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from base64 import urlsafe_b64encode
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,9 +14,9 @@ import pytest
 from snakemake.exceptions import WorkflowError
 
 from scripts.sandbox import executable, snakemake
+from tests.support.common import ROOT, wait_until
 from workflow import lock
 
-ROOT = Path(__file__).parents[2]
 # Two stages: the first waits until told to go on, the second needs it.
 SNAKEFILE = f"""
 import sys
@@ -51,27 +50,18 @@ rule second:
     shell:
         "cp {{input}} {{output}}"
 """
-PROFILE = "rerun-incomplete: true\n"
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
     (tmp_path / "profiles" / "default").mkdir(parents=True)
-    (tmp_path / "profiles" / "default" / "profile.yaml").write_text(PROFILE)
+    (tmp_path / "profiles" / "default" / "profile.yaml").write_text("rerun-incomplete: true\n")
     return tmp_path
 
 
 def arguments(dataset, *more):
     return ["--cores", "1", *more, "--config", f"dataset={dataset}"]
-
-
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
 
 
 @contextmanager
@@ -83,7 +73,7 @@ def at_work(folder, dataset="one"):
         command = [executable("snakemake"), *arguments(dataset)]
         process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, start_new_session=True)
     try:
-        wait_for(lambda: pid_file.exists() and pid_file.read_text().strip())
+        wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
         yield process
     finally:
         if process.poll() is None:
@@ -236,8 +226,6 @@ def test_a_damaged_mark_of_an_unfinished_job_still_marks_it(folder, damage):
     assert not mark.exists()
 
 
-# The parts alone.
-
 HOLDER = """
 import sys
 from workflow import lock
@@ -250,14 +238,8 @@ sys.stdin.readline()
 
 def start_holder(dataset="one"):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, "-c", HOLDER, dataset],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", HOLDER, dataset], **pipes, text=True, env=environment)
 
 
 @pytest.fixture
@@ -282,7 +264,7 @@ def test_one_of_many_gets_the_lock_and_the_next_one_when_it_is_killed(here):
     for _ in range(3):
         holders = [start_holder() for _ in range(5)]
         try:
-            losers = wait_for(
+            losers = wait_until(
                 lambda holders=holders: [one for one in holders if one.poll() is not None][3:] and holders
             )
             alive = [one for one in losers if one.poll() is None]

@@ -1,5 +1,3 @@
-"""What follows from the machine: threads, GPUs of a job, and the number of encoding shards."""
-
 import os
 from types import SimpleNamespace
 
@@ -8,13 +6,6 @@ import pytest
 from workflow.machine import Machine, existing_shards, fix_shards
 
 OLD, NEW = 1_000_000_000, 1_700_000_000
-
-
-def touch(folder, *names, age=OLD):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (folder / f"passages.{name}.arrow").touch()
-        os.utime(folder / f"passages.{name}.arrow", (age, age))
 
 
 def whole(shards):
@@ -35,36 +26,28 @@ def test_a_job_gets_what_there_is_and_a_cluster_is_asked_for_all():
     assert Machine(None, None).gpus_for(4) == 4
 
 
-def test_no_shards_give_no_number(tmp_path):
-    touch(tmp_path / "a", "0-of-2", "3-of-2", "x-of-2", "1-of-2.more")
+@pytest.mark.parametrize(
+    ("files", "number"),
+    [
+        ({"a": [(["0-of-2", "3-of-2", "x-of-2", "1-of-2.more"], OLD)]}, None),
+        # A part of a set is continued.
+        ({"a": [(["3-of-8"], OLD)]}, 8),
+        # What is complete counts, not the newer part of another set; of two complete ones, the newer.
+        ({"a": [(whole(2), OLD), (whole(8)[:7], NEW)]}, 2),
+        ({"a": [(whole(2), OLD), (whole(8), NEW)]}, 8),
+        ({"a": [(whole(8), OLD), (whole(1), NEW)]}, 1),
+        # The set that is complete in most folders counts.
+        ({"a": [(whole(2), NEW)], "b": [(whole(3), OLD)], "c": [(whole(3), OLD)]}, 3),
+    ],
+)
+def test_the_number_of_shards_is_that_of_the_files_there_are(tmp_path, files, number):
+    for folder, sets in files.items():
+        (tmp_path / folder).mkdir()
+        for path, age in ((tmp_path / folder / f"passages.{name}.arrow", age) for names, age in sets for name in names):
+            path.touch()
+            os.utime(path, (age, age))
     (tmp_path / "a" / "queries.1-of-2.arrow").touch()
-    assert existing_shards([tmp_path / "a", tmp_path / "absent"]) is None
-
-
-def test_a_part_of_a_set_is_continued(tmp_path):
-    touch(tmp_path / "a", "3-of-8")
-    assert existing_shards([tmp_path / "a"]) == 8
-
-
-def test_the_complete_set_counts_not_the_newer_part_of_another(tmp_path):
-    touch(tmp_path / "a", *whole(2), age=OLD)
-    touch(tmp_path / "a", *whole(8)[:7], age=NEW)
-    assert existing_shards([tmp_path / "a"]) == 2
-    touch(tmp_path / "a", "8-of-8", age=NEW)
-    assert existing_shards([tmp_path / "a"]) == 8
-
-
-def test_of_two_complete_sets_the_newer_counts(tmp_path):
-    touch(tmp_path / "a", *whole(8), age=OLD)
-    touch(tmp_path / "a", *whole(1), age=NEW)
-    assert existing_shards([tmp_path / "a"]) == 1
-
-
-def test_the_set_that_is_complete_in_most_folders_counts(tmp_path):
-    touch(tmp_path / "a", *whole(2), age=NEW)
-    for name in ("b", "c"):
-        touch(tmp_path / name, *whole(3), age=OLD)
-    assert existing_shards(tmp_path / name for name in "abc") == 3
+    assert existing_shards([*(tmp_path / folder for folder in files), tmp_path / "absent"]) == number
 
 
 def chosen(folder, overwritten):
@@ -76,6 +59,7 @@ def chosen(folder, overwritten):
 
 def test_the_number_is_the_users_then_that_of_the_files_then_that_of_the_machine(tmp_path):
     assert chosen(tmp_path, {}) == 4
-    touch(tmp_path, *whole(3))
+    for name in whole(3):
+        (tmp_path / f"passages.{name}.arrow").touch()
     assert chosen(tmp_path, {}) == 3
     assert chosen(tmp_path, {"encode": 2, "other": 7}) == 2

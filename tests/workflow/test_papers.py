@@ -1,19 +1,16 @@
-"""What the checks find in files of published numbers, and in what a config says of files for readers outside."""
-
 import copy
-from pathlib import Path
 
 import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
-from cort.experiment.checks import ConfigError, complete, load
-from tests.support.configs import GONE, changed, complaints
+from cort.experiment.checks import ConfigError, load
+from tests.support.common import ROOT
+from tests.support.configs import FILES, GONE, complaints, completed
 from tests.support.reporting import PAPER
 from workflow.report_inputs import check_papers, consistency, reproduced, submissions
 from workflow.report_settings import submission
 
-ROOT = Path(__file__).parents[2]
 PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
 
 
@@ -175,69 +172,14 @@ def test_files_of_a_paper(tmp_path):
     ]
 
 
-OUTPUTS = {
-    "unknown system of a submission": (
-        {"submissions leaderboard system": "bm52"},
-        "submissions.leaderboard.system: found 'bm52', expected one of bm25, cort, cort-onng, cort-hnsw, cort+bm25, "
-        "cort+bm25-cross, published, expanded, weighed; did you mean bm25?",
-    ),
-    "unknown split of a submission": (
-        {"submissions leaderboard split": "train"},
-        "submissions.leaderboard.split: found 'train', expected one of test; add it or fix the name",
-    ),
-    "submission of a split without a run": (
-        {
-            "splits dev": {"queries": "q.tsv", "qrels": "r.tsv"},
-            "systems published run": {"test": "a.trec"},
-            "submissions leaderboard": {"system": "published", "split": "dev", "form": "msmarco"},
-        },
-        "submissions.leaderboard: found 'published', which has no run on dev, expected one that has; add its run "
-        "file or name another",
-    ),
-    "run id for the leaderboard": (
-        {"submissions leaderboard run_id": "a"},
-        "submissions.leaderboard.run_id: found run_id with the form msmarco, expected it with trec; remove it",
-    ),
-    "name that is no run id": (
-        {"submissions two.parts": {"system": "bm25", "split": "test", "form": "trec"}},
-        "submissions.two.parts: found no run_id, expected one, as the name has other than letters, digits, - and _; "
-        "add it",
-    ),
-    "run id too long": (
-        {"submissions track run_id": "a" * 26},
-        f"submissions.track.run_id: found the name '{'a' * 26}', expected a match of ^[A-Za-z0-9_-]{{1,25}}$; "
-        "rename it",
-    ),
-    "unknown form": (
-        {"submissions track form": "beir"},
-        "submissions.track.form: found 'beir', expected one of msmarco, trec; choose one",
-    ),
-    "unknown reference": (
-        {"evaluation consistency reference": "official"},
-        "evaluation.consistency.reference: found 'official', expected one of bm25, cort, cort-onng, cort-hnsw, "
-        "cort+bm25, cort+bm25-cross, published, expanded, weighed; add it or fix the name",
-    ),
-    "depths in no order": (
-        {"evaluation consistency depths": [5, 1]},
-        "evaluation.consistency.depths: found [5, 1], expected increasing numbers; sort them",
-    ),
-}
-
-
-@pytest.mark.parametrize(("changes", "line"), OUTPUTS.values(), ids=OUTPUTS)
-def test_mistake_about_outputs_is_reported_in_one_line_and_no_other(changes, line):
-    assert complaints(changes) == [line]
-
-
 def test_too_many_results_for_a_submission():
     lines = complaints({"depth": 1001, "audit efs": [1001]})
     assert lines[0].startswith("depth: found 1001, expected at most 1000 with submissions.leaderboard; lower it")
 
 
 def test_systems_that_share_no_split_with_the_reference():
-    files = {"queries": "q.tsv", "qrels": "r.tsv"}
     changes = {
-        "splits dev": files,
+        "splits dev": FILES,
         "systems published run": {"test": "a.trec"},
         "systems other": {"run": {"dev": "b.trec"}},
         "evaluation consistency systems": ["bm25", "other"],
@@ -247,8 +189,7 @@ def test_systems_that_share_no_split_with_the_reference():
 
 
 def test_files_of_an_experiment():
-    files = {"queries": "q.tsv", "qrels": "r.tsv"}
-    config = complete(changed({"splits dev": files, "systems published run": {"test": "a.trec"}}), "tiny.yaml")
+    config = completed({"splits dev": FILES, "systems published run": {"test": "a.trec"}})
     assert submissions(config) == [
         "results/tiny/submissions/leaderboard.tsv",
         "results/tiny/submissions/track.trec",
@@ -261,5 +202,5 @@ def test_files_of_an_experiment():
     )
     # The reference has no run on dev.
     assert consistency(config) == [f"results/tiny/consistency/test/{name}.json" for name in ("bm25", "cort")]
-    config = complete(changed({"evaluation consistency": GONE, "submissions": {}}), "tiny.yaml")
+    config = completed({"evaluation consistency": GONE, "submissions": {}})
     assert (submissions(config), consistency(config)) == ([], [])

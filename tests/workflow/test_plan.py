@@ -10,13 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from cort.experiment.checks import load
 from cort.formats.tokens import Tokens
 from scripts.sandbox import copy_with_tiny
-from tests.support.changes import mark_as_built, run_module
-from tests.support.common import COMMIT
+from tests.support.changes import altered, mark_as_built, prepare, run_module
+from tests.support.common import COMMIT, ROOT
 from workflow import plan, why
 from workflow.planning import dryrun, preflight
 from workflow.planning.dryrun import DryRun, dry_run
@@ -24,7 +23,6 @@ from workflow.planning.forecast import costs_of, read_benchmark, shipped, trunca
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 TINY = ["--configfile", "tiny/tiny.yaml"]
 LINE = r"^\S.*: found .+, expected .+; .+$"
 
@@ -79,9 +77,6 @@ def write_benchmark(path, seconds, memory):
     """Write what Snakemake measures of a job."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"s\th:m:s\tmax_rss\tcpu_time\n{seconds}\t0:00:01\t{memory}\t1\n", "utf-8")
-
-
-# What would run.
 
 
 def test_a_plan_has_a_line_for_each_phase_with_limits_until_something_is_recorded(call, fresh, jobs):
@@ -140,14 +135,13 @@ def test_a_benchmark_that_says_nothing_is_none(tmp_path, text):
 
 
 def test_latencies_that_somebody_put_there_are_no_jobs(fresh):
-    config = yaml.safe_load((fresh / TINY[1]).read_text("utf-8"))
-    config["latency"] = {"split": "test", "systems": ["bm25"]}
-    (fresh / "tiny" / "timed.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    latency = {"split": "test", "systems": ["bm25"]}
+    timed = altered(fresh, fresh / "tiny" / "timed.yaml", {"latency": latency})
     other = fresh / "results" / "tiny" / "latency" / "train.json"
     other.parent.mkdir(parents=True)
     other.write_text("{}")
     try:
-        planned = dry_run(["--cores", "2", "--configfile", "tiny/timed.yaml"], fresh)
+        planned = dry_run(["--cores", "2", "--configfile", timed], fresh)
     finally:
         shutil.rmtree(fresh / "results")
     assert [job.wildcards["split"] for job in planned.jobs if job.rule == "latency"] == ["test"]
@@ -168,9 +162,6 @@ def test_a_cluster_is_not_judged_by_this_machine(call, fresh, monkeypatch):
 def test_the_quickstart_has_a_record_of_every_rule(jobs):
     run = dry_run(["--cores", "2"], ROOT)
     assert {job.rule for job in (*run.done, *run.jobs)} == {rule for dataset, rule in shipped() if dataset == "pydocs"}
-
-
-# What stands in the way.
 
 
 @pytest.fixture
@@ -204,11 +195,6 @@ def test_without_obstacles_it_runs(call, fresh, jobs, monkeypatch):
     assert called == [(sys.executable, [sys.executable, "-m", "snakemake", *options])]
 
 
-def test_too_small_a_disk_refuses(refused, monkeypatch):
-    monkeypatch.setattr(preflight, "free_disk", lambda _: 1.0)
-    assert "found 1 MB free" in refused()
-
-
 def test_too_little_memory_refuses_by_what_is_recorded_alone(call, refused, fresh, jobs, monkeypatch):
     monkeypatch.setattr(preflight, "available_memory", lambda: 30_000.0)
     largest = next(job for job in jobs.jobs if job.rule == "bm25_tune")
@@ -219,31 +205,33 @@ def test_too_little_memory_refuses_by_what_is_recorded_alone(call, refused, fres
         shutil.rmtree(fresh / "benchmarks")
 
 
-def test_no_java_refuses(refused, monkeypatch, tmp_path):
-    monkeypatch.setattr(preflight, "java_home", lambda: tmp_path)
-    assert refused().startswith(f"{tmp_path}/bin/java: found ")
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("free_disk", 1.0, "found 1 MB free"), ("java_home", Path("/none"), "/none/bin/java: found ")],
+)
+def test_too_small_a_disk_and_no_java_refuse(refused, monkeypatch, name, value, words):
+    monkeypatch.setattr(preflight, name, lambda *_: value)
+    assert words in refused()
 
 
 @pytest.mark.parametrize(("key", "value"), [("gpus", 3), ("precision", "fp16")])
 def test_a_gpu_that_is_not_there_refuses(refused, fresh, tmp_path, key, value):
-    config = yaml.safe_load((fresh / "tiny" / "tiny.yaml").read_text("utf-8"))
-    config["encoders"]["encoder"]["training"][key] = value
-    (tmp_path / "gpu.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    assert refused("--configfile", tmp_path / "gpu.yaml").startswith(f"encoders.encoder.training.{key}: found {value} ")
+    path = altered(fresh, tmp_path / "gpu.yaml", {f"encoders.encoder.training.{key}": value})
+    assert refused("--configfile", path).startswith(f"encoders.encoder.training.{key}: found {value} ")
 
 
 def test_a_hub_that_cannot_be_reached_refuses(refused, fresh, tmp_path, monkeypatch):
     from huggingface_hub import constants
 
-    config = yaml.safe_load((fresh / "tiny" / "tiny.yaml").read_text("utf-8"))
-    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": COMMIT}
-    (tmp_path / "hub.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    model = {"pretrained": "somebody/model", "revision": COMMIT}
+    path = altered(fresh, tmp_path / "hub.yaml", {"base_models.small": model})
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     # Nobody listens there.
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-    line = refused("--configfile", tmp_path / "hub.yaml")
+    line = refused("--configfile", path)
     assert re.match(r"base_models.small: found no answer of http://127.0.0.1:1 \(.+\) for somebody/model", line)
+    assert "HF_ENDPOINT" in line
 
 
 def test_an_input_that_is_not_there_refuses(call, fresh, tmp_path):
@@ -262,14 +250,11 @@ def test_an_input_that_is_not_there_refuses(call, fresh, tmp_path):
 
 @pytest.mark.parametrize("module", [plan, why])
 def test_a_config_with_mistakes_is_refused(call, fresh, tmp_path, module):
-    config = yaml.safe_load((fresh / "tiny" / "tiny.yaml").read_text("utf-8"))
-    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(config | {"deph": 5}), "utf-8")
-    status, output, errors = call(module, fresh, "--configfile", tmp_path / "wrong.yaml")
-    assert (status, output, len(errors)) == (1, "", 1)
-    assert errors[0].endswith("did you mean depth?")
-    status, output, errors = call(module, fresh, "--configfile", "none.yaml")
-    assert (status, output, len(errors)) == (1, "", 1)
-    assert errors[0].startswith("none.yaml: found no readable file")
+    path = altered(fresh, tmp_path / "wrong.yaml", {"deph": 5})
+    for name, words in ((path, "did you mean depth?"), ("none.yaml", "none.yaml: found no readable file")):
+        status, output, errors = call(module, fresh, "--configfile", name)
+        assert (status, output, len(errors)) == (1, "", 1)
+        assert words in errors[0]
 
 
 @pytest.mark.parametrize("module", [plan, why])
@@ -288,46 +273,31 @@ def test_a_target_nobody_makes_is_refused(call, fresh):
     assert errors[0].startswith("results/tiny/nothing: found no rule that makes it")
 
 
-# Why.
-
-
 def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path):
-    folder = tmp_path / "tree"
-    # Hard links: whatever changes a file must put a new one in its place.
-    shutil.copytree(finished, folder, copy_function=os.link, symlinks=True)
-    config = yaml.safe_load((folder / "tiny" / "tiny.yaml").read_text("utf-8"))
-    config["encoders"]["encoder"]["training"]["learning_rate"] = 0.002
-    (folder / "changed.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    queries = folder / "tiny" / "data" / "queries.test.tsv"
-    content = queries.read_bytes()
-    queries.unlink()
-    queries.write_bytes(content.replace(b"\t", b"\t\t", 1))
-    (folder / "results" / "tiny" / "measures" / "test" / "cort.json").unlink()
-    status, output, errors = call(why, folder, "--configfile", "changed.yaml")
+    setting, value = "encoders.encoder.training.learning_rate", 0.002
+    missing, queries = "results/tiny/measures/test/cort.json", "tiny/data/queries.test.tsv"
+    options = prepare(
+        finished, folder := tmp_path / "tree", {"set": {setting: value}, "delete": [missing], "edit": [queries]}
+    )
+    status, output, errors = call(why, folder, *options)
     assert (status, errors) == (0, [])
     first, second = output.split("Follows, because an input is rebuilt:\n")
-    assert "  split test: its input tiny/data/queries.test.tsv has other content\n" in first
-    setting = "the setting encoders.encoder.training.learning_rate changed: 0.001 -> 0.002"
-    assert re.search(rf"^  train encoder: ({re.escape(setting)}$|its params changed: )", first, re.MULTILINE)
-    assert "  evaluate test/cort: results/tiny/measures/test/cort.json is missing; after " in first
+    assert f"  split test: its input {queries} has other content\n" in first
+    change = f"the setting {re.escape(setting)} changed: 0.001 -> {value}"
+    assert re.search(rf"^  train encoder: ({change}$|its params changed: )", first, re.MULTILINE)
+    assert f"  evaluate test/cort: {missing} is missing; after " in first
     assert "  encode encoder/1-of-1: after train encoder\n" in second
     assert "  bm25 test/bm25: after split test\n" in second
 
 
 def test_a_finished_experiment_is_up_to_date(call, finished):
-    assert call(why, finished, "results/tiny/runs/test/cort.trec", *TINY) == (
-        0,
-        "Nothing would run: results/tiny/runs/test/cort.trec is up to date.\n",
-        [],
-    )
+    run = "results/tiny/runs/test/cort.trec"
+    assert call(why, finished, run, *TINY) == (0, f"Nothing would run: {run} is up to date.\n", [])
 
 
 def test_what_was_never_made_is_not_made_yet(call, fresh):
     status, output, _ = call(why, fresh, "results/tiny/collection/passages.parquet", *TINY)
     assert (status, output) == (0, "1 job would run.\n\nChanged or missing:\n  collection: not made yet\n")
-
-
-# The commands.
 
 
 @pytest.mark.parametrize(

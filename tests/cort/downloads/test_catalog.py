@@ -1,5 +1,3 @@
-"""The catalogue of public files: valid, and true of the files that are available here."""
-
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +69,7 @@ def test_checksums_and_counts_hold_for_the_published_files(name, tmp_path):
         assert problem_with(tmp_path / "wrong", file) is not None
 
 
+GOOD = {"urls": ["https://x/y"], "size": 1, "md5": "0" * 32}
 BROKEN = {
     "no urls": ({"size": 1, "md5": "0" * 32}, "found neither, expected urls, or archive and member"),
     "no checksum": ({"urls": ["https://x/y"], "size": 1}, "found no checksum"),
@@ -79,18 +78,15 @@ BROKEN = {
         "found no_checksum, expected it only for .xz",
     ),
     "no size": ({"urls": ["https://x/y"], "md5": "0" * 32}, "found no size"),
-    "short checksum": ({"urls": ["https://x/y"], "size": 1, "md5": "00"}, "found the md5 '00', expected 32"),
-    "a number": ({"urls": ["https://x/y"], "size": 1, "md5": 7}, "found the md5 7, expected 32 hexadecimal digits"),
+    "short checksum": ({**GOOD, "md5": "00"}, "found the md5 '00', expected 32"),
+    "a number": ({**GOOD, "md5": 7}, "found the md5 7, expected 32 hexadecimal digits"),
     "no member": ({"archive": "a/b", "size": 1}, "found neither"),
     "unknown archive": ({"archive": "a/c", "member": "x"}, "found the archive a/c, expected one with urls"),
     "unknown key": ({"url": "https://x/y"}, "found no valid catalogue (KeyError('a/b: url'))"),
-    "no lines": ({"urls": ["https://x/y"], "size": 1, "md5": "0" * 32, "lines": 0}, "found lines 0, expected"),
-    "a text of urls": ({"urls": "https://x/y", "size": 1, "md5": "0" * 32}, "a/b: urls that are not a list of http://"),
-    "a file": (
-        {"urls": ["file:///etc/passwd"], "size": 1, "md5": "0" * 32},
-        "a/b: urls that are not a list of http://",
-    ),
-    "junk": ({"urls": ["http://[x/y", 3], "size": 1, "md5": "0" * 32}, "a/b: urls that are not a list of http://"),
+    "no lines": ({**GOOD, "lines": 0}, "found lines 0, expected"),
+    "a text of urls": ({**GOOD, "urls": "https://x/y"}, "a/b: urls that are not a list of http://"),
+    "a file": ({**GOOD, "urls": ["file:///etc/passwd"]}, "a/b: urls that are not a list of http://"),
+    "junk": ({**GOOD, "urls": ["http://[x/y", 3]}, "a/b: urls that are not a list of http://"),
     "no mapping": (3, "found no valid catalogue"),
 }
 
@@ -108,7 +104,7 @@ def test_mistakes_in_a_catalogue_are_named(tmp_path, entry, words):
 @pytest.mark.parametrize("name", ["plain", "A/b", "a/../b", "a/b/c", "a/.b"])
 def test_names_are_a_source_and_a_file(tmp_path, name):
     path = tmp_path / "catalog.yaml"
-    path.write_text(yaml.safe_dump({"files": {name: {"urls": ["https://x/y"], "size": 1, "md5": "0" * 32}}}), "utf-8")
+    path.write_text(yaml.safe_dump({"files": {name: GOOD}}), "utf-8")
     with pytest.raises(InputError, match="expected SOURCE/FILE"):
         load_catalog(path)
 
@@ -118,17 +114,6 @@ def test_invalid_yaml_is_one_line(tmp_path):
     with pytest.raises(InputError, match=r"row 1: found no YAML .*, expected a catalogue"):
         load_catalog(tmp_path / "catalog.yaml")
 
-
-def test_no_name_is_in_the_catalogue_twice():
-    # Of two entries with the same name, YAML keeps only the last.
-    lines = CATALOG.read_text("utf-8").splitlines()
-    names = [
-        line.strip().partition(": ")[0].rstrip(":") for line in lines if line.startswith("  ") and line[2:3].isalpha()
-    ]
-    assert len(names) == len(set(names))
-
-
-# A catalogue in the working folder: a rehearsal.
 
 HERE = "http://127.0.0.1:1/a"
 

@@ -70,9 +70,6 @@ def left(tmp_path):
     return sorted(path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock")
 
 
-# What goes well.
-
-
 def test_a_file_is_fetched_once_from_the_first_mirror_and_kept(server, fetched, tmp_path):
     for path in ("/a", "/b"):
         server.serve(path, CONTENT)
@@ -102,9 +99,6 @@ def test_the_proxy_is_that_of_the_environment(server, fetched, monkeypatch):
 def test_a_file_of_unknown_length_is_fetched(server, fetched):
     server.serve("/a", CONTENT, Step(length=False))
     assert fetched("/a", exact=False) == CONTENT
-
-
-# Retries.
 
 
 def test_a_transfer_that_was_cut_is_resumed(server, fetched):
@@ -162,8 +156,6 @@ def test_waits_grow_and_vary(server, refused, monkeypatch):
     assert len(set(shares)) > 1
 
 
-# The next mirror.
-
 REFUSALS = {
     "403": Step(status=403),
     "404": Step(status=404),
@@ -202,9 +194,6 @@ def test_the_error_says_if_there_is_no_network(tmp_path):
         fetch(file, Catalog({}, {}), tmp_path, QUICK)
 
 
-# Wrong content.
-
-
 def test_wrong_bytes_of_the_right_size_are_deleted_and_the_next_mirror_asked(server, fetched, caplog, tmp_path):
     server.serve("/a", OTHER)
     server.serve("/b", CONTENT)
@@ -231,9 +220,6 @@ def test_wrong_content_is_refused_and_not_kept(server, refused, tmp_path, conten
     assert words in line
     assert "deleted" not in line or line.index("deleted") < line.index("expected the file")
     assert left(tmp_path) == []
-
-
-# Resuming.
 
 
 def test_a_server_without_ranges_sends_all_again(server, fetched):
@@ -299,9 +285,6 @@ def test_each_mirror_has_its_own_part(server, fetched, refused, tmp_path):
     assert fetched("/a", "/b") == CONTENT
     assert server.sent["/a"] == [HALF, 0, SIZE - HALF]
     assert left(tmp_path) == ["file.bin"]
-
-
-# What is kept.
 
 
 def test_a_kept_file_that_was_damaged_is_fetched_again(server, fetched, caplog, tmp_path):

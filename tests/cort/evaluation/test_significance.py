@@ -65,17 +65,6 @@ def test_the_t_test_where_it_has_nothing_to_go_by():
     assert t_test(np.array([[0.5, 0.0], [0.5, 0.0]])) == [0.0, 1.0]
 
 
-def test_the_bootstrap_has_the_standard_error_of_the_mean():
-    values = differences(5, 400, columns=2)
-    means = bootstrap_means(values, 4_000, 1)
-    assert means.shape == (4_000, 2)
-    assert means.mean(axis=0) == pytest.approx(values.mean(axis=0), abs=0.002)
-    assert means.std(axis=0) == pytest.approx(values.std(axis=0) / 20, rel=0.05)
-    # A large sample of a normal distribution: the interval is that of the textbook.
-    low, high = interval(means, 0.95)
-    assert (high - low) / 2 == pytest.approx(1.96 * values.std(axis=0) / 20, rel=0.06)
-
-
 def test_the_bootstrap_agrees_with_scipys():
     values = differences(6, 60, columns=1)[:, 0]
     ours = interval(bootstrap_means(values[:, None], 20_000, 1), 0.9)[:, 0]

@@ -89,11 +89,10 @@ RANKINGS = [Ranking("q1", ["d2", "d1"], np.array([2.5, -1.0])), Ranking("q2", ["
 QUOTED = {"query_id": "q", "text": "A text of more than 20 letters", "relevance": 1}
 QUOTABLE = {"doc_id": ["d"], "text": ["A text of more than 20 letters and more"]}
 IDS = pa.array(["a", "b", "é"])
+EPOCHS = pa.table([[0, 0, 1]], schema=tables.EPOCHS)
+TOKENS = [(IDS, [[1, 2], [], [3]]), (IDS, [[], [5], [6]])]
+GRADES = pa.table([["q", "q"], ["d", "e"], [1, -2]], schema=tables.QRELS)
 VECTORS = np.arange(6, dtype=np.float32).reshape(3, 2)
-
-
-def _table(path):
-    tables.write_table(path, pa.table([["q", "q"], ["d", "e"], [1, -2]], schema=tables.QRELS))
 
 
 def _curve(path):
@@ -114,11 +113,15 @@ def _json(value):
 
 
 def _text(text):
-    return lambda path: path.write_text(text)
+    return _written(Path.write_text, text)
 
 
 def _packed(text):
     return lambda path: path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def _written(write, *arguments):
+    return lambda path: write(path, *arguments)
 
 
 def _block(path):
@@ -237,34 +240,42 @@ READERS = {
     "qrels": ("q.txt", _text(QRELS), _listed(raw.iter_qrels)),
     "qrels of BEIR": ("q.tsv", _text("query-id\tcorpus-id\tscore\nq\td\t1\n"), _listed(raw.iter_qrels)),
     "quotations": ("q.jsonl", _json(QUOTED), _listed(raw.iter_quoted, [pa.record_batch(QUOTABLE)])),
-    "run": ("r.trec", lambda path: write_run(path, RANKINGS, "t"), _run_alike),
+    "run": ("r.trec", _written(write_run, RANKINGS, "t"), _run_alike),
     "run of TABs": ("r.trec", _text("q\tQ0\td\t1\t2.5\tt\nq\tQ0\te\t2\t-1e3\tt\n"), _run_alike),
     "candidates": ("c.tsv", _text("q\td\twhat is\ta b\n"), read_candidates),
     "published run": ("r.tsv", _text("q\td\t1\nq\te\t2\n"), read_published),
     "published candidates": ("r.tsv", _text("q\td\twhat is\ta b\n"), read_published),
-    "table": ("t.parquet", _table, lambda path: tables.read_table(path, tables.QRELS).to_pylist()),
-    "batches of a table": ("t.parquet", _table, _listed(tables.iter_batches, tables.QRELS)),
-    "rows of a table": ("t.parquet", _table, lambda path: tables.count_rows(path, tables.QRELS)),
-    "columns of a table": ("t.parquet", _table, lambda path: tables.has_column(path, "doc_id")),
-    "epochs": (
-        "e.parquet",
-        lambda path: tables.write_table(path, pa.table([[0, 0, 1]], schema=tables.EPOCHS)),
-        tables.count_epochs,
+    "table": (
+        "t.parquet",
+        _written(tables.write_table, GRADES),
+        lambda path: tables.read_table(path, tables.QRELS).to_pylist(),
     ),
-    "tokens": (
-        "t.arrow",
-        lambda path: tokens.write_tokens(path, [(IDS, [[1, 2], [], [3]]), (IDS, [[], [5], [6]])], "f"),
-        all_tokens,
+    "batches of a table": (
+        "t.parquet",
+        _written(tables.write_table, GRADES),
+        _listed(tables.iter_batches, tables.QRELS),
     ),
+    "rows of a table": (
+        "t.parquet",
+        _written(tables.write_table, GRADES),
+        lambda path: tables.count_rows(path, tables.QRELS),
+    ),
+    "columns of a table": (
+        "t.parquet",
+        _written(tables.write_table, GRADES),
+        lambda path: tables.has_column(path, "doc_id"),
+    ),
+    "epochs": ("e.parquet", _written(tables.write_table, EPOCHS), tables.count_epochs),
+    "tokens": ("t.arrow", _written(tokens.write_tokens, TOKENS, "f"), all_tokens),
     "embeddings": ("e.arrow", _shard, all_vectors),
     "token embeddings": ("e.arrow", _token_shard, all_token_vectors),
     "block": ("block-0.arrow", _block, _block),
-    "artifact": ("a.json", lambda path: write_artifact(path, RECORD), lambda path: read_artifact(path, Record)),
+    "artifact": ("a.json", _written(write_artifact, RECORD), lambda path: read_artifact(path, Record)),
     "JSON": ("a.json", _json([1, {"a": None}]), lambda path: read_json(path).items()),
     "origin": ("p.json", _json(ORIGIN), read_origin),
     "latencies": ("l.json", _json(LATENCY), read_latencies),
     "parameters": ("b.json", _json({"k1": 0.9, "b": 0.4}), read_parameters),
-    "recall": ("r.csv", lambda path: write_recall(path, [0.25, 0.5]), read_recall),
+    "recall": ("r.csv", _written(write_recall, [0.25, 0.5]), read_recall),
     "curve": ("c.csv", _curve, lambda path: read_curve("x", path)),
     "benchmark": ("b.tsv", _text("s\tmax_rss\n1.5\t-\n2\t300\n"), lambda path: read_stages(path.parent)),
 }
@@ -336,8 +347,6 @@ def test_any_bytes_are_read_or_refused_in_one_line(name, samples):
     reads_or_refuses()
 
 
-# What is written is read back.
-
 WORD = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zs", "Zl", "Zp", "Cs"], exclude_characters='"'),
     min_size=1,
@@ -381,41 +390,3 @@ def test_runs_come_back(results):
     ]
     again = round_trip(lambda path: write_run(path, rankings, "tag"), lambda path: list(read_run(path)))
     assert [ranking[:2] for ranking in again] == [ranking[:2] for ranking in rankings]
-
-
-NAMES = st.text(st.characters(codec="utf-8"), max_size=5)
-COUNTS = st.none() | st.integers(0, (1 << 63) - 1)
-PARTS = st.builds(Part, NAMES, st.lists(st.floats(allow_nan=False, allow_infinity=False)), COUNTS)
-
-
-@fuzzed
-@given(st.builds(Record, NAMES, st.booleans(), st.dictionaries(NAMES, PARTS)))
-def test_artifacts_come_back(record):
-    assert round_trip(lambda path: write_artifact(path, record), lambda path: read_artifact(path, Record)) == record
-
-
-@fuzzed
-@given(st.lists(st.tuples(NAMES, st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=4)), max_size=5))
-def test_tokens_come_back(texts):
-    ids, lists = pa.array([name for name, _ in texts], pa.string()), [tokens for _, tokens in texts]
-    again = round_trip(lambda path: tokens.write_tokens(path, [(ids, lists)], "f"), all_tokens)
-    assert again == (lists, ids.to_pylist())
-
-
-@fuzzed
-@given(st.lists(st.tuples(st.floats(width=16, allow_nan=False)), max_size=5), st.sampled_from(["fp16", "fp32"]))
-def test_embeddings_come_back(vectors, storage):
-    ids = [str(number) for number in range(len(vectors))]
-    matrix = np.array(vectors, np.float32).reshape(len(vectors), 1)
-    settings = {"model": "m", "dimension": 1, "count": len(ids), "storage": storage}
-    again = round_trip(lambda path: embeddings.write_shard(path, [(ids, matrix)], **settings), all_vectors)
-    assert again == (ids, matrix.tolist())
-
-
-@fuzzed
-@given(st.lists(st.tuples(NAMES, NAMES, st.integers(-(1 << 31), (1 << 31) - 1)), max_size=5))
-def test_tables_come_back(rows):
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
-    table = pa.table(columns, schema=tables.QRELS)
-    read = lambda path: tables.read_table(path, tables.QRELS)  # noqa: E731
-    assert round_trip(lambda path: tables.write_table(path, table), read).equals(table)

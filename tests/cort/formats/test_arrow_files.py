@@ -1,5 +1,3 @@
-"""Files that are memory-mapped: shards of embeddings, shards of token vectors, and token caches."""
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any
@@ -137,9 +135,6 @@ def test_ids_that_no_run_can_have_are_refused(tmp_path, kind, bad):
     assert refusal(kind.open, path).startswith("found an id that is empty or has whitespace")
 
 
-# Embeddings.
-
-
 @pytest.mark.parametrize(("storage", "kind"), [("fp32", np.float32), ("fp16", np.float16)])
 def test_written_embeddings_are_read_without_a_copy(tmp_path, storage, kind):
     matrix = vectors(8)
@@ -188,9 +183,6 @@ def test_shards_of_another_model_dimension_or_storage_are_refused(tmp_path):
         assert line.startswith(f"found {found}, expected 4 in fp32 as in {first}")
 
 
-# Token vectors.
-
-
 @pytest.mark.parametrize("batch", [1, 2, 5])
 def test_written_token_vectors_are_read_without_a_copy(tmp_path, batch):
     (shard,) = open_token_shards([write_token_vectors(tmp_path / "x.arrow", batch=batch)], ORIGIN)
@@ -215,9 +207,6 @@ def test_vectors_of_another_origin_are_refused(tmp_path, change, words):
     expected = dataclasses.replace(ORIGIN, **change)
     line = refusal(lambda path: open_token_shards([path], expected), write_token_vectors(tmp_path / "x.arrow"))
     assert line == f"found token vectors of {words}; delete it and encode again"
-
-
-# Token caches.
 
 
 def test_written_tokens_are_read_by_row(tmp_path):

@@ -115,19 +115,8 @@ PROGRAM = """
 
 def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=None):
     if stage == "expand predict":
-        return [
-            "predict",
-            "--model",
-            t5,
-            "--tokens",
-            caches["passages"],
-            "--queries",
-            2,
-            "--query-length",
-            4,
-            "--top-k",
-            3,
-        ]
+        settings = ["--queries", 2, "--query-length", 4, "--top-k", 3]
+        return ["predict", "--model", t5, "--tokens", caches["passages"], *settings]
     if stage == "encode tokens":
         model = make_reranker(kind="late_interaction", dimension=5)
         return ["tokens", "--model", model, "--tokens", caches["passages"]]

@@ -1,5 +1,3 @@
-"""Cleaning texts: raw, with their encoding fixed, or with the CoRT authors' filter."""
-
 import random
 import re
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Lines of plain and gzipped text, and what is refused in them."""
-
 import bz2
 import gzip
 import lzma

@@ -1,5 +1,3 @@
-"""Predicted queries in the formats of doc2query and docTTTTTquery, and damaged or incomplete files of them."""
-
 import io
 import itertools
 import tarfile
@@ -76,8 +74,12 @@ def test_an_empty_prediction_is_none(tmp_path):
         (2, {"s1p1": None}, "found no part 1 of sample 1, expected each part of each sample"),
         (2, {"s0p0": None, "s1p0": None, "s2p0": None}, "found the parts 1, expected 0, 1 and so on"),
         (2, {"s1p1": "one\n"}, "found no line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected as"),
-        (2, {"s1p1": "1\n2\n3\n"}, "found a line after 2 in predicted_queries_topk_sample001.txt001-1004000, expected"),
-        (2, {"s0p1": "1\n"}, "found a line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected"),
+        (
+            2,
+            {"s1p1": "1\n2\n3\n"},
+            "found no line after 2 in predicted_queries_topk_sample000.txt001-1004000, expected",
+        ),
+        (2, {"s0p1": "1\n"}, "found no line after 1 in predicted_queries_topk_sample000.txt001-1004000, expected"),
         (2, {"s0p1": b"1\n\xff\n"}, "sample000.txt001-1004000: row 2: found invalid UTF-8 at byte"),
         (None, {}, "found no number of samples, expected a number of samples for a .zip, and only for one"),
     ],

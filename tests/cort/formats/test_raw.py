@@ -1,5 +1,3 @@
-"""Passages, queries and judgements: MS MARCO, TREC, BEIR and quotations, in lines and in batches."""
-
 import json
 import random
 import re
@@ -27,9 +25,6 @@ DATA = Path(__file__).parents[4] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 
 BEIR_HEADER = "query-id\tcorpus-id\tscore\n"
-
-
-# Passages and queries.
 
 
 @pytest.mark.parametrize("name", ["collection.tsv", "collection.tsv.gz", "my.v2.tsv", "c.txt"])
@@ -157,9 +152,6 @@ def test_json_that_exhausts_the_parser_is_refused(tmp_path, line):
 )
 def test_an_unknown_suffix_is_refused_before_the_file_is_opened(tmp_path, reader, name, complaint):
     assert refusal(reader, tmp_path / name) == f"found {complaint}, each also with .gz; rename or convert the file"
-
-
-# Judgements.
 
 
 @pytest.mark.parametrize("name", ["qrels.tsv", "qrels.txt", "my.qrels", "qrels.tsv.gz"])
@@ -305,8 +297,6 @@ def test_the_examples_of_cort_are_quoted():
         assert (qrel.doc_id, qrel.relevance) == (path.stem, 1)
 
 
-# Batches hold what single lines hold.
-
 PLAIN = [b"%d\ttext of passage %d" % (number, number) for number in range(40)]
 ODD = [
     b"a\t  blanks around\x1f ",
@@ -386,9 +376,6 @@ def test_regrouped_tables_have_the_requested_rows():
     assert list(regroup([], 5)) == []
 
 
-# Duplicates.
-
-
 def keys_of(seed):
     return [str(value * value * (seed + 7) % (5 + seed % 40)) for value in range(1 + seed % 12)]
 
@@ -411,9 +398,6 @@ def test_the_first_duplicate_is_found_as_by_brute_force(keys):
         f"f.tsv: row {again + 2}: found doc_id {keys[again]!r} again (it is already in row {first + 2}), "
         "expected each doc_id once; remove one of the two rows"
     )
-
-
-# Real data.
 
 
 @needs_data

@@ -249,16 +249,6 @@ def test_blocks_of_lines_change_no_byte(tmp_path, monkeypatch):
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_a_failure_while_writing_leaves_nothing(tmp_path):
-    def rankings():
-        yield Ranking("1", ["a"], np.array([1.0]))
-        raise RuntimeError("stop")
-
-    with pytest.raises(RuntimeError, match="stop"):
-        write_run(tmp_path / "out" / "x", rankings(), "t")
-    assert list((tmp_path / "out").iterdir()) == []
-
-
 def test_each_result_knows_its_query_and_rank():
     run = Run(["a", "none", "b"], np.array([0, 2, 2, 5]), pa.array(list("vwxyz")), -np.arange(5.0))
     assert run.query_numbers().tolist() == [0, 0, 2, 2, 2]

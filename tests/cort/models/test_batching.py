@@ -37,22 +37,6 @@ def test_batches_are_as_large_as_the_budget_allows(lengths, expected):
     assert [list(batch) for batch in by_length(np.array(lengths, np.int64), 10)] == expected
 
 
-def test_a_short_text_is_not_padded():
-    tokens, segments = frame_text(ids(10), ROBERTA, 512, 0)
-    assert tokens.tolist() == [0, 10, 2]
-    assert segments.tolist() == [0, 0, 0]
-
-
-def test_a_query_is_truncated_to_its_limit_and_the_passage_to_the_rest():
-    query, passage = ids(*range(10, 30)), ids(*range(50, 90))
-    # Query: 6 tokens with [CLS] and [SEP]. Pair: 12 tokens with three special ones.
-    tokens, segments = frame_pair(query, passage, BERT, 6, 12)
-    assert tokens.tolist() == [2, 10, 11, 12, 13, 3, 50, 51, 52, 53, 54, 3]
-    assert segments.tolist() == [0] * 6 + [1] * 6
-    tokens, _ = frame_pair(query, passage, ROBERTA, 6, 12)
-    assert tokens.tolist() == [0, 10, 11, 12, 13, 2, 2, 50, 51, 52, 53, 2]
-
-
 @pytest.mark.parametrize("template", [BERT, ROBERTA])
 def test_a_pair_is_never_longer_than_its_limit(template):
     generator = np.random.default_rng(3)

@@ -39,24 +39,6 @@ def test_the_logit_is_that_of_the_classifier_on_the_framed_pair(lm, caches):
             assert scores[position].item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_query_and_passage_are_not_exchangeable(lm, caches):
-    model, template = new_cross_encoder(lm, SETTINGS, 3).eval(), load_template(lm)
-    tokens = Tokens(caches["queries.train"])
-    pairs = Pairs(tokens, tokens, template, SETTINGS)
-    with torch.inference_mode():
-        one, other = (pairs.score(model, np.array(a), np.array(b), CPU, 99) for a, b in (([0], [1]), ([1], [0])))
-    assert one.item() != other.item()
-
-
-def test_the_token_budget_changes_scores_by_rounding_only(lm, caches):
-    model, template = new_cross_encoder(lm, SETTINGS, 3).eval(), load_template(lm)
-    pairs = make_pairs(caches, template)
-    with torch.inference_mode():
-        scores = [pairs.score(model, *all_rows(), CPU, budget) for budget in (1, 100, 100_000)]
-    assert torch.allclose(scores[0], scores[1], atol=1e-6)
-    assert torch.allclose(scores[0], scores[2], atol=1e-6)
-
-
 def test_pairs_are_batched_by_their_length_after_cutting(lm, caches):
     template = load_template(lm)
     pairs = make_pairs(caches, template)

@@ -1,5 +1,3 @@
-"""Predicted queries: sampling against a formula and a loop, beam search against transformers."""
-
 import math
 import shutil
 from collections import Counter

@@ -1,5 +1,3 @@
-"""Kernel pooling against loops over words."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Late interaction against loops over tokens."""
-
 import math
 import string
 

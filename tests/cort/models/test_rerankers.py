@@ -1,9 +1,6 @@
-"""Re-rankers of every kind: what they have in common, and their training."""
-
 import json
 import math
 import re
-import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,8 +19,8 @@ from cort.system.progress import Counter
 from cort.training import pairs as pairs_of_training
 from cort.training.losses import NoSettings, Pointwise, pointwise_loss, softmax_loss
 from cort.training.pairs import read_pairs
-from tests.support.common import command_line, contents, read_curve
-from tests.support.training import write_examples
+from tests.support.common import contents, read_curve
+from tests.support.training import long_training_options, without_dropout, write_examples
 
 CPU = torch.device("cpu")
 COMMON = {"query_length": 6, "max_length": 20}
@@ -65,9 +62,6 @@ def test_losses_follow_their_formulas():
     assert weighted.tolist() == pytest.approx([3 * math.log(2), math.log(2)])
 
 
-# Training
-
-
 @pytest.fixture(scope="module")
 def examples(world, tmp_path_factory):
     """Pairs of 6 epochs; `few.parquet` repeats those of five queries, which even a small model can memorize."""
@@ -80,26 +74,8 @@ def examples(world, tmp_path_factory):
 @pytest.fixture
 def options(lm, caches, examples, tmp_path, training_process):
     def build(**changes):
-        named = {
-            "base-model": lm,
-            "pairs": examples / "pairs.train.parquet",
-            "validation-pairs": examples / "pairs.validation.parquet",
-            "passages": caches["passages"],
-            "queries": caches["queries.train"],
-            "validation-queries": caches["queries.validation"],
-            "query-length": 12,
-            "max-length": 32,
-            "batch-size": 12,
-            "gradient-accumulation": 1,
-            "learning-rate": 0.002,
-            "warmup-updates": 2,
-            "validate-every": 5,
-            "seed": 1,
-            "output": tmp_path / "model",
-            "output-curve": tmp_path / "curve.csv",
-            "output-selection": tmp_path / "selection.json",
-        }
-        return command_line(named, changes)
+        named = {"batch_size": 12, "gradient_accumulation": 1, "validate_every": 5, **changes}
+        return long_training_options(lm, caches, examples, "train_reranker", tmp_path, **named)
 
     return build
 
@@ -125,11 +101,8 @@ def test_training_keeps_the_model_with_the_lowest_validation_loss(options, tmp_p
     selection = json.loads((tmp_path / "selection.json").read_text())
     assert selection["start"] == start["validation_loss"]
     assert selection["best"] == min(start["validation_loss"], *validated)
-    assert json.loads((tmp_path / "model" / "best" / "reranker.json").read_text()) == {
-        "query_length": 12,
-        "max_length": 32,
-        "kind": "cross_encoder",
-    }
+    saved = json.loads((tmp_path / "model" / "best" / "reranker.json").read_text())
+    assert saved == {"query_length": 12, "max_length": 32, "kind": "cross_encoder"}
     for name, expected in (("best", selection["best"]), ("last", validated[-1])):
         model, template = load_reranker(tmp_path / "model" / name)
         path = examples / "pairs.validation.parquet"
@@ -160,26 +133,14 @@ def test_training_lowers_the_loss_and_the_same_seed_gives_the_same_bytes(
     assert contents(tmp_path / "one") == contents(tmp_path / "same")
 
 
-def test_another_seed_gives_other_weights(options, tmp_path):
-    for seed in (1, 2):
-        assert train_reranker.main(options(seed=seed, output=tmp_path / str(seed), gradient_accumulation=10)) == 0
-    one, other = contents(tmp_path / "1"), contents(tmp_path / "2")
-    assert set(one) == set(other)
-    assert all(one[f"{name}/model.safetensors"] != other[f"{name}/model.safetensors"] for name in ("best", "last"))
-
-
 def test_the_first_loss_is_that_of_the_first_pairs(options, tmp_path, lm, caches, examples):
     # Without dropout, the loss of the first update can be recomputed.
-    folder = shutil.copytree(lm, tmp_path / "lm")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(config))
+    folder = without_dropout(lm, tmp_path / "lm")
     assert train_reranker.main(options(base_model=folder, gradient_accumulation=5)) == 0
     model = new_cross_encoder(folder, PairSettings(query_length=12, max_length=32), 1)
     path = examples / "pairs.train.parquet"
-    expected = (
-        pointwise_loss(*logits_of(path, model, load_template(folder), caches, count=5 * 12), Pointwise()).mean().item()
-    )
+    logits = logits_of(path, model, load_template(folder), caches, count=5 * 12)
+    expected = pointwise_loss(*logits, Pointwise()).mean().item()
     assert read_curve(tmp_path / "curve.csv")[1]["loss"] == pytest.approx(expected, rel=1e-4)
 
 

@@ -1,5 +1,3 @@
-"""Term weighting: rounding, words made of subwords, and the model's prediction for the first subword of each word."""
-
 import json
 import math
 import shutil
@@ -14,6 +12,7 @@ from tokenizers import Tokenizer
 from cort import pretrained, tokenize, weigh
 from cort.formats import tables
 from cort.models.weigher import Vocabulary, load_vocabulary, quantised, term_weights
+from tests.support.released import change_json, write_json
 
 BERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -125,23 +124,22 @@ def test_the_number_of_shards_does_not_change_the_result(world, released, tmp_pa
     assert not (tmp_path / "kept").exists()
 
 
-def edit(path, change):
-    content = json.loads(path.read_text("utf-8"))
-    change(content)
-    path.write_text(json.dumps(content), "utf-8")
+def change_prefix(folder):
+    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    model = content["model"] | {"continuing_subword_prefix": "@@"}
+    write_json(folder / "tokenizer.json", content | {"model": model})
 
 
-PREFIX = {"continuing_subword_prefix": "@@"}
 LABELS = {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda folder: edit(folder / "config.json", lambda config: config.update(LABELS)), "classifier"),
+        (lambda folder: change_json(folder / "config.json", **LABELS), "classifier"),
         (lambda folder: (folder / "model.safetensors").unlink(), "found no safetensors weights"),
         (
-            lambda folder: edit(folder / "tokenizer.json", lambda content: content["model"].update(PREFIX)),
+            change_prefix,
             "/tokenizer.json: found a tokenizer of type WordPiece with the prefix @@, expected WordPiece with ##, as",
         ),
     ],
@@ -163,9 +161,8 @@ def test_an_infinite_weight_is_refused(released, tmp_path, complaint):
     model.save_pretrained(tmp_path / "source")
     assert take_in(tmp_path / "source", tmp_path / "model") == 0
     tokenized(tmp_path, ["ba ko"])
-    line = complaint(
-        weigh.main, ["predict", *options_of(tmp_path, "--passage-length", 20)], tmp_path / "weights.parquet"
-    )
+    options = ["predict", *options_of(tmp_path, "--passage-length", 20)]
+    line = complaint(weigh.main, options, tmp_path / "weights.parquet")
     assert "in passage 'd0', expected finite numbers; use precision fp32" in line
 
 

@@ -1,5 +1,3 @@
-"""Claims that compare values: reading, judging, and refusing mistakes."""
-
 import pytest
 
 from cort.evaluation.depths import Consistency, Depths

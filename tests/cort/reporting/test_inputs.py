@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from cort.evaluation.depths import Depths
-from cort.evaluation.measures import Measures
 from cort.evaluation.values import read_recall
 from cort.formats.artifacts import parse_assignments
 from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_filter, read_measures, read_stages
@@ -26,16 +25,6 @@ def file(tmp_path):
         return path
 
     return write
-
-
-def test_measures_are_read(file) -> None:
-    assert read_measures([file(MEASURES)]) == [Measures("s", "t", 1, 3, {"RR@10": 0.5, "AP": None})]
-
-
-def test_bytes_that_are_not_utf8_are_refused(tmp_path) -> None:
-    (tmp_path / "x.json").write_bytes(b'{"system": "\xff"}')
-    with pytest.raises(InputError, match=r"x\.json: found unreadable content"):
-        read_measures([tmp_path / "x.json"])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +58,7 @@ def test_the_same_system_and_split_twice_is_refused(file) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"depths": [2, 1]}, "found [2, 1] at depths, expected growing depths from 1 on"),
+        ({"depths": [2, 1]}, "found [2, 1] at depths, expected increasing depths from 1"),
         ({"depths": []}, "found [] at depths"),
         ({"measures": {"RR@10": [0.1]}}, "found 1 values at measures.RR@10, expected 2, one per depth"),
         ({"saturation": {"RR@10": 3}}, "found 3 at saturation.RR@10, expected one of the depths or null"),

@@ -2,19 +2,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from cort.retrieval import anserini
 from cort.system.errors import InputError
+from tests.support.common import wait_until
 from tests.support.java import make_java
-
-
-def without(monkeypatch, package: str) -> None:
-    find_spec = anserini.importlib.util.find_spec
-    monkeypatch.setattr(anserini.importlib.util, "find_spec", lambda name: None if name == package else find_spec(name))
 
 
 def test_jar_is_found_without_importing_pyserini():
@@ -25,7 +20,8 @@ def test_jar_is_found_without_importing_pyserini():
 
 
 def test_missing_pyserini_is_an_input_error(monkeypatch):
-    without(monkeypatch, "pyserini")
+    find = anserini.importlib.util.find_spec
+    monkeypatch.setattr(anserini.importlib.util, "find_spec", lambda name: None if name == "pyserini" else find(name))
     with pytest.raises(InputError) as error:
         anserini.fat_jar()
     assert str(error.value) == (
@@ -83,10 +79,8 @@ def test_known_failures_are_found_although_java_exits_with_0(tmp_path, monkeypat
 
 def test_logged_error_fails_and_warning_does_not(tmp_path, monkeypatch):
     stamp = "2026-01-01 00:00:00,000"
-    home = make_java(
-        tmp_path / "java", f"echo '{stamp} WARN  [main] a.B (B.java:1) - odd ERROR word'; echo $LINE", "21"
-    )
-    monkeypatch.setenv("JAVA_HOME", str(home))
+    script = f"echo '{stamp} WARN  [main] a.B (B.java:1) - odd ERROR word'; echo $LINE"
+    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", script, "21")))
     monkeypatch.setenv("LINE", "fine")
     assert anserini.run_java("io.Main", [], memory_mb=64, threads=1)[-1] == "fine"
     monkeypatch.setenv("LINE", f"{stamp} ERROR [main] a.B (B.java:1) - unreadable part")
@@ -129,11 +123,7 @@ def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, numbe
     parent = subprocess.Popen(
         [sys.executable, "-c", program], env={**os.environ, "JAVA_HOME": str(home)}, stderr=subprocess.DEVNULL
     )
-    for _ in range(200):
-        if pid_file.exists() and pid_file.read_text().strip():
-            break
-        time.sleep(0.05)
-    java = int(pid_file.read_text())
+    java = int(wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), "Java", 10))
     if not starting:
         assert len(list((tmp_path / "out").iterdir())) == 1
         parent.send_signal(number)

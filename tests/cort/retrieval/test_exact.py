@@ -1,5 +1,3 @@
-"""Exact search by inner products: every first pass against brute force."""
-
 import os
 import subprocess
 import sys
@@ -12,6 +10,8 @@ from cort.formats import embeddings
 from cort.formats.embeddings import open_shards
 from cort.retrieval import codes, exact, topk
 from tests.support.vectors import names, random_unit, shards
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def brute_force(query_ids, queries, ids, vectors, depth):
@@ -65,15 +65,6 @@ for multiply in (lambda: block.products(asked), lambda: query @ passages.T):
 """
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small products would wait for each other's threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def generator():
     return np.random.default_rng(11)
@@ -83,14 +74,8 @@ def generator():
 @pytest.mark.parametrize("depth", [1, 10, 300, 1000])
 def test_equals_brute_force(tmp_path, generator, dimension, depth):
     ids = [str(number) for number in generator.permutation(300)]
-    check(
-        tmp_path,
-        names("q", 20),
-        random_unit(generator, 20, dimension),
-        ids,
-        random_unit(generator, 300, dimension),
-        depth,
-    )
+    queries, passages = (random_unit(generator, count, dimension) for count in (20, 300))
+    check(tmp_path, names("q", 20), queries, ids, passages, depth)
 
 
 @pytest.mark.parametrize(("batch", "scores"), [(9, 1), (7, 50), (64, 450), (64, 4_000), (299, 10_000)])
@@ -196,12 +181,6 @@ def test_vectors_of_tiny_length(tmp_path, generator, powers):
     vectors[7] = 0
     for depth in (1, 15, 400):
         check(tmp_path, names("q", 20), queries, names("d", 300), vectors, depth)
-
-
-def test_half_precision_shards(tmp_path, generator):
-    vectors = random_unit(generator, 200, 24).astype(np.float16)
-    queries = random_unit(generator, 9, 24).astype(np.float16)
-    check(tmp_path, names("q", 9), queries, names("d", 200), vectors, 15, storage="fp16")
 
 
 @pytest.mark.parametrize("queries", [1, 8, 17])

@@ -2,15 +2,13 @@ import itertools
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cort.formats.records import Ranking
 from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse, interleave, linear, reciprocal_ranks
-
-ROOT = Path(__file__).parents[3]
+from tests.support.common import ROOT
 
 
 def merge(rankings, depth):
@@ -42,24 +40,6 @@ def test_against_the_literal_transcription(seed):
     rankings = [random_ranking(generator, 30, generator.integers(0, 31)) for _ in range(generator.integers(1, 5))]
     depth = int(generator.integers(1, 36))
     assert merge(rankings, depth) == oracle(rankings, depth)
-
-
-def test_an_empty_ranking_leaves_the_other_as_it_is():
-    assert merge([[], ["b", "a"]], 10) == ["b", "a"]
-    assert merge([["b", "a"], []], 10) == ["b", "a"]
-    assert merge([[], []], 10) == []
-    assert merge([], 10) == []
-
-
-def test_depth_cuts_within_a_position():
-    assert merge([["a", "b"], ["c", "d"]], 3) == ["a", "c", "b"]
-
-
-def test_reciprocal_ranks_are_added():
-    doc_ids, scores = reciprocal_ranks([["a", "b", "c"], ["c", "d"]], 10)
-    assert doc_ids == ["c", "a", "b", "d"]
-    # b and d tie, and go by id.
-    assert scores.tolist() == [1 / (60 + 3) + 1 / (60 + 1), 1 / (60 + 1), 1 / (60 + 2), 1 / (60 + 2)]
 
 
 def test_equal_sums_tie_whatever_the_order_of_the_rankings():
@@ -112,16 +92,6 @@ def test_weighted_scores_are_added_on_one_scale():
     # Equal weights are the default; a and c tie and go by id.
     doc_ids, scores = linear([first, second], 2, Settings())
     assert (doc_ids, scores.tolist()) == (["a", "c"], [0.5, 0.5])
-
-
-def test_z_scores_of_documents_that_are_missing_are_the_lowest():
-    first = Ranking("q", ["a", "b", "c"], np.array([3.0, 2.0, 1.0]))
-    second = Ranking("q", ["d", "a"], np.array([5.0, 3.0]))
-    deviation = math.sqrt(2 / 3)
-    doc_ids, scores = linear([first, second], 10, Settings(normalization="z-score", weights=(0.5, 0.5)))
-    expected = {"a": (1 / deviation - 1) / 2, "b": -1 / 2, "c": (-1 / deviation - 1) / 2, "d": (-1 / deviation + 1) / 2}
-    assert doc_ids == sorted(expected, key=lambda one: -expected[one])
-    assert scores.tolist() == pytest.approx([expected[one] for one in doc_ids])
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)

@@ -1,5 +1,3 @@
-"""IVF-PQ indexes of token vectors: candidates against brute force, scores against exact search."""
-
 import sys
 
 import numpy as np
@@ -22,12 +20,7 @@ from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from tests.support.vectors import token_shards
 
 DIMENSION, COUNT = 8, 400
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    yield
-    torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make(generator, count=COUNT, clusters=60, noise=0.2, empty=True):
@@ -35,9 +28,8 @@ def make(generator, count=COUNT, clusters=60, noise=0.2, empty=True):
     centres = generator.standard_normal((clusters, DIMENSION))
 
     def text(tokens):
-        found = centres[generator.integers(clusters, size=tokens)] + noise * generator.standard_normal(
-            (tokens, DIMENSION)
-        )
+        found = centres[generator.integers(clusters, size=tokens)]
+        found += noise * generator.standard_normal((tokens, DIMENSION))
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
     sizes = generator.integers(0 if empty else 1, 9, count)
@@ -122,15 +114,11 @@ def test_candidates_are_the_passages_of_the_nearest_vectors(tmp_path):
     # 200 different vectors, as many codewords for each half.
     index = opened(paths, build(paths, tmp_path / "index", bytes=2, lists=1))
     query = QueryVectors(words[:1].astype(np.float32), np.ones(1, np.float32))
-    own = [number for number, one in enumerate(passages) if (one == passages_of(words[0])).all(1).any()]
-    wanted = sum(int((one == passages_of(words[0])).all(1).sum()) for one in passages)
+    own = [number for number, one in enumerate(passages) if (one == words[0].astype(np.float16)).all(1).any()]
+    wanted = sum(int((one == words[0].astype(np.float16)).all(1).sum()) for one in passages)
     scores, places = index.search(query, 1, wanted, 100)
     assert sorted(index.passages.ids(places)) == sorted(f"d{number * 37 % 300}" for number in own)
     assert scores == pytest.approx(1, abs=1e-3)
-
-
-def passages_of(vector):
-    return vector.astype(np.float16)
 
 
 def test_an_index_depends_neither_on_shards_and_blocks_nor_on_threads(tmp_path):

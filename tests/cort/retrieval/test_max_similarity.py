@@ -1,5 +1,3 @@
-"""Exact search by late interaction against loops over queries, passages and tokens."""
-
 import numpy as np
 import pytest
 

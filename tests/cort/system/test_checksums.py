@@ -1,5 +1,3 @@
-"""Records of checksums: written beside outputs, checked before inputs are read, and renewed with the file."""
-
 import os
 import shutil
 import sys

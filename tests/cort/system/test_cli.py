@@ -163,9 +163,6 @@ def test_quoted_text_is_short_and_printable():
     assert shorten("x" * 61) == "'" + "x" * 59 + "…'"
 
 
-# Where options say that files are.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Places:
     source: str = "source.txt"

@@ -22,8 +22,7 @@ from cort.system import devices
 from cort.system.devices import lease, parse_listing, select, visible_devices
 from cort.system.errors import InputError
 from tests.conftest import ROOT
-from tests.support.common import fake_gpus, fake_nvidia_smi, gpu_uuid, logged
-from tests.support.misbehaving_server import wait_for
+from tests.support.common import fake_gpus, fake_nvidia_smi, gpu_uuid, logged, wait_until
 
 PARTED = """\
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
@@ -59,9 +58,6 @@ def gpus(monkeypatch, tmp_path):
         return [gpu_uuid(gpu) for gpu in range(number)]
 
     return make
-
-
-# Devices of the machine.
 
 
 def test_instances_of_a_gpu_replace_it(monkeypatch, tmp_path):
@@ -137,9 +133,6 @@ def test_no_visible_device_needs_no_nvidia_smi(monkeypatch, tmp_path):
     assert not (tmp_path / "called").exists()
 
 
-# A lease in this process.
-
-
 def cuda_settings():
     return {name: value for name, value in os.environ.items() if name.startswith("CUDA_")}
 
@@ -196,8 +189,6 @@ def test_leases_are_kept_in_a_folder_of_the_user_by_default(gpus, monkeypatch, t
         assert (tmp_path / f"cort-devices-{os.getuid()}" / f"{gpu_uuid(0)}.lock").is_file()
 
 
-# Real processes.
-
 # Takes a lease like any stage, records when it gets it and returns it, and may call a program meanwhile.
 JOB = """
 import json, logging, os, signal, subprocess, sys, time
@@ -241,7 +232,7 @@ class Jobs:
 
     def wait_for(self, name, words):
         """Wait until a job has logged these words."""
-        wait_for(lambda: words in self.log(name) or self.processes[name].poll() is not None, SOON)
+        wait_until(lambda: words in self.log(name) or self.processes[name].poll() is not None, words, SOON)
         assert words in self.log(name), self.log(name)
 
     def start_and_wait(self, name, words="leased device", seconds=600, **settings):
@@ -385,9 +376,6 @@ def test_waiting_for_one_device_does_not_delay_requests_for_others(gpus, jobs):
     assert jobs.events()["any", "start"][1] == [gpu_uuid(2)]
 
 
-# Stages.
-
-
 @pytest.fixture
 def retrieval(tmp_path):
     """Arguments of the stage that needs a device and is fastest to start."""
@@ -438,7 +426,7 @@ def test_a_stage_that_waits_ends_with_the_signal_and_writes_nothing(gpus, jobs, 
     command = [sys.executable, "-m", "cort.retrieve", *retrieval]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "x.log"
-    wait_for(lambda: log.exists() and "waiting for" in log.read_text("utf-8"), SOON)
+    wait_until(lambda: log.exists() and "waiting for" in log.read_text("utf-8"), "the stage", SOON)
     process.send_signal(number)
     _, output = process.communicate(timeout=SOON)
     assert process.returncode == status

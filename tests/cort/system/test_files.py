@@ -1,5 +1,3 @@
-"""Atomic writing, also with several writers of one target, and with writers that are killed."""
-
 import errno
 import os
 import random
@@ -191,9 +189,6 @@ def test_a_full_disk_is_recognised_behind_the_exception_of_a_library(tmp_path, m
         raise RuntimeError("cannot write")
     with pytest.raises(RuntimeError, match="cannot write"), atomic_file(tmp_path / "a"):
         raise RuntimeError("cannot write")
-
-
-# Several writers.
 
 
 def start(code, *arguments, **options):

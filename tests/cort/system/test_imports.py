@@ -1,5 +1,3 @@
-"""Imports at the start of a stage: no slow library before it is needed."""
-
 import gc
 import importlib
 import subprocess

@@ -255,35 +255,6 @@ def test_a_checkpoint_is_found_after_a_death_without_warning(undisturbed, tmp_pa
     assert training.starts[0] == 7 * ACCUMULATE * BATCH
 
 
-def test_damage_costs_one_checkpoint_and_no_bit(undisturbed, tmp_path, caplog):
-    folder = tmp_path / "c"
-    training = Training(folder, every=0, signals={22: signal.SIGTERM})
-    with pytest.raises(Interrupted):
-        training.once()
-    content = bytearray((folder / "checkpoint-7.safetensors").read_bytes())
-    content[-5] ^= 1
-    (folder / "checkpoint-7.safetensors").write_bytes(content)
-    same(training.run(), undisturbed)
-    assert training.starts[0] == 6 * ACCUMULATE * BATCH
-    (line,) = logged(caplog, "WARNING")
-    reason = "is not a complete checkpoint (its checksum is wrong): the previous one is used"
-    assert line == f"{folder}/checkpoint-7.safetensors {reason}"
-
-
-def test_a_checkpoint_of_another_training_is_not_used(undisturbed, tmp_path, caplog):
-    caplog.set_level("INFO")
-    other = Training(tmp_path / "c", identity="another", signals={22: signal.SIGTERM})
-    with pytest.raises(Interrupted):
-        other.once()
-    logged(caplog)
-    training = Training(tmp_path / "c", signals={4: signal.SIGTERM})
-    same(training.run(), undisturbed)
-    lines = [line for line in logged(caplog) if "training" in line]
-    assert lines == [f"{tmp_path}/c/checkpoint-7.safetensors belongs to another training: ignored"]
-    # Its first checkpoint replaced the other one.
-    assert [path.name for path in (tmp_path / "c").iterdir()] == ["checkpoint-1.safetensors"]
-
-
 def fail_at(*steps):
     """A `Checkpoints.write` to which the disk is full at these updates."""
     write = Checkpoints.write
@@ -319,9 +290,6 @@ def test_a_full_disk_at_a_signal_is_one_line_and_costs_no_bit(undisturbed, tmp_p
         f"checkpoint; make room and call it again: {then}"
     )
     same(training.run(), undisturbed)
-
-
-# Signals
 
 
 def test_patient_requests_ignore_a_second_sigint():

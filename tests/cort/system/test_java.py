@@ -1,5 +1,3 @@
-"""Which Java is used, and the error without any."""
-
 import importlib.util
 from pathlib import Path
 
@@ -9,16 +7,12 @@ from cort.system.errors import InputError
 from cort.system.machine import java_home
 from tests.support.java import make_java
 
-
-@pytest.mark.parametrize("release", ["21.0.8", "25"])
-def test_new_enough_java_home_is_taken(tmp_path, monkeypatch, release):
-    home = make_java(tmp_path / "java", "exit 0", release)
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    assert java_home() == home
+ASKED = """echo 'openjdk version "22.0.1" 2024-04-16' >&2"""
 
 
-def test_java_without_release_file_is_asked(tmp_path, monkeypatch):
-    home = make_java(tmp_path / "java", """echo 'openjdk version "22.0.1" 2024-04-16' >&2""")
+@pytest.mark.parametrize(("script", "release"), [("exit 0", "21.0.8"), ("exit 0", "25"), (ASKED, None)])
+def test_new_enough_java_home_is_taken_which_is_asked_without_a_release_file(tmp_path, monkeypatch, script, release):
+    home = make_java(tmp_path / "java", script, release)
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert java_home() == home
 

@@ -1,5 +1,3 @@
-"""Memory that this process may use, and the most it has used."""
-
 import subprocess
 import sys
 

@@ -1,5 +1,3 @@
-"""Options from a dataclass: types, defaults, choices, values given or omitted."""
-
 import argparse
 from dataclasses import dataclass
 from typing import Literal

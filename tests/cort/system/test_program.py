@@ -1,15 +1,12 @@
-"""What counts as a module's program, and which edits change it."""
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
 from cort.system import program
 from cort.system.program import program_of
+from tests.support.common import ROOT
 
-ROOT = Path(__file__).parents[3]
 LOSSES = "cort/training/losses.py"
 
 

@@ -1,5 +1,3 @@
-"""Progress of long work: bars on a terminal, otherwise lines in the log."""
-
 import logging
 
 import pytest

@@ -1,5 +1,3 @@
-"""Options of trainings in processes of their own."""
-
 from functools import partial
 
 import pytest

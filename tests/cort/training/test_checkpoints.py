@@ -219,9 +219,6 @@ def test_a_full_disk_leaves_the_checkpoints_before(tmp_path, mount_disk):
     assert equal(checkpoints.newest(), make(1))
 
 
-# Several processes in one folder
-
-
 def test_a_write_survives_the_end_of_another_process(checkpoints, folder, monkeypatch):
     """It removes the folder at the worst moments: once before the file is opened, once before it is renamed."""
     other = Checkpoints(folder, lambda: "this", 1.0)
@@ -269,9 +266,6 @@ def test_writing_reading_and_removing_at_once(folder):
         for job in [pool.submit(work, action) for action in (lambda c, step: c.write(make(step)), look, end)]:
             job.result()
     assert len(read) > 5
-
-
-# The identity of a training
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-"""What the encoder before training leaves out of the negatives."""
-
 import logging
 
 import numpy as np

@@ -68,9 +68,6 @@ def test_activations_that_are_computed_again_have_no_limit():
     assert activation_limit(replace(SETTINGS, gradient_checkpointing=True), 3) == math.inf
 
 
-# The same gradients
-
-
 class Exact:
     """A training in double precision and without dropout, of 30 random triples or pairs."""
 
@@ -82,11 +79,8 @@ class Exact:
         draw = partial(generator.integers, size=30)
         self.rows = np.stack([draw(len(self.queries)), draw(len(self.passages)), draw(len(self.passages))])
         self.relevance = draw(2).astype(np.int32)
-        ids = {
-            "query_id": self.queries.ids.take(self.rows[0]),
-            "doc_id": self.passages.ids.take(self.rows[1]),
-        }
-        columns = [*(ids[name].combine_chunks() for name in ids), pa.repeat(pa.scalar(1, pa.int32()), 30)]
+        ids = self.queries.ids.take(self.rows[0]), self.passages.ids.take(self.rows[1])
+        columns = [*(column.combine_chunks() for column in ids), pa.repeat(pa.scalar(1, pa.int32()), 30)]
         tables.write_table(self.qrels, pa.table(columns, schema=tables.QRELS))
 
     def triples(self, loss):

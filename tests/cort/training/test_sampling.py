@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from cort.formats import tables
-from cort.formats.records import Ranking
-from cort.formats.runs import read_run, write_run
+from cort.formats.runs import read_run
 from cort.training.sampling import build_pools, draw_distinct, join_runs, limit_pools, shuffle
+from tests.support.common import write_ranked
 from tests.support.training import Pool, each_of, pools_of
 
 
@@ -16,9 +16,7 @@ def qrels(*rows):
 
 
 def run(folder, rankings):
-    ranked = [Ranking(query_id, list(docs), -np.arange(len(docs), dtype=float)) for query_id, docs in rankings.items()]
-    write_run(folder / "run.trec", ranked, "x")
-    return read_run(folder / "run.trec", may_be_empty=True)
+    return read_run(write_ranked(folder / "run.trec", rankings), may_be_empty=True)
 
 
 def judged(positives):
@@ -47,13 +45,7 @@ def test_results_of_several_runs_are_merged_with_each_document_at_its_best_rank(
 
 
 def test_each_filter_by_hand(tmp_path):
-    rankings = {
-        "unjudged": "abcd",
-        "short": "ab",
-        "exactly": "abc",
-        "all_relevant": "abcd",
-        "some_relevant": "dcbae",
-    }
+    rankings = {"unjudged": "abcd", "short": "ab", "exactly": "abc", "all_relevant": "abcd", "some_relevant": "dcbae"}
     positives = {
         "short": ["a"],
         "exactly": ["z"],
