@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 
 from cort.evaluation.comparisons import (
@@ -36,6 +35,7 @@ from cort.evaluation.comparisons import (
     list_lengths,
     verdict_lines,
 )
+from cort.evaluation.options import SplitOptions
 from cort.evaluation.values import check_named, read_recall, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(SplitOptions):
     """Options of this stage."""
 
     baseline: str = required("NAME", "one of the systems")
@@ -62,7 +62,6 @@ class Options:
     per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
     recall: tuple[str, ...] = required("CSV", "recall at every depth, a file per system")
     queries: str = required("PARQUET", "all queries of the split")
-    split: str = required("NAME", "written into the output")
     confidence: float = optional(Evaluation.confidence, "confidence of the intervals", "P", gt=0, lt=1)
     resamples: int = optional(
         Evaluation.resamples, "of the bootstrap, and of the randomisation test", "N", ge=1, le=1_000_000
@@ -70,7 +69,6 @@ class Options:
     alpha: float = optional(Evaluation.alpha, "largest corrected p-value that is significant", "P", gt=0, lt=1)
     seed: int = optional(SEED, "of the bootstrap and the randomisation test", "N")
     explorer: str | None = optional(None, "page of the explorer, relative to the table of queries", "HTML")
-    output: str = required("JSON")
     output_table: str = required("CSV", "the comparisons as a table")
     output_queries: str = required("CSV", "queries with the largest differences")
 
@@ -100,11 +98,6 @@ def _pairs(options: Options) -> list[Pair]:
     return sorted(pairs.values(), key=lambda pair: options.systems.index(pair.system))
 
 
-def _link(options: Options, row: Sequence[object]) -> str | None:
-    system, measure, query_id = map(str, row[:3])
-    return options.explorer and link(options.explorer, system, options.baseline, query_id, measure)
-
-
 def stage(options: Options) -> None:
     """Read, compare, write."""
     _check(options)
@@ -126,8 +119,12 @@ def stage(options: Options) -> None:
     columns = [field.name for field in fields(Comparison)]
     write_text(options.output_table, csv_text(columns, map(astuple, compared.comparisons)))
     columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference", "explorer"]
-    differences = largest_differences(systems, options.baseline, texts)
-    write_text(options.output_queries, csv_text(columns, ((*row, _link(options, row)) for row in differences)))
+    rows = []
+    for row in largest_differences(systems, options.baseline, texts):
+        system, measure, query_id = map(str, row[:3])
+        address = options.explorer and link(options.explorer, system, options.baseline, query_id, measure)
+        rows.append((*row, address))
+    write_text(options.output_queries, csv_text(columns, rows))
     write_artifact(options.output, compared)
     for line in verdict_lines(compared):
         log.info("%s", line)
