@@ -129,7 +129,7 @@ class Generator:
         return drawn.reshape(passages, queries, -1)
 
     def _decode(self, states: Tensor, mask: Tensor, tokens: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
-        """Feed a token per row to the decoder; return the logits of the next token, and the cache of keys and values."""
+        """Feed a token per row to the decoder; return the next token's logits, and the cache of keys and values."""
         from transformers.modeling_outputs import BaseModelOutput
 
         outputs = self.transformer(
