@@ -11,7 +11,7 @@ On disk: a transformers folder plus ``reranker.json`` and the layers that follow
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,19 +48,22 @@ LOWEST = {"cosine": -2.0, "dot": -(65504.0**2), "l2": -8.0}
 
 
 class LateInteraction(TextModel):
-    """Map texts to a vector per token, followed by the token's weight, which is 0 for tokens that do not count."""
+    """Map texts to a vector per token, followed by the token's weight, which is 0 for tokens that do not count.
+
+    :param fill: id of the token that pads queries, -1 for none; `punctuation` are ids to ignore in passages.
+    """
 
     settings: PairSettings
 
-    def __init__(self, transformer: Any, settings: PairSettings, tokens: SpecialTokens) -> None:
+    def __init__(self, transformer: Any, settings: PairSettings, fill: int, punctuation: Collection[int]) -> None:
         super().__init__(transformer, settings)
         hidden = transformer.config.hidden_size
         self.head = nn.ModuleDict({"vectors": nn.Linear(hidden, settings.dimension, bias=False)})
         if settings.term_weights:
             self.head["weights"] = nn.Linear(hidden, 1)
-        self._fill = tokens.fill
+        self._fill = fill
         self.punctuation: Tensor
-        self.register_buffer("punctuation", torch.tensor(tokens.punctuation, dtype=torch.long), persistent=False)
+        self.register_buffer("punctuation", torch.tensor(sorted(punctuation), dtype=torch.long), persistent=False)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length), all of one segment.
@@ -95,14 +98,6 @@ class LateInteraction(TextModel):
     def parts(self) -> tuple[Any, dict[str, Tensor]]:
         """Split into the transformer and the weights of the layers after it."""
         return self.transformer, self.head.state_dict()
-
-
-@dataclass(frozen=True)
-class SpecialTokens:
-    """Ids of the token that pads queries (-1 for none), and of punctuation to ignore in passages."""
-
-    fill: int = -1
-    punctuation: tuple[int, ...] = ()
 
 
 class TokenVectors(NamedTuple):
@@ -215,7 +210,7 @@ def new_late_interaction(base_model: str | Path, settings: PairSettings, seed: i
     transformer = load_transformer(base_model)
     _check_lengths("", settings, load_template(base_model, count_tokens(transformer)), transformer)
     torch.manual_seed(seed)
-    return LateInteraction(transformer, settings, find_special_tokens(base_model, settings))
+    return LateInteraction(transformer, settings, *find_special_tokens(base_model, settings))
 
 
 def load_late_interaction(folder: str | Path) -> tuple[LateInteraction, Template]:
@@ -224,7 +219,7 @@ def load_late_interaction(folder: str | Path) -> tuple[LateInteraction, Template
     transformer = load_transformer(folder, trained=True)
     template = load_template(folder, count_tokens(transformer))
     _check_lengths(f"{Path(folder) / PairSettings.FILE}: ", settings, template, transformer)
-    model = LateInteraction(transformer, settings, find_special_tokens(folder, settings))
+    model = LateInteraction(transformer, settings, *find_special_tokens(folder, settings))
     load_tensors(folder, HEAD, model.head, PairSettings)
     return model.eval(), template
 
@@ -246,8 +241,8 @@ def origin_of(folder: str | Path, settings: PairSettings) -> Origin:
     return Origin(settings.dimension, settings.max_length, settings.similarity, model_fingerprint(folder))
 
 
-def find_special_tokens(folder: str | Path, settings: PairSettings) -> SpecialTokens:
-    """Look up the special tokens that the settings require."""
+def find_special_tokens(folder: str | Path, settings: PairSettings) -> tuple[int, set[int]]:
+    """Look up the token that pads queries, -1 for none, and the punctuation to ignore."""
     tokenizer = load_tokenizer(folder)
     fill = -1
     if settings.fill_queries:
@@ -257,13 +252,13 @@ def find_special_tokens(folder: str | Path, settings: PairSettings) -> SpecialTo
             expected = "the tokenizer's mask_token, which pads queries"
             raise input_error(folder, f"no token {token}", expected, "set fill_queries to false")
         fill = number
-    punctuation = set()
+    punctuation: set[int] = set()
     for mark in string.punctuation if settings.skip_punctuation else "":
         encoding = tokenizer.encode(mark, add_special_tokens=False)
         # Not the unknown token; some tokenizers prepend a word-boundary marker.
         tokens = zip(encoding.ids, encoding.tokens, strict=True)
         punctuation |= {number for number, token in tokens if token in (mark, f"\u2581{mark}", f"\u0120{mark}")}
-    return SpecialTokens(fill, tuple(sorted(punctuation)))
+    return fill, punctuation
 
 
 def _check_lengths(source: str, settings: PairSettings, template: Template, transformer: nn.Module) -> None:

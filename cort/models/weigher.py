@@ -59,10 +59,8 @@ class Vocabulary:
         """Join subwords: the words, and the position of the first subword of each."""
         first = [place for place, token in enumerate(ids) if not place or not self.continues[token]]
         ends = [*first[1:], len(ids)][: len(first)]
-        return ["".join(map(self._text, ids[start:end])) for start, end in zip(first, ends, strict=True)], first
-
-    def _text(self, token: int) -> str:
-        return self.subwords[token].removeprefix(CONTINUES)
+        subwords = [self.subwords[token].removeprefix(CONTINUES) for token in ids]
+        return ["".join(subwords[start:end]) for start, end in zip(first, ends, strict=True)], first
 
 
 def words_of(texts: FramedTexts, vocabulary: Vocabulary, row: int) -> tuple[list[str], list[int]]:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.formats.ids import positions
+from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
 from cort.settings.collection import Split
 from cort.settings.fields import SEED
@@ -213,5 +214,4 @@ def _are_judged(
 
 
 def _lists(sizes: Positions, values: pa.Array) -> pa.ListArray:
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+    return pa.ListArray.from_arrays(pa.array(offsets_of(sizes), pa.int32()), values)

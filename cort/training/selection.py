@@ -19,6 +19,7 @@ from cort.evaluation.measures import Qrels, evaluate_run, means, qrels_by_query
 from cort.evaluation.names import parse_measures
 from cort.formats import tables
 from cort.formats.ids import positions
+from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
 from cort.system.errors import input_error
@@ -80,9 +81,9 @@ def read_candidates(options: TrainingOptions) -> Candidates | None:
     queries = run.query_numbers()
     kept = np.flatnonzero((run.ranks() <= options.pool_depth) & judged[queries])
     sizes = np.bincount(queries[kept], minlength=len(run))[judged]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    first = Run(query_ids.filter(judged).to_pylist(), offsets, run.doc_ids.take(pa.array(kept)), run.scores[kept])
-    return Candidates(first, source, qrels_by_query(relevant, qrels), options.best_model_metric, relevance_level)
+    doc_ids = run.doc_ids.take(pa.array(kept))
+    top = Run(query_ids.filter(judged).to_pylist(), offsets_of(sizes), doc_ids, run.scores[kept])
+    return Candidates(top, source, qrels_by_query(relevant, qrels), options.best_model_metric, relevance_level)
 
 
 @dataclass(frozen=True)
