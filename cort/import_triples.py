@@ -1,9 +1,9 @@
 """Import released training triples, such as those of MS MARCO: for an encoder, or as pairs for a re-ranker.
 
-Lines hold ids or texts (cort/formats/released_triples.py). A text stands for the query or passage with exactly that
-text, and if several share it, for the one with the lowest id. Triples with unknown queries or passages are refused or,
-optionally, dropped and counted; triples whose positive is also the negative are always dropped. Every epoch has each
-kept triple once, in random order or in that of the file.
+Lines hold ids or texts (cort/formats/released_triples.py). A text means the query or passage with exactly that text; if
+several have it, the one with the lowest id. Triples with unknown queries or passages are refused or, optionally,
+dropped and counted; triples whose positive is also the negative are always dropped. Every epoch has each kept triple
+once, in random order or in the order of the file.
 
 Reads:  the triples, queries.train.parquet, passages.parquet
 Writes: triples.parquet (with rank 0: unknown) or pairs.parquet, and how many triples each filter dropped as JSON
@@ -41,7 +41,7 @@ from cort.training.passes import Rows, draw_rows, iter_rows, shuffled
 
 log = logging.getLogger(__name__)
 
-# Lines whose ids are looked up together: each look-up builds a hash table of all ids.
+# Lines whose ids are looked up together, because each look-up builds a hash table of all ids.
 LOOKED_UP = 1 << 22
 READ, KEPT = "triples read", "triples kept"
 UNKNOWN = tuple(f"dropped: unknown {name}" for name in COLUMNS)
@@ -112,7 +112,7 @@ def _unknown(options: Options, before: int, unknown: npt.NDArray[np.bool_], of_t
 
 
 def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, dict[str, int]]:
-    """Write the kept triples, as rows of queries and passages, into a file of the folder; return all of them."""
+    """Write the kept triples, as rows of queries and passages, to a file in the folder; return file, ids and counts."""
     of_texts = holds_texts(options.triples)
     queries = read_known(options.queries, tables.QUERIES, of_texts)
     passages = read_known(options.passages, tables.PASSAGES, of_texts)
@@ -152,7 +152,7 @@ def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, for
 
 
 def stage(options: Options) -> None:
-    """Read, look up, draw, write."""
+    """Write the triples or pairs of all epochs, and the counts."""
     schema = tables.TRIPLES if options.form == "triples" else tables.PAIRS
     with temporary_folder(options.output) as folder:
         kept, queries, passages, counts = read_triples(options, folder)

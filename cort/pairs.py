@@ -25,18 +25,18 @@ from cort.system.errors import input_error
 from cort.system.options import optional, read_options
 from cort.training.sampling import Positions, SamplingOptions, draw, draw_distinct, shuffle, write_epochs
 
-# How many more positives of other groups to look at, in case some are also relevant to the query.
+# How many more positives of other groups to consider, in case some are also relevant to the query.
 SPARE = 16
-FEWER = "positives with fewer negatives than asked"
+FEWER = "positives with fewer negatives than requested"
 
 
 @dataclass(frozen=True)
 class Groups:
-    """What a group, one positive and its negatives, is drawn from.
+    """What a group, a positive and its negatives, is drawn from.
 
-    `random` of the negatives are positives of other queries, those next in the random order; the others come from the
-    ranking of the query. This keeps the number of distinct passages in a mini-batch small: late interaction encodes
-    each of them only once.
+    `random` negatives are positives of other queries, those next in the random order; the others come from the ranking
+    of the query. This keeps the number of distinct passages in a mini-batch small, which late interaction encodes only
+    once each.
     """
 
     negatives: int = 1
@@ -57,7 +57,7 @@ def sample_epoch(pools: pa.RecordBatch, groups: Groups, seed: int, epoch: int) -
         order, positives = np.repeat(np.arange(len(pools)), sizes)[drawn_order], drawn_order
     drawn = draw_distinct(pools["negatives"], order, groups.negatives - groups.random, generator)  # (groups, negatives)
     doc_ids = pa.chunked_array([pools["positives"].values, pools["negatives"].values])
-    # Row by row: the positive, then the negatives; -1 stands for none.
+    # Each row has the positive, then the negatives; -1 means none.
     both = np.column_stack([positives, np.where(drawn < 0, -1, drawn + len(pools["positives"].values))])
     if groups.random:
         both = np.column_stack([both, positives_of_others(pools, doc_ids, order, both, groups.random)])

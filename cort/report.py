@@ -74,7 +74,7 @@ class Options:
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
     leakage: str | None = optional(None, "what `cort.leakage` wrote", "JSON")
     explorer: str | None = optional(None, "folder with an explorer per split, relative to the report", "FOLDER")
-    reproduction: str | None = optional(None, "what `cort.reproduction` wrote beside this report", "JSON")
+    reproduction: str | None = optional(None, "what `cort.reproduction` wrote next to this report", "JSON")
     latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
     output_folder: str = required("FOLDER")
 

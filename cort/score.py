@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Pairs that are sorted by length together. Not a setting, as padding changes the last bits of the scores.
+# Pairs that are sorted by length together. Not a setting: padding affects the last bits of scores.
 BLOCK = 8_192
 
 

@@ -1,7 +1,7 @@
 """Sample training triples: per epoch and query, one judged positive and one negative from a ranker's run.
 
-The ranker is the one to be complemented, so the encoder learns to tell its top results apart (CoRT, section 3.3; ranks
-8 to 100 in the authors' experiments).
+The ranker is the one to be complemented: the encoder learns to distinguish its top results (CoRT, section 3.3; ranks 8
+to 100 in the authors' experiments).
 
 Reads:  a qrels table and a run
 Writes: triples.parquet in training order, and as JSON how many queries each filter dropped

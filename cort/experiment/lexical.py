@@ -51,7 +51,7 @@ def _check_expander(place: str, expander: Config, config: Config) -> Iterator[st
     if has_samples != ("queries" in expander):
         found = "no queries with a .zip of samples" if has_samples else "queries with one line per passage"
         fix = "say how many are appended" if has_samples else "remove it, as all of a line are appended"
-        yield f"{place}.queries: found {found}, expected it with a .zip alone; {fix}"
+        yield f"{place}.queries: found {found}, expected it only with a .zip; {fix}"
 
 
 def _check_weigher(place: str, weigher: Config) -> Iterator[str]:

@@ -20,7 +20,7 @@ def check_base_models(config: Config) -> Iterator[str]:
         if len(origins) != 1:
             yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
         elif "revision" in model and "architecture" in model:
-            yield f"{place}: found revision, expected it with pretrained alone; remove it"
+            yield f"{place}: found revision, expected it only with pretrained; remove it"
         elif (revision := model.get("revision")) is not None and not REVISION.fullmatch(revision):
             expected = "a commit, 40 hexadecimal digits"
             yield f"{place}.revision: found {shorten(revision)}, expected {expected}; name it, as a branch moves"
@@ -80,7 +80,7 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
     """Check what an encoder starts from, and its teacher."""
     if ENCODER_OBJECTIVES[encoder["loss"]].teacher != ("teacher" in encoder):
         found = "a teacher" if "teacher" in encoder else "no teacher"
-        yield f"{place}: found {found} with the loss {encoder['loss']}, expected one with margin_mse alone; fix it"
+        yield f"{place}: found {found} with the loss {encoder['loss']}, expected one only with margin_mse; fix it"
     if encoder["relative_margin"] is not None:
         yield from _check_margin(f"{place}.relative_margin", encoder, config["base_models"])
     if "teacher" in encoder:

@@ -54,7 +54,7 @@ def check_references(config: Config) -> Iterator[str]:
     for circle in circles:
         yield (
             f"systems.{circle[0]}: found the circle {' -> '.join(circle)}, expected no system to wait for itself; "
-            "break it, or give a re-ranker of several of them a copy under another name"
+            "break it, or copy a re-ranker that several of them share under another name"
         )
     if not circles:
         yield from _check_splits(sound)
@@ -163,7 +163,7 @@ def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
     for key, name in [("baseline", evaluation["baseline"]), *(("disagreements", name) for name in both)]:
         yield from check_name(f"evaluation.{key}", name, config["systems"])
     if both and len(set(both)) < 2:
-        yield f"evaluation.disagreements: found {both[0]} alone, expected two systems or none; name another"
+        yield f"evaluation.disagreements: found only {both[0]}, expected two systems or none; name another"
     for key in ("measures", "depth_measures"):
         yield from check_measures(f"evaluation.{key}", evaluation[key])
     place = "evaluation.contrasts"

@@ -52,12 +52,12 @@ def _check_pydocs_split(place: str, name: str, files: list[str], _: Config) -> I
 def _check_files(place: str, name: str, files: list[str], splits: Config) -> Iterator[str]:
     unjudged = files == ["queries"] and name not in TRAINING_SPLITS
     if files not in (["hold_out"], ["qrels", "queries"]) and not unjudged:
-        expected = "queries and qrels, queries alone (ranked, not measured), or hold_out alone"
+        expected = "queries and qrels, only queries (ranked, not measured), or only hold_out"
         if name in TRAINING_SPLITS:
-            expected = "queries and qrels, or hold_out alone"
+            expected = "queries and qrels, or only hold_out"
         yield f"{place}: found {listed(files)}, expected {expected}; fix the split"
     if "hold_out" in files and (name == "train" or "train" not in splits):
-        yield f"{place}: found hold_out, expected a split train beside it to draw from; name files"
+        yield f"{place}: found hold_out, expected a split train to draw from; name files"
     split = splits[name]
     for key in split.keys() & {"without", "sample"}:
         if "queries" not in files:

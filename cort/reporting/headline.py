@@ -33,7 +33,7 @@ class Standing:
         return measure_label(self.measure)
 
     def best(self, favourite: str | None = None) -> str:
-        """Name the best system; of several with the same three decimals the favourite, else the highest."""
+        """Return the best system; of those that agree to three decimals, the favourite or else the highest."""
         highest = max(round(value, 3) for value in self.values.values())
         alike = [name for name, value in self.values.items() if round(value, 3) == highest]
         return favourite if favourite in alike else max(alike, key=lambda name: self.values[name])
@@ -90,14 +90,14 @@ def _undecided(row: Comparison) -> str:
 
 
 def _steps_sentence(standing: Standing, best: str, baseline: str | None) -> Iterator[str]:
-    """Say what each step to the best system adds, except what the lead says."""
+    """Say what each step to the best system adds, except for what the lead says."""
     steps = dict.fromkeys(_steps(standing, best))
     if texts := [_step(row) for row in steps if (row.system, row.baseline) != (best, baseline)]:
         yield f"Step by step, in {standing.label}: {'; '.join(texts)}."
 
 
 def _steps(standing: Standing, system: str) -> Iterator[Comparison]:
-    """Yield the comparisons of a system with the better of its parts and with its start, preceded by its parts' own."""
+    """Yield the comparisons of a system with its best part and with its start, after those of its parts."""
     rows = [row for (name, _), row in standing.rows.items() if name == system]
     parts = [row for row in rows if row.relation == "part"]
     starts = [row for row in rows if row.relation == "start"]

@@ -1,4 +1,4 @@
-"""Readers of the files that a report shows."""
+"""Readers of the files that reports show."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 # Libraries whose version can change a number.
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
-# A diverged training writes nan as its loss: a gap in the figure, not a damaged file.
+# A diverged training writes nan as its loss; this is a gap in the figure, not a damaged file.
 NO_NUMBER = frozenset({"", "nan", "inf", "-inf"})
 LAST_STEP = 10**12
 UNKNOWN = frozenset({"-", "NA", "nan", "NaN", ""})
 COLUMNS = ("step", "epoch", "loss", "validation_loss", "learning_rate", "examples_per_second")
-# Only trainings whose best model is chosen by a measure have this column.
+# A column of trainings whose best model is chosen by a measure.
 MEASURE = "validation_measure"
 
 Series = npt.NDArray[np.float64]
@@ -38,7 +38,7 @@ Series = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Filter:
-    """How many examples a filter kept and dropped, in the order of its file."""
+    """How many examples filters kept and dropped, in the order of the file."""
 
     name: str
     counts: list[tuple[str, int]]
@@ -126,7 +126,7 @@ def _rows(path: str | Path, separator: str, required: Sequence[str], fix: str) -
 
 
 def read_curve(name: str, path: str | Path) -> Curve:
-    """Read a CSV file with `COLUMNS` and optionally `MEASURE`; all cells except steps may be empty."""
+    """Read a CSV file with `COLUMNS` and possibly `MEASURE`; all cells except steps may be empty."""
     columns = (*COLUMNS, MEASURE)
     rows: list[list[float]] = []
     for row, cells in _rows(path, ",", COLUMNS, "name a curve as training wrote it"):
@@ -149,7 +149,7 @@ def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> floa
 
 
 def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
-    """Read facts by name and the input files, as `cort.provenance` recorded them; unknown facts are left out."""
+    """Read facts by name, and the input files, as `cort.provenance` recorded them; unknown facts are left out."""
     record = read_json(path)
     code, software = record["code"], record["software"]
     hardware: Hardware = record["hardware"].read(Hardware)
@@ -172,7 +172,7 @@ def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
 def read_stages(folder: str | Path) -> list[Stage]:
     """Sum time and memory of ``folder/<rule>/**/*.tsv`` per rule, longest total first; empty without a folder.
 
-    A damaged file is left out with a warning: a killed workflow may have left a job that wrote it at the same time.
+    A damaged file is left out with a warning: a job that outlived a killed workflow may have written it, too.
     """
     jobs: dict[str, list[tuple[float, float | None]]] = {}
     for path in sorted(Path(folder).rglob("*.tsv")):

@@ -66,7 +66,7 @@ def test_known_answers(out):
         ("Re", "saturation of Quality"): ("within", 2, 2),
     }
     assert numbers["BM25", "MRR@10"]["difference"] == pytest.approx(0.0009)
-    assert numbers["Both", "ms"]["not run because"] == "no system of ours stands for it"
+    assert numbers["Both", "ms"]["not run because"] == "none of our systems corresponds to it"
     # Reasons of number, row, column and table add up.
     assert numbers["Both", "MRR@10"]["why ours may differ"] == [PAPER["reasons"]["seed"], "Another file", "All of it"]
 
@@ -112,7 +112,7 @@ def test_the_page_shows_numbers_in_the_papers_units_and_escapes_everything(out):
     assert '18.7<small class="within">18.8 ✓</small>' in text
     assert "Table 1: Both, MRR@10" in text
     assert "<li>Another file</li>" in text
-    assert '<th scope="row">no system of ours stands for it</th><td class="number">1</td>' in text
+    assert '<th scope="row">none of our systems corresponds to it</th><td class="number">1</td>' in text
     assert "Re saturates at 2 candidates in the paper, at 2 here (within)." in text
 
 
@@ -200,7 +200,7 @@ def test_a_difference_of_just_the_tolerance_is_within(ours, mark):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"system": None}, "no system of ours stands for it"),
+        ({"system": None}, "none of our systems corresponds to it"),
         ({"system": "x"}, "no results of x on dev"),
         ({"split": "eval"}, "no results of s on eval"),
         ({"measure": "R@5"}, "R@5 of s on dev was not measured"),

@@ -198,7 +198,7 @@ def test_groups_with_fewer_negatives_are_counted(world, tmp_path):
     # Of 30 queries, each group can have 29 positives of others at most.
     sample(world, tmp_path, PAIRS, negatives=40, random=35)
     counts = counts_of(tmp_path)
-    assert counts["positives with fewer negatives than asked"] == 3 * 30
+    assert counts["positives with fewer negatives than requested"] == 3 * 30
 
 
 def test_more_random_negatives_than_negatives_are_refused(world, tmp_path, complaint):

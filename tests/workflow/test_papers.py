@@ -69,7 +69,7 @@ MISTAKES = {
     ),
     "system and systems": (
         {f"{T} rows 1 system": "a"},
-        "tables.table-1.rows.1: found system beside systems, expected one of them; remove one",
+        "tables.table-1.rows.1: found both system and systems, expected one of them; remove one",
     ),
     "no measure": (
         {f"{T} columns 0 measure": GONE, f"{T} rows 1 values 0": None},

@@ -18,9 +18,9 @@ from cort.system.errors import shorten
 
 WITHIN, OFF, NOT_RUN, CANNOT = "within", "off", "not run", "cannot be computed"
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not computed"
-# The measure that gives the rank of the only relevant passage.
+# The measure that determines the rank of the only relevant passage.
 RANKED = "RR@1000"
-# Known of every run: precision, and the share of unjudged passages among the first results.
+# Known for every run: precision, and the share of unjudged passages, at the top.
 PRECISION, UNJUDGED = f"P@{FIRST}", f"unjudged@{FIRST}"
 # Decimal numbers are not exact in binary: 0.271 - 0.27 is slightly more than 0.001.
 ROUNDING = 1e-9
@@ -166,7 +166,7 @@ def compare(number: Number, results: Results) -> NumberResult:
 def find(number: Quantity, results: Results) -> float | str:
     """Return our value, or the reason why there is none."""
     if number.system is None:
-        return "no system of ours stands for it"
+        return "none of our systems corresponds to it"
     place = number.system, number.split
     if number.measure.startswith("latency"):
         latency = results.latencies.get(place)
@@ -187,7 +187,7 @@ def find(number: Quantity, results: Results) -> float | str:
 
 
 def _means(measures: Measures) -> Mapping[str, float | None]:
-    """Return the means, and what is known of the first results of every run."""
+    """Return the means, and what is known about the top results of every run."""
     judged = measures.judged
     if judged is None or not judged.results:
         return measures.mean
@@ -233,7 +233,7 @@ def count(numbers: Iterable[NumberResult]) -> Counts:
 
 
 def judge(claim: Claim, results: Results) -> ClaimResult:
-    """Judge a claim: it fails if one comparison fails; otherwise it is unknown if one comparison lacks a value."""
+    """Judge a claim: it fails if any comparison fails; otherwise, it is unknown if any comparison lacks a value."""
     comparisons = [_compare_values(comparison, results) for comparison in claim.comparisons]
     outcomes = {comparison.outcome for comparison in comparisons}
     outcome = next(outcome for outcome in (FAILS, UNKNOWN, HOLDS) if outcome in outcomes)
