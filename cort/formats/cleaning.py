@@ -1,8 +1,8 @@
 """How texts are cleaned before they are indexed or tokenized: not at all, by fixing their encoding, or as in CoRT.
 
-Nearly all MS MARCO passages with non-ASCII characters were decoded wrongly before they were published ("Ã©" for "é").
-Anserini indexes them as they are, ir_datasets fixes them, and the authors of CoRT drop most such characters, which
-gives three different results for one collection. It is therefore a setting of BM25 and of each base model.
+Nearly all MS MARCO passages with non-ASCII characters were decoded wrongly before publication ("Ã©" for "é"). Anserini
+indexes them unchanged, ir_datasets fixes them, and the authors of CoRT drop most such characters, which gives three
+different results for one collection. Cleaning is therefore a setting of BM25 and of each base model.
 """
 
 from __future__ import annotations

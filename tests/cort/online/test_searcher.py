@@ -109,7 +109,7 @@ MODEL = '{"e": {"model": "m", "files": ["f"], "cleaning": "raw", "precision": "i
     ("depth", "systems", "encoders", "words"),
     [
         (0, "{}", "{}", "--depth: found 0"),
-        (9, "[]", "{}", "--systems: found a JSON list"),
+        (9, "[]", "{}", "--systems: found [], expected an object"),
         (9, '{"a": 1}', "{}", "--systems: found 1 at a, expected an object; fix it"),
         (9, EXACT, "{}", "--systems: found no encoder 'e'"),
         (9, "{}", '{"e": {"model": "m"}}', "--encoders: found no 'files' at e, expected"),
