@@ -12,7 +12,6 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +21,7 @@ from cort.formats.raw import iter_passage_batches, none_of, refuse_duplicates
 from cort.formats.tables import PASSAGES, open_writer, regroup
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import required
+from cort.system.options import options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
             pool.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, fields
 
 from cort.evaluation.comparisons import (
     Comparison,
@@ -45,14 +45,14 @@ from cort.settings.fields import SEED
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.options import optional, read_options, required
+from cort.system.options import optional, options_class, read_options, required
 
 log = logging.getLogger(__name__)
 
 MOST_RESAMPLES = 1_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,7 @@ from cort.formats.runs import Run, is_candidate, read_candidates, read_run, refu
 from cort.settings.fields import DEPTH
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ def _parse_ranked(line: str) -> tuple[str, str, int]:
     return checked_id("query_id", query_id), checked_id("doc_id", doc_id), int(rank)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

@@ -18,7 +18,6 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -35,7 +34,7 @@ from cort.settings.models import Triples
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import temporary_folder, write_text
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 from cort.training.passes import Rows, draw_rows, iter_rows, shuffled
 from cort.training.sampling import MOST_EPOCHS
@@ -49,7 +48,7 @@ UNKNOWN = tuple(f"dropped: unknown {name}" for name in COLUMNS)
 NOT_DRAWN, SAME = "dropped: not in the sample", "dropped: positive and negative are one passage"
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

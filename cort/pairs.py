@@ -23,7 +23,7 @@ from cort.retrieval.options import check_positive
 from cort.settings.models import Pairs
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import optional, read_options
+from cort.system.options import optional, options_class, read_options
 from cort.training.sampling import Positions, SamplingOptions, draw, draw_distinct, shuffle, write_epochs
 
 # How many more positives of other groups to look at, in case some are also relevant to the query.
@@ -104,7 +104,7 @@ def positives_of_others(
     return np.pad(taken, ((0, 0), (0, count - taken.shape[1])), constant_values=-1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(SamplingOptions):
     """Options of this stage."""
 

@@ -27,7 +27,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -59,7 +58,7 @@ from cort.system.devices import lease
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
 from cort.system.memory import free_memory
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ log = logging.getLogger(__name__)
 WIDTHS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in INDEXES.values())
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ExactOptions(RunOptions):
     """Exactly, the passages with the largest inner product.
 
@@ -89,7 +88,7 @@ class ExactOptions(RunOptions):
     memory_mb: int = optional(0, "half of it may hold the vectors", "MB")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class WidthOptions(RunOptions):
     """Options of commands that search an index."""
 
@@ -98,7 +97,7 @@ class WidthOptions(RunOptions):
     recall: float = optional(0.99, "with --audit: of exact retrieval", "R")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class GraphRunOptions(GraphOptions, WidthOptions):
     """Through a graph index, ONNG or HNSW.
 
@@ -114,7 +113,7 @@ class GraphRunOptions(GraphOptions, WidthOptions):
     threads: int = thread_count()
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class TokenRunOptions(TokenOptions, RunOptions):
     """Exactly, by late interaction: the passages whose tokens match the query's best (ColBERT).
 
@@ -127,7 +126,7 @@ class TokenRunOptions(TokenOptions, RunOptions):
     threads: int = thread_count(len(os.sched_getaffinity(0)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class IvfPqRunOptions(IvfPqOptions, WidthOptions):
     """By late interaction: candidates from an IVF-PQ index, scored exactly (ColBERT, end to end).
 
@@ -277,7 +276,7 @@ def _late_interaction(
         _write(options, rankings, len(queries), f"on {device}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Bm25RunOptions(BM25Options, RunOptions):
     """By BM25, with Anserini's batch search over a Lucene index.
 
@@ -319,7 +318,7 @@ def retrieve_by_bm25(options: Bm25RunOptions) -> None:
     log.info("%d results written; %d queries have none", lines, queries.num_rows - answered)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class MergeOptions(RunOptions):
     """Merge the rankings of parts of a collection, by (-score, doc_id); the run is the same for any number of parts.
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ from cort.settings.fields import Precision
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import Counter
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def make_scorer(
     return score_block
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

@@ -15,9 +15,8 @@ import random
 import sys
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,14 +29,14 @@ from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_wri
 from cort.settings.collection import Split
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 # What error messages call a row of judgements.
 JUDGEMENT = "judgement (query_id doc_id)"
 
-Part: TypeAlias = Literal["held-out", "rest"]
+Part = Literal["held-out", "rest"]
 
 
 def read_queries(paths: Sequence[str]) -> pa.Table:
@@ -124,7 +123,7 @@ def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[Sequence[int], pa.Ta
     return rows, pa.Table.from_batches(iter_record_batches(recorded(), schema), schema)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -20,7 +19,7 @@ from cort.formats.cleaning import Form, convert
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts, refusing
 from cort.settings.models import BaseModel
 from cort.system import cli
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Arra
         yield batch[schema.names[0]], [encoding.ids for encoding in encodings]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

@@ -12,7 +12,6 @@ Usage:  python -m cort.triples --qrels qrels.train.parquet --run bm25.trec --epo
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -36,7 +35,6 @@ def sample_epoch(pools: pa.RecordBatch, seed: int, epoch: int) -> pa.Table:
     return pa.table(columns, schema=tables.TRIPLES)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Options(SamplingOptions):
     """Options of this stage."""
 

@@ -12,7 +12,6 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +34,7 @@ from cort.settings import lexical
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
 from cort.system.files import temporary_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ log = logging.getLogger(__name__)
 BLOCK = 4_096
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class WeighOptions(PassageOptions):
     """Weigh the terms of passages with DeepCT, to replace their term frequencies; one shard at a time.
 
@@ -155,7 +154,7 @@ def take(batches: Sequence[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> pa.T
     return pa.Table.from_batches(taken).combine_chunks().take(pa.array(np.argsort(order)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ImportOptions:
     """Import published term weights for this collection, such as those of DeepCT's authors.
 

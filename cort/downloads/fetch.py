@@ -23,7 +23,7 @@ from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_file, temporary_folder
 from cort.system.interruption import Interrupted, exit_status
 from cort.system.locks import acquire
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 GAIN = 10**6
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class FileOptions:
     """Options of both commands: which file, where to look for it, and where to put it."""
 

@@ -15,10 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ import pyarrow as pa
 from cort.formats.tables import arrow_writer, open_arrow
 from cort.system.errors import InputError, input_error
 from cort.system.files import remove_leftovers
-from cort.system.options import optional
+from cort.system.options import optional, options_class
 from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
@@ -38,10 +37,10 @@ PARTS = pa.schema([("values", pa.large_binary()), ("shape", pa.list_(pa.int64())
 # Seconds of work on a block that may be lost by an interruption.
 KEEP_EVERY = 30.0
 Block = TypeVar("Block")
-Array: TypeAlias = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ShardOptions:
     """Options of stages that compute a shard in blocks, and can resume after the last finished one."""
 

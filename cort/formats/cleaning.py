@@ -8,7 +8,7 @@ different results for one collection. Cleaning is therefore a setting of BM25 an
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 
 #: "raw": as published; "fixed": only fix wrongly decoded characters; "cort": the authors' filter
-Form: TypeAlias = Literal["raw", "fixed", "cort"]
+Form = Literal["raw", "fixed", "cort"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 # `PreProcessor` of the authors' code: each run of other characters becomes one blank. \d matches digits of any script.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +11,9 @@ import pyarrow.compute as pc
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 
-Text: TypeAlias = npt.NDArray[np.uint8]
-Places: TypeAlias = npt.NDArray[np.int64]
-Words: TypeAlias = npt.NDArray[np.uint64]
+Text = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
 WORD = 8
 PIECE = 65_536

@@ -9,12 +9,12 @@ import argparse
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from cort.system.cli import main_of, parser_of
 
 #: name -> options and function of a command; the docstring of the options is its help
-Commands: TypeAlias = Mapping[str, tuple[type[Any], Callable[[Any], None]]]
+Commands = Mapping[str, tuple[type[Any], Callable[[Any], None]]]
 
 
 def main_of_commands(commands: Commands) -> Callable[..., int]:

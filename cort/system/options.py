@@ -21,6 +21,12 @@ Settings = TypeVar("Settings")
 LARGEST, MOST_THREADS = sys.maxsize, 4096
 
 
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+def options_class(fields: type[Settings]) -> type[Settings]:
+    """Make a class with fields for options an immutable dataclass with keyword arguments only."""
+    return dataclasses.dataclass(frozen=True, kw_only=True)(fields)
+
+
 def required(metavar: str | None = None, help: str = "") -> Any:
     """Field of a required option."""
     return dataclasses.field(metadata={"metavar": metavar, "help": help})

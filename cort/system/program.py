@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from cort.system.files import write_text
 
@@ -28,7 +28,7 @@ MODULE = re.compile(r"cort(\.\w+)*")
 CACHE = Path(".snakemake") / "program.json"
 
 # A hash of what a source does, and the modules it names.
-Facts: TypeAlias = tuple[str, list[str]]
+Facts = tuple[str, list[str]]
 
 
 def program_of(stage: str) -> dict[str, str]:
