@@ -30,9 +30,9 @@ Item = TypeVar("Item")
 
 
 def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], output: str | Path) -> int:
-    """Stream passages into a table and return their number; errors about duplicate or no passages name `source`.
+    """Stream passages into a table and return their number; errors about missing or duplicate passages name `source`.
 
-    Only the ids stay in memory. The table appears under `output` after the last check.
+    Only the ids are kept in memory. The table appears under `output` after the last check.
     """
     ids: list[pa.Array] = []
     with open_writer(output, PASSAGES) as writer:
@@ -48,7 +48,7 @@ def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], outpu
 
 
 def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
-    """Yield the items, of which a thread prepares up to `depth` in advance; errors are raised in their turn."""
+    """Yield items, up to `depth` of which a thread prepares in advance; errors are raised in order."""
     iterator, end = iter(items), object()
     with ThreadPoolExecutor(1) as pool:
         futures = deque(pool.submit(next, iterator, end) for _ in range(depth))
@@ -69,7 +69,7 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Read, write, log counts."""
+    """Read the passages and write them as a table."""
     count = write_passages(options.passages, iter_passage_batches(options.passages), options.output)
     log.info("%d passages from %s", count, options.passages)
 

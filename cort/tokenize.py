@@ -28,7 +28,7 @@ ROWS = 8_192
 
 
 def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, list[list[int]]]]:
-    """Yield (ids, token ids without special tokens) in the order of the table; each text follows its prompt."""
+    """Yield (ids, token ids without special tokens) in the order of the table; a prompt may precede each text."""
     tokenizer, prompts = load_tokenizer(folder), read_prompts(folder)
     schema = tables.PASSAGES if tables.has_column(texts, "doc_id") else tables.QUERIES
     prompt = prompts["passage" if schema is tables.PASSAGES else "query"]
@@ -52,7 +52,7 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Tokenize and write."""
+    """Tokenize the texts and write their token ids."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if options.threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(options.threads)
     batches = token_batches(options.tokenizer, options.texts, options.cleaning)

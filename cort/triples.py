@@ -1,6 +1,6 @@
 """Sample training triples: per epoch and query, one judged positive and one negative from a ranker's run.
 
-The ranker is the one to be complemented, so the encoder learns to tell its top results apart (CoRT, section 3.3; ranks
+The encoder is to complement this ranker, so it learns to distinguish the ranker's top results (CoRT, section 3.3; ranks
 8 to 100 in the authors' experiments).
 
 Reads:  a qrels table and a run
@@ -40,7 +40,7 @@ class Options(SamplingOptions):
 
 
 def stage(options: Options) -> None:
-    """Sample and write."""
+    """Sample triples and write them."""
     write_epochs(options, tables.TRIPLES, "triples", lambda pools, epoch, _: sample_epoch(pools, options.seed, epoch))
 
 
