@@ -98,7 +98,7 @@ def test_only_the_most_frequent_characters_are_known():
     [
         ({**TINY, "model_type": "nope"}, "Unrecognized model identifier: nope."),
         ({}, "found {} (ValueError: "),
-        ([1], "found a JSON list, expected a JSON object"),
+        ([1], "found [1], expected an object"),
         ({**TINY, "hidden_sise": 16}, "found the unknown setting 'hidden_sise', expected model_type and settings of a"),
         ({**TINY, "hidden_size": "x"}, "Field 'hidden_size' expected int, got str"),
         ({**TINY, "hidden_size": 17}, "The hidden size (17) is not a multiple of the number of attention heads (2)"),

@@ -326,7 +326,7 @@ def test_other_folders_and_options_are_refused(make_model, lm, complaint, tmp_pa
 
     assert "neither cort.json nor reranker.json" in refused(model=[lm])
     assert "--settings: found unreadable content" in refused(settings=["{"])
-    assert "--settings: found a JSON list" in refused(settings=["[]"])
+    assert "--settings: found [], expected an object" in refused(settings=["[]"])
     assert "--counts: found 'train', expected NAME=VALUE" in refused(counts=["train"])
     path = write_measures(tmp_path / "1.json")
     path.write_text(path.read_text("utf-8")[:40], "utf-8")
