@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, astuple, fields
 
 from cort.evaluation.comparisons import (
@@ -99,11 +98,6 @@ def _pairs(options: Options) -> list[Pair]:
     return sorted(pairs.values(), key=lambda pair: options.systems.index(pair.system))
 
 
-def _link(options: Options, row: Sequence[object]) -> str | None:
-    system, measure, query_id = map(str, row[:3])
-    return options.explorer and link(options.explorer, system, options.baseline, query_id, measure)
-
-
 def stage(options: Options) -> None:
     """Compare all pairs, and write the comparisons as JSON and tables."""
     _check(options)
@@ -125,8 +119,12 @@ def stage(options: Options) -> None:
     columns = [field.name for field in fields(Comparison)]
     write_text(options.output_table, csv_text(columns, map(astuple, compared.comparisons)))
     columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference", "explorer"]
-    differences = largest_differences(systems, options.baseline, texts)
-    write_text(options.output_queries, csv_text(columns, ((*row, _link(options, row)) for row in differences)))
+    rows = []
+    for row in largest_differences(systems, options.baseline, texts):
+        system, measure, query_id = map(str, row[:3])
+        address = options.explorer and link(options.explorer, system, options.baseline, query_id, measure)
+        rows.append((*row, address))
+    write_text(options.output_queries, csv_text(columns, rows))
     write_artifact(options.output, compared)
     for line in verdict_lines(compared):
         log.info("%s", line)

@@ -36,7 +36,7 @@ from cort.formats.lines import place_of
 from cort.formats.records import offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
-from cort.models.shards import PassageOptions, Ranges, Run, compute_shard, list_writer
+from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, list_writer
 from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
 from cort.settings import lexical
 from cort.settings.fields import SEED
@@ -160,24 +160,25 @@ def predict_queries(options: ExpandOptions) -> None:
     tokens, tokenizer = Tokens(options.tokens, fingerprint(options.model)), load_tokenizer(options.model)
     passages = FramedTexts(tokens, template, options.passage_length)
 
-    def prepare(run: Run) -> partial[pa.RecordBatch]:
-        place(transformer, transformer, run.device, options.precision)
+    def prepare(job: Job) -> partial[pa.RecordBatch]:
+        place(transformer, transformer, job.device, options.precision)
         # A batch may take long; updating the counter at each step shows that work goes on.
-        transformer.register_forward_hook(lambda *_: run.counter.advance(0))
+        transformer.register_forward_hook(lambda *_: job.counter.advance(0))
         generator = Generator(transformer)
-        compute = partial(generate, generator=generator, passages=passages, device=run.device, options=options)
+        compute = partial(generate, generator=generator, passages=passages, device=job.device, options=options)
         return partial(
             expand_block,
-            generate_rows=resumable(compute, run.finished, run.device, run.counter),
+            generate_rows=resumable(compute, job.finished, job.device, job.counter),
             ends=generator.ends,
             passages=passages,
             tokenizer=tokenizer,
-            budget=TOKEN_BUDGETS[run.device.type] // (options.beams or options.queries),
+            budget=TOKEN_BUDGETS[job.device.type] // (options.beams or options.queries),
         )
 
     decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
-    write = list_writer(options.output, tables.EXPANSIONS)
-    done = compute_shard("cort.expand", options, len(tokens), EXPANDED_BLOCK, prepare, write, decisive)
+    write, files = list_writer(options.output, tables.EXPANSIONS), [options.tokens]
+    rows, shard = len(tokens), options.shard
+    done = compute_shard("cort.expand", options, shard, rows, EXPANDED_BLOCK, prepare, write, decisive, files)
     log.info("predicted queries for %s", done)
 
 
@@ -292,7 +293,7 @@ class Scorer:
     template: Template
     tokenizer: Tokenizer
     passages: Tokens
-    run: Run
+    job: Job
     options: ScoreOptions
 
     def score(self, block: tuple[int, pa.Table]) -> pa.RecordBatch:
@@ -312,7 +313,7 @@ class Scorer:
             doc_id = shorten(self.passages.ids[int(rows[~np.isfinite(scores)][0])].as_py())
             found = f"a NaN or infinite score in {self.options.precision}, for passage {doc_id}"
             raise input_error(self.options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
-        self.run.counter.advance(table.num_rows)
+        self.job.counter.advance(table.num_rows)
         lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), pa.int32()), pa.array(scores))
         return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
 
@@ -329,7 +330,7 @@ class Scorer:
         pairs = self.model.pairs(queries, self.passages, self.template)
         with torch.inference_mode():
             scores: npt.NDArray[np.float32] = (
-                pairs.score(self.model, np.arange(len(rows)), rows, self.run.device).float().cpu().numpy()
+                pairs.score(self.model, np.arange(len(rows)), rows, self.job.device).float().cpu().numpy()
             )
         return scores
 
@@ -357,22 +358,23 @@ def score_queries(options: ScoreOptions) -> None:
     model, template = load_reranker(options.model)
     passages = Tokens(options.tokens, fingerprint(options.model))
 
-    def prepare(run: Run) -> Callable[[tuple[int, pa.Table]], pa.RecordBatch]:
-        model.place(run.device, options.precision)
-        resume(model, run.finished, run.device)
+    def prepare(job: Job) -> Callable[[tuple[int, pa.Table]], pa.RecordBatch]:
+        model.place(job.device, options.precision)
+        resume(model, job.finished, job.device)
         # A block may take long; updating the counter at each batch shows that work goes on.
-        model.register_forward_hook(lambda *_: run.counter.advance(0))
-        return Scorer(model, template, load_tokenizer(options.model), passages, run, options).score
+        model.register_forward_hook(lambda *_: job.counter.advance(0))
+        return Scorer(model, template, load_tokenizer(options.model), passages, job, options).score
 
     done = compute_shard(
         "cort.score_expansions",
         options,
+        options.shard,
         len(passages),
         SCORED_BLOCK,
         prepare,
         list_writer(options.output, tables.EXPANSION_SCORES),
         decisive=("cleaning", "precision"),
-        files=options.expansions,
+        files=[options.tokens, *options.expansions],
         read=partial(iter_blocks, options),
     )
     log.info("scored predicted queries of %s", done)

@@ -1,7 +1,7 @@
 """Merge runs: interleaved (CoRT paper, section 3.4), by reciprocal ranks, or by weighted scores; each document once.
 
-Interleaving takes the best remaining document of each run in turn, beginning with the first run. A query that only some
-runs answer is merged from those. Scores are normalised query by query, over all results of each run.
+Interleaving takes the best remaining document of each run in turn, beginning with the first run. A query is merged from
+the runs that answer it. Scores are normalised query by query, over all results of each run.
 
 Reads:  two or more run.trec; if given, weights that `tune weights` chose for the systems that the runs' tags name
 Writes: run.trec, queries in the order in which they first occur in the runs
@@ -39,7 +39,7 @@ class Options(RunOptions):
 
 
 def stage(options: Options) -> None:
-    """Read the runs, merge, write."""
+    """Merge the runs and write the result."""
     settings = FUSIONS[options.method].settings
     keys = {"k": "k", "normalization": "normalization", "weights": "weights", "tuned": "tune"}
     idle = [name for name, key in keys.items() if key not in settings]

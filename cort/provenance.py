@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 def describe_inputs(paths: Sequence[str]) -> list[dict[str, Any]]:
-    """Path, size in bytes and SHA-256 of every file, without duplicates, in the given order."""
+    """Return path, size in bytes and SHA-256 of each file, without duplicates, in the given order."""
     return [
         {"path": path, "bytes": Path(path).stat().st_size, "sha256": checksum(path)} for path in dict.fromkeys(paths)
     ]
 
 
 def describe_code(folder: str | Path) -> dict[str, Any]:
-    """Version, git commit of `folder` and whether files differ from it; both None outside a repository."""
+    """Return version and git commit of `folder`, and whether files differ; None for both outside a repository."""
     commit = first_line("git", "-C", str(folder), "rev-parse", "HEAD")
     changes = output_of("git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no") if commit else None
     return {"version": __version__, "commit": commit, "modified": None if changes is None else bool(changes.strip())}
@@ -51,7 +51,7 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Collect the facts and write them."""
+    """Collect and write all of this."""
     record: dict[str, Any] = {
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -89,11 +89,6 @@ def describe_systems(config: Config, options: Options) -> dict[str, str]:
     return texts
 
 
-def uses_last_model(config: Config, section: str, name: str) -> bool:
-    """Tell whether a trained model is its last one instead of the best."""
-    return bool(config[section][name]["checkpoint"] == "last")
-
-
 def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
     """Measure how much of its texts each model truncates: a row for each model and kind of text."""
     caches: dict[str, dict[str, str]] = {}

@@ -1,8 +1,8 @@
-"""Re-rank the first candidates of every query by the scores of a re-ranker; the others stay below, in their order.
+"""Re-rank the top candidates of every query by the scores of a re-ranker; others stay below them, in their order.
 
-The first `depth` candidates of a run are ordered by (-re-ranker's score, doc_id). With a weight below 1 their score is
-the weighted sum of the re-ranker's and the run's, both scaled from 0 to 1 over these candidates; with 0 the order does
-not change.
+The top `depth` candidates of a run are ordered by (-re-ranker's score, doc_id). With a weight below 1, their score is
+the weighted sum of the re-ranker's and the run's scores, both scaled from 0 to 1 over these candidates; with weight 0,
+the order does not change.
 
 Reads:  run.trec (candidates), scores.parquet (every candidate scored once); if given, weights of `tune weights`
 Writes: run.trec
@@ -43,7 +43,7 @@ class Options(RunOptions):
 
 
 def stage(options: Options) -> None:
-    """Read, look up scores, re-rank, write."""
+    """Re-rank the run and write the result."""
     if options.tuned:
         refuse_without_effect(options, "beside --tuned", "weight")
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))

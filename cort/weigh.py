@@ -28,7 +28,7 @@ from cort.formats.lines import Parts, place_of
 from cort.formats.raw import refuse_duplicates
 from cort.formats.records import offsets_of
 from cort.formats.tokens import Tokens
-from cort.models.shards import PassageOptions, Run, compute_shard, list_writer
+from cort.models.shards import Job, PassageOptions, compute_shard, list_writer
 from cort.models.tokenizer import fingerprint
 from cort.settings import lexical
 from cort.system.commands import Commands, main_of_commands
@@ -110,15 +110,16 @@ def predict_weights(options: WeighOptions) -> None:
     tokens = Tokens(options.tokens, fingerprint(options.model))
     passages = FramedTexts(tokens, template, options.passage_length)
 
-    def prepare(run: Run) -> partial[pa.RecordBatch]:
-        run.place(weigher, options.precision)
+    def prepare(job: Job) -> partial[pa.RecordBatch]:
+        job.place(weigher, options.precision)
         return partial(
-            weigh_block, weigher=weigher, passages=passages, vocabulary=vocabulary, device=run.device, options=options
+            weigh_block, weigher=weigher, passages=passages, vocabulary=vocabulary, device=job.device, options=options
         )
 
     decisive = ("passage_length", "scale", "square_root", "precision")
-    write = list_writer(options.output, tables.TERM_WEIGHTS)
-    log.info("weighed %s", compute_shard("cort.weigh", options, len(tokens), BLOCK, prepare, write, decisive))
+    write, files = list_writer(options.output, tables.TERM_WEIGHTS), [options.tokens]
+    done = compute_shard("cort.weigh", options, options.shard, len(tokens), BLOCK, prepare, write, decisive, files)
+    log.info("weighed %s", done)
 
 
 def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Iterator[pa.Table]:

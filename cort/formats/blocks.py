@@ -26,7 +26,6 @@ import pyarrow as pa
 from cort.formats.tables import arrow_writer, open_arrow
 from cort.system.errors import InputError, input_error
 from cort.system.files import remove_leftovers
-from cort.system.options import optional, options_class
 from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
@@ -38,14 +37,6 @@ PARTS = pa.schema([("values", pa.large_binary()), ("shape", pa.list_(pa.int64())
 KEEP_EVERY = 30.0
 Block = TypeVar("Block")
 Array = npt.NDArray[Any]
-
-
-@options_class
-class ShardOptions:
-    """Options of stages that compute a shard in blocks, and can resume after the last finished one."""
-
-    shard: str = optional("1-of-1", metavar="I-of-N")
-    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is complete", "FOLDER")
 
 
 def shard_blocks(rows: int, shard: str, size: int) -> list[tuple[int, int]]:

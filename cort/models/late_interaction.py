@@ -42,13 +42,13 @@ from cort.system.errors import input_error
 QUERY, PASSAGE = 1, 0
 # Pairs whose tokens are compared at once; the vectors of each pair are copied.
 PAIRS_AT_ONCE = 1_024
-# Similarity of a query token to a passage without tokens, which therefore ranks last: below any other however vectors
+# Similarity of a query token to a passage without tokens, which thus ranks last: lower than any other, however vectors
 # are rounded, and for inner products of vectors up to length 65504.
 LOWEST = {"cosine": -2.0, "dot": -(65504.0**2), "l2": -8.0}
 
 
 class LateInteraction(TextModel):
-    """Map texts to a vector per token, followed by its weight; weight 0 marks tokens that do not count."""
+    """Map texts to a vector per token, followed by the token's weight, which is 0 for tokens that do not count."""
 
     settings: PairSettings
 
@@ -69,7 +69,7 @@ class LateInteraction(TextModel):
         """
         ids, mask = batch["input_ids"], batch["attention_mask"]
         is_query = bool(batch["token_type_ids"][0, 0] == QUERY)
-        # As in ColBERT, no token attends to the mask tokens that fill a query, but they count as tokens.
+        # As in ColBERT, no token attends to the mask tokens that pad a query, but they take part in matching.
         attended = {**batch, "attention_mask": mask * (ids != self._fill)}
         states = single(self.states(attended))
         vectors = single(self.head["vectors"](states))  # (batch, length, dimension)
@@ -99,7 +99,7 @@ class LateInteraction(TextModel):
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the token that fills queries (-1 for none), and of punctuation to be ignored in passages."""
+    """Ids of the token that pads queries (-1 for none), and of punctuation to ignore in passages."""
 
     fill: int = -1
     punctuation: tuple[int, ...] = ()
@@ -118,7 +118,7 @@ class TokenVectors(NamedTuple):
 
 @dataclass(frozen=True)
 class InteractingTexts(FramedTexts):
-    """Texts of one kind, filled up to their maximum length with the token `fill` unless that is -1."""
+    """Texts of one kind, padded to their maximum length with the token `fill` unless it is -1."""
 
     fill: int = -1
 
@@ -131,7 +131,7 @@ class InteractingTexts(FramedTexts):
         return TokenVectors(kept[:, :-1], kept[:, -1], counting.sum(1).cpu().numpy())
 
     def frame(self, row: int) -> Frame:
-        """Frame and fill the text of a row."""
+        """Frame and pad the text of a row."""
         ids, segments = super().frame(row)
         missing = self.max_length - len(ids) if self.fill >= 0 else 0
         return np.pad(ids, (0, missing), constant_values=self.fill), np.pad(segments, (0, missing), mode="edge")
@@ -173,7 +173,7 @@ class InteractingPairs(Pairs):
         return len(np.unique(queries)) + len(np.unique(passages))
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
-        """Count the tokens of the texts that each pair has and no pair before it."""
+        """Count, for each pair, the tokens of its texts that no earlier pair has."""
         total = np.zeros(len(queries), dtype=np.int64)
         for kind, rows in ((QUERY, queries), (PASSAGE, passages)):
             new = np.unique(rows, return_index=True)[1]
@@ -247,20 +247,20 @@ def origin_of(folder: str | Path, settings: PairSettings) -> Origin:
 
 
 def find_special_tokens(folder: str | Path, settings: PairSettings) -> SpecialTokens:
-    """Look up the special tokens that the settings ask for."""
+    """Look up the special tokens that the settings require."""
     tokenizer = load_tokenizer(folder)
     fill = -1
     if settings.fill_queries:
         token = read_special_tokens(folder).get("mask_token", "[MASK]")
         number = tokenizer.token_to_id(token) if token else None
         if number is None:
-            expected = "the tokenizer's mask_token, which fills queries"
+            expected = "the tokenizer's mask_token, which pads queries"
             raise input_error(folder, f"no token {token}", expected, "set fill_queries to false")
         fill = number
     punctuation = set()
     for mark in string.punctuation if settings.skip_punctuation else "":
         encoding = tokenizer.encode(mark, add_special_tokens=False)
-        # Not the unknown token; some tokenizers put the marker of a word boundary in front.
+        # Not the unknown token; some tokenizers prepend a word-boundary marker.
         tokens = zip(encoding.ids, encoding.tokens, strict=True)
         punctuation |= {number for number, token in tokens if token in (mark, f"\u2581{mark}", f"\u0120{mark}")}
     return SpecialTokens(fill, tuple(sorted(punctuation)))

@@ -103,11 +103,11 @@ def read_each(paths: Sequence[str | Path], kind: type[Measured]) -> list[Measure
     results: list[Measured] = []
     seen: dict[tuple[str, str], str | Path] = {}
     for path in paths:
-        one = read_artifact(path, kind)
-        if (first := seen.setdefault((one.system, one.split), path)) is not path:
-            again = f"system {shorten(one.system)} on split {shorten(one.split)} as in {first}"
+        result = read_artifact(path, kind)
+        if (first := seen.setdefault((result.system, result.split), path)) is not path:
+            again = f"system {shorten(result.system)} on split {shorten(result.split)} as in {first}"
             raise input_error(path, again, "each system and split once", "drop one of the two files")
-        results.append(one)
+        results.append(result)
     return results
 
 
@@ -130,22 +130,21 @@ def read_curve(name: str, path: str | Path) -> Curve:
     columns = (*COLUMNS, MEASURE)
     rows: list[list[float]] = []
     for row, cells in _rows(path, ",", COLUMNS, "name a curve as training wrote it"):
-        values = [_number_of_curve(path, row, column, cells.get(column, "")) for column in columns]
-        if not (rows[-1][0] if rows else -1) < values[0] <= LAST_STEP:
-            raise input_error(path, f"step {cells['step']}", "increasing steps", "fix the line", row)
-        rows.append(values)
+        step, *values = (_number_of_curve(path, row, column, cells.get(column, "")) for column in columns)
+        if not step.is_integer() or not (rows[-1][0] if rows else -1) < step <= LAST_STEP:
+            expected = "whole, increasing numbers"
+            raise input_error(path, f"{shorten(cells['step'])} in column step", expected, "fix the line", row)
+        rows.append([step, *values])
     if not rows:
         raise input_error(path, "no rows", "at least one step", "train again")
     return Curve(name, dict(zip(columns, np.array(rows).T, strict=True)))
 
 
 def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> float:
-    if column != "step" and cell in NO_NUMBER:
+    if cell in NO_NUMBER:
         return math.nan
-    number = float(cell) if NUMBER.fullmatch(cell) else math.nan
-    if not math.isfinite(number) or (column == "step" and not number.is_integer()):
-        expected = "a whole number" if column == "step" else "a number or nothing"
-        raise input_error(path, f"{shorten(cell)} in column {column}", expected, "fix the line", row)
+    if not NUMBER.fullmatch(cell) or not math.isfinite(number := float(cell)):
+        raise input_error(path, f"{shorten(cell)} in column {column}", "a number or nothing", "fix the line", row)
     return number
 
 
@@ -188,7 +187,7 @@ def read_stages(folder: str | Path) -> list[Stage]:
             seconds, peaks = zip(*measured, strict=True)
             peak = max((peak for peak in peaks if peak is not None), default=None)
             stages.append(Stage(rule, len(measured), math.fsum(seconds), max(seconds), peak))
-    return sorted(stages, key=lambda one: (-one.seconds, one.rule))
+    return sorted(stages, key=lambda stage: (-stage.seconds, stage.rule))
 
 
 def _jobs(path: Path) -> Iterator[tuple[float, float | None]]:

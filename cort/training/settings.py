@@ -1,4 +1,4 @@
-"""Hyper-parameters of a training, and the options of the training stages except those of their losses; no torch."""
+"""Hyper-parameters of training, and options of the training stages except those of losses; imports no torch."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TrainingOptions(TrainingSettings):
     relevance_level: int = optional(Split.relevance_level, "lowest grade that counts as positive", ge=1)
 
     def files(self) -> list[str]:
-        """Names of the options whose files affect the result."""
+        """List the options whose files affect the result."""
         return [
             option.name
             for option in fields(self)

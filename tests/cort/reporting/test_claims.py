@@ -63,7 +63,7 @@ def test_what_is_read_and_said():
     comparisons = [Comparison("lower", first, second, 0.5), Comparison("lower", first, 1.0, 0.5)]
     assert read == Claim("1", "So it is.", "Or not.", comparisons)
     made, against_number = judge(read, RESULTS).comparisons
-    assert (made.first, made.second) == ("MRR@10 at 5 of a less that of b on dev", "MRR@10 of b on dev")
+    assert (made.first, made.second) == ("MRR@10 at 5 of a minus that of b on dev", "MRR@10 of b on dev")
     assert (made.ours, against_number.second) == ([None, 0.2], "the paper's number")
 
 
