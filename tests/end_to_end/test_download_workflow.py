@@ -256,7 +256,7 @@ def test_the_plan_refuses_what_nobody_has_and_says_what_to_do(tmp_path):
     names = {"tiny/all.tar.gz", "tiny/qrels.test.tsv", "tiny/qrels.train.tsv", "tiny/queries.test.tsv"}
     assert set(line.split(": found")[0].removeprefix("4 public files, ").split(", ")) == names
     assert "found no mirror that serves them (127.0.0.1:" in line
-    assert line.endswith("put them into a folder that `downloads: {folder: ...}` names")
+    assert line.endswith("and set `downloads: {folder: ...}` to their folder")
     with open(tree / config, "a", encoding="utf-8") as file:
         file.write("downloads: {folder: mine}\n")
     status, output = run_module(tree, "workflow.plan", "--configfile", config)

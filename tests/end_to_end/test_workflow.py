@@ -236,7 +236,7 @@ def test_what_snakemake_would_ignore_or_show_a_traceback_for_is_one_line(tree):
 def test_a_folder_for_output_that_is_none_is_one_line(tmp_path):
     tree = copy_with_tiny(tmp_path)
     is_file = ("a file", "move it away")
-    is_link = ("a link to /nowhere/disk, which is not there", "mount that disk, or remove the link")
+    is_link = ("a link to /nowhere/disk, which does not exist", "mount that disk, or remove the link")
     for name, (found, fix) in (
         ("results", is_link),
         ("results", is_file),
@@ -417,7 +417,7 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
         [executable("python"), "-m", "workflow.verdicts", "--configfile", "unjudged.yaml"],
         **{"cwd": tree, "check": True, "capture_output": True, "text": True},
     ).stdout
-    assert "test: no judgements, so nothing is measured" in said
+    assert "test: no judgements; the report shows the overlap of the systems" in said
     assert said.count("index.html") == 2
 
     # Some of its queries are judged.

@@ -149,7 +149,7 @@ def test_latencies_that_somebody_put_there_are_no_jobs(fresh):
 
 def test_a_finished_experiment_has_nothing_to_run(call, finished, monkeypatch):
     monkeypatch.setattr(plan.os, "execv", lambda *_: pytest.fail("nothing is to be run"))
-    assert call(plan, finished, *TINY, "--run") == (0, "Nothing would run: all is up to date.\n", [])
+    assert call(plan, finished, *TINY, "--run") == (0, "Nothing would run: everything is up to date.\n", [])
 
 
 def test_a_cluster_is_not_judged_by_this_machine(call, fresh, monkeypatch):

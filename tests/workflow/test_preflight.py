@@ -253,7 +253,7 @@ def test_no_hub_is_asked_offline_or_for_what_no_job_fetches(fetching, monkeypatc
     with hub(200) as (address, asked):
         assert fetching(address, job("train", encoder="encoder")) == []
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-        assert "HF_HUB_OFFLINE and nothing in the cache for somebody/model" in one(fetching(address))
+        assert "HF_HUB_OFFLINE and no cached model for somebody/model" in one(fetching(address))
     assert asked == []
 
 
