@@ -69,9 +69,8 @@ def test_missing_packages_are_named_in_one_line(tmp_path):
     command = ["bash", tmp_path / "script", "start", tmp_path / "slurm"]
     done = subprocess.run(command, env={"PATH": str(tools)}, capture_output=True, text=True)
     assert done.returncode == slurm.CANNOT_RUN_HERE
-    assert done.stderr.splitlines() == [
-        "error: found no munged, expected SLURM and MUNGE; apt-get install --no-install-recommends slurm-wlm munge"
-    ]
+    install = "apt-get install --no-install-recommends slurm-wlm munge"
+    assert done.stderr.splitlines() == [f"error: found no munged, expected SLURM and MUNGE; {install}"]
 
 
 def test_wrong_usage_is_told(tmp_path):
@@ -325,9 +324,7 @@ def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, 
     (sandbox.faults / "go").touch()
     status, output = second.wait()
     assert status == 0, output[-10_000:]
-    wait_until(
-        lambda: states(sandbox, "retrieve_graph", "cort-onng")[before:] == ["COMPLETED", "COMPLETED"],
-        "the first job's end",
-    )
+    both = ["COMPLETED", "COMPLETED"]
+    wait_until(lambda: states(sandbox, "retrieve_graph", "cort-onng")[before:] == both, "the first job's end")
     assert is_done(finished)
     assert (finished / name).read_bytes() == (built / name).read_bytes()

@@ -201,11 +201,8 @@ def test_a_mistake_in_judgements_ends_the_build_before_anything_else_begins_and_
     status, output = snakemake(tree, "--cores", 2, "--configfile", "wrong.yaml")
     assert (status, "Traceback" in output) == (1, False)
     place, line = output.splitlines()[-1].split(": ", 1)
-    assert re.fullmatch(
-        r"wrong\.tsv: row 4: found the doc_id 'none\d+', expected a passage of the collection; remove the row or name "
-        "the files that belong together",
-        line,
-    )
+    expected = "expected a passage of the collection; remove the row or name the files that belong together"
+    assert re.fullmatch(rf"wrong\.tsv: row 4: found the doc_id 'none\d+', {expected}", line)
     assert place == "logs/wrong/split/test.log"
     assert line in (tree / place).read_text("utf-8")
     assert {path.name for path in (tree / "logs" / "wrong").iterdir()} == {"collection.log", "split"}
@@ -237,12 +234,8 @@ def test_a_folder_for_output_that_is_none_is_one_line(tmp_path):
     tree = copy_with_tiny(tmp_path)
     is_file = ("a file", "move it away")
     is_link = ("a link to /nowhere/disk, which is not there", "mount that disk, or remove the link")
-    for name, (found, fix) in (
-        ("results", is_link),
-        ("results", is_file),
-        ("results/tiny", is_link),
-        ("logs", is_file),
-    ):
+    cases = (("results", is_link), ("results", is_file), ("results/tiny", is_link), ("logs", is_file))
+    for name, (found, fix) in cases:
         path = tree / name
         path.parent.mkdir(exist_ok=True)
         path.symlink_to("/nowhere/disk") if found is is_link[0] else path.write_text("", "utf-8")
@@ -413,11 +406,9 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     index = unpack(explorer / "index.js")[1]
     assert (len(index["ids"]), index["measures"], index["overlap"]) == (QUERIES["test"], [], 10)
     assert 'href="explore/test/index.html"' in page
-    said = subprocess.run(
-        [executable("python"), "-m", "workflow.verdicts", "--configfile", "unjudged.yaml"],
-        **{"cwd": tree, "check": True, "capture_output": True, "text": True},
-    ).stdout
-    assert "test: no judgements, so nothing is measured" in said
+    command = [executable("python"), "-m", "workflow.verdicts", "--configfile", "unjudged.yaml"]
+    said = subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True)
+    assert "test: no judgements, so nothing is measured" in said.stdout
     assert said.count("index.html") == 2
 
     # Some of its queries are judged.

@@ -5,13 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from cort import base_model
 from cort.base_model import ALPHABET, SPECIAL_TOKENS, train_tokenizer
 from cort.formats import tables
-from tests.support.common import COMMIT, ROOT, contents
+from tests.support.common import COMMIT, ROOT, contents, write_rows
 
 FILES = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 TINY = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -125,7 +124,6 @@ def test_other_arguments_are_checked(world, tmp_path, complaint):
     line = complaint(base_model.main, ["--architecture", json.dumps(TINY), "--output", output], output)
     assert line == "--passages: found nothing, expected the table to train the tokenizer on; name it"
     options = ["--architecture", json.dumps(TINY), "--output", output]
-    assert "none.parquet" in complaint(base_model.main, [*options, "--passages", tmp_path / "none.parquet"], output)
     for text in ("{", "{" * 100_000, '{"model_type": "bert", "model_type": "albert"}'):
         line = complaint(base_model.main, ["--architecture", text, *options[2:]], output)
         assert line.startswith("--architecture: found unreadable content")
@@ -282,8 +280,6 @@ def test_half_precision_weights_are_kept_and_loaded_in_single(folder, tmp_path):
 
 
 def test_an_empty_table_of_passages(tmp_path, world):
-    empty = pa.table({"doc_id": [], "text": []}, schema=tables.PASSAGES)
-    tables.write_table(tmp_path / "none.parquet", empty)
-    options = ["--architecture", json.dumps(TINY), "--passages", str(tmp_path / "none.parquet")]
+    options = ["--architecture", json.dumps(TINY), "--passages", write_rows(tmp_path / "none", tables.PASSAGES, [])]
     assert base_model.main([*options, "--output", str(tmp_path / "m")]) == 0
     assert json.loads((tmp_path / "m" / "config.json").read_text())["vocab_size"] == len(SPECIAL_TOKENS)

@@ -1,6 +1,5 @@
 import gzip
 import io
-import lzma
 import os
 import stat
 import tarfile
@@ -12,6 +11,7 @@ import yaml
 
 from cort import download
 from cort.downloads import archives, catalog
+from tests.support.archives import tar_of, zip_of
 from tests.support.common import md5_of
 from tests.support.misbehaving_server import serving
 
@@ -25,32 +25,15 @@ def extract_member(words):
 def entry(name, content=TEXT, **fields):
     """A member of a tar archive."""
     info = tarfile.TarInfo(name)
-    info.size = len(content)
     for field, value in fields.items():
         setattr(info, field, value)
     return info, content
 
 
-def tar(*entries):
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for info, content in entries:
-            archive.addfile(info, io.BytesIO(content) if info.isreg() else None)
-    return packed.getvalue()
-
-
-def zipped(*entries, compression=zipfile.ZIP_DEFLATED):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", compression) as archive:
-        for name, content in entries:
-            archive.writestr(name, content)
-    return packed.getvalue()
-
-
 #: packs one file
 PACK = {
-    "tar.gz": lambda name, content=TEXT: tar(entry(name, content)),
-    "zip": lambda name, content=TEXT: zipped((name, content)),
+    "tar.gz": lambda name, content=TEXT: tar_of((name, content)),
+    "zip": lambda name, content=TEXT: zip_of((name, content), compression=zipfile.ZIP_DEFLATED),
 }
 
 
@@ -102,11 +85,11 @@ def refused(arguments, complaint, output, tmp_path):
 
 OTHER = ("other.tsv", b"x" * 50_000)
 GOOD = {
-    "tar.gz": ("tar.gz", tar(entry(*OTHER), entry("file.tsv"), entry("more/after.tsv")), "file.tsv"),
-    "dot": ("tar.gz", tar(entry("./file.tsv")), "file.tsv"),
-    "xz": ("tar.xz", lzma.compress(gzip.decompress(tar(entry(*OTHER), entry("file.tsv")))), "file.tsv"),
-    "deflated": ("zip", zipped(OTHER, ("set/file.tsv", TEXT)), "set/file.tsv"),
-    "stored": ("zip", zipped(OTHER, ("set/file.tsv", TEXT), compression=zipfile.ZIP_STORED), "set/file.tsv"),
+    "tar.gz": ("tar.gz", tar_of(entry(*OTHER), entry("file.tsv"), entry("more/after.tsv")), "file.tsv"),
+    "dot": ("tar.gz", tar_of(("./file.tsv", TEXT)), "file.tsv"),
+    "xz": ("tar.xz", tar_of(OTHER, ("file.tsv", TEXT), form="xz"), "file.tsv"),
+    "deflated": ("zip", zip_of(OTHER, ("set/file.tsv", TEXT), compression=zipfile.ZIP_DEFLATED), "set/file.tsv"),
+    "stored": ("zip", zip_of(OTHER, ("set/file.tsv", TEXT)), "set/file.tsv"),
 }
 
 
@@ -118,12 +101,12 @@ def test_only_the_member_asked_for_is_extracted(arguments, output, suffix, conte
 
 
 def test_a_last_line_may_lack_its_end(arguments, output):
-    assert extract_member(arguments(tar(entry("file.tsv", TEXT[:-1])))) == 0
+    assert extract_member(arguments(tar_of(entry("file.tsv", TEXT[:-1])))) == 0
     assert output.read_bytes() == TEXT[:-1]
 
 
 def test_the_archive_is_fetched_if_need_be_and_kept(arguments, output):
-    content = tar(entry("file.tsv"))
+    content = tar_of(("file.tsv", TEXT))
     with serving() as server:
         argv = arguments(content, urls=[server.serve("/a.tar.gz", content)], name="")
         for _ in range(2):
@@ -143,14 +126,14 @@ def test_a_copy_of_the_member_is_used_without_the_archive(arguments, output, tmp
 
 
 def test_a_copy_is_ignored_if_the_catalogue_cannot_check_it(arguments, output, tmp_path):
-    argv = arguments(tar(entry("file.tsv")), lines=None)
+    argv = arguments(tar_of(("file.tsv", TEXT)), lines=None)
     (tmp_path / "mine" / "file.tsv").write_bytes(b"another file of that name\n")
     assert extract_member(argv) == 0
     assert output.read_bytes() == TEXT
 
 
 def test_a_copy_with_other_lines_is_refused_and_left_alone(arguments, complaint, output, tmp_path):
-    argv = arguments(tar(entry("file.tsv")))
+    argv = arguments(tar_of(("file.tsv", TEXT)))
     mine = tmp_path / "mine" / "file.tsv"
     mine.write_bytes(TEXT + b"one more\n")
     line = complaint(extract_member, argv, output)
@@ -172,19 +155,15 @@ def test_a_file_outside_archives_is_not_for_this_stage(complaint, tmp_path):
 @pytest.mark.parametrize(
     "hostile",
     [
-        entry("../escaped"),
-        entry("/tmp/cort-escaped"),  # noqa: S108
-        entry("raw/../../escaped"),
-        link("raw", "/"),
-        link("escaped", "/etc/passwd"),
-        link("escaped", "/etc/passwd", tarfile.LNKTYPE),
+        *map(entry, ("../escaped", "raw/../../escaped", "/tmp/cort-escaped")),  # noqa: S108
+        *(link("raw", "/"), link("escaped", "/etc/passwd"), link("escaped", "/etc/passwd", tarfile.LNKTYPE)),
         entry("escaped", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=3),
         entry("escaped", b"", type=tarfile.FIFOTYPE),
     ],
     ids=lambda one: f"{one[0].type.decode()} {one[0].name}",
 )
 def test_other_members_are_never_unpacked(arguments, output, tmp_path, hostile):
-    assert extract_member(arguments(tar(hostile, entry("file.tsv")))) == 0
+    assert extract_member(arguments(tar_of(hostile, entry("file.tsv")))) == 0
     assert output.read_bytes() == TEXT
     assert {path.name for path in tmp_path.iterdir()} == {"mine", "raw", "catalog.yaml"}
     assert [path.name for path in output.parent.glob("[!.]*")] == ["taken.tsv"]
@@ -200,33 +179,31 @@ def test_a_path_that_leads_elsewhere_is_another_name(refused, name):
 @pytest.mark.parametrize(
     ("member", "found"),
     [
-        (link("file.tsv", "/etc/passwd"), "a link to '/etc/passwd'"),
-        (link("file.tsv", "/etc/passwd", tarfile.LNKTYPE), "a link to '/etc/passwd'"),
+        *((link("file.tsv", "/x", kind), "a link to '/x'") for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE)),
         (entry("file.tsv", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "a device"),
-        (entry("file.tsv", b"", type=tarfile.BLKTYPE), "a device"),
-        (entry("file.tsv", b"", type=tarfile.FIFOTYPE), "a device"),
+        *((entry("file.tsv", b"", type=kind), "a device") for kind in (tarfile.BLKTYPE, tarfile.FIFOTYPE)),
         (entry("file.tsv", b"", type=tarfile.DIRTYPE), "not a plain file"),
     ],
     ids=["symbolic", "hard", "character", "block", "pipe", "folder"],
 )
 def test_a_member_that_is_no_plain_file_is_refused(refused, member, found):
-    assert f"found file.tsv, {found}, expected a plain file" in refused(tar(member))
+    assert f"found file.tsv, {found}, expected a plain file" in refused(tar_of(member))
 
 
 def test_a_sparse_member_is_refused(refused, monkeypatch):
     monkeypatch.setattr(tarfile.TarInfo, "issparse", lambda _: True)
-    assert "expected a plain file" in refused(tar(entry("file.tsv")))
+    assert "expected a plain file" in refused(tar_of(("file.tsv", TEXT)))
 
 
 @pytest.mark.parametrize(("mode", "found"), [(stat.S_IFLNK, "a link"), (stat.S_IFCHR, "a folder or device")])
 def test_a_member_of_a_zip_that_is_no_plain_file_is_refused(refused, mode, found):
     info = zipfile.ZipInfo("file.tsv")
     info.external_attr = (mode | 0o777) << 16
-    assert f"found file.tsv, {found}" in refused(zipped((info, "/etc/passwd")), "zip")
+    assert f"found file.tsv, {found}" in refused(zip_of((info, "/etc/passwd")), "zip")
 
 
 def test_an_encrypted_member_is_refused(refused):
-    content = bytearray(zipped(("file.tsv", TEXT)))
+    content = bytearray(zip_of(("file.tsv", TEXT)))
     for offset in (6, content.rindex(b"PK\x01\x02") + 8):
         content[offset] |= 1
     assert "found file.tsv, encrypted" in refused(bytes(content), "zip")
@@ -247,7 +224,7 @@ def test_a_bomb_of_unknown_size_is_refused(refused, suffix):
 
 
 def test_a_bomb_before_the_member_is_refused(refused):
-    content = tar(entry("other", bytes(50_000_000)), entry("file.tsv"))
+    content = tar_of(entry("other", bytes(50_000_000)), entry("file.tsv"))
     assert "found more than 100 times its size when unpacked" in refused(content)
 
 
@@ -263,11 +240,11 @@ def test_a_bomb_in_a_header_is_refused(refused):
     assert "found more than 100 times its size when unpacked" in refused(packed.getvalue())
 
 
-FLIPPED = bytearray(zipped(("file.tsv", TEXT)))
+FLIPPED = bytearray(PACK["zip"]("file.tsv"))
 FLIPPED[len(FLIPPED) // 2] ^= 0xFF
-WITH_LAST = tar(entry("file.tsv"), entry("after.tsv", os.urandom(3_000_000)))
+WITH_LAST = tar_of(entry("file.tsv"), entry("after.tsv", os.urandom(3_000_000)))
 DAMAGED = {
-    "xz": ("tar.xz", lzma.compress(gzip.decompress(tar(entry("file.tsv"))))[:-2000]),
+    "xz": ("tar.xz", tar_of(("file.tsv", TEXT), form="xz")[:-2000]),
     "flipped": ("zip", bytes(FLIPPED)),
     "checksum": ("tar.gz", WITH_LAST[:-8] + b"0000" + WITH_LAST[-4:]),
 }
@@ -285,7 +262,7 @@ def test_a_damaged_archive_is_refused(refused, suffix, content):
 
 
 def test_a_flipped_byte_and_a_gzip_without_an_archive_are_refused(refused):
-    content = bytearray(tar(entry("file.tsv")))
+    content = bytearray(tar_of(("file.tsv", TEXT)))
     content[len(content) // 2] ^= 0xFF
     assert ": found " in refused(bytes(content))
     for suffix in PACK:
@@ -299,8 +276,8 @@ def test_a_missing_member_is_named(refused, suffix):
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_member_that_is_there_twice_is_refused(refused):
-    assert "found 'file.tsv' twice" in refused(tar(entry("file.tsv"), entry("./file.tsv", b"other")))
-    assert "found the file 'file.tsv' 2 times" in refused(zipped(("file.tsv", b"other"), ("file.tsv", TEXT)), "zip")
+    assert "found 'file.tsv' twice" in refused(tar_of(entry("file.tsv"), entry("./file.tsv", b"other")))
+    assert "found the file 'file.tsv' 2 times" in refused(zip_of(("file.tsv", b"other"), ("file.tsv", TEXT)), "zip")
 
 
 @pytest.mark.parametrize("suffix", PACK)
@@ -312,11 +289,11 @@ def test_a_member_with_another_number_of_lines_is_refused(refused, suffix, conte
 
 
 def test_a_member_with_another_checksum_is_refused(refused):
-    assert "with the md5 " in refused(tar(entry("file.tsv")), md5="0" * 32, lines=None)
+    assert "with the md5 " in refused(tar_of(("file.tsv", TEXT)), md5="0" * 32, lines=None)
 
 
 def test_a_full_disk_is_one_line(arguments, complaint, mount_disk, output):
     mount_disk(output.parent, 64)
-    line = complaint(extract_member, arguments(tar(entry("file.tsv", os.urandom(300_000))), lines=None))
+    line = complaint(extract_member, arguments(tar_of(entry("file.tsv", os.urandom(300_000))), lines=None))
     assert "No space left" in line
     assert not output.exists()

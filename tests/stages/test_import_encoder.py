@@ -145,10 +145,7 @@ EMBEDDINGS = "transformer.embeddings.word_embeddings"
 WRONG = {
     "a command": (put("bomb", Bomb()), "a file that does not only have tensors and plain values"),
     "a command in a checkpoint": (lambda state: {**lightning(state), "callbacks": Bomb()}, "it names posix.system"),
-    "another class": (
-        lambda state: {**lightning(state), "hyper_parameters": Settings()},
-        "it names test_import_encoder.Settings",
-    ),
+    "another class": (lambda state: {**lightning(state), "x": Settings()}, "it names test_import_encoder.Settings"),
     "a missing layer": (lambda state: without(state, f"{LAYER}ffn."), f"no tensor '{LAYER}ffn.bias' and 1 more, expe"),
     "no projection": (lambda state: without(state, "f1."), "no tensor 'f1.bias' and 1 more"),
     "an unknown tensor": (put("f2.weight", torch.ones(2)), "the unknown tensor 'f2.weight', "),

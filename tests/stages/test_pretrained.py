@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save, save_file
 
 from cort import pretrained
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, PairSettings, load_cross_encoder, new_cross_encoder
-from cort.models.encoder import load_encoder, new_encoder, texts_of
+from cort.models.cross_encoder import PairSettings, load_cross_encoder, new_cross_encoder
+from cort.models.encoder import load_encoder, new_encoder
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
 from cort.system.errors import InputError
@@ -19,7 +19,10 @@ from tests.support.released import (
     change_json,
     change_weights,
     copy_model,
+    difference,
+    logits_of,
     tokens_of,
+    vectors_of,
     without_end,
     write_json,
     write_modules,
@@ -60,19 +63,12 @@ def take_in(source, output, kind="encoder", **changes):
     return output
 
 
-def vectors_of(model, texts, kind, folder):
-    """Compute vectors as they are stored."""
-    encoder, template = load_encoder(model)
-    texts = texts_of(tokens_of(folder, model, texts, kind), template, encoder.settings, kind)
-    return texts.vectors(encoder, np.arange(len(texts.tokens)), CPU).numpy()
+def own_vectors(model, texts, kind, folder):
+    return vectors_of(model, tokens_of(folder, model, texts, kind), kind)
 
 
-def logits_of(model, queries, passages, folder):
-    reranker, template = load_cross_encoder(model)
-    caches = tokens_of(folder, model, queries, "query"), tokens_of(folder, model, passages)
-    rows = np.arange(len(queries))
-    with torch.inference_mode():
-        return Pairs(*caches, template, reranker.settings).score(reranker, rows, rows, CPU).numpy()
+def own_logits(model, queries, passages, folder):
+    return logits_of(model, tokens_of(folder, model, queries, "query"), tokens_of(folder, model, passages))
 
 
 def states_of(folder, texts, length):
@@ -81,9 +77,8 @@ def states_of(folder, texts, length):
 
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, dtype=torch.float32)
     # Special tokens in a text are ordinary letters here.
-    batch = tokenizer(
-        texts, padding=True, truncation=True, max_length=length, return_tensors="pt", split_special_tokens=True
-    )
+    options = {"padding": True, "truncation": True, "return_tensors": "pt", "split_special_tokens": True}
+    batch = tokenizer(texts, max_length=length, **options)
     with torch.inference_mode():
         return model.eval()(**batch).last_hidden_state, batch["attention_mask"]
 
@@ -105,14 +100,13 @@ def known_vectors(folder, texts, kind, wanted):
 
 
 def check_close(vectors, expected):
-    """Compare arrays; the difference of numbers above 1 is relative to the largest."""
-    assert np.abs(vectors - expected).max() / max(np.abs(expected).max(), 1) <= TOLERANCE
+    assert difference(vectors, expected) <= TOLERANCE
 
 
 def check_vectors(folder, model, texts, tmp_path, wanted):
     """Compare the vectors of a model with formulas on the released folder, and with sentence-transformers."""
     for kind in ("query", "passage"):
-        check_close(vectors_of(model, texts, kind, tmp_path), known_vectors(folder, texts, kind, wanted))
+        check_close(own_vectors(model, texts, kind, tmp_path), known_vectors(folder, texts, kind, wanted))
     if PEER:
         from sentence_transformers import SentenceTransformer
 
@@ -123,7 +117,7 @@ def check_vectors(folder, model, texts, tmp_path, wanted):
         for kind in ("query", "passage"):
             prompt, unit = (wanted.get("prompts") or {}).get(kind, ""), load_encoder(model)[0].settings.unit_length
             expected = loaded.encode(texts, prompt=prompt, normalize_embeddings=unit)
-            check_close(vectors_of(model, texts, kind, tmp_path), expected)
+            check_close(own_vectors(model, texts, kind, tmp_path), expected)
 
 
 def refused(complaint, tmp_path, folder, kind="encoder", **changes):
@@ -150,7 +144,7 @@ def test_vectors_are_those_of_the_modules(released, world, tmp_path, name):
 
 def test_a_plain_transformers_folder_is_read_with_mean_pooling(lm, world, tmp_path):
     model = take_in(copy_model(lm, tmp_path / "plain"), tmp_path / "model")
-    vectors = vectors_of(model, world.texts[:9], "passage", tmp_path)
+    vectors = own_vectors(model, world.texts[:9], "passage", tmp_path)
     check_close(vectors, known_vectors(lm, world.texts[:9], "passage", {}))
 
 
@@ -162,7 +156,7 @@ def test_options_override_the_files(released, world, tmp_path):
     assert (settings.pooling, settings.query_prompt, settings.passage_prompt) == ("cls", "ko ri: ", "lu: ")
     assert (settings.query_length, settings.passage_length) == (20, 9)
     wanted = {"pooling": "cls", "prompts": {"query": "ko ri: ", "passage": "lu: "}, "length": 9}
-    vectors = vectors_of(model, world.texts[:9], "passage", tmp_path)
+    vectors = own_vectors(model, world.texts[:9], "passage", tmp_path)
     check_close(vectors, known_vectors(folder, world.texts[:9], "passage", wanted))
     off = load_encoder(take_in(folder, tmp_path / "off", query_prompt=""))[0].settings
     assert off.query_prompt == ""
@@ -195,7 +189,7 @@ def test_the_promised_end_token_is_added(world, tmp_path, complaint, capsys):
     without_end(folder)
     model = take_in(folder, tmp_path / "model")
     assert load_encoder(model)[1].after == (0,)
-    check_close(vectors_of(model, texts, "passage", tmp_path), expected)
+    check_close(own_vectors(model, texts, "passage", tmp_path), expected)
     assert "appends no token" not in capsys.readouterr().err
     change_json(folder / "tokenizer_config.json", add_eos_token=False)
     take_in(folder, tmp_path / "no-end")
@@ -265,7 +259,7 @@ def test_texts_are_lowercased_if_the_files_say_so(world, tmp_path):
     write_modules(folder, length=30)
     change_json(folder / "sentence_bert_config.json", do_lower_case=True)
     model = take_in(folder, tmp_path / "model")
-    upper, lower = (vectors_of(model, [text], "query", tmp_path) for text in ("BA Ko ri", "ba ko ri"))
+    upper, lower = (own_vectors(model, [text], "query", tmp_path) for text in ("BA Ko ri", "ba ko ri"))
     assert np.array_equal(upper, lower)
 
 
@@ -296,9 +290,8 @@ def known_logits(folder, queries, passages, relevant=1):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    batch = AutoTokenizer.from_pretrained(folder)(
-        queries, passages, padding=True, truncation=True, max_length=48, return_tensors="pt"
-    )
+    options = {"padding": True, "truncation": True, "max_length": 48, "return_tensors": "pt"}
+    batch = AutoTokenizer.from_pretrained(folder)(queries, passages, **options)
     with torch.inference_mode():
         logits = model(**batch).logits
     return (logits[:, 0] if logits.shape[1] == 1 else logits[:, relevant] - logits[:, 1 - relevant]).numpy()
@@ -314,7 +307,7 @@ def test_logits_are_those_of_the_classifier(classifier, world, tmp_path, labels,
     passages = [*world.texts[:12], "ba ko " * 100]
     expected = known_logits(folder, queries, passages)
     assert expected.std() > 1e-3
-    logits = logits_of(model, queries, passages, tmp_path)
+    logits = own_logits(model, queries, passages, tmp_path)
     check_close(logits, expected)
     if PEER:
         from sentence_transformers import CrossEncoder
@@ -327,10 +320,7 @@ def test_logits_are_those_of_the_classifier(classifier, world, tmp_path, labels,
 @pytest.mark.parametrize(
     ("names", "relevant"),
     [
-        (("relevant", "not_relevant"), 0),
-        (("Irrelevant", "Relevant"), 1),
-        (("yes", "no"), 0),
-        (("0", "1"), 1),
+        *((("relevant", "not_relevant"), 0), (("Irrelevant", "Relevant"), 1), (("yes", "no"), 0), (("0", "1"), 1)),
         (("NEGATIVE", "POSITIVE"), 1),
     ],
 )
@@ -338,16 +328,14 @@ def test_the_logit_is_that_of_the_label_that_means_relevant(classifier, world, t
     folder = classifier(2, id2label=dict(zip("01", names, strict=True)), label2id={names[0]: 0, names[1]: 1})
     model = take_in(folder, tmp_path / "model", "reranker")
     queries, passages = world.query_texts[:5], world.texts[:5]
-    check_close(logits_of(model, queries, passages, tmp_path), known_logits(folder, queries, passages, relevant))
+    check_close(own_logits(model, queries, passages, tmp_path), known_logits(folder, queries, passages, relevant))
 
 
 @pytest.mark.parametrize(
     ("labels", "changes"),
     [
-        (2, {"id2label": {"0": "a", "1": "b"}}),
-        (2, {"id2label": {"0": "relevant", "1": "positive"}}),
-        (2, {"id2label": {"0": "relevant", "1": "LABEL_1"}}),
-        (2, {"id2label": {"0": "LABEL_1", "1": "LABEL_0"}}),
+        *((2, {"id2label": {"0": one, "1": two}}) for one, two in (("a", "b"), ("relevant", "positive"))),
+        *((2, {"id2label": {"0": one, "1": two}}) for one, two in (("relevant", "LABEL_1"), ("LABEL_1", "LABEL_0"))),
         (2, {"id2label": {"1": "no", "2": "yes"}}),
         (2, {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 1, "yes": 0}}),
         (1, {"id2label": {"0": "irrelevant"}}),
@@ -429,6 +417,10 @@ def write_integer_shards(folder):
     write_json(folder / "model.safetensors.index.json", index)
 
 
+def adapt(folder):
+    write_json(folder / "adapter_config.json", {"peft_type": "LORA"})
+
+
 def leave_pickle(path):
     def change(folder):
         (folder / path / "model.safetensors").unlink()
@@ -439,6 +431,7 @@ def leave_pickle(path):
 
 ST = "sentence_transformers.models"
 CONFIG, TOKENIZER, POOLING, DENSE = "config.json", "tokenizer_config.json", "1_Pooling/config.json", "2_Dense"
+CLS = "pooling_mode_cls_token"
 INT8, FLOAT8 = torch.int8, torch.float8_e4m3fn
 BAD = {
     "custom module": (edit_modules(type="modeling_x.Pooling"), "the module 'modeling_x.Pooling', custom code"),
@@ -451,10 +444,7 @@ BAD = {
     "tokenizer code": (edit(TOKENIZER, auto_map={"AutoTokenizer": ["a.B", None]}), "a.B"),
     "pickle": (leave_pickle(""), "no safetensors weights, expected model.safetensors"),
     "pickled Dense": (leave_pickle(DENSE), "no safetensors weights of the module Dense"),
-    "adapter": (
-        lambda folder: write_json(folder / "adapter_config.json", {"peft_type": "LORA"}),
-        "the adapter 'adapter_config.json', expected a model with complete weights; merge",
-    ),
+    "adapter": (adapt, "the adapter 'adapter_config.json', expected a model with complete weights; merge"),
     "integers in a Dense": (put(DENSE, "linear.weight", torch.ones(8, 32, dtype=INT8)), "'linear.weight' of type"),
     "8 bits in a Dense": (put(DENSE, "linear.bias", torch.ones(8, dtype=FLOAT8)), "'linear.bias' of type torch.float8"),
     "8 bits": (put("", "pooler.dense.bias", torch.ones(32, dtype=FLOAT8)), "of type F8_E4M3, expected floating point"),
@@ -469,24 +459,15 @@ BAD = {
     "Dense of another size": (edit(f"{DENSE}/config.json", out_features=9), "linear.bias of shape (8,), expected"),
     "Dense of another input": (edit(f"{DENSE}/config.json", in_features=31), "in_features 31, expected 32"),
     "no activation": (edit(f"{DENSE}/config.json", activation_function=None), "null at activation_function"),
-    "unknown layer": (
-        put("", "linear.weight", torch.ones(8, 32)),
-        "the unknown tensor 'linear.weight', expected those of its config.json",
-    ),
-    "quoted length": (
-        edit(TOKENIZER, model_max_length="512"),
-        "tokenizer_config.json: found '512' at model_max_length, expected a number; correct it, or download",
-    ),
+    "unknown layer": (put("", "linear.weight", torch.ones(8)), "the unknown tensor 'linear.weight', expected those of"),
+    "quoted length": (edit(TOKENIZER, model_max_length="512"), "'512' at model_max_length, expected a number; correct"),
     "no arguments": (settle(model_args="x"), "'x' at model_args, expected an object"),
     "tokenizer arguments": (settle(tokenizer_args={"add_eos_token": True}), "tokenizer_args 'add_eos_token' of the Tr"),
     "task": (settle(transformer_task="fill-mask"), "fill"),
-    "quoted pooling": (
-        edit(POOLING, pooling_mode_cls_token="true"),  # noqa: S106
-        "'true' at pooling_mode_cls_token, expected true or false; correct it, or download",
-    ),
+    "quoted pooling": (edit(POOLING, **{CLS: "true"}), f"'true' at {CLS}, expected true or false; correct it, or down"),
     "no padding token": (edit(TOKENIZER, pad_token=None), "the padding token None"),
     "unknown pooling": (edit(POOLING, pooling_mode="max"), "the Pooling 'max', expected one of mean"),
-    "two poolings": (edit(POOLING, pooling_mode_cls_token=True), "the Pooling 'cls, mean'"),
+    "two poolings": (edit(POOLING, **{CLS: True}), "the Pooling 'cls, mean'"),
     "unknown activation": (edit(f"{DENSE}/config.json", activation_function="torch.nn.ReLU"), "a Dense with 'torch"),
     "residual": (edit(f"{DENSE}/config.json", use_residual=True), "a Dense with a residual"),
     "unknown similarity": (edit(PROMPTS, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),

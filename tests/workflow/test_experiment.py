@@ -52,29 +52,12 @@ def test_mistake_is_reported_in_one_line_and_no_other(case):
 
 
 def test_all_mistakes_are_reported_at_once():
-    lines = complaints(
-        {
-            "colour": "red",
-            "seed": -1,
-            "encoders encoder polling": "mean",
-            "encoders encoder margin": "wide",
-            "splits validation": GONE,
-            "systems bm25": {"retrieve": "nobody"},
-            "systems a": {"interleave": ["b", "cort"]},
-            "systems b": {"interleave": ["a", "cort"]},
-            "evaluation baseline": "c",
-        }
-    )
-    assert [line.split(": found ")[0] for line in lines] == [
-        "encoders.encoder",
-        "encoders.encoder.margin",
-        "evaluation.baseline",
-        "seed",
-        "splits",
-        "systems.a",
-        "systems.bm25.retrieve",
-        "top level",
-    ]
+    changes = {"colour": "red", "seed": -1, "encoders encoder polling": "mean", "encoders encoder margin": "wide"}
+    changes |= {"splits validation": GONE, "systems bm25": {"retrieve": "nobody"}, "evaluation baseline": "c"}
+    changes |= {f"systems {one}": {"interleave": [other, "cort"]} for one, other in ("ab", "ba")}
+    lines = complaints(changes)
+    places = ["encoders.encoder", "encoders.encoder.margin", "evaluation.baseline", "seed", "splits", "systems.a"]
+    assert [line.split(": found ")[0] for line in lines] == [*places, "systems.bm25.retrieve", "top level"]
 
 
 def test_two_unknown_keys_of_one_mapping_are_two_lines():
@@ -109,15 +92,13 @@ def test_tuning_needs_a_split_to_tune_on():
     (line,) = mistakes_in(config | {"lexical": {"bm25": {"tune": {}}}})
     assert line.startswith("lexical.bm25.tune: found no split train, expected training queries")
     config["systems"]["both"] = {"fuse": {**LINEAR, "systems": ["bm25", "other"], "tune": "RR@10"}}
-    assert mistakes_in(config) == [
-        "systems.both.fuse.tune: found no split validation, expected validation queries to tune on; add the split"
-    ]
+    fix = "expected validation queries to tune on; add the split"
+    assert mistakes_in(config) == [f"systems.both.fuse.tune: found no split validation, {fix}"]
 
 
 def test_pydocs_makes_its_own_splits():
-    lines = complaints(
-        {"collection": {"pydocs": {}}, "splits": {"train": {}, "validation": {"hold_out": 3}, "test": {}, "dev": {}}}
-    )
+    splits = {"train": {}, "validation": {"hold_out": 3}, "test": {}, "dev": {}}
+    lines = complaints({"collection": {"pydocs": {}}, "splits": splits})
     assert lines == [
         "splits.dev: found the split dev, expected train, validation, test, as pydocs makes them; remove it",
         "splits.validation: found hold_out, expected none, as pydocs makes the split; remove it",
@@ -127,47 +108,35 @@ def test_pydocs_makes_its_own_splits():
 def circle_of(changes):
     """Return the circle of the one complaint."""
     (line,) = complaints(changes)
-    match = re.fullmatch(
-        r"systems\.(\S+): found the circle (.+), expected no system to wait for itself; "
-        r"break it, or give a re-ranker of several of them a copy under another name",
-        line,
-    )
+    fix = "break it, or give a re-ranker of several of them a copy under another name"
+    expected = f"expected no system to wait for itself; {fix}"
+    match = re.fullmatch(rf"systems\.(\S+): found the circle (.+), {expected}", line)
     names = match[2].split(" -> ")
     assert match[1] == names[0] == names[-1]
     return set(names)
+
+
+BOTH = {"systems a": {"interleave": ["b", "bm25"]}}
+OTHER = {"rerankers other": {"base_model": "small", "pairs": {"last_rank": 20}}}
+MIXED = {"systems mixed": {"interleave": ["cort+bm25-cross", "bm25"]}}
+FILTERED = {"expanders doc2query filter": {"reranker": "cross"}}
 
 
 @pytest.mark.parametrize(
     ("changes", "circle"),
     [
         ({"systems a": {"interleave": ["a", "bm25"]}}, {"a"}),
-        ({"systems a": {"interleave": ["b", "bm25"]}, "systems b": {"interleave": ["bm25", "a"]}}, {"a", "b"}),
-        (
-            {
-                "systems a": {"interleave": ["b", "bm25"]},
-                "systems b": {"rerank": "a", "reranker": "other"},
-                "rerankers other": {"base_model": "small", "pairs": {"last_rank": 20}},
-            },
-            {"a", "b"},
-        ),
+        (BOTH | {"systems b": {"interleave": ["bm25", "a"]}}, {"a", "b"}),
+        (BOTH | OTHER | {"systems b": {"rerank": "a", "reranker": "other"}}, {"a", "b"}),
         # Through what a model learns from, or what filters predicted queries.
         ({"encoders encoder triples system": "cort"}, {"cort"}),
         ({"encoders encoder triples system": "cort+bm25"}, {"cort+bm25", "cort"}),
         ({"rerankers cross pairs system": "cort+bm25-cross"}, {"cort+bm25-cross"}),
-        (
-            {"expanders doc2query filter": {"reranker": "cross"}, "rerankers cross pairs system": "expanded"},
-            {"expanded"},
-        ),
+        (FILTERED | {"rerankers cross pairs system": "expanded"}, {"expanded"}),
         # `twice` waits for the scores of `cross`, which wait for its candidates, made by `cross`.
-        (
-            {
-                "systems mixed": {"interleave": ["cort+bm25-cross", "bm25"]},
-                "systems twice": {"rerank": "mixed", "reranker": "cross"},
-            },
-            {"mixed", "cort+bm25-cross"},
-        ),
+        (MIXED | {"systems twice": {"rerank": "mixed", "reranker": "cross"}}, {"mixed", "cort+bm25-cross"}),
         # A system that only waits for a circle is not blamed.
-        ({"systems a": {"interleave": ["b", "bm25"]}, "systems b": {"interleave": ["b", "bm25"]}}, {"b"}),
+        (BOTH | {"systems b": {"interleave": ["b", "bm25"]}}, {"b"}),
     ],
 )
 def test_systems_that_wait_for_themselves_are_refused(changes, circle):
@@ -184,14 +153,9 @@ def test_no_circle_where_an_encoder_learns_from_reranked_bm25():
 
 
 def test_published_runs_that_share_no_split():
-    lines = complaints(
-        {
-            "splits dev": FILES,
-            "systems published run": {"test": "a.trec"},
-            "systems other": {"run": {"dev": "b.trec"}},
-            "systems both": {"interleave": ["published", "other"]},
-        }
-    )
+    changes = {"splits dev": FILES, "systems published run": {"test": "a.trec"}}
+    changes |= {"systems other": {"run": {"dev": "b.trec"}}, "systems both": {"interleave": ["published", "other"]}}
+    lines = complaints(changes)
     assert lines == ["systems.both: found no split its published runs share, expected one at least; add run files"]
 
 
@@ -228,18 +192,9 @@ def test_a_split_has_measures_of_its_own_or_those_of_all():
 def test_kinds_and_names():
     config = completed({"systems c.rt": {"retrieve": "encoder"}})
     kinds = {name: type(system).__name__ for name, system in all_systems(config).items()}
-    assert kinds == {
-        "bm25": "Bm25",
-        "cort": "Dense",
-        "cort-onng": "Graph",
-        "cort-hnsw": "Graph",
-        "cort+bm25": "Interleave",
-        "cort+bm25-cross": "Rerank",
-        "published": "Published",
-        "expanded": "Bm25",
-        "weighed": "Bm25",
-        "c.rt": "Dense",
-    }
+    expected = {"cort": "Dense", "cort-onng": "Graph", "cort-hnsw": "Graph", "cort+bm25": "Interleave"}
+    expected |= {"cort+bm25-cross": "Rerank", "published": "Published", "c.rt": "Dense"}
+    assert kinds == expected | dict.fromkeys(("bm25", "expanded", "weighed"), "Bm25")
     for rule in {system.rules[0] for system in all_systems(config).values()}:
         matched = {name for name in kinds if re.fullmatch(made_by(config, rule), name)}
         assert matched == {name for name, system in all_systems(config).items() if rule in system.rules}
@@ -269,15 +224,9 @@ def test_names_of_no_system_match_nothing():
 
 
 def test_splits_of_published_runs_and_what_is_made_from_them():
-    config = completed(
-        {
-            "splits dev": FILES,
-            "splits dl19": FILES,
-            "systems published run": {"dl19": "a.trec", "test": "b.trec"},
-            "systems mixed": {"interleave": ["published", "bm25"]},
-            "systems mixed-cross": {"rerank": "mixed", "reranker": "cross"},
-        }
-    )
+    changes = {"splits dev": FILES, "splits dl19": FILES, "systems mixed": {"interleave": ["published", "bm25"]}}
+    changes |= {"systems mixed-cross": {"rerank": "mixed", "reranker": "cross"}}
+    config = completed(changes | {"systems published run": {"dl19": "a.trec", "test": "b.trec"}})
     assert evaluated_splits(config) == ["test", "dev", "dl19"]
     assert splits_of(config, "bm25") == ["test", "dev", "dl19"]
     for name in ("published", "mixed", "mixed-cross"):
@@ -288,37 +237,29 @@ def test_splits_of_published_runs_and_what_is_made_from_them():
 
 
 NOTHING_LEARNT = {key: GONE for key in ("encoders", "rerankers", "exports", "evaluation", "papers", "submissions")}
+FUSED = {"systems fused": {"fuse": {"systems": ["bm25", "expanded"], "method": "linear", "tune": "RR@10"}}}
+FUSED |= {"systems expanded": {"retrieve": "expanded"}}
+BOTH_APART = ["train=test", "validation=test"]
 NOTHING_LEARNT |= {"lexical bm25": GONE, "systems": {"bm25": {"retrieve": "bm25"}}}
 
 
 @pytest.mark.parametrize(
     ("changes", "apart"),
     [
-        ({}, ["train=test", "validation=test"]),
-        (
-            {"encoders encoder checkpoint": "last", "rerankers cross checkpoint": "last"},
-            ["train=test", "validation=test"],
-        ),
+        ({}, BOTH_APART),
+        ({f"{model} checkpoint": "last" for model in ("encoders encoder", "rerankers cross")}, BOTH_APART),
         (NOTHING_LEARNT, []),
         (NOTHING_LEARNT | {"lexical bm25": {"tune": {}}}, ["train=test"]),
-        (
-            NOTHING_LEARNT
-            | {"systems fused": {"fuse": {"systems": ["bm25", "expanded"], "method": "linear", "tune": "RR@10"}}}
-            | {"systems expanded": {"retrieve": "expanded"}},
-            ["validation=test"],
-        ),
+        (NOTHING_LEARNT | FUSED, ["validation=test"]),
         # Nobody measures what has no judgements, nor what is drawn apart.
-        ({"splits other": {"queries": "q.tsv"}}, ["train=test", "validation=test"]),
+        ({"splits other": {"queries": "q.tsv"}}, BOTH_APART),
         ({"splits train": GONE, "splits validation": GONE} | NOTHING_LEARNT, []),
         # It may not be sure that two samples share a query.
         (
             {"splits train sample": 9, "splits dev": {**TRAINING_FILES, "sample": 9}},
             ["train=test", "train=dev", "validation=test", "validation=dev"],
         ),
-        (
-            {"splits validation": {**TRAINING_FILES, "without": "train"}},
-            ["train=validation", "train=test", "validation=test"],
-        ),
+        ({"splits validation": {**TRAINING_FILES, "without": "train"}}, ["train=validation", *BOTH_APART]),
     ],
 )
 def test_splits_that_may_share_no_query(changes, apart):
@@ -386,9 +327,8 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     assert config["base_models"]["encoder.ready"] == expected
     assert config["base_models"]["encoder.tuned"]["revision"] == COMMIT
     encoders = config["encoders"]
-    assert encoders["ready"].keys() == {
-        *("base_model", "pretrained", "query_length", "precision", "storage", "checkpoint", "onng", "hnsw")
-    }
+    known = {"base_model", "pretrained", "query_length", "precision", "storage", "checkpoint", "onng", "hnsw"}
+    assert encoders["ready"].keys() == known
     assert [is_trained(encoders[name]) for name in ("ready", "tuned", "encoder")] == [False, True, True]
     assert not is_trained(config["rerankers"]["again"])
     folders = [Results(config).weights("encoders", name).split("/")[2:4] for name in ("ready", "tuned")]
@@ -405,9 +345,8 @@ def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
     titles = trainings(config)
     assert list(titles.values()) == ["encoder (encoder)", "cross", "encoder (re-ranker)"]
     assert len({*of_trainings(config, CURVE).values()}) == len(of_trainings(config, CURVE)) == 3
-    assert [place_of_base_model(config, name) for name in ("encoder.up", "reranker.up", "small")] == [
-        *("encoders.up", "rerankers.up", "base_models.small")
-    ]
+    places = {"encoder.up": "encoders.up", "reranker.up": "rerankers.up", "small": "base_models.small"}
+    assert {name: place_of_base_model(config, name) for name in places} == places
     assert [config["base_models"][f"{kind}.up"]["pretrained"] for kind in ("encoder", "reranker")] == ["a", "b"]
     assert systems_with(config, "encoders.encoder") == ["cort", "cort-onng", "cort-hnsw"]
     assert systems_with(config, "rerankers.encoder") == ["bm25-both"]
@@ -441,14 +380,9 @@ def test_exported_models_and_the_systems_they_are_part_of():
 def test_descriptions():
     config = completed()
     assert [system.describe() for system in all_systems(config).values()] == [
-        "BM25, Anserini",
-        "encoder encoder, exact search",
-        "encoder encoder, ONNG with epsilon 0.2",
-        "encoder encoder, HNSW with recall 0.9 of exact search",
-        "cort and bm25 interleaved",
-        "top 10 of cort+bm25 re-ranked by cross",
-        "published run",
-        "BM25, Anserini, passages expanded by doc2query",
+        *("BM25, Anserini", "encoder encoder, exact search", "encoder encoder, ONNG with epsilon 0.2"),
+        *("encoder encoder, HNSW with recall 0.9 of exact search", "cort and bm25 interleaved"),
+        *("top 10 of cort+bm25 re-ranked by cross", "published run", "BM25, Anserini, passages expanded by doc2query"),
         "BM25, Anserini, terms weighted by deepct",
     ]
 

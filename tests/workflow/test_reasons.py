@@ -172,10 +172,7 @@ def test_a_command_line_is_parted_at_two_hyphens():
 ERRORS = [
     ("WorkflowError in line 2:\na.yaml: seed: found 'a', expected b; c\na.yaml: depth: found 1, expected more; d", 2),
     ("MissingRuleException:\nNo rule to produce nix (if you use input functions ...", "nix: found no rule"),
-    (
-        "Missing input files for rule split:\n  output: x\n  affected files:\n    a.tsv",
-        "a.tsv: found nothing, expected",
-    ),
+    ("Missing input files for rule split:\n  output: x\n  affected files:\n    a.tsv", "a.tsv: found nothing, expect"),
     ("usage: snakemake [-h]\nsnakemake: error: unrecognized arguments: --nix", "snakemake: unrecognized arguments"),
     ("Traceback (most recent call last):\n  File x\nKeyError: 'depth'", "KeyError: 'depth'"),
     ("", "found no reason"),

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,22 +10,16 @@ from cort.evaluation import measures, names
 from cort.formats import tables
 from cort.formats.runs import Run, read_run
 from cort.system.errors import InputError
+from tests.support.common import table_of
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 CUTS = (5, 10, 15, 20, 30, 100, 200, 500, 1000)
 
 # Our names for what `trec_eval -m all_trec` prints.
-TREC_TO_OURS = {
-    "recip_rank": "RR",
-    "map": "AP",
-    "ndcg": "nDCG",
-    **{f"success_{k}": f"Success@{k}" for k in (1, 5, 10)},
-    **{
-        f"{theirs}_{k}": f"{ours}@{k}"
-        for theirs, ours in (("P", "P"), ("recall", "R"), ("ndcg_cut", "nDCG"), ("map_cut", "AP"))
-        for k in CUTS
-    },
-}
+CUT = {"P": "P", "recall": "R", "ndcg_cut": "nDCG", "map_cut": "AP"}
+TREC_TO_OURS = {"recip_rank": "RR", "map": "AP", "ndcg": "nDCG"}
+TREC_TO_OURS |= {f"success_{k}": f"Success@{k}" for k in (1, 5, 10)}
+TREC_TO_OURS |= {f"{theirs}_{k}": f"{ours}@{k}" for theirs, ours in CUT.items() for k in CUTS}
 
 
 def make_run(rankings: dict[str, list[tuple[str, float]]]) -> Run:
@@ -44,17 +39,8 @@ FIVE = {"q": [("a", 5.0), ("b", 4.0), ("c", 3.0), ("d", 2.0), ("e", 1.0)]}
 @pytest.mark.parametrize(
     ("measure", "expected"),
     [
-        ("RR", 1 / 3),
-        ("RR@3", 1 / 3),
-        ("RR@2", 0.0),
-        ("P@4", 1 / 4),
-        ("P@10", 2 / 10),
-        ("R@4", 1 / 3),
-        ("R@5", 2 / 3),
-        ("AP", (1 / 3 + 2 / 5) / 3),
-        ("AP@4", (1 / 3) / 3),
-        ("Success@2", 0.0),
-        ("Success@3", 1.0),
+        *(("RR", 1 / 3), ("RR@3", 1 / 3), ("RR@2", 0.0), ("P@4", 1 / 4), ("P@10", 2 / 10), ("R@4", 1 / 3)),
+        *(("R@5", 2 / 3), ("AP", (1 / 3 + 2 / 5) / 3), ("AP@4", (1 / 3) / 3), ("Success@2", 0.0), ("Success@3", 1.0)),
     ],
 )
 def test_known_answers_with_relevant_documents_at_ranks_3_and_5_of_three(measure, expected):
@@ -176,10 +162,7 @@ def test_means_are_exact_and_refuse_nothing_to_average():
         measures.means({}, ["RR"])
 
 
-def qrels_table(rows):
-    return pa.Table.from_pylist(
-        [dict(zip(("query_id", "doc_id", "relevance"), row, strict=True)) for row in rows], tables.QRELS
-    )
+qrels_table = partial(table_of, tables.QRELS)
 
 
 def test_qrels_by_query_keeps_the_order_of_first_mention():
@@ -219,9 +202,7 @@ def read_trec_run(path, depth=None):
     def key(result):
         return np.float32(result[1]), result[0]
 
-    return make_run(
-        {query_id: sorted(ranking, key=key, reverse=True)[:depth] for query_id, ranking in rankings.items()}
-    )
+    return make_run({query: sorted(ranking, key=key, reverse=True)[:depth] for query, ranking in rankings.items()})
 
 
 # Output, qrels, run, -M, -l, -c; what makes each was found by comparing num_ret, num_rel and num_q.
@@ -271,18 +252,9 @@ def test_unjudged_passages_of_published_runs(run, year, results, unjudged):
     ("measure", "expected"),
     [
         # b and e are judged: the second and fifth of five results.
-        ("Judged@1", 0.0),
-        ("Judged@2", 1 / 2),
-        ("Judged@4", 1 / 4),
-        ("Judged@5", 2 / 5),
-        # There are no more than five.
-        ("Judged@10", 2 / 5),
-        ("RR(judged_only=True)", 1 / 2),
-        ("RR(judged_only=True)@1", 0.0),
-        ("RR", 1 / 5),
-        ("P(judged_only=True)@2", 1 / 2),
-        ("P(judged_only=True)@10", 1 / 10),
-        ("AP(judged_only=True)", (1 / 2) / 2),
+        *(("Judged@1", 0.0), ("Judged@2", 1 / 2), ("Judged@4", 1 / 4), ("Judged@5", 2 / 5), ("Judged@10", 2 / 5)),
+        *(("RR(judged_only=True)", 1 / 2), ("RR(judged_only=True)@1", 0.0), ("RR", 1 / 5)),
+        *(("P(judged_only=True)@2", 1 / 2), ("P(judged_only=True)@10", 1 / 10), ("AP(judged_only=True)", (1 / 2) / 2)),
         ("nDCG(judged_only=True)@10", (2 / math.log2(3)) / (2 + 1 / math.log2(3))),
         ("Success(judged_only=True)@2", 1.0),
     ],
@@ -324,13 +296,7 @@ def test_what_is_judged_of_the_first_results():
     qrels = {"q": {"b": 0, "e": 2, "z": 1}, "r": {"d0": 1, "d9": 0, "d10": 1}, "s": {"x": 1}}
     found = measures.describe_judged(measures.judged_ranks(make_run(rankings), qrels), qrels, ["RR@10", "R@5"])
     assert (found.judgements, found.relevant, found.results, found.unjudged) == (7, 5, 5 + 10, 3 + 8)
-    assert found.mean == pytest.approx(
-        {
-            "Judged@10": (2 / 5 + 2 / 10) / 3,
-            "P@10": (1 / 10 + 1 / 10) / 3,
-            # d10 comes third.
-            "P(judged_only=True)@10": (1 / 10 + 2 / 10) / 3,
-            "RR@10": (1 / 5 + 1) / 3,
-            "RR(judged_only=True)@10": (1 / 2 + 1) / 3,
-        }
-    )
+    # Of those that are judged, d10 comes third.
+    expected = {"Judged@10": 2 / 5 + 2 / 10, "P@10": 1 / 10 + 1 / 10, "P(judged_only=True)@10": 1 / 10 + 2 / 10}
+    expected |= {"RR@10": 1 / 5 + 1, "RR(judged_only=True)@10": 1 / 2 + 1}
+    assert found.mean == pytest.approx({name: total / 3 for name, total in expected.items()})

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -22,9 +23,7 @@ def differences(seed, queries, columns=3, shift=0.0):
 
 def exact_p(values):
     """p-value over all assignments of signs."""
-    signs = np.array(
-        [[1 - 2 * (number >> bit & 1) for bit in range(len(values))] for number in range(2 ** len(values))]
-    )
+    signs = np.array(list(itertools.product((1, -1), repeat=len(values))))
     return float((np.abs(signs @ values) >= abs(values.sum()) - 1e-9).mean())
 
 

@@ -86,11 +86,7 @@ EMPTY = "found an empty text, expected at least one character; remove the row"
         ("b\tx\x00", "found a NUL byte at byte 4, expected text; remove it, or name a file of text"),
         ("b\t", EMPTY),
         ("b\t \u00a0", EMPTY),
-        (
-            'b"c\tx',
-            "found doc_id 'b\"c' with a quotation mark, expected a doc_id without one, as run files need it; "
-            "give the row another id",
-        ),
+        ('b"c\tx', f"found doc_id 'b\"c' with a quotation mark, {ID_FIX.replace('whitespace', 'one')}"),
     ],
 )
 def test_tsv_passages_are_refused(tmp_path, second_row, complaint):
@@ -176,6 +172,7 @@ HEADER_FIX = "write four columns without a header, or BEIR's three below 'query-
 FOUR = "expected 4 fields (query_id 0 doc_id grade)"
 THREE = "expected 3 TAB-separated fields (query-id, corpus-id, score) below that header"
 GRADE = "expected an integer from -1000 to 1000; write grades as integers, without a header"
+OF_QUERY = VISIBLE.replace("doc_id", "query_id")
 BLANKS = "correct the row; ids contain no blanks"
 
 
@@ -192,11 +189,7 @@ BLANKS = "correct the row; ids contain no blanks"
             for grade in ("score", "1.0", "1_0", "٣", "²", "9999999999", "1001", "-1001")
         ),
         ("q1 0 d\u00a01 1\n", rf"row 1: found doc_id 'd\xa01' with whitespace, {ID_FIX}"),
-        (
-            "q\u200d 0 d1 1\n",
-            r"row 1: found query_id 'q\u200d' with the invisible character U+200D, "
-            "expected a query_id of visible characters; give the row another id",
-        ),
+        ("q\u200d 0 d1 1\n", rf"row 1: found query_id 'q\u200d' with the invisible character U+200D, {OF_QUERY}"),
         (BEIR_HEADER + "q1\t0\td1\t1\n", rf"row 2: found 4 fields in 'q1\t0\td1\t1', {THREE}; {BLANKS}"),
         (BEIR_HEADER + "q1 d1 1\n", f"row 2: found 1 fields in 'q1 d1 1', {THREE}; {BLANKS}"),
         (BEIR_HEADER + "q1\td1\t\n", f"row 2: found the grade '', {GRADE}"),
@@ -206,8 +199,6 @@ BLANKS = "correct the row; ids contain no blanks"
 def test_qrels_are_refused(tmp_path, text, complaint):
     assert refusal(iter_qrels, write_file(tmp_path / "q.tsv", text)) == complaint
 
-
-# Quotations.
 
 QUOTED = {
     "d1": "Quick Answer. One cubic inch of aluminum weighs 1.56 ounces. The metal sinks.",
@@ -235,11 +226,7 @@ def test_all_passages_that_begin_with_the_quoted_letters_are_judged(tmp_path):
     def letters(text):
         return re.sub("[^a-z0-9]", "", text.lower())
 
-    texts = [
-        "quick answer ONE cubic inch",
-        "One cubic inch of aluminum weighs",
-        "Quick Answer. One cubic inch of alumi",
-    ]
+    texts = ["quick answer ONE cubic inch", "One cubic inch of aluminum weighs", "Quick Answer. One cubic inch of al"]
     expected = [
         (row, Qrel(f"q{row}", doc_id, row))
         for row, text in enumerate(texts, 1)
@@ -251,17 +238,14 @@ def test_all_passages_that_begin_with_the_quoted_letters_are_judged(tmp_path):
     assert [len([row for row, _ in expected if row == number]) for number in (1, 2, 3)] == [3, 1, 2]
 
 
+GOLD = "Quick Answer. One cubic inch of gold"
 OBJECT = "expected an object with query_id, text and relevance"
 
 
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        (
-            quotation(text="Quick Answer. One cubic inch of gold"),
-            "found the text 'Quick Answer. One cubic inch of gold', expected the beginning of a passage of the "
-            "collection; copy it from there",
-        ),
+        (quotation(text=GOLD), f"found the text {GOLD!r}, expected the beginning of a passage of the collection; copy"),
         (quotation(text="Quick Answer"), "found the text 'Quick Answer', expected at least 20 letters or digits"),
         (quotation(relevance="1"), OBJECT),
         (quotation(relevance=True), OBJECT),
@@ -299,19 +283,10 @@ def test_the_examples_of_cort_are_quoted():
 
 PLAIN = [b"%d\ttext of passage %d" % (number, number) for number in range(40)]
 ODD = [
-    b"a\t  blanks around\x1f ",
-    b"b\t\xc2\xa0no-break space\xe2\x80\x83",
-    "c\tdéjà vu, naïve".encode(),
-    b'd\t"quoted", and a comma',
-    b"e\tback\\slash and escape \x1b inside",
-    b"ids\ttext",
-    b"id\ttexts",
-    b"k\tcrlf\r",
-    "f\tline\u2028separator\x85".encode(),
-    "g\u00e9\tan id beyond ASCII".encode(),
-    b"h\tNA",
+    *(b"a\t  blanks around\x1f ", b"b\t\xc2\xa0no-break space\xe2\x80\x83", b'd\t"quoted", and a comma', b"h\tNA"),
+    *(b"e\tback\\slash and escape \x1b inside", b"ids\ttext", b"id\ttexts", b"k\tcrlf\r", b"j\ta lone \r inside"),
+    *("c\tdéjà vu, naïve".encode(), "f\tline\u2028separator\x85".encode(), "g\u00e9\tan id beyond ASCII".encode()),
     b"i\tnull",
-    b"j\ta lone \r inside",
 ]
 BAD = [
     *(b"", b"only an id", b"a\tb\tc", b"\tno id", b"two words\ttext", b'quo"ted\ttext', b"j\t   ", b"j\t"),

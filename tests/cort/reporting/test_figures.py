@@ -11,17 +11,9 @@ from cort.reporting.inputs import Curve
 from cort.reporting.panels import Line, Panel, depth_panels, looks, recall_panels, training_panels
 
 SVG = "{http://www.w3.org/2000/svg}"
-PANEL = Panel(
-    "a <b> & $c$",
-    "x",
-    "y",
-    [
-        Line("_one <1>", [1.0, 2.0, 4.0], [0.1, None, 0.3], 0, drop=4.0),
-        Line("two", [1.0, 4.0], [0.2, 0.2], 1, drop=4.0),
-    ],
-    'says "it"',
-    [1.0, 2.0, 4.0],
-)
+LINES = [Line("_one <1>", [1.0, 2.0, 4.0], [0.1, None, 0.3], 0, drop=4.0)]
+LINES += [Line("two", [1.0, 4.0], [0.2, 0.2], 1, drop=4.0)]
+PANEL = Panel("a <b> & $c$", "x", "y", LINES, 'says "it"', [1.0, 2.0, 4.0])
 
 
 def texts(svg: str) -> list[str]:
@@ -48,18 +40,9 @@ def test_recall_is_drawn_by_growing_cutoff() -> None:
 
 
 def test_depths_say_where_they_saturate() -> None:
-    depths = [
-        Depths(
-            "a",
-            "dev",
-            1,
-            9,
-            [1, 64, 1000],
-            {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, None, 0.2]},
-            {"RR@10": 64, "AP": None},
-        ),
-        Depths("b", "dev", 1, 9, [1, 2], {"RR@10": [0.1, 0.2]}, {}),
-    ]
+    values, saturation = {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, None, 0.2]}, {"RR@10": 64, "AP": None}
+    depths = [Depths("a", "dev", 1, 9, [1, 64, 1000], values, saturation)]
+    depths += [Depths("b", "dev", 1, 9, [1, 2], {"RR@10": [0.1, 0.2]}, {})]
     first, second = depth_panels(depths, looks("ab", None))
     assert (first.title, second.title) == ("MRR@10, dev", "MAP, dev")
     assert [(line.label, line.drop) for line in first.lines] == [("a (saturates at 64)", 64), ("b", None)]
