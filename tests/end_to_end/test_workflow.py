@@ -409,7 +409,7 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     command = [executable("python"), "-m", "workflow.verdicts", "--configfile", "unjudged.yaml"]
     said = subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True)
     assert "test: no judgements, so nothing is measured" in said.stdout
-    assert said.count("index.html") == 2
+    assert said.stdout.count("index.html") == 2
 
     # Some of its queries are judged.
     judged = (tree / test["qrels"]).read_text("utf-8").splitlines(keepends=True)[::2]
