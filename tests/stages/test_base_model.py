@@ -261,13 +261,6 @@ def test_a_folder_without_tokenizer_is_refused(folder, tmp_path, complaint):
     assert line == f"{folder}: found no vocabulary, expected a tokenizer next to the weights; save it there"
 
 
-def test_a_tokenizer_larger_than_the_model_is_refused(folder, world, tmp_path, complaint):
-    assert base_model.main(scratch(world, tmp_path / "large", TINY, "--vocabulary-size", "170")) == 0
-    shutil.copyfile(tmp_path / "large" / "tokenizer.json", folder / "tokenizer.json")
-    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line == f"{folder}: found 170 tokens, expected at most the model's 160; use its own tokenizer"
-
-
 def test_half_precision_weights_are_kept_and_loaded_in_single(folder, tmp_path):
     import torch
     from transformers import AutoModel

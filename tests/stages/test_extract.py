@@ -170,43 +170,9 @@ def test_other_members_are_never_unpacked(arguments, output, tmp_path, hostile):
     assert not Path("/tmp/cort-escaped").exists()  # noqa: S108
 
 
-@pytest.mark.parametrize("name", ["../file.tsv", "/file.tsv", "raw/../file.tsv", ".//../file.tsv"])
-def test_a_path_that_leads_elsewhere_is_another_name(refused, name):
-    for suffix, pack in PACK.items():
-        assert "found no 'file.tsv' in it" in refused(pack(name), suffix)
-
-
-@pytest.mark.parametrize(
-    ("member", "found"),
-    [
-        *((link("file.tsv", "/x", kind), "a link to '/x'") for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE)),
-        (entry("file.tsv", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "a device"),
-        *((entry("file.tsv", b"", type=kind), "a device") for kind in (tarfile.BLKTYPE, tarfile.FIFOTYPE)),
-        (entry("file.tsv", b"", type=tarfile.DIRTYPE), "not a plain file"),
-    ],
-    ids=["symbolic", "hard", "character", "block", "pipe", "folder"],
-)
-def test_a_member_that_is_no_plain_file_is_refused(refused, member, found):
-    assert f"found file.tsv, {found}, expected a plain file" in refused(tar_of(member))
-
-
 def test_a_sparse_member_is_refused(refused, monkeypatch):
     monkeypatch.setattr(tarfile.TarInfo, "issparse", lambda _: True)
     assert "expected a plain file" in refused(tar_of(("file.tsv", TEXT)))
-
-
-@pytest.mark.parametrize(("mode", "found"), [(stat.S_IFLNK, "a link"), (stat.S_IFCHR, "a folder or device")])
-def test_a_member_of_a_zip_that_is_no_plain_file_is_refused(refused, mode, found):
-    info = zipfile.ZipInfo("file.tsv")
-    info.external_attr = (mode | 0o777) << 16
-    assert f"found file.tsv, {found}" in refused(zip_of((info, "/etc/passwd")), "zip")
-
-
-def test_an_encrypted_member_is_refused(refused):
-    content = bytearray(zip_of(("file.tsv", TEXT)))
-    for offset in (6, content.rindex(b"PK\x01\x02") + 8):
-        content[offset] |= 1
-    assert "found file.tsv, encrypted" in refused(bytes(content), "zip")
 
 
 @pytest.mark.parametrize("suffix", PACK)
@@ -240,52 +206,64 @@ def test_a_bomb_in_a_header_is_refused(refused):
     assert "found more than 100 times its size when unpacked" in refused(packed.getvalue())
 
 
-FLIPPED = bytearray(PACK["zip"]("file.tsv"))
-FLIPPED[len(FLIPPED) // 2] ^= 0xFF
+def of_mode(mode):
+    info = zipfile.ZipInfo("file.tsv")
+    info.external_attr = (mode | 0o777) << 16
+    return zip_of((info, "/etc/passwd"))
+
+
+def flipped(content, *places, bits=0xFF):
+    changed = bytearray(content)
+    for place in places:
+        changed[place] ^= bits
+    return bytes(changed)
+
+
+LINK, DEVICE = (
+    "found file.tsv, a link to '/x', expected a plain file",
+    "found file.tsv, a device, expected a plain file",
+)
+DAMAGED, MISSING = "found a damaged archive (", "found no 'file.tsv' in it, expected that file"
+TAR, ZIP, STORED = PACK["tar.gz"]("file.tsv"), PACK["zip"]("file.tsv"), zip_of(("file.tsv", TEXT))
 WITH_LAST = tar_of(entry("file.tsv"), entry("after.tsv", os.urandom(3_000_000)))
-DAMAGED = {
-    "xz": ("tar.xz", tar_of(("file.tsv", TEXT), form="xz")[:-2000]),
-    "flipped": ("zip", bytes(FLIPPED)),
-    "checksum": ("tar.gz", WITH_LAST[:-8] + b"0000" + WITH_LAST[-4:]),
+CHARACTERS = entry("file.tsv", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=5)
+REFUSED = {
+    "symbolic link": ("tar.gz", tar_of(link("file.tsv", "/x")), LINK),
+    "hard link": ("tar.gz", tar_of(link("file.tsv", "/x", tarfile.LNKTYPE)), LINK),
+    "characters": ("tar.gz", tar_of(CHARACTERS), DEVICE),
+    "blocks": ("tar.gz", tar_of(entry("file.tsv", b"", type=tarfile.BLKTYPE)), DEVICE),
+    "pipe": ("tar.gz", tar_of(entry("file.tsv", b"", type=tarfile.FIFOTYPE)), DEVICE),
+    "folder": ("tar.gz", tar_of(entry("file.tsv", b"", type=tarfile.DIRTYPE)), "found file.tsv, not a plain file"),
+    "link.zip": ("zip", of_mode(stat.S_IFLNK), "found file.tsv, a link"),
+    "device.zip": ("zip", of_mode(stat.S_IFCHR), "found file.tsv, a folder or device"),
+    "encrypted": ("zip", flipped(STORED, 6, STORED.rindex(b"PK\x01\x02") + 8, bits=1), "found file.tsv, encrypted"),
+    "xz": ("tar.xz", tar_of(("file.tsv", TEXT), form="xz")[:-2000], DAMAGED),
+    "flipped.zip": ("zip", flipped(ZIP, len(ZIP) // 2), DAMAGED),
+    "flipped.tar.gz": ("tar.gz", flipped(TAR, len(TAR) // 2), "found "),
+    "checksum": ("tar.gz", WITH_LAST[:-8] + b"0000" + WITH_LAST[-4:], DAMAGED),
+    "twice": ("tar.gz", tar_of(entry("file.tsv"), entry("./file.tsv", b"other")), "found 'file.tsv' twice"),
+    "twice.zip": (
+        "zip",
+        zip_of(("file.tsv", b"other"), ("xxxx.tsv", TEXT)).replace(b"xxxx", b"file"),
+        "'file.tsv' 2 times",
+    ),
 }
-DAMAGED |= {f"page.{suffix}": (suffix, b"<html>not found</html>" * 50) for suffix in PACK}
-DAMAGED |= {
-    f"{share}.{suffix}": (suffix, (content := pack("file.tsv"))[: int(len(content) * share)])
-    for suffix, pack in PACK.items()
-    for share in (0.02, 0.3, 0.9)
-}
+for suffix, pack in PACK.items():
+    for name in ("other.tsv", "../file.tsv", "/file.tsv", "raw/../file.tsv", ".//../file.tsv"):
+        REFUSED[f"{name}.{suffix}"] = (suffix, pack(name), MISSING)
+    REFUSED[f"page.{suffix}"] = (suffix, b"<html>not found</html>" * 50, DAMAGED)
+    REFUSED[f"no archive.{suffix}"] = (suffix, gzip.compress(b"not found"), "found ")
+    for share in (0.02, 0.3, 0.9):
+        REFUSED[f"{share}.{suffix}"] = (suffix, pack("file.tsv")[: int(len(pack("file.tsv")) * share)], DAMAGED)
+    for text in (TEXT + b"one more\n", TEXT[:-100]):
+        lines = f"{len(text.splitlines())} lines"
+        found = f"found file.tsv with {lines}, expected 20000 lines; it is another version"
+        REFUSED[f"{lines}.{suffix}"] = (suffix, pack("file.tsv", text), found)
 
 
-@pytest.mark.parametrize(("suffix", "content"), DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_archive_is_refused(refused, suffix, content):
-    assert "found a damaged archive (" in refused(content, suffix)
-
-
-def test_a_flipped_byte_and_a_gzip_without_an_archive_are_refused(refused):
-    content = bytearray(tar_of(("file.tsv", TEXT)))
-    content[len(content) // 2] ^= 0xFF
-    assert ": found " in refused(bytes(content))
-    for suffix in PACK:
-        assert ": found " in refused(gzip.compress(b"not found"), suffix)
-
-
-@pytest.mark.parametrize("suffix", PACK)
-def test_a_missing_member_is_named(refused, suffix):
-    assert "found no 'file.tsv' in it, expected that file" in refused(PACK[suffix]("other.tsv"), suffix)
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_member_that_is_there_twice_is_refused(refused):
-    assert "found 'file.tsv' twice" in refused(tar_of(entry("file.tsv"), entry("./file.tsv", b"other")))
-    assert "found the file 'file.tsv' 2 times" in refused(zip_of(("file.tsv", b"other"), ("file.tsv", TEXT)), "zip")
-
-
-@pytest.mark.parametrize("suffix", PACK)
-@pytest.mark.parametrize("content", [TEXT + b"one more\n", TEXT[:-100]])
-def test_a_member_with_another_number_of_lines_is_refused(refused, suffix, content):
-    line = refused(PACK[suffix]("file.tsv", content), suffix)
-    assert "found file.tsv with " in line
-    assert " lines, expected 20000 lines; it is another version" in line
+@pytest.mark.parametrize(("suffix", "content", "found"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_archive_with_that_file_is_refused(refused, suffix, content, found):
+    assert found in refused(content, suffix)
 
 
 def test_a_member_with_another_checksum_is_refused(refused):
