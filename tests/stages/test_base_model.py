@@ -169,7 +169,11 @@ def test_a_missing_pooler_is_drawn_from_the_seed(folder, tmp_path):
     assert AutoModel.from_pretrained(tmp_path / "one").pooler is not None
 
 
-def test_a_folder_without_config(folder, tmp_path, complaint):
+def test_a_folder_without_tokenizer_or_config_is_refused(folder, tmp_path, complaint):
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
+    assert line == f"{folder}: found no vocabulary, expected a tokenizer next to the weights; save it there"
     (folder / "config.json").unlink()
     line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
     assert line == f"{folder}: found no config.json, expected a transformers model folder; name the folder of the model"
@@ -252,13 +256,6 @@ def test_damaged_files_are_refused(folder, tmp_path, complaint, name, kept):
     assert line.startswith(f"{folder}{'/config.json' if name == 'config.json' else ''}: found ")
     # For a local folder, the network is not at fault.
     assert "revision" not in line
-
-
-def test_a_folder_without_tokenizer_is_refused(folder, tmp_path, complaint):
-    (folder / "tokenizer.json").unlink()
-    (folder / "tokenizer_config.json").unlink()
-    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line == f"{folder}: found no vocabulary, expected a tokenizer next to the weights; save it there"
 
 
 def test_half_precision_weights_are_kept_and_loaded_in_single(folder, tmp_path):

@@ -277,11 +277,8 @@ def test_expansions_and_weights_exclude_each_other(data, tmp_path, capsys):
     assert "found both, expected one of them" in last_error(capsys)
 
 
-def test_grid_is_checked_and_ascending():
+def test_the_grid_is_ascending_and_samples_are_those_of_the_seed():
     assert library.make_grid([1.2, 0.6, 0.6], [0.4]) == [(0.6, 0.4), (1.2, 0.4)]
-
-
-def test_samples_are_those_of_the_seed():
     ids = [str(n) for n in range(100)]
     samples = tuning.draw_samples(ids, 3, 10, 42)
     assert samples == tuning.draw_samples(ids, 3, 10, 42) != tuning.draw_samples(ids, 3, 10, 43)

@@ -176,14 +176,11 @@ def test_an_interval_that_seems_to_contradict_the_verdict_is_explained(call, cap
     assert "corrected for all 3 comparisons" in lines[2]
 
 
-def test_identical_systems_do_not_differ(found):
+def test_identical_systems_do_not_differ_and_a_clear_difference_is_significant_after_correction(found):
     row = row_of(found, "same")
     assert (row["t_test"], row["randomization_test"], row["randomization_test_holm"]) == (1, 1, 1)
     assert (row["difference_low"], row["difference"], row["difference_high"]) == (0, 0, 0)
     assert (row["won"], row["tied"], row["lost"], row["significant"]) == (0, 40, 0, False)
-
-
-def test_a_clear_difference_is_significant_after_correction_over_the_systems(found):
     row = row_of(found, "best")
     assert row["randomization_test"] == 1 / 2001
     assert row["randomization_test_holm"] == pytest.approx(3 / 2001)

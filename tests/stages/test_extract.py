@@ -105,6 +105,11 @@ def test_a_last_line_may_lack_its_end(arguments, output):
     assert output.read_bytes() == TEXT[:-1]
 
 
+def test_a_file_outside_archives_is_not_for_this_stage(complaint, tmp_path):
+    argv = ["--name", "msmarco/qrels.dev.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
+    assert "expected a member of an archive; use `cort.download file`" in complaint(extract_member, argv)
+
+
 def test_the_archive_is_fetched_if_need_be_and_kept(arguments, output):
     content = tar_of(("file.tsv", TEXT))
     with serving() as server:
@@ -147,11 +152,6 @@ def test_without_network_and_folder_the_error_names_the_archive(arguments, compl
     assert "fetch http://127.0.0.1:9/archive elsewhere and put it into the folder" in line
 
 
-def test_a_file_outside_archives_is_not_for_this_stage(complaint, tmp_path):
-    argv = ["--name", "msmarco/qrels.dev.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
-    assert "expected a member of an archive; use `cort.download file`" in complaint(extract_member, argv)
-
-
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -168,11 +168,6 @@ def test_other_members_are_never_unpacked(arguments, output, tmp_path, hostile):
     assert {path.name for path in tmp_path.iterdir()} == {"mine", "raw", "catalog.yaml"}
     assert [path.name for path in output.parent.glob("[!.]*")] == ["taken.tsv"]
     assert not Path("/tmp/cort-escaped").exists()  # noqa: S108
-
-
-def test_a_sparse_member_is_refused(refused, monkeypatch):
-    monkeypatch.setattr(tarfile.TarInfo, "issparse", lambda _: True)
-    assert "expected a plain file" in refused(tar_of(("file.tsv", TEXT)))
 
 
 @pytest.mark.parametrize("suffix", PACK)
@@ -266,8 +261,10 @@ def test_what_is_no_archive_with_that_file_is_refused(refused, suffix, content, 
     assert found in refused(content, suffix)
 
 
-def test_a_member_with_another_checksum_is_refused(refused):
+def test_a_member_with_another_checksum_and_a_sparse_one_are_refused(refused, monkeypatch):
     assert "with the md5 " in refused(tar_of(("file.tsv", TEXT)), md5="0" * 32, lines=None)
+    monkeypatch.setattr(tarfile.TarInfo, "issparse", lambda _: True)
+    assert "expected a plain file" in refused(tar_of(("file.tsv", TEXT)))
 
 
 def test_a_full_disk_is_one_line(arguments, complaint, mount_disk, output):

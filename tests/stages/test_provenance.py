@@ -74,12 +74,6 @@ def test_settings_must_be_an_object(tmp_path, complaint, config):
     assert complaint(provenance.main, argv, output).startswith("--config: found ")
 
 
-def test_a_missing_input_is_named_and_nothing_is_written(tmp_path, complaint):
-    output = tmp_path / "out" / "provenance.json"
-    argv = ["--dataset", "tiny", "--config", "{}", "--inputs", tmp_path / "none.tsv", "--output", output]
-    assert "none.tsv: No such file" in complaint(provenance.main, argv, output)
-
-
 def test_the_report_shows_where_results_came_from(tmp_path):
     from cort.reporting.inputs import Input, read_origin
 

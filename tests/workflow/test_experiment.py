@@ -6,21 +6,10 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
+from cort.experiment import models
 from cort.experiment.checks import ConfigError, complete
 from cort.experiment.config import splits_of
 from cort.experiment.keys import Experiment
-from cort.experiment.models import (
-    encoders_pattern,
-    indexes_of,
-    named_models,
-    place_of_base_model,
-    reranked_by,
-    systems_with,
-    teachers,
-    trained_models,
-    trainings,
-    used_models,
-)
 from cort.experiment.splits import splits_apart
 from cort.settings.config import deciding, evaluated_splits, is_trained
 from cort.settings.fields import schema_of
@@ -146,10 +135,10 @@ def test_systems_that_wait_for_themselves_are_refused(changes, circle):
 def test_no_circle_where_an_encoder_learns_from_reranked_bm25():
     teacher = {"rerank": "bm25", "reranker": "cross"}
     config = completed({"systems teacher": teacher, "encoders encoder triples system": "teacher"})
-    assert teachers(config) == ["teacher", "bm25"]
+    assert models.teachers(config) == ["teacher", "bm25"]
     # On training queries the candidates of `cort+bm25-cross` would wait for the encoder.
-    assert reranked_by(config, "cross", "train") == ["bm25"]
-    assert reranked_by(config, "cross", "test") == ["cort+bm25", "bm25"]
+    assert models.reranked_by(config, "cross", "train") == ["bm25"]
+    assert models.reranked_by(config, "cross", "test") == ["cort+bm25", "bm25"]
 
 
 def test_published_runs_that_share_no_split():
@@ -203,18 +192,18 @@ def test_kinds_and_names():
 def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name():
     config = completed({**LATE, "systems late": {"retrieve": "late"}})
     assert system_of(config, "late").rules == ("retrieve_tokens",)
-    assert used_models(config, "rerankers") == ["cross", "late"]
-    assert systems_with(config, "late") == ["late"]
+    assert models.used_models(config, "rerankers") == ["cross", "late"]
+    assert models.systems_with(config, "late") == ["late"]
     assert system_of(config, "late").describe() == "late interaction late, exact search"
     for index, words in (({}, "probes 32"), ({"probes": "auto"}, "recall 0.99 of exact search")):
         config = completed({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}})
         assert system_of(config, "late").rules == ("retrieve_ivfpq",)
-        assert indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
+        assert models.indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
         assert system_of(config, "late").describe() == f"late interaction late, IVF-PQ with {words}"
     renamed = {name.replace("late", "encoder"): value for name, value in LATE.items()} | {"exports": ["cross"]}
     config = completed(renamed)
     assert system_of(config, "cort").rules[0] == "retrieve"
-    assert used_models(config, "rerankers") == ["cross"]
+    assert models.used_models(config, "rerankers") == ["cross"]
 
 
 def test_names_of_no_system_match_nothing():
@@ -231,9 +220,9 @@ def test_splits_of_published_runs_and_what_is_made_from_them():
     assert splits_of(config, "bm25") == ["test", "dev", "dl19"]
     for name in ("published", "mixed", "mixed-cross"):
         assert splits_of(config, name) == ["test", "dl19"]
-    assert reranked_by(config, "cross", "test") == ["cort+bm25", "mixed"]
-    assert reranked_by(config, "cross", "dev") == ["cort+bm25"]
-    assert reranked_by(config, "cross", "train") == []
+    assert models.reranked_by(config, "cross", "test") == ["cort+bm25", "mixed"]
+    assert models.reranked_by(config, "cross", "dev") == ["cort+bm25"]
+    assert models.reranked_by(config, "cross", "train") == []
 
 
 NOTHING_LEARNT = {key: GONE for key in ("encoders", "rerankers", "exports", "evaluation", "papers", "submissions")}
@@ -295,8 +284,8 @@ def test_an_experiment_without_judgements_has_runs_and_pages():
 
 def test_used_models():
     config = completed({"encoders unused": {"base_model": "small", "triples": {"last_rank": 20}}})
-    assert used_models(config, "encoders") == ["encoder"]
-    assert used_models(config, "rerankers") == ["cross"]
+    assert models.used_models(config, "encoders") == ["encoder"]
+    assert models.used_models(config, "rerankers") == ["cross"]
 
 
 def released(**changes):
@@ -311,11 +300,11 @@ def released(**changes):
 
 def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
     config = released()
-    assert used_models(config, "encoders") == ["encoder"]
-    assert trained_models(config, "encoders") == []
-    assert teachers(config) == []
-    assert re.fullmatch(encoders_pattern(config, trained=False), "encoder")
-    assert not re.fullmatch(encoders_pattern(config, trained=True), "encoder")
+    assert models.used_models(config, "encoders") == ["encoder"]
+    assert models.trained_models(config, "encoders") == []
+    assert models.teachers(config) == []
+    assert re.fullmatch(models.encoders_pattern(config, trained=False), "encoder")
+    assert not re.fullmatch(models.encoders_pattern(config, trained=True), "encoder")
 
 
 def test_a_released_model_is_a_base_model_of_its_own_name():
@@ -342,14 +331,14 @@ def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
     changes |= {"rerankers encoder": cross, "rerankers up": {"pretrained": "b"}, "encoders up": {"pretrained": "a"}}
     changes["exports"] = ["encoders.encoder", "rerankers.encoder", "cross"]
     config = completed(changes)
-    titles = trainings(config)
+    titles = models.trainings(config)
     assert list(titles.values()) == ["encoder (encoder)", "cross", "encoder (re-ranker)"]
     assert len({*of_trainings(config, CURVE).values()}) == len(of_trainings(config, CURVE)) == 3
     places = {"encoder.up": "encoders.up", "reranker.up": "rerankers.up", "small": "base_models.small"}
-    assert {name: place_of_base_model(config, name) for name in places} == places
+    assert {name: models.place_of_base_model(config, name) for name in places} == places
     assert [config["base_models"][f"{kind}.up"]["pretrained"] for kind in ("encoder", "reranker")] == ["a", "b"]
-    assert systems_with(config, "encoders.encoder") == ["cort", "cort-onng", "cort-hnsw"]
-    assert systems_with(config, "rerankers.encoder") == ["bm25-both"]
+    assert models.systems_with(config, "encoders.encoder") == ["cort", "cort-onng", "cort-hnsw"]
+    assert models.systems_with(config, "rerankers.encoder") == ["bm25-both"]
     assert [path.split("/")[3] for path in exports(config)] == ["encoders.encoder", "rerankers.encoder", "cross"]
 
 
@@ -364,16 +353,16 @@ def test_a_released_encoder_may_be_part_of_what_another_learns_from():
     encoders = {"encoder": {"base_model": "small", "released": "a.ckpt"}, "other": trained}
     changes = {"encoders": encoders, "rerankers": {}, "systems": systems, "exports": ["other"], "submissions": {}}
     config = completed(changes | {"evaluation": {}, "splits train": FILES})
-    assert trained_models(config, "encoders") == ["other"]
-    assert teachers(config) == ["cort"]
+    assert models.trained_models(config, "encoders") == ["other"]
+    assert models.teachers(config) == ["cort"]
 
 
 def test_exported_models_and_the_systems_they_are_part_of():
     config = completed()
-    models = named_models(config)
-    assert [models[name] for name in config["exports"]] == [("encoders", "encoder"), ("rerankers", "cross")]
-    assert systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
-    assert systems_with(config, "cross") == ["cort+bm25-cross"]
+    named = models.named_models(config)
+    assert [named[name] for name in config["exports"]] == [("encoders", "encoder"), ("rerankers", "cross")]
+    assert models.systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
+    assert models.systems_with(config, "cross") == ["cort+bm25-cross"]
     assert exports(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
 
 
@@ -435,8 +424,8 @@ def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
         "chosen": "top 20 of tuned re-ranked by cross, its weight tuned for RR@10 on validation",
     }
     # What is tuned waits for the re-ranker's scores of validation candidates; who only re-ranks does not.
-    assert reranked_by(config, "cross", "validation") == ["tuned"]
-    assert reranked_by(config, "cross", "train") == []
+    assert models.reranked_by(config, "cross", "validation") == ["tuned"]
+    assert models.reranked_by(config, "cross", "train") == []
 
 
 def test_validation_runs_are_as_deep_as_those_that_weights_are_for():

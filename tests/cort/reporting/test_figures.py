@@ -68,9 +68,10 @@ def test_a_drawing_is_the_same_twice_and_well_formed() -> None:
     assert texts(once).count("a <b> & $c$") == 3
 
 
-def test_all_marks_of_an_axis_are_drawn_also_beyond_the_lines() -> None:
+def test_all_marks_of_an_axis_are_drawn_and_a_missing_figure_says_so() -> None:
     panel = Panel("t", "x", "y", [Line("one", [5.2, 10.3], [0.1, 0.2], 0)], "", [5.0, 10.0, 20.0])
     assert {"5", "10", "20"} <= set(texts(figures.draw([panel], "salt", "")))
+    assert texts(figures.draw([], "salt", "nothing <here>")) == ["nothing <here>"]
 
 
 def test_settings_of_the_reader_do_not_change_a_drawing(tmp_path) -> None:
@@ -102,10 +103,6 @@ def test_ids_of_inline_drawings_do_not_clash() -> None:
     assert not set(ids[0]) & set(ids[1])
     for svg, known in zip(drawings, ids, strict=True):
         assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg)) <= set(known)
-
-
-def test_a_missing_figure_says_so() -> None:
-    assert texts(figures.draw([], "salt", "nothing <here>")) == ["nothing <here>"]
 
 
 @pytest.mark.parametrize(

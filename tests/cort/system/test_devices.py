@@ -60,10 +60,12 @@ def gpus(monkeypatch, tmp_path):
     return make
 
 
-def test_instances_of_a_gpu_replace_it(monkeypatch, tmp_path):
+def test_instances_of_a_gpu_replace_it_of_which_cuda_can_use_only_one(monkeypatch, tmp_path):
     assert [gpu.instances or (gpu.uuid,) for gpu in parse_listing(PARTED)] == [(LARGE, SMALL), (WHOLE,), (OLD,)]
     monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "parted", f"cat <<'END'\n{PARTED}END"))
     assert visible_devices() == [LARGE, SMALL, WHOLE, OLD]
+    with lease(2) as held:
+        assert (held, cuda_settings()) == ([LARGE], {"CUDA_VISIBLE_DEVICES": LARGE})
 
 
 @pytest.mark.parametrize("text", ["", "No devices found.\n", "NVIDIA-SMI has failed\n", "  MIG 1g (UUID: MIG-1)\n"])
@@ -163,12 +165,6 @@ def test_without_nvidia_smi_the_order_is_that_of_cuda(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     with lease() as held:
         assert (held, cuda_settings()) == (["3"], {"CUDA_VISIBLE_DEVICES": "3"})
-
-
-def test_cuda_can_use_only_one_instance_of_a_gpu(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "parted", f"cat <<'END'\n{PARTED}END"))
-    with lease(2) as held:
-        assert (held, cuda_settings()) == ([LARGE], {"CUDA_VISIBLE_DEVICES": LARGE})
 
 
 def test_leases_are_kept_in_a_folder_of_the_user_by_default(gpus, monkeypatch, tmp_path):

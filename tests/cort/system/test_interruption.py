@@ -280,11 +280,12 @@ def test_a_full_disk_at_a_signal_is_one_line_and_costs_no_bit(undisturbed, tmp_p
     same(training.run(), undisturbed)
 
 
-def test_patient_requests_ignore_a_second_sigint():
+def test_patient_requests_ignore_a_second_sigint_and_statuses_make_a_scheduler_try_again():
     with Requests(patient=True) as requests:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         assert requests.received == signal.SIGINT
+    assert [exit_status(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == [75, 75, 130]
 
 
 def test_an_ignored_ctrl_c_stays_ignored():
@@ -296,7 +297,3 @@ def test_an_ignored_ctrl_c_stays_ignored():
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_statuses_make_a_scheduler_try_again():
-    assert [exit_status(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == [75, 75, 130]
