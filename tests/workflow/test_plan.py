@@ -276,9 +276,8 @@ def test_a_target_nobody_makes_is_refused(call, fresh):
 def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path):
     setting, value = "encoders.encoder.training.learning_rate", 0.002
     missing, queries = "results/tiny/measures/test/cort.json", "tiny/data/queries.test.tsv"
-    options = prepare(
-        finished, folder := tmp_path / "tree", {"set": {setting: value}, "delete": [missing], "edit": [queries]}
-    )
+    changes = {"set": {setting: value}, "delete": [missing], "edit": [queries]}
+    options = prepare(finished, folder := tmp_path / "tree", changes)
     status, output, errors = call(why, folder, *options)
     assert (status, errors) == (0, [])
     first, second = output.split("Follows, because an input is rebuilt:\n")

@@ -134,11 +134,8 @@ def test_the_log_tells_of_starts_and_of_refusals(caplog):
 
 
 def test_the_last_lines_are_the_errors_of_jobs_that_failed_in_the_end(tmp_path):
-    logs = {
-        "a": "09:00:00 INFO x\n09:00:01 ERROR a.tsv: found x\nb.tsv: found y\nTraceback (most recent\n",
-        "b": "",
-        "c": "",
-    }
+    logs = {"a": "09:00:00 INFO x\n09:00:01 ERROR a.tsv: found x\nb.tsv: found y\nTraceback (most recent\n"}
+    logs |= {"b": "", "c": ""}
     for name, text in logs.items():
         (tmp_path / name).write_text(text)
     program = (
