@@ -44,7 +44,7 @@ from cort.settings.lexical import ExpansionFilter
 from cort.settings.models import BaseModel
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ EXPANDED_BLOCK = 1_024
 TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 65_536}
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ExpandOptions(PassageOptions):
     """Document expansion: predict the queries that a passage answers (doc2query, docTTTTTquery), one shard at a time.
 
@@ -236,7 +236,7 @@ def fit(texts: Sequence[str], queries: Sequence[Queries]) -> bool:
     return shared(0) >= max(1, *(shared(shift) for shift in range(-FURTHEST, FURTHEST + 1) if shift))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ImportOptions:
     """Import published document expansions: queries that doc2query or docTTTTTquery predicted for this collection.
 
@@ -271,7 +271,7 @@ def import_queries(options: ImportOptions) -> None:
 SCORED_BLOCK = 256
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ScoreOptions(PassageOptions):
     """Score predicted queries with a re-ranker, each against its own passage, one shard at a time (Doc2Query--).
 
@@ -441,7 +441,7 @@ def check_sizes(options: FilterOptions, doc_ids: pa.Array, sizes: npt.NDArray[np
         raise input_error(options.scores[-1], f"scores of {len(doc_ids)} passages, not of {count}", *OTHERS)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class FilterOptions:
     """Keep the predicted queries that a re-ranker scores best (Doc2Query--, Gospodinov, MacAvaney & Macdonald, 2023).
 

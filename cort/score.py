@@ -1,4 +1,4 @@
-"""Score query-passage pairs with a re-ranker; a pair that several systems or depths need is scored once.
+"""Score query-passage pairs with a re-ranker; a pair that several systems or depths need is scored only once.
 
 Reads a re-ranker folder, token caches, and candidate runs or triples; writes scores.parquet. From the scores of runs,
 `rerank` makes runs of any depth; encoders learn from the scores of triples. With a folder of checkpoints, an
@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +27,7 @@ from cort.models.truncation import log_truncation, passage_limit, query_limit
 from cort.settings import models
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Pairs that are sorted by length together. Not a setting: padding affects the last bits of scores.
+# Pairs sorted by length together. Not a setting, because padding changes the last bits of the scores.
 BLOCK = 8_192
 
 
@@ -53,7 +52,7 @@ def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
 
 
 def pairs_of_triples(triples: pa.Table) -> pa.Table:
-    """Collect the distinct pairs of a query and its positive or negative, sorted by query and document id."""
+    """Collect the distinct pairs of a query with its positive or negative, sorted by query and document id."""
     names = ["query_id", "doc_id"]
     parts = [triples.select(["query_id", column]).rename_columns(names) for column in ("positive", "negative")]
     return _distinct(parts)
@@ -70,7 +69,7 @@ def make_scorer(
     """Look up all pairs; return a function that scores the pairs in a range of rows.
 
     :param source: of the pairs, for messages, as is the `precision`.
-    :raises InputError: unknown ids, NaN or infinite scores.
+    :raises InputError: for unknown ids, and NaN or infinite scores.
     """
     import torch
 
@@ -88,26 +87,26 @@ def make_scorer(
         rows = table[part]
         for row in np.flatnonzero(~np.isfinite(scores)).tolist():
             query_id, doc_id = (shorten(rows[name][row].as_py()) for name in ("query_id", "doc_id"))
-            found = f"in {precision} the score {scores[row]} of query {query_id} and document {doc_id}"
+            found = f"the score {scores[row]} in {precision}, of query {query_id} and document {doc_id}"
             raise input_error(source, found, "a finite number", "use precision fp32 or train the re-ranker again")
         return rows.append_column("score", pa.array(scores)).combine_chunks().to_batches()[0]
 
     return score_block
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(ModelOptions):
     """Options of this stage."""
 
     candidates: tuple[str, ...] = optional((), "runs whose results to score", "TREC")
-    triples: str | None = optional(None, "instead of candidates: to train an encoder with", "PARQUET")
+    triples: str | None = optional(None, "instead of candidates, triples to train an encoder with", "PARQUET")
     depth: int = optional(models.Reranker.depth, "candidates per query and run", ge=1)
     queries: str = required("ARROW", "token cache")
     passages: str = required("ARROW", "token cache")
 
 
 def stage(options: Options) -> None:
-    """Score and write."""
+    """Score all pairs and write the scores."""
     from cort.models.rerankers import load_reranker
 
     if bool(options.candidates) == bool(options.triples):

@@ -1,7 +1,7 @@
 """Sample training triples: per epoch and query, one judged positive and one negative from a ranker's run.
 
-The ranker is the one to be complemented: the encoder learns to distinguish its top results (CoRT, section 3.3; ranks 8
-to 100 in the authors' experiments).
+The encoder is to complement this ranker, so it learns to distinguish the ranker's top results (CoRT, section 3.3; ranks
+8 to 100 in the authors' experiments).
 
 Reads:  a qrels table and a run
 Writes: triples.parquet in training order, and as JSON how many queries each filter dropped
@@ -12,7 +12,6 @@ Usage:  python -m cort.triples --qrels qrels.train.parquet --run bm25.trec --epo
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -36,13 +35,12 @@ def sample_epoch(pools: pa.RecordBatch, seed: int, epoch: int) -> pa.Table:
     return pa.table(columns, schema=tables.TRIPLES)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Options(SamplingOptions):
     """Options of this stage."""
 
 
 def stage(options: Options) -> None:
-    """Sample and write."""
+    """Sample triples and write them."""
     write_epochs(options, tables.TRIPLES, "triples", lambda pools, epoch, _: sample_epoch(pools, options.seed, epoch))
 
 

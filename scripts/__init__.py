@@ -1,1 +1,1 @@
-"""Tools for operators; no rule calls them."""
+"""Tools for operators; not used by rules."""

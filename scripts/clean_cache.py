@@ -1,8 +1,8 @@
-"""Free disk without making anything run again.
+"""Free disk without causing reruns.
 
-What goes: caches of tools, Snakemake's logs, encodings in an old number of shards, and what killed processes left.
-Results and intermediate files stay: Snakemake would recompute a missing one when something needs it, and then all that
-was ever made from it. Datasets with a live workflow are left alone.
+Deletes caches of tools, Snakemake's logs, encodings in an old number of shards, and leftovers of killed processes.
+Results and intermediate files stay: Snakemake would rebuild a missing one when something needs it, and then everything
+made from it. Datasets with a running workflow are skipped.
 
 Usage: python -m scripts.clean_cache
 """
@@ -27,7 +27,7 @@ SHARD = re.compile(r"passages\.\d+-of-(\d+)\.arrow")
 
 
 def clean(root: Path) -> Iterator[tuple[Path, int]]:
-    """Delete under a project's folder; yield what is gone, and its bytes."""
+    """Delete in a project's folder; yield the deleted paths with their bytes."""
     bytecode = [path for name in SOURCES for path in (root / name).rglob("__pycache__")]
     sizes = {folder: size_of(folder) for folder in (*map(root.joinpath, CACHES), *bytecode) if folder.is_dir()}
     for folder, size in sizes.items():
@@ -36,7 +36,7 @@ def clean(root: Path) -> Iterator[tuple[Path, int]]:
     for dataset in sorted(path for path in (root / "results").glob("*") if path.is_dir()):
         if is_owned(dataset.name):
             continue
-        # Of these, only those whose writer is dead go.
+        # Deletes only those whose writer is dead.
         sizes = {path: size_of(path) for path in dataset.rglob(".*.tmp") if path.is_dir()}
         yield from ((path, sizes[path]) for path in remove_leftovers(sizes))
         for shard in old_shards(dataset):
@@ -47,7 +47,7 @@ def clean(root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def old_shards(dataset: Path) -> Iterator[Path]:
-    """Find the shards that no plan reads: those of another number than the one whose shards are all there."""
+    """Find shards of another number than the current one, in folders with all current shards."""
     folders = sorted(path for name in ENCODINGS for path in (dataset / name).glob("*"))
     current = existing_shards(folders)
     for folder in folders:
@@ -57,7 +57,7 @@ def old_shards(dataset: Path) -> Iterator[Path]:
 
 
 def main() -> None:
-    """Delete, and say what is gone."""
+    """Delete, and list what was deleted."""
     total = 0
     for path, size in clean(Path.cwd()):
         total += size

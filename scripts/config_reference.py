@@ -1,7 +1,7 @@
-"""Write the reference of all config keys between the two marker lines of config/README.md, and the schema for editors.
+"""Write the reference of all config keys between the marker lines of config/README.md, and the schema for editors.
 
 Usage: python -m scripts.config_reference           rewrites both
-       python -m scripts.config_reference --check   exits with status 1 if one is not what cort/settings says
+       python -m scripts.config_reference --check   exits with status 1 if one differs from cort/settings
 """
 
 import json
@@ -28,7 +28,7 @@ TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "who
 
 
 def render(schema: Schema) -> str:
-    """Write a table for the keys that stand alone, then one for each section."""
+    """Write a table for the keys outside sections, then one for each section."""
     alone = {key: part for key, part in schema["properties"].items() if part.get("type") != "object"}
     parts = [f"### Top level\n\n{_table(_rows(schema | {'properties': alone}, ''))}"]
     for key, part in schema["properties"].items():
@@ -42,7 +42,7 @@ def render(schema: Schema) -> str:
 
 
 def _recipes(section: str, schema: Schema) -> str:
-    """Write a table of what each recipe sets."""
+    """Write a table of the values of each recipe."""
     columns = [(name, False) for name in load_recipes()] + [(name, True) for name in load_recipes(random=True)]
     values = [_of_recipe(section, name, schema, random=random) for name, random in columns]
     rows = [
@@ -53,7 +53,7 @@ def _recipes(section: str, schema: Schema) -> str:
 
 
 def _of_recipe(section: str, name: str, schema: Schema, *, random: bool) -> Schema:
-    """Give a model, pretrained without projection or of random weights, the values of a recipe and the defaults."""
+    """Complete a model, pretrained without projection or with random weights, by a recipe and the defaults."""
     model = {"recipe": name} | ({"base_model": "x"} if random else {"projection": False})
     config = {section: {"x": model}, "base_models": {"x": {"architecture": {}}}}
     filled: Schema = with_defaults(with_recipes(config)[section]["x"], schema)
@@ -92,7 +92,7 @@ def _default(key: str, part: Schema, schema: Schema) -> str:
 
 def _json(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    # YAML takes 2e-05 for text.
+    # YAML reads 2e-05 as text.
     return text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
 
 
@@ -125,10 +125,10 @@ def _table(rows: Iterator[tuple[str, ...]]) -> str:
 
 
 def editor_schema() -> str:
-    """Write the JSON schema that editors complete and check experiments by (yaml-language-server)."""
+    """Write the JSON schema with which editors complete and check experiments (yaml-language-server)."""
     schema = _standard(described(Experiment))
     for part in schema["properties"].values():
-        # Null leaves out a section of the experiment that this one extends, which has all that is required.
+        # Null removes a section of the experiment that this one extends.
         if part.get("type") == "object":
             part["type"] = ["object", "null"]
     whole = [{"required": ["extends"]}, {"required": schema.pop("required")}]
@@ -137,7 +137,7 @@ def editor_schema() -> str:
 
 
 def _standard(schema: Schema) -> Schema:
-    """Leave out of a schema what only this project knows."""
+    """Remove this project's own keywords from a schema."""
     kept = {key: value for key, value in schema.items() if key != "affects_results"}
     if isinstance(kept.get("type"), list):
         kept["type"] = [name for name in kept["type"] if name != "empty"]
@@ -152,8 +152,8 @@ def main() -> None:
         if not args.check:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            found = f"{path}: found other keys than cort/settings has, expected them in step"
-            sys.exit(f"{found}; run `python -m scripts.config_reference`")
+            fix = "run `python -m scripts.config_reference`"
+            sys.exit(f"{path}: found other keys than in cort/settings, expected the same; {fix}")
 
 
 if __name__ == "__main__":

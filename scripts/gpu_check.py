@@ -1,13 +1,12 @@
-"""Check every path on a GPU against the CPU (tests/gpu), then measure speeds beside their bounds: a table, and JSON.
+"""Compare the GPU with the CPU (tests/gpu), then measure speeds relative to bounds: a table, and JSON.
 
-Each part is a process of its own: one that fails, hangs or dies ends no other, and what was found is in the JSON file
-as soon as it is known. Needs pytest and, of this project's packages, torch, transformers, accelerate, numpy, pyarrow,
-safetensors, tokenizers, filelock, psutil, threadpoolctl and tqdm; no network, no data, no models. Exit status 1 if a
-check failed. Bounds are measured in the same run: large products in bf16, and a copy of memory. Arithmetic is counted
-without padding, so that padding lowers the share.
+Each part runs in its own process, so a failure or hang does not affect the others, and the JSON file is complete up to
+the last part. Needs pytest, torch, transformers, accelerate, numpy, pyarrow, safetensors, tokenizers, filelock, psutil,
+threadpoolctl and tqdm; no network, no data, no models. The exit status is 1 if a check failed. Bounds are measured in
+the same run: large products in bf16, and a copy of memory. Arithmetic is counted without padding.
 
 Usage: python -m scripts.gpu_check [--output gpu.json] [--only encode search]
-       python -m scripts.gpu_check --device cpu     tries it without a GPU, on little
+       python -m scripts.gpu_check --device cpu     tries it without a GPU, on little data
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from cort.training.triples import TripleTexts, make_objective
 ROOT = Path(__file__).resolve().parents[1]
 Finding = dict[str, Any]
 
-# Of MS MARCO's passages and queries: tokens at the median, spread of their logarithm, and the most.
+# Tokens of MS MARCO's passages and queries: median, standard deviation of the logarithm, maximum.
 PASSAGE, QUERY = (68, 0.42, 300), (6, 0.4, 60)
 LENGTHS = 32, 180
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
@@ -59,32 +58,32 @@ MINI_BATCH, DIMENSION, DEPTH = 6, 128, 1_000
 
 
 def seconds_of(work: Callable[[], object], device: str, rounds: int) -> float:
-    """Median time of some rounds, after one that does not count."""
-    found = []
+    """Median time of some rounds, after a warm-up."""
+    times = []
     for _ in range(rounds + 1):
         started = time.perf_counter()
         work()
         if device != "cpu":
             torch.cuda.synchronize()
-        found.append(time.perf_counter() - started)
-    return statistics.median(found[1:])
+        times.append(time.perf_counter() - started)
+    return statistics.median(times[1:])
 
 
 def bounds(device: str) -> tuple[float, float]:
-    """Measure both: operations and bytes per second."""
+    """Measure the peak in operations and bytes per second."""
     size = SIZES[device].matrix
-    one, other = torch.randn(2, size, size, device=device).bfloat16()
-    operations = 2 * size**3 / seconds_of(lambda: torch.mm(one, other), device, 10)
+    left, right = torch.randn(2, size, size, device=device).bfloat16()
+    operations = 2 * size**3 / seconds_of(lambda: torch.mm(left, right), device, 10)
     memory = torch.randn(SIZES[device].vectors, DIMENSION, device=device)
     copied = torch.empty_like(memory)
     return operations, 2 * memory.nbytes / seconds_of(lambda: copied.copy_(memory), device, 10)
 
 
 def operations_of(config: Any, counts: npt.NDArray[np.integer]) -> float:
-    """Count the operations of one pass forward over texts of so many tokens: two per weight and token, and attention.
+    """Count the operations of a forward pass over texts with these numbers of tokens.
 
-    Per layer 4 h^2 weights of attention and 2 h i of what follows; queries times keys, and weights times values, are
-    4 h operations per pair of tokens.
+    Two per weight and token, with 4 h^2 weights of attention and 2 h i of the feed-forward network per layer; and 4 h
+    per layer and pair of tokens, for queries times keys and attention times values.
     """
     hidden, tokens = config.hidden_size, counts.astype(float)
     weights = 4 * hidden**2 + 2 * hidden * config.intermediate_size
@@ -92,7 +91,7 @@ def operations_of(config: Any, counts: npt.NDArray[np.integer]) -> float:
 
 
 def world(device: str, folder: Path, count: int) -> tuple[Encoder, Texts, Texts]:
-    """Draw an encoder of BERT-base's size, and passages and queries as long as MS MARCO's."""
+    """Make a random encoder of BERT-base's size, and passages and queries as long as MS MARCO's."""
     from transformers import BertConfig, BertModel
 
     settings, template = EncoderSettings("cls", DIMENSION, *LENGTHS), Template((101,), (102,), (102,), 1, 0)
@@ -107,7 +106,7 @@ def world(device: str, folder: Path, count: int) -> tuple[Encoder, Texts, Texts]
 
 
 def encode(device: str, folder: Path) -> Finding:
-    """Encode passages by the stage's own blocks in bf16: share of the peak."""
+    """Encode passages in the stage's own blocks in bf16: share of the peak."""
     count = SIZES[device].texts
     encoder, passages, _ = world(device, folder, count)
     encoder.eval().place(torch.device(device), "bf16")
@@ -123,7 +122,7 @@ def encode(device: str, folder: Path) -> Finding:
 
 
 def train(device: str, folder: Path) -> Finding:
-    """Train as CoRT's paper does, but in bf16: share of the peak, at thrice the arithmetic of a pass forward."""
+    """Train as in CoRT's paper, but in bf16: share of the peak, at three times the arithmetic of a forward pass."""
     size = SIZES[device]
     count = 4 * MINI_BATCH * size.accumulation
     encoder, passages, queries = world(device, folder, count)
@@ -141,63 +140,63 @@ def train(device: str, folder: Path) -> Finding:
     # The first update is slower.
     speed = statistics.median(point.examples_per_second for point in curve[2:] if point.examples_per_second)
     parts = ((queries, rows[0]), (passages, rows[1]), (passages, rows[2]))
-    work = sum(operations_of(encoder.transformer.config, some.lengths(which)) for some, which in parts)
-    return {"share of the peak": 3 * work / count * speed / bounds(device)[0], "goal": 0.4, "triples/s": speed}
+    forward = sum(operations_of(encoder.transformer.config, part.lengths(numbers)) for part, numbers in parts)
+    return {"share of the peak": 3 * forward / count * speed / bounds(device)[0], "goal": 0.4, "triples/s": speed}
 
 
 def search(device: str, folder: Path) -> Finding:
-    """Search random unit vectors: reading the codes of all passages once, beside the time of one query."""
+    """Search random unit vectors: time to read all codes once, relative to one query."""
     count = SIZES[device].vectors
     unit = torch.nn.functional.normalize(torch.randn(count + 256, DIMENSION, device=device)).cpu().numpy()
-    vectors, asked = unit[256:], unit[:256]
+    vectors, queries = unit[256:], unit[:256]
     ids = pa.array(np.arange(count)).cast(pa.string())
     shard = Shard(folder, pa.Table.from_batches([to_batch(ids, vectors, "fp32")]), "drawn", DIMENSION, "fp32")
     reading = count * DIMENSION / bounds(device)[1]
-    found, rankings = dict[str, Any](), []
+    times, rankings = dict[str, Any](), []
     for name, coded in (("codes", True), ("fp32", False)):
         index = ExactIndex([shard], [device], os.cpu_count() or 1, 5 * count * DIMENSION >> 20, coded=coded)
         for batch in (1, 32, 256):
-            seconds = seconds_of(partial(index.search, asked[:batch], DEPTH), device, 10 if batch == 1 else 3)
-            found[f"{name}, {batch} queries, ms"] = 1e3 * seconds
-        rankings.append(np.stack([places for _, places in index.search(asked[:32], DEPTH)]))
-    share, same = 1e3 * reading / found["codes, 1 queries, ms"], np.array_equal(rankings[0], rankings[1])
-    return {"share of reading the codes": share, "goal": 1 / 1.5, "same": same, **found}
+            seconds = seconds_of(partial(index.search, queries[:batch], DEPTH), device, 10 if batch == 1 else 3)
+            times[f"{name}, {batch} queries, ms"] = 1e3 * seconds
+        rankings.append(np.stack([places for _, places in index.search(queries[:32], DEPTH)]))
+    share, same = 1e3 * reading / times["codes, 1 queries, ms"], np.array_equal(rankings[0], rankings[1])
+    return {"share of reading the codes": share, "goal": 1 / 1.5, "same": same, **times}
 
 
 FIGURES: dict[str, Callable[[str, Path], Finding]] = {"encode": encode, "train": train, "search": search}
 
 
 class Recorder:
-    """A plugin of pytest that tells what became of each test."""
+    """A plugin of pytest that records the outcome of each test."""
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Tell the outcome of a test, or that it was not begun."""
+        """Record the outcome of a test, or of a set-up that failed or skipped it."""
         if report.when == "call" or report.outcome != "passed":
-            say(name=report.nodeid, status=report.outcome, error=report.longreprtext, seconds=report.duration)
+            record(name=report.nodeid, status=report.outcome, error=report.longreprtext, seconds=report.duration)
 
 
-def say(**found: Any) -> None:
-    """Append a line to the file that the parent reads."""
+def record(**fields: Any) -> None:
+    """Append a finding to the file that the parent process reads."""
     with open(os.environ["CHECK_LINES"], "a", encoding="utf-8") as lines:
-        lines.write(json.dumps(found) + "\n")
+        lines.write(json.dumps(fields) + "\n")
 
 
 def work(part: str, device: str) -> int:
-    """Do a part: a file of tests, or a figure."""
+    """Run a file of tests, or measure a figure, in this process."""
     if part.endswith(".py"):
         import pytest
 
         return int(pytest.main(["-q", "-p", "no:cacheprovider", str(ROOT / part)], plugins=[Recorder()]))
     with tempfile.TemporaryDirectory() as folder:
-        found = FIGURES[part](device, Path(folder))
-    goal, (what, value) = found.pop("goal"), next(iter(found.items()))
-    status = "reached" if value >= goal and found.get("same", True) else "missed"
-    say(name=part, status=status, what=what, value=value, goal=goal, details=found)
+        finding = FIGURES[part](device, Path(folder))
+    goal, (label, value) = finding.pop("goal"), next(iter(finding.items()))
+    status = "reached" if value >= goal and finding.get("same", True) else "missed"
+    record(name=part, status=status, what=label, value=value, goal=goal, details=finding)
     return 0
 
 
 def run(part: str, device: str, seconds: float) -> list[Finding]:
-    """Have a process do a part; what it found, and how it ended if that was no good end."""
+    """Run a part in a separate process; return its findings, with a failure if it ended badly."""
     with tempfile.TemporaryDirectory(prefix="cort-gpu-") as folder:
         lines, ending = Path(folder, "lines"), ""
         own = {"CHECK_LINES": str(lines), "CHECK_DEVICE": device, "HF_HUB_OFFLINE": "1", "TMPDIR": folder}
@@ -212,38 +211,42 @@ def run(part: str, device: str, seconds: float) -> list[Finding]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        found = [json.loads(line) for line in lines.read_text("utf-8").splitlines()] if lines.exists() else []
-        if ending and not any(one["status"] == "failed" for one in found):
-            found.append({"name": part, "status": "failed", "error": ending})
-        return found
+        findings = [json.loads(line) for line in lines.read_text("utf-8").splitlines()] if lines.exists() else []
+        if ending and not any(finding["status"] == "failed" for finding in findings):
+            findings.append({"name": part, "status": "failed", "error": ending})
+        return findings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check, measure, show; the exit status."""
+    """Check, measure, print; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=tuple(SIZES), default="cuda")
-    parser.add_argument("--output", type=Path, help="gets the results as JSON")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="parts with one of these in their name")
-    parser.add_argument("--seconds", type=float, default=150, help="the most that one part may take")
+    parser.add_argument("--output", type=Path, help="JSON file for the results")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="only parts whose name contains a word")
+    parser.add_argument("--seconds", type=float, default=150, help="time limit of a part")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.part:
         return work(args.part, args.device)
     if args.device == "cuda" and not torch.cuda.is_available():
-        parser.error("torch finds no CUDA device; --device cpu tries the check itself")
+        parser.error("torch finds no CUDA device; --device cpu tries the check without one")
     device = torch.cuda.get_device_name(0) if args.device == "cuda" else f"{os.cpu_count()} cores"
-    found, about = list[Finding](), {"Python": sys.version, "torch": torch.__version__, "device": device}
+    findings, about = list[Finding](), {"Python": sys.version, "torch": torch.__version__, "device": device}
     tests = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "gpu").glob("test_*.py"))
     for part in [part for part in (*tests, *FIGURES) if any(word in part for word in args.only)]:
-        for one in run(part, args.device, args.seconds):
-            found.append(one)
-            value = "{value:.3g} {what}, goal {goal:.3g}".format(**one) if "what" in one else one.get("error", "")
-            sys.stdout.write(f"{one['status']:8} {one['name']} {value}\n")
+        for finding in run(part, args.device, args.seconds):
+            findings.append(finding)
+            value = (
+                "{value:.3g} {what}, goal {goal:.3g}".format(**finding)
+                if "what" in finding
+                else finding.get("error", "")
+            )
+            sys.stdout.write(f"{finding['status']:8} {finding['name']} {value}\n")
         if args.output:
-            args.output.write_text(json.dumps({"machine": about, "found": found}, indent=1) + "\n", "utf-8")
-    failed = sum(one["status"] == "failed" for one in found)
-    sys.stdout.write(f"{', '.join(about.values())}: {failed} of {len(found)} failed\n")
-    return 1 if failed or not found else 0
+            args.output.write_text(json.dumps({"machine": about, "found": findings}, indent=1) + "\n", "utf-8")
+    failed = sum(finding["status"] == "failed" for finding in findings)
+    sys.stdout.write(f"{', '.join(about.values())}: {failed} of {len(findings)} failed\n")
+    return 1 if failed or not findings else 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Drive every stage on a collection of MS MARCO's size and measure it: time, memory, disk, and how they grow.
+"""Run every stage on a collection of MS MARCO's size, and measure time, memory, disk and their growth.
 
-For each size a collection with MS MARCO's counts and lengths is made up, and the stages work on it one after the other.
-What is too much without a GPU works on a part, which the table names; what neural stages would make (vectors, token
-vectors, runs, scores, predicted queries) is drawn at random for the stages after them. Finished steps are
-remembered in the folder, so that a call goes on where the last one was ended.
+For each size, a synthetic collection with MS MARCO's counts and lengths is generated, and the stages run in sequence.
+Stages that are too slow without a GPU run on a part, named in the table; outputs of neural stages (vectors, token
+vectors, runs, scores, predicted queries) are random. Measurements are kept in the folder, so that a call resumes.
 
 Usage: python -m scripts.rehearsal --folder FOLDER [--sizes 1/64 1/16 1/4 1]
-           [--steps explorer "bm25 train"]     only these, by stage or name; the files that they read must be there
+           [--steps explorer "bm25 train"]     only these, by stage or name; their inputs must exist
 """
 
 import json
@@ -43,23 +42,23 @@ Ids = npt.NDArray[np.int64]
 Options = dict[str, Any]
 
 PASSAGES = 8_841_823
-# Queries, and how many of them are judged, for one passage each; dev is without dev.small here.
+# Queries, and how many of them are judged, with one passage each; dev without dev.small.
 SPLITS = {"train": (808_731, 502_939), "dev": (94_113, 48_598), "dev.small": (6_980, 6_980)}
 # Words follow a Zipf-Mandelbrot distribution over as many terms as Lucene finds in MS MARCO; exponent and shift fit a
-# sample of its passages, and the commonest are Lucene's stop words.
+# sample of its passages. The most frequent words are Lucene's stop words.
 TERMS, EXPONENT, SHIFT = 2_660_824, 1.05, 2.0
 STOP_WORDS = "the of a to and is in for or that are on it with as by be at an this if not such their there these they"
-# Words of a passage (log-normal, 56 on average) and of a query (2 or more, 5.9 on average), and the most.
+# Words of a passage (log-normal, 56 on average) and of a query (at least 2, 5.9 on average), with the maximum.
 PASSAGE, QUERY = (3.95, 0.39, 300), (3.92, 30)
 BLOCK = 65_536
-# What does not grow with the size: queries and results of each, and how many queries are searched for of train, in
-# expanded texts and by late interaction.
+# Independent of the size: evaluated queries and results per query; queries of train, for expanded passages and for late
+# interaction.
 DEV, DEPTH, SEARCHED, CHANGED, LATE = 6_980, 1_000, 3_159, 1_000, 16
-# One vector in so many is in the graph; of one passage in so many there are token vectors, so many on average.
+# The graph has 1 in IN_GRAPH vectors; 1 in WITH_TOKENS passages has token vectors, TOKENS on average.
 IN_GRAPH, WITH_TOKENS, TOKENS, DIMENSION = 256, 16, 70, 128
-# Queries predicted for a passage, and words of one.
+# Predicted queries per passage, and words per query.
 PREDICTED, PREDICTED_WORDS = 40, 7
-# Steps are named after rules; these run a command of a stage.
+# Steps are named after rules. Commands of those that are not named after their stage:
 COMMANDS = {"bm25_index": "index bm25", "hnsw": "index hnsw", "onng": "index onng", "retrieve": "retrieve exact"}
 COMMANDS |= {"retrieve_graph": "retrieve graph", "retrieve_tokens": "retrieve tokens", "bm25": "retrieve bm25"}
 COMMANDS |= {stage: f"analyze {stage}" for stage in ("depths", "consistency", "disagreements")}
@@ -71,18 +70,18 @@ ARCHITECTURE |= {"intermediate_size": 256}
 @cache
 def vocabulary() -> pa.Array:
     """All words by rank: stop words, then numbers."""
-    first = STOP_WORDS.split()
-    return pa.concat_arrays([pa.array(first, pa.string()), strings(np.arange(len(first), TERMS))])
+    stop_words = STOP_WORDS.split()
+    return pa.concat_arrays([pa.array(stop_words, pa.string()), strings(np.arange(len(stop_words), TERMS))])
 
 
 def join_words(known: pa.Array, ids: Ids, lengths: Ids) -> pa.Array:
-    """Texts of `lengths` words each, from the places of all their words."""
+    """Texts with these numbers of words, from the indexes of all their words."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), known.take(pa.array(ids))), " ")
 
 
 def draw_texts(generator: np.random.Generator, lengths: Ids) -> pa.Array:
-    """Draw texts by the inverse of the distribution function."""
+    """Draw words by inverse transform sampling."""
     power = 1.0 - EXPONENT
     low, high = SHIFT**power, (TERMS + SHIFT) ** power
     ranks = (low + (high - low) * generator.random(int(lengths.sum()))) ** (1.0 / power) - SHIFT
@@ -90,19 +89,19 @@ def draw_texts(generator: np.random.Generator, lengths: Ids) -> pa.Array:
 
 
 def write_tsv(path: Path, *columns: Any, append: bool = False) -> None:
-    """Write columns as `id TAB text`, or as judgements."""
+    """Write columns separated by tabs."""
     options = pa.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
     with open(path, "ab" if append else "wb") as handle:
         pa.csv.write_csv(pa.table(list(columns), [str(number) for number in range(len(columns))]), handle, options)
 
 
 def strings(numbers: Any) -> pa.Array:
-    """Ids of numbers."""
+    """Numbers as ids."""
     return pa.array(numbers).cast(pa.string())
 
 
 def generate(folder: Path, size: Fraction) -> None:
-    """Write collection.tsv, and queries and qrels of train, dev and dev.small, which is a part of dev."""
+    """Write collection.tsv, and queries and qrels of train, dev and dev.small (a part of dev)."""
     folder.mkdir(parents=True, exist_ok=True)
     passages, first = max(round(PASSAGES * size), 1_000), 0
     for start in range(0, passages, BLOCK):
@@ -116,16 +115,15 @@ def generate(folder: Path, size: Fraction) -> None:
         texts = draw_texts(generator, np.minimum(2 + generator.poisson(QUERY[0], queries), QUERY[1]))
         ids, relevant = strings(np.arange(first, first + queries)), strings(generator.integers(passages, size=judged))
         first += queries
+        judgements = ids[:judged], pa.repeat("0", judged), relevant, pa.repeat("1", judged)
         for file in {name, name.removesuffix(".small")}:
-            # dev's own come before.
-            more = file != name
-            write_tsv(folder / f"queries.{file}.tsv", ids, texts, append=more)
-            one = ids[:judged], pa.repeat("0", judged), relevant, pa.repeat("1", judged)
-            write_tsv(folder / f"qrels.{file}.tsv", *one, append=more)
+            # Those of dev.small also follow dev's own.
+            write_tsv(folder / f"queries.{file}.tsv", ids, texts, append=file != name)
+            write_tsv(folder / f"qrels.{file}.tsv", *judgements, append=file != name)
 
 
 def write_predictions(path: Path, passages: Path) -> None:
-    """Write queries about all passages as docTTTTTquery's, of their words: in a .zip, a file per sample and part."""
+    """Write predicted queries, made of the words of passages, in docTTTTTquery's layout: a zip of samples and parts."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for part, batch in enumerate(tables.iter_batches(passages, tables.PASSAGES, BLOCK)):
             split, generator = pc.split_pattern(batch["text"], " "), np.random.default_rng(part)
@@ -145,15 +143,15 @@ def unit(generator: np.random.Generator, count: int) -> Any:
 
 
 def write_vectors(path: Path, count: int, seed: int) -> None:
-    """Write vectors as `encode vectors` does."""
+    """Write random vectors as `encode vectors` does."""
     parts = (np.arange(at, min(at + BLOCK, count)) for at in range(0, count, BLOCK))
     blocks = ((strings(rows), unit(np.random.default_rng([seed, rows[0]]), len(rows))) for rows in parts)
     write_shard(path, blocks, model="drawn at random", dimension=DIMENSION, count=count)
 
 
 def write_token_vectors(path: Path, count: int, base: Path, model: Path) -> None:
-    """Write vectors as `encode tokens` does, and the late-interaction model of random weights that could have."""
-    # Not above, as torch takes seconds.
+    """Write random vectors as `encode tokens` does, with a late-interaction model of random weights."""
+    # Imported here, since torch takes seconds.
     from cort.models.late_interaction import load_token_encoder, origin_of
     from cort.models.rerankers import new_reranker, save_reranker
     from cort.models.settings import PairSettings
@@ -172,12 +170,14 @@ def write_token_vectors(path: Path, count: int, base: Path, model: Path) -> None
 
 
 def write_random_run(path: Path, qrels: Path, passages: int, depth: int, seed: int = 1) -> None:
-    """Write a run of all judged queries, each with one passage of each of `depth` equal parts of the collection."""
+    """Write a run of all judged queries, with a passage from each of `depth` equal parts of the collection."""
     generator, scores = np.random.default_rng(seed), 1.0 / np.arange(1, depth + 1)
     query_ids = tables.read_table(qrels, tables.QRELS)["query_id"].unique().to_pylist()
     part = passages // depth
     drawn = (generator.permutation(np.arange(depth) * part + generator.integers(part, size=depth)) for _ in query_ids)
-    rankings = (Ranking(one, rows.astype(str).tolist(), scores) for one, rows in zip(query_ids, drawn, strict=True))
+    rankings = (
+        Ranking(query_id, rows.astype(str).tolist(), scores) for query_id, rows in zip(query_ids, drawn, strict=True)
+    )
     write_run(path, rankings, path.stem)
 
 
@@ -191,14 +191,14 @@ def write_random_scores(path: Path, run: Path) -> None:
 
 
 def write_queries(path: Path, split: Path, count: int) -> None:
-    """Write `count` queries of a split, again and again if it has not as many."""
+    """Write `count` queries of a split, repeatedly if it has fewer."""
     texts, rows = tables.read_table(split, tables.QUERIES)["text"], np.arange(count)
     columns = {"query_id": strings(rows), "text": texts.take(pa.array(rows % len(texts)))}
     tables.write_table(path, pa.table(columns, schema=tables.QUERIES))
 
 
 class Step(NamedTuple):
-    """One call of a stage, named by the first word; its cost should be proportional to the number `n` of `unit`."""
+    """A call of a stage, named by the first word; its cost should be proportional to the number `n` of `unit`."""
 
     name: str
     n: float
@@ -209,7 +209,7 @@ class Step(NamedTuple):
 
 
 def steps(folder: Path, size: Fraction, model: Path, threads: int) -> Iterator[Step]:
-    """All steps of one size, in order; `model` is a base model made before."""
+    """All steps of a size, in order; `model` is a base model."""
     at, passages = folder.joinpath, max(round(PASSAGES * size), 1_000)
     table: Options = {"passages": at("passages.parquet")}
     raw = {"passages": at("raw/collection.tsv"), "output": at("passages.parquet")}
@@ -228,7 +228,7 @@ def steps(folder: Path, size: Fraction, model: Path, threads: int) -> Iterator[S
 
 
 def lexical_steps(at: Callable[[str], Path], passages: int, cores: Options) -> Iterator[Step]:
-    """Index and search the passages as they are, and with predicted queries."""
+    """Index and search the original and the expanded passages."""
     table, note = {"passages": at("passages.parquet")}, f"{PREDICTED} random queries of {PREDICTED_WORDS} words each"
     files = {"predictions": at("queries.zip"), "queries": PREDICTED, "output": at("queries.parquet")}
     index: Options = {**table, **cores, "output": at("index")}
@@ -239,26 +239,27 @@ def lexical_steps(at: Callable[[str], Path], passages: int, cores: Options) -> I
     yield Step("bm25_index expanded", passages, "passages", index | expanded, note)
     searches = [("dev.small", "dev.small", DEV, DEPTH), ("train", "train", SEARCHED, 100)]
     for name, split, count, depth in (*searches, ("expanded", "dev.small", CHANGED, DEPTH)):
-        asked, folder = at(f"asked.{name}"), at("expanded.index" if name == "expanded" else "index")
-        how = {"k1": 0.82, "b": 0.68, "tag": "bm25", "depth": depth, "queries": asked, "index": folder, **cores}
-        write = partial(write_queries, asked, at(f"queries.{split}.parquet"), count)
+        queries, folder = at(f"searched.{name}"), at("expanded.index" if name == "expanded" else "index")
+        how = {"k1": 0.82, "b": 0.68, "tag": "bm25", "depth": depth, "queries": queries, "index": folder, **cores}
+        write = partial(write_queries, queries, at(f"queries.{split}.parquet"), count)
         note, output = f"{count:,} queries at depth {depth}", {"output": at(f"bm25.{name}.trec")}
         yield Step(f"bm25 {name}", passages, "passages", how | output, note, write)
 
 
 def vector_steps(at: Callable[[str], Path], passages: int, model: Path, threads: int) -> Iterator[Step]:
-    """Search random vectors, all of them exactly, some in graphs, and the token vectors of a part."""
-    queries, vectors, few, late = (at(f"{name}.arrow") for name in ("asked", "vectors", "few", "late.vectors"))
-    asked, count = at("late.queries.arrow"), passages // IN_GRAPH
+    """Search random vectors exactly, a part of them in graphs, and the token vectors of another part."""
+    queries, vectors, few, late = (at(f"{name}.arrow") for name in ("queries", "vectors", "few", "late.vectors"))
+    late_queries, count = at("late.queries.arrow"), passages // IN_GRAPH
 
     def write() -> None:
-        for path, some, seed in ((vectors, passages, 1), (few, count, 1), (queries, DEV, 2)):
-            write_vectors(path, some, seed)
+        write_vectors(vectors, passages, seed=1)
+        write_vectors(few, count, seed=1)
+        write_vectors(queries, DEV, seed=2)
 
     def write_late() -> None:
         write_token_vectors(late, passages // WITH_TOKENS, model, at("late"))
         write_queries(at("late.queries"), at("queries.dev.small.parquet"), LATE)
-        run_stage("tokenize", tokenizer=model, texts=at("late.queries"), output=asked)
+        run_stage("tokenize", tokenizer=model, texts=at("late.queries"), output=late_queries)
 
     search = {"queries": queries, "depth": DEPTH, "threads": threads, "tag": "x"}
     exact = {**search, "passages": vectors, "device": "cpu", "output": at("exact.trec")}
@@ -268,13 +269,13 @@ def vector_steps(at: Callable[[str], Path], passages: int, model: Path, threads:
     graph = {**search, "kind": "onng", "index": at("onng"), "width": 0.1, "output": at("onng.trec")}
     yield Step("retrieve_graph", count, "passages", graph, note)
     yield Step("hnsw", count, "passages", {"passages": few, "output": at("hnsw")}, note)
-    tokens = {**search, "queries": asked, "model": at("late"), "passages": late, "output": at("late.trec")}
+    tokens = {**search, "queries": late_queries, "model": at("late"), "passages": late, "output": at("late.trec")}
     note = f"{LATE} queries; random token vectors of 1 in {WITH_TOKENS} passages"
     yield Step("retrieve_tokens", passages // WITH_TOKENS, "passages", tokens, note, write_late)
 
 
 def run_steps(at: Callable[[str], Path], passages: int, size: Fraction) -> Iterator[Step]:
-    """Sample examples of a random run; fuse, import, measure, compare, re-rank, submit and show two others."""
+    """Sample training examples from a random run; fuse, import, evaluate, re-rank, export and show two others."""
     qrels, run, judged = at("qrels.train.parquet"), at("train.trec"), round(SPLITS["train"][1] * size)
     for stage in ("triples", "pairs"):
         write = partial(write_random_run, run, qrels, passages, 100) if stage == "triples" else None
@@ -291,7 +292,7 @@ def run_steps(at: Callable[[str], Path], passages: int, size: Fraction) -> Itera
             write_random_run(path, judgements["qrels"], passages, min(DEPTH, passages // 2), number)
         write_random_scores(scores, runs[0])
 
-    one, named = {"run": runs[0]}, {"system": "x", "split": "dev.small"}
+    single, named = {"run": runs[0]}, {"system": "x", "split": "dev.small"}
     both, ranked = {"systems": ["x", "y"], "per_query": [per_query] * 2}, {"candidates": runs[0], "scores": scores}
     measured = {"measures": ["RR@10", *(f"R@{k}" for k in (50, 100, 200, 500, 1000))], "output_per_query": per_query}
     compared = {"output_table": at("compared.csv"), "output_queries": at("differences.csv"), "seed": 42}
@@ -300,13 +301,13 @@ def run_steps(at: Callable[[str], Path], passages: int, size: Fraction) -> Itera
     shown = {"dataset": "synthetic", "split": "dev.small", "runs": runs}
     calls: dict[str, Options] = {
         "fuse": {"runs": runs, "depth": DEPTH, "tag": "x"},
-        "import_run": {**one, **queries, **table, "tag": "x"},
-        "evaluate": {**one, **queries, **judgements, **named, **measured, "output_recall": recall},
+        "import_run": {**single, **queries, **table, "tag": "x"},
+        "evaluate": {**single, **queries, **judgements, **named, **measured, "output_recall": recall},
         "compare": {"baseline": "x", **both, "recall": [recall] * 2, **queries, "split": "dev.small", **compared},
         "rerank": {**ranked, "depth": DEPTH, "tag": "x"},
         "depths": {**ranked, **judgements, "depths": ranks, "measures": ["RR@10", "nDCG@20"], **named},
-        "consistency": {**one, **others, **named},
-        "submission": {**one, **queries, **table, "form": "msmarco"},
+        "consistency": {**single, **others, **named},
+        "submission": {**single, **queries, **table, "form": "msmarco"},
         "disagreements": {**sides, **queries, **judgements, **table},
         "explorer": {**shown, **both, **queries, **judgements, **table},
     }
@@ -316,64 +317,66 @@ def run_steps(at: Callable[[str], Path], passages: int, size: Fraction) -> Itera
 
 
 def measure(command: Sequence[str], folder: Path) -> dict[str, float]:
-    """Run a command; seconds, and the most memory without file pages and with them, and growth of the folder, in GB."""
-    # Of the processors, in user and system mode: what all ended processes took that this one started, and theirs.
-    before, started, worked = (
-        size_of(folder),
-        time.perf_counter(),
-        sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]),
-    )
-    process, found = subprocess.Popen(command, cwd=ROOT), dict.fromkeys(("own", "resident", "disk"), 0.0)
+    """Run a command; return seconds, CPU seconds, and peaks of memory without and with file pages and of disk (GB)."""
+    before, started, cpu = size_of(folder), time.perf_counter(), cpu_of_children()
+    process, peaks = subprocess.Popen(command, cwd=ROOT), dict.fromkeys(("own", "resident", "disk"), 0.0)
     while process.poll() is None:
         with suppress(psutil.Error):
             parent = psutil.Process(process.pid)
             memory = [each.memory_info() for each in (parent, *parent.children(recursive=True))]
             own, resident = sum(each.rss - each.shared for each in memory), sum(each.rss for each in memory)
-            now = zip(found.items(), (own, resident, size_of(folder) - before), strict=True)
-            found = {name: max(value, size / 1e9) for (name, value), size in now}
+            now = zip(peaks.items(), (own, resident, size_of(folder) - before), strict=True)
+            peaks = {name: max(value, size / 1e9) for (name, value), size in now}
         time.sleep(0.2)
     if process.returncode:
         sys.exit(f"{' '.join(command)}: status {process.returncode}")
-    spent = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - worked
-    return found | {"seconds": time.perf_counter() - started, "cpu": spent}
+    return peaks | {"seconds": time.perf_counter() - started, "cpu": cpu_of_children() - cpu}
+
+
+def cpu_of_children() -> float:
+    """CPU seconds of all ended processes that this one and its children started."""
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
 def rows(measured: Sequence[Options]) -> Iterator[list[str]]:
-    """Yield a row per step, of its largest size; growth is the exponent of its CPU time between the last two sizes."""
-    for name in dict.fromkeys(one["name"] for one in measured):
-        found = sorted((one for one in measured if one["name"] == name), key=lambda one: Fraction(one["size"]))
-        last, growth = found[-1], ""
-        if len(found) > 1 and last["n"] > found[-2]["n"]:
-            growth = f"{math.log(last['cpu'] / found[-2]['cpu']) / math.log(last['n'] / found[-2]['n']):.2f}"
-        seconds = ", ".join(f"{one['seconds']:.0f} at {one['size']}" for one in found)
+    """Yield a row per step with its largest size; growth is the exponent of CPU time between the last two sizes."""
+    by_name: dict[str, list[Options]] = {}
+    for measurement in sorted(measured, key=lambda measurement: Fraction(measurement["size"])):
+        by_name.setdefault(measurement["name"], []).append(measurement)
+    for name in dict.fromkeys(measurement["name"] for measurement in measured):
+        sizes = by_name[name]
+        last, growth = sizes[-1], ""
+        if len(sizes) > 1 and last["n"] > sizes[-2]["n"]:
+            growth = f"{math.log(last['cpu'] / sizes[-2]['cpu']) / math.log(last['n'] / sizes[-2]['n']):.2f}"
+        seconds = ", ".join(f"{size['seconds']:.0f} at {size['size']}" for size in sizes)
         cells = [f"{last['cpu']:.0f}", *(f"{last[key]:.2f}" for key in ("own", "resident", "disk", "kept"))]
         yield [f"`{name}`", f"{last['n']:,.0f} {last['unit']}", seconds, growth, *cells, last["note"]]
 
 
 def rehearse(folder: Path, size: Fraction, threads: int, wanted: Sequence[str] = ()) -> list[Options]:
-    """Go through the steps of one size that were not done before, those wanted or all; all measurements."""
+    """Run all or the wanted steps of a size that were not measured before; return all measurements."""
     place, path = folder / str(size).replace("/", "-of-"), folder / "measurements.jsonl"
     known: list[Options] = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
     if not (place / "raw" / "qrels.dev.small.tsv").exists():
         generate(place / "raw", size)
     for step in steps(place, size, folder / "model", threads):
         stage, named = step.name.split()[0], {"name": step.name, "size": str(size)}
-        if any(named.items() <= one.items() for one in known) or (wanted and not {step.name, stage} & {*wanted}):
+        done = any(named.items() <= measurement.items() for measurement in known)
+        if done or (wanted and not {step.name, stage} & {*wanted}):
             continue
         if step.prepare:
             step.prepare()
-        found = measure(
-            [sys.executable, "-m", *f"cort.{COMMANDS.get(stage, stage)}".split(), *words(step.options)], place
-        )
+        command = f"cort.{COMMANDS.get(stage, stage)}".split()
+        cost = measure([sys.executable, "-m", *command, *words(step.options)], place)
         kept = sum(size_of(file) for option, file in step.options.items() if option.startswith("output"))
-        known.append({**found, **named, "n": step.n, "unit": step.unit, "note": step.note, "kept": kept / 1e9})
-        path.write_text("".join(json.dumps(one) + "\n" for one in known), "utf-8")
-        sys.stderr.write(f"{step.name} at {size}: {found['seconds']:.1f} s, {found['own']:.2f} GB\n")
+        known.append({**cost, **named, "n": step.n, "unit": step.unit, "note": step.note, "kept": kept / 1e9})
+        path.write_text("".join(json.dumps(measurement) + "\n" for measurement in known), "utf-8")
+        sys.stderr.write(f"{step.name} at {size}: {cost['seconds']:.1f} s, {cost['own']:.2f} GB\n")
     return known
 
 
 def main() -> None:
-    """Rehearse, smallest first, with a base model from the passages of the smallest; print the table."""
+    """Rehearse from the smallest size, with a base model made from its passages; print the table."""
     sizes = [Fraction(1, 4**power) for power in (3, 2, 1, 0)]
     args = parse(__doc__, folder=Path, sizes=sizes, steps=["all"], threads=len(os.sched_getaffinity(0)))
     folder = args.folder.resolve()
@@ -383,9 +386,9 @@ def main() -> None:
         options = {"architecture": json.dumps(ARCHITECTURE), "passages": folder / "passages.parquet"}
         run_stage("base_model", **options, output=folder / "model")
     wanted = [stage for stage in args.steps if stage != "all"]
-    found = [rehearse(folder, size, args.threads, wanted) for size in sorted(args.sizes)][-1]
+    measured = [rehearse(folder, size, args.threads, wanted) for size in sorted(args.sizes)][-1]
     heads = ("stage", "n", "seconds", "growth", "CPU s", "memory, GB", "with file pages", "disk, GB", "kept, GB", "")
-    print_table(rows(found), heads)
+    print_table(rows(measured), heads)
 
 
 if __name__ == "__main__":

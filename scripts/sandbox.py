@@ -1,4 +1,4 @@
-"""Copies of the project in which a build harms nobody, for benchmarks, drills and tests."""
+"""Copies of the project for builds in benchmarks, drills and tests."""
 
 import os
 import re
@@ -17,7 +17,7 @@ TINY = "tiny/tiny.yaml"
 
 
 def copy_tree(target: Path) -> Path:
-    """Copy what git tracks or would track: no results, no cache, no environment; return `target`."""
+    """Copy the files that git does not ignore, without results, caches and environment; return `target`."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     for name in filter(None, names):
@@ -28,31 +28,31 @@ def copy_tree(target: Path) -> Path:
 
 
 def copy_with_tiny(target: Path) -> Path:
-    """Copy the project, and write the tiny experiment into the copy's folder `tiny`; all copies are the same."""
+    """Copy the project, and write the tiny experiment into the copy's folder `tiny`, with the same bytes each time."""
     command = [sys.executable, "tests/tiny/generate.py", Path(TINY).parent.name]
     subprocess.run(command, cwd=copy_tree(target), check=True)
     return target
 
 
 def executable(program: str) -> str:
-    """Path of a command of this Python's environment."""
+    """Path of a program in this Python's environment."""
     return str(Path(sys.executable).parent / program)
 
 
 def snakemake(folder: Path, *arguments: object, program: str = "snakemake") -> tuple[int, str]:
-    """Call snakemake (or snakefmt) of this environment; status and all it said."""
+    """Call snakemake (or snakefmt) of this environment; return its status and output."""
     command = [executable(program), *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
 
 
 def timed(folder: Path, *arguments: object) -> tuple[float, str]:
-    """Call snakemake; seconds and all it said, which ends this program if the call fails."""
+    """Call snakemake; return seconds and output, or end this program with the output if it fails."""
     started = time.perf_counter()
-    status, said = snakemake(folder, *arguments)
+    status, output = snakemake(folder, *arguments)
     if status:
-        sys.exit(said)
-    return time.perf_counter() - started, said
+        sys.exit(output)
+    return time.perf_counter() - started, output
 
 
 def digests(folder: Path, *patterns: str) -> dict[str, str]:
@@ -62,7 +62,7 @@ def digests(folder: Path, *patterns: str) -> dict[str, str]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all in a folder, of those that stay long enough to be seen."""
+    """Bytes of a file, or of all files in a folder; files that vanish meanwhile are skipped."""
     inside = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
     total = 0
     for file in [path] if path.is_file() else inside:
@@ -72,13 +72,13 @@ def size_of(path: Path) -> int:
 
 
 def mark_as_built(folder: Path, configfile: Path, *options: object) -> int:
-    """Replace all results by empty files and have Snakemake record them as up to date; the number of jobs."""
+    """Replace all results by empty files that Snakemake records as up to date; return the number of jobs."""
     call = ("--configfile", configfile, *options)
-    _, said = timed(folder, "--summary", *call)
-    for line in said.splitlines():
+    _, summary = timed(folder, "--summary", *call)
+    for line in summary.splitlines():
         if line.startswith("results/"):
             result = folder / line.split("\t")[0]
             result.parent.mkdir(parents=True, exist_ok=True)
             result.touch()
-    _, said = timed(folder, "--cores", 1, "--touch", "--forceall", *call)
-    return int(re.findall(r" (\d+) of \1 done, ", said, re.MULTILINE)[-1])
+    _, output = timed(folder, "--cores", 1, "--touch", "--forceall", *call)
+    return int(re.findall(r" (\d+) of \1 done, ", output, re.MULTILINE)[-1])

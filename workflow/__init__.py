@@ -1,1 +1,1 @@
-"""The workflow: rules, the schema of experiments, and what the rules ask of an experiment."""
+"""The workflow: rules, their inputs and settings, and planning."""

@@ -1,7 +1,6 @@
-"""Check the words after --configfile before Snakemake opens them as files; the profiles call this.
+"""Check the words after --configfile before Snakemake reads them; the profiles call this.
 
-Snakemake takes all words up to the next option, so a target there is one more config file to it, and what it says of
-files that are missing or no YAML is a traceback.
+Snakemake takes a target there for another config file, and shows a traceback for files that are missing or no YAML.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ OPTIONS = ("--configfile", "--configfiles")
 
 
 def check_configfiles(words: Sequence[str]) -> None:
-    """End this program with a line if a config file on Snakemake's command line is a target, or cannot be read."""
+    """End this program with one line if a config file on the command line is a target, or cannot be read."""
     files, option = [], ""
     for word in words:
         if word.startswith("-"):

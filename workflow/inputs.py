@@ -1,6 +1,6 @@
-"""What the rules that make runs read: the files of a job, from the config and its wildcards alone.
+"""Inputs of the rules that make runs, from the config and a job's wildcards.
 
-Each function is given the config first and the wildcards last; rules fix all but these with `partial`.
+Each function takes the config first and the wildcards last; rules bind all other arguments with `partial`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 
 def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str]:
-    """Files of `kind` ("queries" or "qrels") a split is built from; a held-out split is a part of train."""
+    """Files of `kind` ("queries" or "qrels") of a split; a held-out split has those of train."""
     if kind == "qrels" and not is_judged(config, wildcards.split):
         return []
     default = paths.at(paths.RAW_SPLIT, config, kind=kind, split=wildcards.split)
@@ -31,18 +31,18 @@ def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str
 
 
 def excluded_queries(config: Config, wildcards: Wildcards) -> list[str]:
-    """Return the queries a split must not have: other splits'. A held-out split leaves out what train does."""
+    """Return the queries of the splits under `without`; a held-out split has those of train."""
     split = files_of_split(config, wildcards.split)
     return [paths.at(paths.QUERIES, config, split=name) for name in one_or_more(split.get("without", []))]
 
 
 def compared_splits(config: Config, path: str) -> list[str]:
-    """Return a file of each split whose queries are compared with another's."""
+    """Return a file of each split whose queries are compared with those of another."""
     return [paths.at(path, config, split=name) for name in names_of_compared_splits(config)]
 
 
 def raw_inputs(config: Config) -> list[str]:
-    """Every file the results of the experiment were made from that the workflow did not make."""
+    """Every file that the workflow reads but does not make."""
     pydocs = "pydocs" in config["collection"]
     files = ["requirements.lock"] if pydocs else [config["collection"]["passages"]]
     for split in config["splits"].values():
@@ -53,59 +53,52 @@ def raw_inputs(config: Config) -> list[str]:
         files += pretrained_files(model)
     files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
     for section in LEARNERS:
-        found = (triples_file(section, config[section][name]) for name in trained_models(config, section))
-        files += [file for file in found if file]
+        files += [triples_file(section, config[section][name]) for name in trained_models(config, section)]
     for section in CHANGES:
-        files += [
-            config[section][name]["file"]
-            for name in used_by_indexes(config, section)
-            if "file" in config[section][name]
-        ]
-    # In a rehearsal, what says so.
-    switch = [str(rehearsal.FILE)] if rehearsal.is_on() else []
-    return list(dict.fromkeys([*files, *config["papers"], *switch]))
+        files += [config[section][name].get("file") for name in used_by_indexes(config, section)]
+    files += [*config["papers"], str(rehearsal.FILE) if rehearsal.is_on() else None]
+    return list(dict.fromkeys(filter(None, files)))
 
 
 def filter_weights(config: Config, wildcards: Wildcards) -> str:
-    """Weights of the re-ranker that filters the queries of an expander."""
+    """Weights of the re-ranker that filters an expander's queries."""
     return Results(config).weights("rerankers", config["expanders"][wildcards.expander]["filter"]["reranker"])
 
 
 def filter_tokens(config: Config, wildcards: Wildcards) -> str:
-    """Token cache of the passages for the re-ranker that filters the queries of an expander."""
+    """Token cache of the passages for the re-ranker that filters an expander's queries."""
     return Results(config).tokens(
         "rerankers", config["expanders"][wildcards.expander]["filter"]["reranker"], "passages"
     )
 
 
 def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Files a base model is made from: a pretrained folder's, or the passages its tokenizer is trained on."""
+    """Files of a pretrained folder, or the passages on which a new tokenizer is trained."""
     model = config["base_models"][wildcards.base_model]
     return pretrained_files(model) if "pretrained" in model else paths.at(paths.PASSAGES, config)
 
 
 def released_files(config: Config, section: str, wildcards: Wildcards) -> list[str]:
-    """Files of the folder of a released encoder or re-ranker."""
+    """Files in the folder of a released encoder or re-ranker."""
     return pretrained_files(config[section][getattr(wildcards, section.removesuffix("s"))])
 
 
 def pretrained_files(model: Config) -> list[str]:
-    """Files of a pretrained base model's folder; none for a hub name, whose revision says all."""
-    folder = Path(model["pretrained"]) if "pretrained" in model else None
-    if folder is None:
+    """Files in a pretrained base model's folder; none for a hub name, which its revision identifies."""
+    if "pretrained" not in model:
         return []
-    # Modules of sentence-transformers have folders of their own.
-    found = (path for pattern in ("[!.]*", "[!.]*/[!.]*") for path in folder.glob(pattern))
-    return sorted(str(path) for path in found if path.suffix in MODEL_SUFFIXES and path.is_file())
+    # Modules of sentence-transformers are in subfolders.
+    candidates = (path for pattern in ("[!.]*", "[!.]*/[!.]*") for path in Path(model["pretrained"]).glob(pattern))
+    return sorted(str(path) for path in candidates if path.suffix in MODEL_SUFFIXES and path.is_file())
 
 
 def judgements(config: Config, wildcards: Wildcards) -> list[str]:
-    """Judgements of a job's split, if it has any."""
+    """Judgements of a split, if it has any."""
     return [paths.at(paths.QRELS, config, split=wildcards.split)] if is_judged(config, wildcards.split) else []
 
 
 def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str | list[str]:
-    """Judgements for a loss that recognises all relevant passages of a batch, or for the choice of the best model."""
+    """Judgements for a loss that needs all relevant passages of a batch, or to choose the best model by a measure."""
     encoder = config["encoders"][wildcards.encoder]
     selects = split == "validation" and encoder["training"]["best_model_metric"] != "loss"
     needed = ENCODER_OBJECTIVES[encoder["loss"]].judgements or selects
@@ -113,7 +106,7 @@ def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str
 
 
 def for_selection(config: Config, section: str, path: str, wildcards: Wildcards) -> str | list[str]:
-    """Return a file of the validation queries, for a best model that is chosen by a measure."""
+    """Return a file of the validation queries, if the best model is chosen by a measure."""
     model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
     system = sources(model[LEARNERS[section]])[0]
     by_measure = model["training"]["best_model_metric"] != "loss"
@@ -121,44 +114,44 @@ def for_selection(config: Config, section: str, path: str, wildcards: Wildcards)
 
 
 def sources_of_negatives(config: Config, section: str, wildcards: Wildcards) -> list[str]:
-    """Return the runs that provide the negatives of an encoder's or re-ranker's examples."""
+    """Return the runs from which an encoder or re-ranker takes its negatives."""
     model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
     names = sources(model[LEARNERS[section]])
     return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
 
 
 def teacher_scores(config: Config, split: str, wildcards: Wildcards) -> str | list[str]:
-    """Scores that an encoder's teacher gives the pairs of its triples."""
+    """Scores of an encoder's triples by its teacher, if it has one."""
     teacher = config["encoders"][wildcards.encoder].get("teacher")
     names = {"encoder": wildcards.encoder, "split": split}
     return paths.at(paths.TRIPLE_SCORES, config, reranker=teacher, **names) if teacher else []
 
 
 def start(config: Config, wildcards: Wildcards) -> list[str]:
-    """Weights of the encoder that one starts from."""
+    """Weights of the encoder from which a job's encoder starts, if any."""
     name = config["encoders"][wildcards.encoder].get("start")
     return [Results(config).weights("encoders", name)] if name else []
 
 
 def all_candidates(config: Config, wildcards: Wildcards) -> list[str]:
-    """Return runs whose candidates a re-ranker scores."""
+    """Return the runs whose candidates a re-ranker scores."""
     names = reranked_by(config, wildcards.reranker, wildcards.split)
     return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
 
 
 def of_system(config: Config, shards: int, wildcards: Wildcards) -> dict[str, str | list[str]]:
-    """Return what a system's run is made from, as its class says."""
+    """Return the inputs of a system's run."""
     return system_of(config, wildcards.system, Results(config, shards)).inputs(wildcards.split)
 
 
 def for_tuning(config: Config, wildcards: Wildcards) -> dict[str, str | list[str]]:
-    """Return the runs and scores of validation queries that a system's weights are tuned on."""
+    """Return the runs and scores of validation queries for tuning a system's weights."""
     inputs = system_of(config, wildcards.system).inputs("validation")
     return {name: files for name, files in inputs.items() if name != "weights"}
 
 
 def searched(config: Config, shards: int) -> list[str]:
-    """List what is opened to measure latencies: models, vectors, indexes, passages."""
+    """List the files that are opened to measure latencies: models, vectors, indexes, passages."""
     results = Results(config, shards)
     names = with_parts(config, config["latency"]["systems"])
     files = dict.fromkeys(file for name in names for file in system_of(config, name, results).files())

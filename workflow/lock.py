@@ -1,31 +1,27 @@
-"""One live workflow per dataset, and no lock that a dead one left.
+"""Allow one live workflow per dataset, and remove the locks of dead ones.
 
-Snakemake locks files by listing them in ``.snakemake/locks``. When it is killed with SIGKILL, by an operator, for want
-of memory or with the machine, the lists stay and every later call refuses to run until somebody says ``--unlock``.
-Here the lock is the kernel's: flock on ``.snakemake/owners/<dataset>``, held from when a workflow begins to execute
-until its process ends. Whoever gets it knows that nobody else executes this dataset, and removes what Snakemake has
-locked of it: a dead workflow's. Who does not get it says who has it, and stops. Where files cannot be locked, and with
-``--nolock``, all is as Snakemake has it.
+Snakemake locks files by listing them in ``.snakemake/locks``. If it is killed (SIGKILL, out of memory, power), the
+lists stay, and later calls refuse to run until ``--unlock``. So this module uses a lock of the kernel: flock on
+``.snakemake/owners/<dataset>``, held from the start of execution until the process ends. A workflow that gets it
+removes Snakemake's locks of the dataset, since they must be a dead workflow's; one that does not names the owner and
+stops. Where files cannot be locked, and with ``--nolock``, Snakemake behaves as usual.
 
-Why this does not race:
+Why there is no race:
 
-- The kernel gives the lock to one open file at a time and takes it back when that is closed, at the latest with the
-  process, however it dies. No process id is compared, so none can be mistaken for one that was reused.
-- Python's files are not passed on to other programs, so jobs never hold the lock. Between fork and exec they do for an
-  instant, which is why who does not get the lock tries again for a while.
-- Snakemake reads and writes its lists while this lock is held, so nobody of the same dataset is between the two. A list
-  that names other datasets too, for this one's runs may be their input, goes only if these have no live owner. Should
-  one begin at that instant, its list is another file: that of the dead was there before.
-- Were a live workflow's list lost all the same, as Snakemake itself does when one of two workflows in a folder ends,
-  flock still keeps a second one off the same dataset.
-- A file of owners that was deleted protects nobody: after locking it must still be the one at its path.
+- The kernel gives the lock to one open file at a time, and takes it back at the latest when the process ends. Process
+  ids, which may be reused, are not compared.
+- Jobs do not inherit the lock, except between fork and exec; so a workflow that does not get it retries for a while.
+- Snakemake reads and writes its lists while this lock is held. A list that also names other datasets, whose runs may be
+  inputs, is removed only if these have no live owner. A workflow that starts at that moment writes another list.
+- If a live workflow's list is lost (Snakemake removes it when another workflow in the folder ends), flock still
+  protects the dataset.
+- A deleted file protects nothing, so after locking, it must still be the file at its path.
 
-The process of a dead workflow may be gone and its jobs not, if only it was killed. They bear its token in their
-environment; those on this host are ended, because Snakemake recomputes their output in any case. Jobs of SLURM belong
-to it and go on: whoever wants to end them knows how, and two writers of one file are harmless.
+Jobs may outlive a killed workflow. They have its token in their environment; those on this host are ended, because
+Snakemake recomputes their output anyway. Jobs of SLURM continue: two writers of one file are harmless.
 
-A power failure may leave an unreadable record of a finished job: Snakemake then knows neither its parameters nor its
-inputs, and no change of them makes it run again. Such a job is marked as unfinished.
+After a power failure, the record of a finished job may be unreadable. Snakemake would then never rerun it after a
+change, so the job is marked as incomplete.
 """
 
 from __future__ import annotations
@@ -56,15 +52,15 @@ from cort.system.locks import acquire
 from workflow import snakemake_api, terminal
 
 OWNERS = snakemake_api.FOLDER / "owners"
-# Of what Snakemake writes beside the results.
+# Snakemake writes here, too.
 OTHER_FOLDERS = ("logs", "benchmarks")
-# Rules that check queries and judgements, and those that may run before them.
+# Rules that check queries and judgements, and rules that need not wait for them.
 CHECKS, BESIDE = ("split", "leakage"), ("download", "extract")
-HINT = "`make why` says what changed; docs/reruns.md says how to keep these models, and how to replace them."
-#: Environment variable by which jobs are known: the token of the workflow that began them.
+HINT = "`make why` shows what changed; docs/reruns.md explains how to keep these models, and how to replace them."
+#: Environment variable of jobs with the token of their workflow.
 VARIABLE = "CORT_WORKFLOW"
 SLURM_JOB = "SLURM_JOB_ID"
-# Seconds to wait for a lock held between fork and exec or by a process that is dying, and for jobs to end.
+# Seconds to wait for a lock held between fork and exec or by a dying process, and for jobs to end.
 PATIENCE, GRACE = 2.0, 30.0
 LOCKED = re.compile("^" + paths.DATASET.format(dataset=r"([^/\n]+)") + "/", re.MULTILINE)
 
@@ -72,12 +68,11 @@ _held: dict[Path, FileLock] = {}
 
 
 def guard(workflow: Any, config: dict[str, Any]) -> None:
-    """Claim the dataset when this workflow begins to execute; for the Snakefile.
+    """Claim the dataset when this workflow begins to execute, and improve Snakemake's messages; for the Snakefile.
 
-    Where Snakemake misses input, the keys of the config that name it are said, too. Nothing is claimed by single jobs,
-    in dry runs, nor for questions (``--lint``, ``--summary``, ``--unlock``).
+    Single jobs, dry runs and queries (``--lint``, ``--summary``, ``--unlock``) claim nothing.
 
-    :raises WorkflowError: where folders should be is something else.
+    :raises WorkflowError: if the path of an output folder is no folder.
     """
     if not snakemake_api.is_main(workflow):
         return
@@ -93,13 +88,13 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
 
     def begin(_: Any) -> None:
         if snakemake_api.replace_output(workflow, terminal.JobLines(failures)):
-            # Details of the stages are in their logs.
+            # The logs of the stages have the details.
             os.environ.setdefault(CONSOLE, "WARNING")
         if snakemake_api.takes_locks(workflow):
             try:
                 claim(dataset)
             except WorkflowError as error:
-                # Raised here, Snakemake would show where, too.
+                # If raised here, Snakemake would show a traceback.
                 logger.error(str(error))
                 sys.exit(1)
 
@@ -111,7 +106,7 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
 
     events = {
         snakemake_api.STARTED: begin,
-        # A mistake in queries or judgements, or splits that share queries, are found before hours of work.
+        # Errors in queries or judgements should show before hours of work.
         snakemake_api.PLANNED: lambda _: snakemake_api.put_first(workflow, CHECKS, BESIDE),
         snakemake_api.FAILED: failures.add,
         snakemake_api.FINISHED: failures.remove,
@@ -120,9 +115,9 @@ def guard(workflow: Any, config: dict[str, Any]) -> None:
 
 
 def claim(dataset: str) -> None:
-    """Become the one live owner of a dataset in this folder until the process ends; clear up after a dead one.
+    """Become the owner of a dataset in this folder until the process ends; clean up after a dead one.
 
-    :raises WorkflowError: when another process is at work on it, or the disk is full.
+    :raises WorkflowError: if another process owns it, or the disk is full.
     """
     path = (OWNERS / dataset).absolute()
     if path in _held:
@@ -138,13 +133,13 @@ def claim(dataset: str) -> None:
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "since": f"{datetime.now():%F %T}"}
         path.write_text(json.dumps(owner), encoding="utf-8")
     except OSError as error:
-        # Whatever else is wrong with this folder, Snakemake says it next.
+        # Other problems with this folder are reported by Snakemake.
         if error.errno in DISK_IS_FULL:
             raise WorkflowError(f"{snakemake_api.FOLDER}: {error.strerror}; free space and call again") from None
 
 
 def is_owned(dataset: str) -> bool:
-    """Whether another process holds a dataset, or files cannot be locked so that nobody knows."""
+    """Whether another process owns a dataset, or may own it because files cannot be locked."""
     path = OWNERS / dataset
     try:
         return path.exists() and acquire(path) is None
@@ -153,20 +148,17 @@ def is_owned(dataset: str) -> bool:
 
 
 def processes_with(variable: str, value: str) -> list[int]:
-    """Process ids of this host, as far as we may look, that were begun with a variable in their environment.
-
-    What another job of SLURM runs is left out.
-    """
-    # Of a process that we may not look at, it is None.
+    """Ids of readable processes on this host with a variable in their environment, except those of other SLURM jobs."""
+    # Unreadable environments are None.
     processes = ((process.pid, process.info["environ"] or {}) for process in psutil.process_iter(["environ"]))
     ours = (None, os.environ.get(SLURM_JOB))
     return [pid for pid, words in processes if words.get(variable) == value and words.get(SLURM_JOB) in ours]
 
 
 def _lock(path: Path) -> FileLock | None:
-    """Lock the file of owners; None where files cannot be locked.
+    """Lock a file of owners; None where files cannot be locked.
 
-    :raises WorkflowError: when another process keeps it.
+    :raises WorkflowError: if another process holds the lock.
     """
     try:
         return acquire(path, PATIENCE)
@@ -175,12 +167,12 @@ def _lock(path: Path) -> FileLock | None:
         who = f"process {owner['pid']} on {owner['host']} since {owner['since']}" if owner else "an unnamed process"
         folder = paths.DATASET.format(dataset=path.name)
         raise WorkflowError(
-            f"{folder}: found a workflow at work on it ({who}), expected none; wait for it, or end it"
+            f"{folder}: found a running workflow ({who}), expected none; wait for it, or end it"
         ) from None
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read what an owner wrote of itself; nothing if it died before or while it did."""
+    """Read the description of an owner; empty if it died before writing it."""
     try:
         owner = json.loads(path.read_text(encoding="utf-8"))
         return {name: owner[name] for name in ("host", "pid", "token", "since")}
@@ -189,18 +181,18 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _clear_up(dataset: str, last: dict[str, Any]) -> None:
-    """Remove what a dead owner left, and say so in a line each."""
+    """Remove what a dead owner left, with a warning each."""
     if last and last["host"] == socket.gethostname() and (ended := _end_jobs(last["token"])):
         logger.warning(f"Ended {ended} processes of a workflow that was killed (process {last['pid']}).")
     if removed := _remove_dead_locks(dataset):
         who = f"process {last['pid']} on {last['host']}, since {last['since']}" if last else "unknown"
         logger.warning(f"Removed {removed} locks of a workflow that was killed ({who}).")
     for output in _mark_damaged(dataset):
-        logger.warning(f"The record of {output} is damaged; it is made again.")
+        logger.warning(f"The record of {output} is damaged; it is rebuilt.")
 
 
 def _end_jobs(token: str) -> int:
-    """End the processes of a dead workflow, gently at first; their number."""
+    """End the processes of a dead workflow, first by SIGTERM, later by SIGKILL; return their number."""
     seen: set[int] = set()
     end = time.monotonic() + GRACE
     while (pids := processes_with(VARIABLE, token)) and time.monotonic() < end + PATIENCE:
@@ -214,7 +206,7 @@ def _end_jobs(token: str) -> int:
 
 
 def _remove_dead_locks(dataset: str) -> int:
-    """Remove Snakemake's locks that name this dataset and none that is somebody else's; their number."""
+    """Remove Snakemake's locks of this dataset unless they name a dataset of another owner; return their number."""
     removed = 0
     for path in snakemake_api.lock_files():
         with suppress(FileNotFoundError):
@@ -226,7 +218,7 @@ def _remove_dead_locks(dataset: str) -> int:
 
 
 def _mark_damaged(dataset: str) -> Iterator[str]:
-    """Turn unreadable records of the dataset into marks of unfinished jobs; yield the outputs."""
+    """Turn unreadable records of the dataset into marks of incomplete jobs; yield the outputs."""
     for path, output, record in snakemake_api.records():
         if record is None and LOCKED.findall(output) == [dataset]:
             snakemake_api.mark_incomplete(path)

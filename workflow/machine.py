@@ -1,7 +1,6 @@
-"""What the machine decides: how many jobs share its GPUs, with how many threads, and the number of shards of passages.
+"""Number of GPUs, threads and shards for this machine; they affect speed only.
 
-Speed alone depends on these. The number of shards is that of the shards already made, so that another machine leaves
-finished ones as they are.
+Existing shards keep their number, so that another machine does not rebuild them.
 """
 
 from __future__ import annotations
@@ -16,31 +15,31 @@ from typing import Any
 from cort.system.devices import visible_devices
 from workflow import snakemake_api
 
-# Threads of a stage that computes; more help little.
+# More threads per job help little.
 THREADS = 8
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where jobs run: `gpus` at a time on `cores`, or on machines of their own that a cluster finds (both None)."""
+    """GPUs and cores for all jobs together; both None on a cluster, which chooses machines."""
 
     gpus: int | None
     cores: int | None
 
-    def gpus_for(self, asked: int) -> int:
-        """Count the GPUs a job gets that asks for some; a cluster is asked for all."""
-        return asked if self.gpus is None else min(asked, self.gpus)
+    def gpus_for(self, requested: int) -> int:
+        """Limit the GPUs that a job requests to those of this machine; a cluster gets the whole request."""
+        return requested if self.gpus is None else min(requested, self.gpus)
 
     @property
     def threads(self) -> int:
-        """Threads of a job with a GPU, few enough that all GPUs have one."""
+        """Threads of a job with a GPU, so that as many jobs as GPUs can run."""
         return max(1, min(THREADS, self.cores // self.gpus)) if self.gpus and self.cores else THREADS
 
 
 def survey(workflow: Any) -> Machine:
-    """Find the GPUs this call of Snakemake may use, and limit its jobs to them unless the user has set a limit.
+    """Find the GPUs that this call of Snakemake may use, and limit its jobs to them unless the user has set a limit.
 
-    Jobs that a cluster runs, and calls of Snakemake within such a job, are not limited.
+    Jobs on a cluster, and calls of Snakemake within a job, are not limited.
     """
     if not snakemake_api.is_main(workflow) or snakemake_api.is_on_cluster(workflow):
         return Machine(None, None)
@@ -50,14 +49,14 @@ def survey(workflow: Any) -> Machine:
 
 def fix_shards(workflow: Any, process: str, folders: Iterable[str], default: int) -> int:
     """Return the number of shards: that of --set-scatter, else of the shards in `folders`, else `default`."""
-    # Calls of Snakemake within this one are told: shards that come and go meanwhile change nothing.
+    # Passed to calls of Snakemake within jobs, so that shards that appear meanwhile do not change the number.
     return snakemake_api.fix_scatter(workflow, process, existing_shards(map(Path, folders)) or default)
 
 
 def existing_shards(folders: Iterable[Path]) -> int | None:
-    """Find the number of shards that files like `passages.<i>-of-<n>.arrow` are parts of, None if there are none.
+    """Find the number n of existing shards `passages.<i>-of-<n>.arrow`, None if there are none.
 
-    Of several, it is the one that is complete in most folders, then the one with most of its shards, then the newest.
+    Among several, prefer the one complete in most folders, then the one with most of its shards, then the newest.
     """
     ages: dict[int, dict[Path, list[float]]] = defaultdict(lambda: defaultdict(list))
     for folder in folders:
@@ -68,7 +67,7 @@ def existing_shards(folders: Iterable[Path]) -> int | None:
 
     def order(shards: int) -> tuple[int, float, float]:
         parts = ages[shards].values()
-        complete = sum(len(some) == shards for some in parts)
+        complete = sum(len(files) == shards for files in parts)
         return complete, sum(map(len, parts)) / shards, max(map(max, parts))
 
     return max(ages, key=order, default=None)

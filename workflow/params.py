@@ -1,9 +1,9 @@
-"""Settings as params of rules: words of a command line, of which Snakemake records and compares the config's values.
+"""Settings as params of rules: words of a command line whose repr, which Snakemake compares, is the config's values.
 
-The code of a stage is a param, too, so that Snakemake runs its rules again when it does something else.
+The code of a stage is a param, too, so that a change of the code reruns its rules.
 
-A part is a function of the config and a rule's wildcards that gives such words. Paths in the config are written with
-dots, as "encoders.{encoder}.margin"; what stands in braces is the value of a wildcard.
+A part is a function of the config and a job's wildcards that returns such words. Paths in the config have dots, and
+wildcards in braces: "encoders.{encoder}.margin".
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Wildcards: TypeAlias = Any
 Part: TypeAlias = "Callable[[Config, Wildcards], Words]"
 
 
-#: how the repr of settings begins
+#: beginning of the repr of settings
 SETTINGS = "settings "
 
 
 class Words(list[str]):
-    """Words of a command line; their repr, which is all that Snakemake looks at, are the settings they come from."""
+    """Words of a command line; their repr, which Snakemake compares, is the settings they come from."""
 
     def __init__(self, words: Iterable[str] = (), settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(words)
@@ -40,13 +40,13 @@ class Words(list[str]):
 
 
 def option(name: str, value: Any) -> list[str]:
-    """Write a long option, of a list with all its values; None is none."""
+    """Write a long option with its value or list of values; nothing for None or an empty list."""
     values = value if isinstance(value, list) else [] if value is None else [value]
     return [f"--{name.replace('_', '-')}", *map(str, values)] if values else []
 
 
 def look_up(config: Config, path: str, wildcards: Wildcards) -> tuple[str, Any]:
-    """Return a path in the config as it is called, and its value."""
+    """Return a path in the config with its wildcards filled in, and its value."""
     keys = [key.format(**wildcards) if "{" in key else key for key in path.split(".")]
     value: Any = config
     for key in keys:
@@ -55,7 +55,7 @@ def look_up(config: Config, path: str, wildcards: Wildcards) -> tuple[str, Any]:
 
 
 def at(path: str, name: str | None = None) -> Part:
-    """Give the value at a path as the option `name`, else as one of its last key's name."""
+    """Give the value at a path as the option `name`, by default the path's last key."""
 
     def read(config: Config, wildcards: Wildcards) -> Words:
         place, value = look_up(config, path, wildcards)
@@ -65,7 +65,7 @@ def at(path: str, name: str | None = None) -> Part:
 
 
 def optional(path: str) -> Part:
-    """Give the value at a path, if it is there."""
+    """Give the value at a path, if it is set."""
     section, _, key = path.rpartition(".")
 
     def read(config: Config, wildcards: Wildcards) -> Words:
@@ -75,12 +75,12 @@ def optional(path: str) -> Part:
 
 
 def among(section: str, *names: str) -> Part:
-    """Give the values of some keys of a section, each as the option of its name."""
+    """Give the values of some keys of a section as options of these names."""
     return join(*(f"{section}.{name}" for name in names))
 
 
 def all_of(section: str, but: Iterable[str] = ()) -> Part:
-    """Give all values of a section but some, each as the option of its key's name."""
+    """Give all values of a section, except those of some keys, as options."""
     left_out = frozenset(but)
 
     def read(config: Config, wildcards: Wildcards) -> Words:
@@ -93,7 +93,7 @@ def all_of(section: str, but: Iterable[str] = ()) -> Part:
 
 
 def join(*parts: str | Part, **renamed: str) -> Part:
-    """Put parts together: paths, other parts, and paths whose option has another name than their last key."""
+    """Join parts: paths, other parts, and paths of options with other names."""
     read_all = [at(part) if isinstance(part, str) else part for part in parts]
     read_all += [at(path, name) for name, path in renamed.items()]
 
@@ -107,16 +107,16 @@ def join(*parts: str | Part, **renamed: str) -> Part:
 def code_of(stage: str) -> dict[str, str]:
     """Hash each file that `stage` (``"fuse"``, or with a command ``"encode tokens"``) imports, by path.
 
-    :raises ValueError: when there is no such stage.
+    :raises ValueError: if there is no such stage.
     """
-    # Snakemake makes this folder too, but later.
+    # Snakemake creates this folder later.
     (ROOT / CACHE).parent.mkdir(exist_ok=True)
-    found = program_of(f"cort.{stage}")
-    if f"cort/{stage.split()[0]}.py" not in found:
+    code = program_of(f"cort.{stage}")
+    if f"cort/{stage.split()[0]}.py" not in code:
         raise ValueError(f"workflow/rules: found code_of({stage!r}), expected a stage; name a module of cort/")
-    return found
+    return code
 
 
 def read_code(param: str) -> dict[str, str] | None:
-    """Read the code of a stage from the repr of a param; None if it is another param."""
+    """Read the code of a stage from the repr of a param; None for other params."""
     return dict(ast.literal_eval(param)) if param.startswith("{") and ".py'" in param else None

@@ -1,6 +1,6 @@
-"""Show what would run, with time, memory and disk, and refuse what this machine cannot run, with the remedies.
+"""Show what would run, with time, memory and disk; refuse what this machine cannot run, with remedies.
 
-Of an experiment that names papers also how many of their numbers it computes.
+If an experiment names papers, also show how many of their numbers it computes.
 
 Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [--cores N] [--run | --force]
        [-- further options of snakemake]
@@ -20,22 +20,22 @@ from workflow.planning.dryrun import DryRun, DryRunError, dry_run, part_argument
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the forecast, or with --run one line before it runs; 1 if something stands in the way."""
+    """Print the forecast, or with --run one line before it runs; 1 if there are problems."""
     own, further = part_arguments(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog="python -m workflow.plan", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--configfile", default="config/pydocs.yaml")
-    parser.add_argument("--cores", type=int, help="all, if not given")
-    parser.add_argument("--run", action="store_true", help="run it if nothing stands in the way")
-    parser.add_argument("--force", action="store_true", help="run it without a look at what stands in the way")
+    parser.add_argument("--cores", type=int, help="default: all")
+    parser.add_argument("--run", action="store_true", help="run it if there are no problems")
+    parser.add_argument("--force", action="store_true", help="run it without checks")
     args = parser.parse_args(own)
     if args.cores is not None and args.cores < 1:
         parser.error(f"argument --cores: found {args.cores}, expected 1 or more")
     args.cores = args.cores or len(os.sched_getaffinity(0))
     arguments = [*further, "--configfile", args.configfile, "--cores", str(args.cores)]
     try:
-        # Snakemake would wait for some files without end, and names neither file nor row.
+        # Snakemake would wait for a pipe forever, and its errors name neither file nor row.
         read_yaml(args.configfile, "an experiment")
     except InputError as error:
         sys.stderr.write(f"{error}\n")
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     except DryRunError as error:
         planned = DryRun(error=str(error))
     if not planned.jobs and not planned.error:
-        sys.stdout.write("Nothing would run: all is up to date.\n")
+        sys.stdout.write("Nothing would run: everything is up to date.\n")
         return 0
     problems, text = _report(args, planned)
     sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
@@ -61,14 +61,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> None:
-    """Let Snakemake take over."""
+    """Replace this process by Snakemake."""
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])  # noqa: S606 - it takes over
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])  # noqa: S606
 
 
 def _report(args: argparse.Namespace, planned: DryRun) -> tuple[list[str], str]:
-    """Return all problems, and what to print of the forecast."""
-    # All that is needed from here on takes half a second to load, which a finished experiment does without.
+    """Return all problems, and the text of the forecast."""
+    # These take half a second to load, and a finished experiment does not need them.
     from cort.experiment.checks import ConfigError, load
     from workflow.planning import coverage, forecast, preflight
 
@@ -78,14 +78,14 @@ def _report(args: argparse.Namespace, planned: DryRun) -> tuple[list[str], str]:
     except ConfigError as error:
         return str(error).splitlines(), ""
     if planned.error:
-        # Snakemake names the first missing file alone.
+        # Snakemake names only the first missing file.
         problems = preflight.check_inputs(config, folder) or planned.error.splitlines()
         return [*problems, *preflight.check_writable(folder)], ""
-    found = forecast.make_forecast(planned, config, args.cores, folder)
+    outcome = forecast.make_forecast(planned, config, args.cores, folder)
     if args.run:
-        return found.problems, "" if found.problems else found.line
+        return outcome.problems, "" if outcome.problems else outcome.line
     published = coverage.lines(coverage.of_experiment(args.configfile, config), args.configfile)
-    return found.problems, found.table + "".join(f"{line}\n" for line in ("", *published) if config["papers"])
+    return outcome.problems, outcome.table + "".join(f"{line}\n" for line in ("", *published) if config["papers"])
 
 
 if __name__ == "__main__":

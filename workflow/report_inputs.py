@@ -1,4 +1,4 @@
-"""What the rules that evaluate, report and hand on read, and the files an experiment makes for readers outside.
+"""Inputs of the rules that evaluate, report and export, and the outputs of an experiment.
 
 As in `workflow/inputs.py`, the config comes first and the wildcards last.
 """
@@ -33,12 +33,12 @@ SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
 
 
 def of_systems(config: Config, path: str) -> list[str]:
-    """Files of all evaluated runs."""
+    """Return a file of each evaluated run."""
     return [paths.at(path, config, split=split, system=name) for split, name in evaluated_runs(config)]
 
 
 def depths(config: Config) -> list[str]:
-    """Curves of all evaluated runs by the number of re-ranked candidates."""
+    """Curves by the number of re-ranked candidates, of all evaluated runs that have one."""
     pairs = [(split, name) for split, name in evaluated_runs(config) if has_curve(config, name)]
     return [paths.at(paths.DEPTHS, config, split=split, system=name) for split, name in pairs]
 
@@ -55,35 +55,35 @@ def of_split(config: Config, path: str, wildcards: Wildcards) -> list[str]:
 
 
 def explorers(config: Config) -> list[str]:
-    """Pages that show systems query by query, one for each split that is ranked."""
+    """Pages of the explorer, one per ranked split."""
     splits = [split for split in ranked_splits(config) if on_split(config, split)]
     return [paths.at(paths.EXPLORER, config, split=split) for split in splits]
 
 
 def measured_of_split(config: Config, wildcards: Wildcards) -> list[str]:
-    """Return what each system reaches on the queries of a split, if that has judgements."""
+    """Measures per query of each system on a split, if it has judgements."""
     return of_split(config, paths.PER_QUERY, wildcards) if is_judged(config, wildcards.split) else []
 
 
 def overlaps(config: Config) -> list[str]:
-    """Return what systems have in common on the splits without judgements."""
+    """Overlaps of systems on the splits without judgements."""
     splits = [split for split in unjudged_splits(config) if on_split(config, split)]
     return [paths.at(paths.OVERLAP, config, split=split) for split in splits]
 
 
 def leakage(config: Config) -> list[str]:
-    """Return what splits share, if one is for training."""
+    """Return the counts of shared queries, if splits are compared."""
     return [paths.at(paths.LEAKAGE, config)] if compared_splits(config) else []
 
 
 def comparisons(config: Config) -> list[str]:
-    """Comparisons with the baseline, on every evaluated split that it and another system have runs for."""
+    """Comparisons on every evaluated split with runs of the baseline and another system."""
     splits = [split for split in evaluated_splits(config) if len(compared(config, split)) > 1]
     return [paths.at(paths.COMPARISON, config, split=split) + ".json" for split in splits]
 
 
 def audits(config: Config) -> list[str]:
-    """Audits of every index on every evaluated split that it is searched on."""
+    """Audits of every index on every evaluated split on which it is searched."""
     return [
         paths.at(paths.AUDIT, config, split=split, encoder=encoder, index=kind)
         for split in evaluated_splits(config)
@@ -92,36 +92,36 @@ def audits(config: Config) -> list[str]:
 
 
 def disagreements(config: Config) -> list[str]:
-    """Disagreements on every evaluated split that has runs of both systems."""
+    """Disagreements on every evaluated split with runs of both systems."""
     both = config["evaluation"]["disagreements"]
     splits = [split for split in evaluated_splits(config) if all(split in splits_of(config, name) for name in both)]
     return [paths.at(paths.DISAGREEMENTS, config, split=split) for split in splits] if both else []
 
 
 def disagreeing_run(config: Config, position: int, wildcards: Wildcards) -> str:
-    """Run of the first or second system whose disagreements are shown."""
+    """Run of the first or second of the disagreeing systems."""
     name = config["evaluation"]["disagreements"][position]
     return paths.at(paths.RUN, config, split=wildcards.split, system=name)
 
 
 def latencies(config: Config) -> list[str]:
-    """Latencies that are measured here, if any are asked for."""
+    """Latencies that the workflow measures, if the config has a section for them."""
     return [paths.at(paths.LATENCY, config, split=config["latency"]["split"])] if "latency" in config else []
 
 
 def all_latencies(config: Config) -> list[str]:
-    """Latencies that are measured here, and those that somebody put beside them."""
-    found = Path(paths.at(paths.LATENCY, config, split="")).parent.glob("*.json")
-    return sorted({*latencies(config), *map(str, found)})
+    """Latencies that the workflow measures, and those that users put beside them."""
+    files = Path(paths.at(paths.LATENCY, config, split="")).parent.glob("*.json")
+    return sorted({*latencies(config), *map(str, files)})
 
 
 def reproduction(config: Config) -> list[str]:
-    """Return the comparison with published numbers, if any are named."""
+    """Return the comparison with published numbers, if the config names papers."""
     return [paths.at(paths.REPRODUCTION, config) + "reproduction.json"] if config["papers"] else []
 
 
 def of_trainings(config: Config, path: str) -> dict[str, str]:
-    """Return a file of each training that the report shows, by its name."""
+    """Return a file of each trained model, by its name in the report."""
     return {
         title: paths.at(path, config, section=section, model=name)
         for (section, name), title in trainings(config).items()
@@ -129,35 +129,37 @@ def of_trainings(config: Config, path: str) -> dict[str, str]:
 
 
 def models(config: Config) -> dict[str, str]:
-    """Return the weights of each encoder and re-ranker that some system needs, by the name it has in reports."""
+    """Return the weights of each encoder and re-ranker in use, by its name in the report."""
     used = {(section, name) for section in LEARNERS for name in used_models(config, section)}
     return {title: Results(config).weights(*model) for title, model in named_models(config).items() if model in used}
 
 
 def read_texts(config: Config) -> dict[str, dict[str, str]]:
-    """Return the token caches that these models read, of the passages and of the queries of evaluated splits."""
-    found: dict[str, dict[str, str]] = {}
+    """Return the token caches of passages and evaluated queries that these models read, by model and text."""
+    caches: dict[str, dict[str, str]] = {}
     for title in models(config):
         section, name = named_models(config)[title]
         own = [system.name for system in all_systems(config).values() if (section, name) in system.models()]
-        splits = [split for split in evaluated_splits(config) if any(split in splits_of(config, one) for one in own)]
+        splits = [
+            split for split in evaluated_splits(config) if any(split in splits_of(config, system) for system in own)
+        ]
         base_model = config[section][name]["base_model"]
         texts = ["passages", *(f"queries.{split}" for split in splits)]
-        found[title] = {text: paths.at(paths.TOKENS, config, base_model=base_model, text=text) for text in texts}
-    return found
+        caches[title] = {text: paths.at(paths.TOKENS, config, base_model=base_model, text=text) for text in texts}
+    return caches
 
 
 def filters(config: Config) -> dict[str, str]:
-    """Return counts of what was dropped, by a title."""
-    found = {"docstrings": paths.at(paths.RAW_FILTERS, config)} if "pydocs" in config["collection"] else {}
+    """Return counts of dropped examples, by title."""
+    files = {"docstrings": paths.at(paths.RAW_FILTERS, config)} if "pydocs" in config["collection"] else {}
     for section, name in trainings(config):
         source = LEARNERS[section]
-        found[f"{source} of {name}"] = paths.at(paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train")
-    return found
+        files[f"{source} of {name}"] = paths.at(paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train")
+    return files
 
 
 def tuned_weights(config: Config) -> dict[str, str]:
-    """Weights that were chosen on validation queries, by system."""
+    """Tuned weights, by system."""
     return {name: paths.at(paths.WEIGHTS, config, system=name) for name in tuned_systems(config)}
 
 
@@ -167,7 +169,7 @@ def exported_model(config: Config, wildcards: Wildcards) -> str:
 
 
 def export_counts(config: Config, wildcards: Wildcards) -> dict[str, str]:
-    """Return counts of the training examples of an exported model, by split; none of one that was not trained here."""
+    """Return counts of the training examples of an exported model, by split; none if it was not trained here."""
     section, name = named_models(config)[wildcards.model]
     names = {"source": LEARNERS[section], "model": name}
     splits = TRAINING_SPLITS if (section, name) in trainings(config) else ()
@@ -175,7 +177,7 @@ def export_counts(config: Config, wildcards: Wildcards) -> dict[str, str]:
 
 
 def export_measures(config: Config, wildcards: Wildcards) -> list[str]:
-    """Measures of the systems that an exported model is part of."""
+    """Measures of the systems that contain an exported model."""
     return [
         paths.at(paths.MEASURES, config, split=split, system=name)
         for split in evaluated_splits(config)
@@ -185,12 +187,12 @@ def export_measures(config: Config, wildcards: Wildcards) -> list[str]:
 
 
 def named(files: dict[str, str]) -> list[str]:
-    """NAME=FILE words of a mapping."""
+    """Write a mapping as words NAME=FILE."""
     return [f"{name}={file}" for name, file in files.items()]
 
 
 def submissions(config: Config) -> list[str]:
-    """Files to hand in."""
+    """Submissions to leaderboards and TREC."""
     return [
         paths.at(paths.SUBMISSION, config, submission=name, suffix=SUFFIXES[submission["form"]])
         for name, submission in config["submissions"].items()
@@ -198,37 +200,36 @@ def submissions(config: Config) -> list[str]:
 
 
 def exports(config: Config) -> list[str]:
-    """Model cards of the models that are exported; each stands for its folder."""
+    """Model cards of exported models; each represents its folder."""
     return [paths.at(paths.EXPORT, config, model=name) + "README.md" for name in config["exports"]]
 
 
 def consistency(config: Config) -> list[str]:
-    """Consistency factors, one file per system and split that it shares with the reference."""
-    asked = config["evaluation"].get("consistency")
-    if asked is None:
+    """Consistency factors, one file per system and split with a run of the reference."""
+    if (settings := config["evaluation"].get("consistency")) is None:
         return []
     return [
         paths.at(paths.CONSISTENCY, config, split=split, system=name)
-        for split in splits_of(config, asked["reference"])
-        for name in asked["systems"]
+        for split in splits_of(config, settings["reference"])
+        for name in settings["systems"]
         if split in splits_of(config, name)
     ]
 
 
 def reproduced(config: Config) -> list[str]:
-    """Tables and figures of all papers, as outputs of a rule."""
-    found = []
+    """Tables and figures for all papers, as outputs of a rule."""
+    files = []
     for path in config["papers"]:
         paper, name = read_paper(path), Path(path).stem
-        found += [f"tables/{name}.{table.name}.{ending}" for table in paper.tables for ending in TABLES]
-        found += [f"figures/{name}.{figure.name}.svg" for figure in paper.figures]
-    return [paths.REPRODUCTION + file for file in found]
+        files += [f"tables/{name}.{table.name}.{ending}" for table in paper.tables for ending in TABLES]
+        files += [f"figures/{name}.{figure.name}.svg" for figure in paper.figures]
+    return [paths.REPRODUCTION + file for file in files]
 
 
 def check_papers(files: Sequence[str]) -> None:
-    """Check all files of published numbers; two of one name would be compared in the same files.
+    """Check all files of published numbers; those with equal names would overwrite each other's outputs.
 
-    :raises ConfigError: with a line per mistake, in any of them.
+    :raises ConfigError: with a line per mistake.
     """
     lines = [
         f"papers: found the name {name} {times} times, expected each once; rename a file"

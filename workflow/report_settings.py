@@ -1,4 +1,4 @@
-"""Settings of the stages that compare, show and publish, as those of workflow/settings.py."""
+"""Settings of the stages that compare, report and export; parts like those of workflow/settings.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cort.settings.config import Config, deciding, flat
 from cort.settings.fields import schema_of
 from workflow.params import Wildcards, Words, at, option
 
-# Settings of an encoder or re-ranker that its file is the same without.
+# Settings of an encoder or re-ranker that do not affect its weights.
 NOT_OF_THE_MODEL = {*INDEXES, "storage", "precision", "depth"}
 
 
@@ -35,14 +35,14 @@ def disagreements(config: Config, wildcards: Wildcards) -> Words:
 
 def compared_systems(config: Config, wildcards: Wildcards) -> Words:
     """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
-    names, found = compared(config, wildcards.split), pairs(config, wildcards.split)
-    words = [word for kind, listed in found.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
-    made = {"compared": names, "parts": found["parts"], "starts": found["starts"]}
-    return Words([*option("systems", names), *words], {"systems": made, "evaluation.contrasts": found["contrasts"]})
+    names, kinds = compared(config, wildcards.split), pairs(config, wildcards.split)
+    words = [word for kind, listed in kinds.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
+    systems = {"compared": names, "parts": kinds["parts"], "starts": kinds["starts"]}
+    return Words([*option("systems", names), *words], {"systems": systems, "evaluation.contrasts": kinds["contrasts"]})
 
 
 def explored(config: Config, wildcards: Wildcards) -> Words:
-    """Names of the systems that are shown query by query."""
+    """Names of the systems in the explorer."""
     names = on_split(config, wildcards.split)
     return Words(option("systems", names), {"systems": names})
 
@@ -63,23 +63,23 @@ def _as_json(name: str, settings: Config) -> Words:
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:
-    """Form of a submission; the id of a TREC run, as it says or else its name."""
+    """Form of a submission, and the id of a TREC run (by default the submission's name)."""
     name = wildcards.submission
-    found = at("submissions.{submission}.form")(config, wildcards)
+    form = at("submissions.{submission}.form")(config, wildcards)
     if config["submissions"][name]["form"] != "trec":
-        return found
+        return form
     run_id = config["submissions"][name].get("run_id", name)
-    return found + Words(option("run_id", run_id), {f"submissions.{name}.run_id": run_id})
+    return form + Words(option("run_id", run_id), {f"submissions.{name}.run_id": run_id})
 
 
 def model_card(config: Config, wildcards: Wildcards) -> Words:
-    """Where an exported model comes from."""
+    """Give the settings and the origin of an exported model."""
     section, name = named_models(config)[wildcards.model]
     schema = schema_of(Experiment)["properties"][section]["additionalProperties"]
     own = config[section][name]
     kept = {key: value for key, value in deciding(own, schema).items() if key not in NOT_OF_THE_MODEL}
     base, place = config["base_models"][own["base_model"]], f"base_models.{own['base_model']}"
-    # A model of the hub has a name and a revision.
+    # Only models from the hub have a revision.
     on_hub = "revision" in base and not Path(base["pretrained"]).is_dir()
     origin = {"cleaning": "cleaning"} | ({"pretrained": "hub_name", "revision": "revision"} if on_hub else {})
     words = [word for key, name in origin.items() for word in option(name, base[key])]

@@ -1,6 +1,6 @@
-"""How large files will be, in MB, as far as raw files and the catalogue tell before anything has run.
+"""Estimates of file sizes in MB from raw files and the catalogue, before anything has run.
 
-The rules' `disk_mb` come from here, for `make plan`; no result depends on it. Each function takes the config and the
+The rules use them as `disk_mb`, for `make plan`; no result depends on them. Each function takes the config and the
 wildcards of a job.
 """
 
@@ -16,17 +16,17 @@ from workflow.params import Wildcards
 
 MB = 1e6
 SAMPLE_BYTES = 1_000_000
-# What gzip saves on text, about.
+# Approximate compression of text by gzip.
 UNPACKED = 3
-# Bytes: of a vector's id, of a run's line, of weights that are drawn here, and of those of a hub (BERT-base).
+# Bytes of a vector's id, of a line of a run, of randomly initialised weights, and of weights from a hub (BERT-base).
 VECTOR, LINE, SMALL, MODEL = 24, 60, 10e6, 440e6
 BYTES = {"fp32": 4, "fp16": 2}
-# Characters of a token, and tokens of a passage that late interaction encodes.
+# Characters per token.
 CHARACTERS = 5
 
 
 class Lines(NamedTuple):
-    """A file with a text in each line: how many, and the bytes of all."""
+    """Number of lines of a file of texts, and its bytes."""
 
     number: float
     size: float
@@ -37,7 +37,7 @@ PYDOCS = Lines(36_600, 12e6)
 
 
 def download(_: Config, wildcards: Wildcards) -> float:
-    """Size of a public file, with the archive that it is extracted from."""
+    """Size of a public file, including the archive that contains it."""
     catalog, name = load_catalog(), f"{wildcards.source}/{wildcards.file}"
     source, file = catalog.source_of(name), catalog.find(name)
     return (source.about + (file.about if source.name != name else 0)) / MB
@@ -56,7 +56,7 @@ def vectors(config: Config, wildcards: Wildcards) -> float:
 
 
 def token_vectors(config: Config, wildcards: Wildcards) -> float:
-    """Size of a shard of the vectors of the passages' tokens."""
+    """Size of a shard of token vectors."""
     reranker, passages = config["rerankers"][wildcards.reranker], collection(config)
     tokens = min(passages.size / CHARACTERS, passages.number * reranker["max_length"])
     return float(tokens * reranker["dimension"] * BYTES["fp16"] / MB / shards(wildcards))
@@ -69,7 +69,7 @@ def run(config: Config, wildcards: Wildcards) -> float:
 
 
 def training(config: Config, wildcards: Wildcards) -> float:
-    """Room for a training: three checkpoints of weights, best weights and two moments of AdamW, and two models."""
+    """Size of training: three checkpoints (weights, best weights and two moments of AdamW), and two models."""
     section = "encoders" if hasattr(wildcards, "encoder") else "rerankers"
     base_model = config["base_models"][config[section][wildcards[section[:-1]]]["base_model"]]
     if "pretrained" not in base_model:
@@ -79,18 +79,18 @@ def training(config: Config, wildcards: Wildcards) -> float:
 
 
 def shards(wildcards: Wildcards) -> int:
-    """Count the shards of which a job makes one."""
+    """Return the number of shards of which a job makes one; 1 without shards."""
     return int(wildcards.scatteritem.rpartition("-")[2]) if hasattr(wildcards, "scatteritem") else 1
 
 
 def collection(config: Config) -> Lines:
-    """Count the passages."""
+    """Estimate the passages."""
     passages = config["collection"].get("passages")
     return lines(passages) if passages else PYDOCS
 
 
 def queries(config: Config, split: str) -> float:
-    """Count the queries of a split, at most."""
+    """Upper bound of the queries of a split."""
     own, files = config["splits"][split], files_of_split(config, split)
     pydocs = config["collection"].get("pydocs", {})
     most = pydocs.get(f"{split}_queries", PYDOCS.number)
@@ -100,9 +100,9 @@ def queries(config: Config, split: str) -> float:
 
 @cache
 def lines(path: str) -> Lines:
-    """Describe a file by its size and first megabyte; a public one that is not there by the catalogue."""
+    """Estimate a file from its size and first megabyte; a public file that does not exist yet, from the catalogue."""
     file, packed = Path(path), UNPACKED if path.endswith(".gz") else 1
-    # A pipe would be waited for, without end.
+    # Reading a pipe would wait forever.
     if file.is_file() and file.stat().st_size:
         with file.open("rb") as opened:
             head = opened.read(SAMPLE_BYTES)

@@ -1,7 +1,7 @@
-"""All that this workflow uses of Snakemake beyond what it documents: its graph of jobs, its state on disk, its log.
+"""Every use of Snakemake's undocumented parts: its graph of jobs, its state on disk, its log.
 
-Another release may change any of it: pyproject.toml bounds the releases, and tests/workflow/test_snakemake_api.py fails
-where something is gone. Called as a module, it plans: with a file for the plan, and the arguments of snakemake.
+Other releases may change them: pyproject.toml bounds the releases, and tests/workflow/test_snakemake_api.py fails if
+something is gone. As a program, this module plans: its arguments are a file for the plan, and those of snakemake.
 """
 
 from __future__ import annotations
@@ -28,47 +28,46 @@ FOLDER = Path(".snakemake")
 LOCKS = FOLDER / "locks"
 RECORDS = FOLDER / "metadata"
 INCOMPLETE = FOLDER / "incomplete"
-#: logged when a workflow begins to execute, and before it looks for locks; not by a dry run or a question
+#: event when execution begins, before locks are checked; not in dry runs and queries
 STARTED = "workflow_started"
-#: and when its jobs are known, before the first of them begins
+#: event when the jobs are known, before the first begins
 PLANNED = "run_info"
-#: of a job that begins, of one that failed, which may be tried again, of one that did not, and how many are done then
+#: events of a job that begins, fails (and may be retried) or succeeds, and of the number of jobs done
 BEGUN, FAILED, FINISHED, PROGRESS = "job_info", "job_error", "job_finished", "progress"
-#: how the error begins that refuses to make files again that are write-protected
+#: beginning of the error about write-protected files that would be rebuilt
 PROTECTED = "Write-protected output files"
-#: and the one about files that no rule makes and that are not there
+#: beginning of the error about missing files that no rule makes
 MISSING = "Missing input files"
-#: how messages begin: of a Ctrl-C; of failed jobs, whose logs say more; and all of the last one after either
+#: beginnings of the messages about Ctrl-C and failed jobs, and the whole last message after either
 INTERRUPTED = "Terminating processes on user request"
 ABOUT_FAILURES = "RuleException:\nCalledProcessError", "Exiting because a job execution failed."
 SOME_FAILED = "WorkflowError:\nAt least one job did not complete successfully."
-#: of all rules, as seen from their files
+#: conda environment of all rules, relative to their files
 ENVIRONMENT = "../envs/cort.yaml"
 
 
 def is_main(workflow: Any) -> bool:
-    """Tell whether this process is the one a person called, not one that runs a job for it."""
+    """Whether this is the process that the user called, not one that runs a job."""
     return bool(workflow.is_main_process)
 
 
 def takes_locks(workflow: Any) -> bool:
-    """Tell whether files will be locked: not in a dry run, nor with ``--nolock``."""
+    """Whether files will be locked: not in a dry run, nor with ``--nolock``."""
     return not workflow.output_settings.dryrun and bool(workflow.execution_settings.lock)
 
 
 def is_on_cluster(workflow: Any) -> bool:
-    """Tell whether an executor runs the jobs that is not local: those need ``--jobs``."""
+    """Whether the executor is not local: such executors need ``--jobs``."""
     return workflow.nodes is not None
 
 
 def cores_of(workflow: Any) -> int | None:
-    """Return how many cores all jobs together may use, None for no limit."""
-    cores: int | None = workflow.global_resources.get("_cores").value
-    return cores
+    """Cores that all jobs together may use, None for no limit."""
+    return workflow.global_resources.get("_cores").value  # type: ignore[no-any-return]
 
 
 def limit(workflow: Any, resource: str, amount: int) -> int:
-    """Limit what all jobs together may use of a resource to `amount`, or to less if the user has; return how much."""
+    """Limit a resource of all jobs together to `amount`, or to the user's own lower limit; return the limit."""
     chosen: int | None = workflow.global_resources.get(resource).value
     if chosen is None and amount:
         workflow.register_resource(resource, amount)
@@ -76,7 +75,7 @@ def limit(workflow: Any, resource: str, amount: int) -> int:
 
 
 def fix_scatter(workflow: Any, process: str, default: int) -> int:
-    """Return how many parts ``--set-scatter`` asks for, else `default`; pass it to all calls that this one makes."""
+    """Return the number of parts in ``--set-scatter``, else `default`; pass it to calls of Snakemake within jobs."""
     settings = workflow.resource_settings
     parts: int = settings.overwrite_scatter.get(process) or default
     settings.overwrite_scatter = {**settings.overwrite_scatter, process: parts}
@@ -84,9 +83,9 @@ def fix_scatter(workflow: Any, process: str, default: int) -> int:
 
 
 def check_scatter(workflow: Any, processes: Collection[str]) -> None:
-    """Refuse what ``--set-scatter`` says of no process there is, or of no parts.
+    """Check ``--set-scatter``.
 
-    :raises WorkflowError: in one line.
+    :raises WorkflowError: if it has an unknown process, or fewer than 1 part.
     """
     for name, parts in workflow.resource_settings.overwrite_scatter.items():
         if name not in processes:
@@ -96,38 +95,38 @@ def check_scatter(workflow: Any, processes: Collection[str]) -> None:
 
 
 def _check_rules(workflow: Any) -> None:
-    """Refuse threads and resources of rules that there are not, which Snakemake would ignore."""
+    """Refuse threads and resources of unknown rules, which Snakemake would ignore."""
     settings, rules = workflow.resource_settings, {rule.name for rule in workflow.rules}
-    for option, found in (("threads", settings.overwrite_threads), ("resources", settings.overwrite_resources)):
-        for name in found.keys() - rules:
-            fix = "fix the name; `snakemake --list-rules` shows them"
+    for option, values in (("threads", settings.overwrite_threads), ("resources", settings.overwrite_resources)):
+        for name in values.keys() - rules:
+            fix = "fix the name; `snakemake --list-rules` shows all rules"
             raise WorkflowError(f"--set-{option}: found {name}, expected a rule; {fix}")
 
 
 def put_first(workflow: Any, first: Container[str], beside: Container[str]) -> None:
-    """Let no job begin before those of the rules `first` have ended well, but for what these need and rules `beside`.
+    """Let all jobs wait for those of the rules `first`, except what these need and jobs of the rules `beside`.
 
-    Inputs would do the same, but they are recorded: all that was made without them would be made again.
+    Inputs would do the same, but Snakemake records inputs, and would rerun everything that was made without them.
     """
     if workflow.output_settings.dryrun:
         return
     dag = workflow.dag
-    firsts = [job for job in dag.needrun_jobs() if job.rule.name in first]
+    firsts = {job for job in dag.needrun_jobs() if job.rule.name in first}
     before = set(dag.bfs(dag.dependencies, *firsts))
     for job in dag.needrun_jobs():
-        new = set(firsts) - dag.dependencies[job].keys()
+        new = firsts - dag.dependencies[job].keys()
         if new and job not in before and job.rule.name not in beside:
-            for one in new:
-                # No file of it is needed.
-                dag.dependencies[job][one] = dag.depending[one][job] = set()
+            for dependency in new:
+                # A dependency without files.
+                dag.dependencies[job][dependency] = dag.depending[dependency][job] = set()
             dag._n_until_ready[job] += len(new)
             dag._ready_jobs.discard(job)
 
 
 def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> None:
-    """Give the rules what all have alike: log, benchmark, environment, and the code of their stage as a param.
+    """Give all rules a log, a benchmark, an environment, and the code of their stage as a param.
 
-    Logs and benchmarks are named after the rule and the wildcards of what it makes.
+    Logs and benchmarks are named after the rule and the wildcards of its output.
     """
     _check_rules(workflow)
     for rule in workflow.rules:
@@ -146,18 +145,18 @@ def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> N
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Lets every message of Snakemake pass, tells of events, and adds to refusals what helps then.
+    """Reports events of Snakemake, and adds hints to its errors; lets every message pass.
 
-    `hints` has the words of a refusal, and what gives the lines to add.
+    `hints` maps words in an error to a function that returns the lines to add.
     """
 
     events: Mapping[str, Callable[[Any], None]]
     hints: Mapping[str, Callable[[], Sequence[str]]]
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let a message pass."""
-        if heard := self.events.get(str(getattr(record, "event", ""))):
-            heard(record)
+        """Handle a message."""
+        if handle := self.events.get(str(getattr(record, "event", ""))):
+            handle(record)
         elif record.levelno >= logging.ERROR:
             lines = [line for words, hint in self.hints.items() if words in str(record.msg) for line in hint()]
             record.msg = "\n".join([str(record.msg), *lines]) if lines else record.msg
@@ -165,51 +164,51 @@ class LogFilter:
 
 
 def listen(events: Mapping[str, Callable[[Any], None]], hints: Mapping[str, Callable[[], Sequence[str]]]) -> None:
-    """Call what `events` has for one, with its record; add the `hints` to what Snakemake refuses."""
+    """Call the function in `events` for each event, with its record; add the `hints` to Snakemake's errors."""
     from snakemake.logging import logger
 
-    others = [one for one in logger.filters if not isinstance(one, LogFilter)]
+    others = [other for other in logger.filters if not isinstance(other, LogFilter)]
     logger.filters = [*others, LogFilter(events, hints)]
 
 
 def replace_output(workflow: Any, handler: logging.Handler) -> bool:
-    """Let a handler write what Snakemake would write to the terminal; whether it does.
+    """Replace Snakemake's output to the terminal by a handler; return whether it was replaced.
 
-    Not in a dry run, for a question or within a job, nor where a person asked for another output.
+    Not in dry runs, queries or jobs, and not if the user chose another output.
     """
     from snakemake.logging import ColorizingTextHandler, logger
 
     settings = workflow.output_settings
     if not is_main(workflow) or settings.dryrun or settings.verbose or settings.quiet or settings.printshellcmds:
         return False
-    plain = [one for one in logger.handlers if isinstance(one, ColorizingTextHandler)]
-    for one in plain:
-        logger.removeHandler(one)
+    replaced = [known for known in logger.handlers if isinstance(known, ColorizingTextHandler)]
+    for known in replaced:
+        logger.removeHandler(known)
         logger.addHandler(handler)
-    return bool(plain)
+    return bool(replaced)
 
 
 def lock_files() -> list[Path]:
-    """List Snakemake's locks: files with a path of a locked file in each line."""
+    """List Snakemake's locks: files that list locked files, one per line."""
     return sorted(LOCKS.glob("*.lock"))
 
 
 def records() -> Iterator[tuple[Path, str, dict[str, Any] | None]]:
-    """Yield the file, the output and the content of every record of a job's output; None if it is unreadable."""
+    """Yield the path, the output and the content (None if unreadable) of every record of an output."""
     for path in [path for path in RECORDS.rglob("*") if path.is_file()]:
-        # Its name is the output's in base64, in pieces that a file system takes.
+        # The path is the output in base64, split into parts that a file system accepts.
         name = "".join(part.removeprefix("@") for part in path.relative_to(RECORDS).parts)
         try:
-            output, found = urlsafe_b64decode(name).decode(), None
+            output, record = urlsafe_b64decode(name).decode(), None
         except ValueError:
             continue
         with contextlib.suppress(ValueError):
-            found = json.loads(path.read_bytes())
-        yield path, output, found if isinstance(found, dict) else None
+            record = json.loads(path.read_bytes())
+        yield path, output, record if isinstance(record, dict) else None
 
 
 def mark_incomplete(record: Path) -> None:
-    """Turn the record of an output into the mark of a job that did not end, so that it runs again."""
+    """Replace the record of an output by the mark of an incomplete job, so that it runs again."""
     mark = INCOMPLETE / record.relative_to(RECORDS)
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.write_text('{"external_jobid": null}', encoding="utf-8")
@@ -217,7 +216,7 @@ def mark_incomplete(record: Path) -> None:
 
 
 def _plan(arguments: Sequence[str]) -> DryRun:
-    """Plan with `snakemake --dry-run` in this process, quietly."""
+    """Plan with `snakemake --dry-run` in this process, without output."""
     from snakemake import cli, workflow
 
     dags: list[Any] = []
@@ -228,27 +227,27 @@ def _plan(arguments: Sequence[str]) -> DryRun:
             dags.append(self)
 
     workflow.DAG = Dag
-    errors, said = logging.handlers.BufferingHandler(capacity=1_000), io.StringIO()
+    errors, output = logging.handlers.BufferingHandler(capacity=1_000), io.StringIO()
     errors.setLevel(logging.ERROR)
     logging.getLogger("snakemake").addHandler(errors)
     options, status, executor = [*arguments, "--dry-run"], 0, None
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            # Of profiles, too.
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            # Profiles may set it, too.
             executor = cli.parse_args(options)[1].executor
             status = cli.main(options)
     except SystemExit as leaving:
         status = int(bool(leaving.code))
     if status:
         logged = "\n".join(record.getMessage() for record in errors.buffer)
-        return DryRun(error=explain_error(logged or said.getvalue()))
+        return DryRun(error=explain_error(logged or output.getvalue()))
     jobs = _jobs(dags[-1]) if dags else []
-    planned, done = ([job for job in jobs if job.planned is kind] for kind in (True, False))
+    planned, done = [job for job in jobs if job.planned], [job for job in jobs if not job.planned]
     return DryRun(planned, done, executor or "local")
 
 
 def _jobs(dag: Any) -> list[Job]:
-    """List the jobs in an order in which they can run."""
+    """List the jobs in a possible order of execution."""
     rules = {rule.name: number for number, rule in enumerate(dag.workflow.rules)}
     levels = (sorted(level, key=lambda job: (rules[job.rule.name], list(job.output))) for level in dag.toposorted())
     # The target rule makes nothing.
@@ -274,7 +273,7 @@ def _describe(dag: Any, job: Any) -> Job:
 
 
 def _reason(reason: Any) -> Reason:
-    found = Reason(
+    typed = Reason(
         missing=tuple(sorted(reason.missing_output)),
         incomplete=tuple(sorted(reason.incomplete_output)),
         updated=tuple(sorted(reason.updated_input)),
@@ -285,20 +284,20 @@ def _reason(reason: Any) -> Reason:
         environment=bool(reason.software_stack_changed),
         forced=bool(reason.forced),
     )
-    return found if found != Reason() else Reason(words=str(reason))
+    return typed if typed != Reason() else Reason(words=str(reason))
 
 
 def _record(record: Any) -> Record | None:
-    """Return inputs and params of the run that made an output, as Snakemake recorded them; None if it never did."""
+    """Return inputs and params of the run that made an output; None if Snakemake did not record them."""
     if not record or not record.shellcmd:
         return None
-    # Since that version, params are recorded in a way that can be compared.
+    # Older formats of params cannot be compared.
     comparable = record.record_format_version >= 6
     return Record(tuple(record.input or ()), tuple(record.params or ()) if comparable else None)
 
 
 def explain_error(text: str) -> str:
-    """Keep what tells a person what to fix: mistakes of the config in full, of anything else the first lines."""
+    """Shorten Snakemake's error to what the user must fix: all mistakes in the config, or else the first lines."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if mistakes := [line for line in lines if re.search(r": found .*, expected ", line)]:
         return "\n".join(dict.fromkeys(mistakes))
@@ -311,10 +310,10 @@ def explain_error(text: str) -> str:
         )
     if missing := re.search(r"Missing input files for rule (\w+):.*?affected files:\s*(.*)", text, re.DOTALL):
         files = ", ".join(missing[2].split())
-        return f"{files}: found nothing, expected input of the rule {missing[1]}; put it there or fix the config"
+        return f"{files}: found no file, expected input of the rule {missing[1]}; put it there or fix the config"
     if "Traceback (most recent call last):" in lines:
         return lines[-1]
-    return " ".join(lines[:3]) or "found no reason why snakemake failed; call it with --dry-run"
+    return " ".join(lines[:3]) or "snakemake failed without a message; call it with --dry-run"
 
 
 if __name__ == "__main__":

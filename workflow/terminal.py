@@ -1,7 +1,7 @@
-"""What a person sees while a workflow runs: a line when a job begins and one when it ends; errors come last.
+"""Output on the terminal during a run: a line when a job begins and one when it ends; errors come last.
 
-Commands and details are in the logs of the jobs, and Snakemake's own in its log file. ``--verbose``, ``--quiet``,
-``--printshellcmds`` and a logger plugin leave Snakemake's output as it is.
+Details are in the logs of the jobs, and Snakemake's own output in its log file. With ``--verbose``, ``--quiet``,
+``--printshellcmds`` or a logger plugin, Snakemake's output is unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from cort.reporting.labels import duration
 from workflow import snakemake_api
 
-# The target rule, which runs nothing.
+# The target rule, which has no command.
 TARGET = "all"
 HOLD = "\N{NO-BREAK SPACE}"
 
@@ -36,13 +36,13 @@ class JobLines(logging.Handler):
         self._targets = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the lines of a record, if it has any."""
+        """Write the lines of a record."""
         lines = self.lines(record)
         sys.stderr.write("".join(f"{line}\n" for line in lines))
         sys.stderr.flush()
 
     def lines(self, record: Any) -> list[str]:
-        """Return the lines of a record."""
+        """Return the lines of a record, if any."""
         event = str(getattr(record, "event", ""))
         if event == snakemake_api.BEGUN and record.rule_name != TARGET:
             self._begun[record.jobid] = record.rule_msg or record.rule_name, time.monotonic()
@@ -63,11 +63,11 @@ class JobLines(logging.Handler):
         return self._message(record)
 
     def _planned(self, stats: Mapping[str, int]) -> list[str]:
-        """Tell which jobs will run, wrapped at words on a terminal."""
+        """List the rules of the jobs to run, wrapped to the width of a terminal."""
         rules = {rule: count for rule, count in stats.items() if rule not in (TARGET, "total")}
         self._targets = stats.get(TARGET, 0)
         number = sum(rules.values())
-        # Not wrapped between a rule and its count.
+        # No line break between a rule and its count.
         names = ", ".join(f"{rule}{HOLD}{count}" for rule, count in rules.items())
         line = f"{number} {'job' if number == 1 else 'jobs'}: {names}"
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else len(line)
@@ -75,17 +75,17 @@ class JobLines(logging.Handler):
         return [part.replace(HOLD, " ") for part in wrapped]
 
     def _done(self, count: str) -> list[str]:
-        """Tell which jobs ended since the last progress, and how long each took."""
+        """List the jobs that ended since the last progress, with their durations."""
         ended, self._ended = self._ended, []
         now = time.monotonic()
         return [_now(f"{count} done, {duration(now - begun)}: {title}") for title, begun in ended]
 
     def _message(self, record: logging.LogRecord) -> list[str]:
-        """Return a warning or an error, but not what Snakemake says of failed jobs: their logs say more, in the end."""
+        """Return a warning or an error, except about failed jobs: lines of their logs follow at the end."""
         text = str(record.getMessage())
         if text.startswith(snakemake_api.INTERRUPTED):
             self._failures.interrupted = True
-            return ["Interrupted; running jobs are ended, and the same call goes on from here."]
+            return ["Interrupted: running jobs are ended; run the same command to continue."]
         if text == snakemake_api.SOME_FAILED:
             return [] if self._failures.interrupted else ["Some jobs failed:"]
         if text.startswith(snakemake_api.ABOUT_FAILURES):
@@ -99,21 +99,21 @@ def _now(text: str) -> str:
 
 
 class Failures:
-    """The logs of the jobs that have failed and were not made since; what they say are this program's last lines."""
+    """Failed jobs that did not succeed later; the errors in their logs are the last lines of this program."""
 
     def __init__(self) -> None:
         self._logs: dict[int, str] = {}
-        #: what ends from now on was told to
+        #: jobs that fail from now on were cancelled by the user
         self.interrupted = False
         atexit.register(self._show)
 
     def add(self, record: Any) -> None:
-        """Note a job that failed, unless an interruption ended it."""
+        """Note a failed job, unless it was interrupted."""
         if not self.interrupted:
             self._logs[record.jobid] = next(iter(record.log or []), f"rule {record.rule_name}")
 
     def remove(self, record: Any) -> None:
-        """Forget a job that was made at another attempt."""
+        """Forget a job that succeeded at another attempt."""
         self._logs.pop(record.job_id, None)
 
     def _show(self) -> None:
@@ -122,8 +122,8 @@ class Failures:
 
 
 def _errors_in(path: Path) -> list[str]:
-    """Lines of a log at the level ERROR, without what the program's defects add."""
+    """Lines of a log at the level ERROR, without tracebacks."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    found = re.findall(r"^\d\d:\d\d:\d\d ERROR (.*(?:\n(?!\d\d:\d\d:\d\d |Traceback ).+)*)", text, re.MULTILINE)
-    lines = [line for one in found for line in one.splitlines()]
-    return lines or ["found no line with ERROR, expected why the job failed; it was killed, perhaps for want of memory"]
+    errors = re.findall(r"^\d\d:\d\d:\d\d ERROR (.*(?:\n(?!\d\d:\d\d:\d\d |Traceback ).+)*)", text, re.MULTILINE)
+    lines = [line for error in errors for line in error.splitlines()]
+    return lines or ["found no error in the log; the job may have been killed for lack of memory"]

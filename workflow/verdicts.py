@@ -1,4 +1,4 @@
-"""Print what an experiment found: per split the means of all systems and a line for each pair; and where its pages are.
+"""Print the results of an experiment: means of all systems by split, a verdict for each pair, addresses of its pages.
 
 Usage: python -m workflow.verdicts [--configfile config/pydocs.yaml]
 """
@@ -24,7 +24,7 @@ from workflow.report_inputs import comparisons, explorers, of_systems
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the lines of all splits that were compared; 1 if the config or a file is broken."""
+    """Print the results of all splits; 1 if the config or a file is broken."""
     parser = argparse.ArgumentParser(
         prog="python -m workflow.verdicts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -33,29 +33,27 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config = load(args.configfile)
         files = [path for path in comparisons(config) if Path(path).exists()]
-        found = [read_artifact(path, Comparisons) for path in files]
+        compared = [read_artifact(path, Comparisons) for path in files]
         measures = read_measures([path for path in of_systems(config, paths.MEASURES) if Path(path).exists()])
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     for split, block in by_split(measures).items():
         sys.stdout.write(means(split, block))
-    for one in found:
-        sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(one)))
+    for comparison in compared:
+        sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(comparison)))
     for split in unjudged_splits(config):
-        sys.stdout.write(
-            f"{split}: no judgements, so nothing is measured; the report shows what systems have in common\n"
-        )
+        sys.stdout.write(f"{split}: no judgements; the report shows the overlap of the systems\n")
     pages = [paths.at(paths.REPORT, config) + "index.html", *explorers(config)]
     sys.stdout.write("".join(f"{Path(page).absolute().as_uri()}\n" for page in pages if Path(page).exists()))
     return 0
 
 
 def means(split: str, measures: Sequence[Measures]) -> str:
-    """Write a line per system of a split with its means."""
+    """Write the means of a split, a line per system."""
     names = names_of_measures(measures)
     rows = [[split, *map(measure_label, names)]]
-    rows += [[one.system, *(fixed(one.mean.get(name)) for name in names)] for one in measures]
+    rows += [[system.system, *(fixed(system.mean.get(name)) for name in names)] for system in measures]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(

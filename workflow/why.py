@@ -1,4 +1,4 @@
-"""Say in plain words why something would be made again: what changed first, then what follows from it.
+"""Explain why jobs would run: first what changed, then what follows from it.
 
 Usage: python -m workflow.why [TARGET ...] [--configfile config/pydocs.yaml] [-- further options of snakemake]
 """
@@ -19,13 +19,13 @@ from workflow.params import SETTINGS, read_code
 from workflow.planning.dryrun import DryRun, DryRunError, Job, Record, dry_run, part_arguments
 
 FILES, WIDTH = 3, 100
-# Differences of a kind that are shown, and characters of a value.
+# Most differences of a kind, and characters of a value, that are shown.
 SHOWN, LONGEST = 5, 60
 UNMADE = "not made yet"
 
 
 class Params(NamedTuple):
-    """Params of a job: settings by their path, hashes of code by file, and the reprs of all others."""
+    """Params of a job: settings by path, hashes of code by file, and the reprs of other params."""
 
     settings: dict[str, Any]
     code: dict[str, str]
@@ -33,12 +33,12 @@ class Params(NamedTuple):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Explain the targets, or the whole experiment; the exit status."""
+    """Explain the targets or the whole experiment; return the exit status."""
     own, further = part_arguments(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog="python -m workflow.why", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="files or rules; nothing for the whole experiment")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="files or rules; default: the whole experiment")
     parser.add_argument("--configfile", default="config/pydocs.yaml")
     args = parser.parse_args(own)
     try:
@@ -52,11 +52,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
-    """Explain to a person a dry run of some targets, or of the whole experiment if there are none."""
+    """Explain a dry run of some targets, or of the whole experiment if there are none."""
     if not run.jobs:
         return _nothing(run, targets, folder)
     makers = {name: job.name for job in run.jobs for name in job.outputs}
-    # Jobs of one rule that changed for the same reasons are told together.
+    # Jobs of a rule with the same reasons share a paragraph.
     groups: dict[tuple[str, ...], list[Job]] = {}
     others = []
     for job in run.jobs:
@@ -76,20 +76,20 @@ def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
 
 
 def _causes_of(job: Job) -> Iterator[str]:
-    """Say what changed for a job alone, apart from inputs that other jobs recompute."""
+    """Yield what changed for a job, apart from inputs that other jobs rebuild."""
     reason, record = job.reason, job.record
     if reason.forced:
-        yield "you asked for it to run in any case"
+        yield "it is forced to run"
     if reason.missing:
         yield f"{_are(reason.missing)} missing" if record else UNMADE
     if reason.incomplete:
         yield f"its last run was interrupted and left {_list(reason.incomplete)} incomplete"
     for name in reason.updated:
         another = record and name not in record.inputs
-        yield f"its input {name} {'is another one than before' if another else 'has other content'}"
+        yield f"its input {name} {'replaces another file' if another else 'has other content'}"
     if reason.inputs and record:
         yield _other_inputs(job, record)
-    # Snakemake looks no further where an input is made again, but a person wants to know all that changed.
+    # If an input is rebuilt, Snakemake does not compare params, but the user wants to know every change.
     differences = list(changed(record.params, job.params)) if record and record.params is not None else []
     yield from differences or (["its params changed"] if reason.params else [])
     if reason.command:
@@ -112,10 +112,10 @@ def _nothing(run: DryRun, targets: Sequence[str], folder: Path) -> str:
     if targets or not gone:
         scope = _are(targets) if targets else f"all {len(files)} files of the experiment are"
         return f"Nothing would run: {scope} up to date.\n"
-    # Snakemake makes nothing for its own sake.
+    # Snakemake does not rebuild intermediate files without need.
     return (
-        f"Nothing would run: all that is asked for is up to date. {_are(gone)} missing, but all that was "
-        "made from it is there; name it as TARGET, or make it with snakemake, if you need it.\n"
+        f"Nothing would run: all targets are up to date. {_are(gone)} missing, but everything made from it "
+        "exists; name it as TARGET, or build it with snakemake, if you need it.\n"
     )
 
 
@@ -138,7 +138,7 @@ def _are(names: Sequence[str]) -> str:
 
 
 def changed(before: Sequence[str], now: Sequence[str]) -> Iterator[str]:
-    """Say in words what differs between recorded and planned params, each given as reprs."""
+    """Describe the differences between recorded and planned params, given as reprs."""
     old, new = parse(before), parse(now)
     settings = [f"the setting {words}" for words in _differences(old.settings, new.settings)]
     for words, kind in ((settings, "settings"), (list(_edited(old.code, new.code)), "files of its code")):
@@ -151,16 +151,16 @@ def changed(before: Sequence[str], now: Sequence[str]) -> Iterator[str]:
 
 
 def parse(reprs: Sequence[str]) -> Params:
-    """Sort params by what they are."""
-    found = Params({}, {}, [])
+    """Sort params into settings, code and others."""
+    params = Params({}, {}, [])
     for text in reprs:
         if text.startswith(SETTINGS):
-            found.settings.update(json.loads(text.removeprefix(SETTINGS)))
+            params.settings.update(json.loads(text.removeprefix(SETTINGS)))
         elif code := read_code(text):
-            found.code.update(code)
+            params.code.update(code)
         else:
-            found.others.append(text)
-    return found
+            params.others.append(text)
+    return params
 
 
 def _edited(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _differences(before: dict[str, Any], after: dict[str, Any], place: str = "")
 
 
 def _describe(setting: str, old: Any, new: Any) -> str:
-    """Say what became of a value; None is one that is not there."""
+    """Describe the change of a value; None is a missing value."""
     if old is None or new is None:
         value, change = (new, "is new") if old is None else (old, "is gone")
         return f"{setting} {change}" + ("" if isinstance(value, dict) else f": {_write(value)}")

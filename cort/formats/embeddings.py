@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error
 
 AGAIN = "delete it and encode again"
-Storage: TypeAlias = Literal["fp32", "fp16"]
+Storage = Literal["fp32", "fp16"]
 STORAGE: dict[str, pa.DataType] = {"fp32": pa.float32(), "fp16": pa.float16()}
 
 Matrix = npt.NDArray[np.floating]

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -49,9 +49,9 @@ LONGEST_LINE = 1 << 27
 Line = TypeVar("Line", str, bytes)
 Record = TypeVar("Record")
 #: lines, or the records parsed from them, each with its row, counted from 1
-Rows: TypeAlias = Iterator[tuple[int, Record]]
+Rows = Iterator[tuple[int, Record]]
 #: files that a table was read from, each with the row of every record
-Parts: TypeAlias = Sequence[tuple[str | Path, Sequence[int]]]
+Parts = Sequence[tuple[str | Path, Sequence[int]]]
 
 
 class Block(NamedTuple):

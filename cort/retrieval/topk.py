@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,8 @@ from torch import Tensor
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 
-Numbers: TypeAlias = npt.NDArray[np.float32]
-Places: TypeAlias = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
 
 # With so few queries at once a processor waits for memory: it is fastest to compute each product alone, in threads.
 FEW = 3

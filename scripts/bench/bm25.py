@@ -1,8 +1,8 @@
-"""Measure the stage `bm25` beside Anserini's own batch command: same index, queries, parameters and threads, in turns.
+"""Compare the stage `bm25` with Anserini's own batch command: same index, queries, parameters and threads.
 
-Anserini's command runs as its documentation gives it, with Java's defaults; the stage reads parquet, runs Anserini in
-parts of bounded memory and writes one run without ties. Memory is that of the largest process. Both take turns, each in
-processes of its own, start included; medians. It ends with status 1 if the two disagree about the passages of a query.
+Anserini's command runs as documented, with Java's defaults; the stage reads parquet, runs Anserini in parts of bounded
+memory and writes one run without ties. Both alternate, including their start; the table has medians and the memory of
+the largest process. The exit status is 1 if the passages of a query differ.
 
 Usage: python -m scripts.bench.bm25 --data ../shared/data/squad [--depth 1000] [--threads 2] [--repeats 3]
 """
@@ -24,18 +24,18 @@ K1, B = 0.82, 0.68
 
 
 def refuse_differences(folder: Path) -> None:
-    """End the program if a query has other passages in one run than in the other."""
+    """End the program if the passages of a query differ between the runs."""
     ours, theirs = (
         {ranking.query_id: set(ranking.doc_ids) for ranking in read_run(folder / f"{name}.trec")}
         for name in ("ours", "theirs")
     )
-    wrong = [query_id for query_id in ours.keys() | theirs.keys() if ours.get(query_id) != theirs.get(query_id)]
-    if wrong:
-        sys.exit(f"{len(wrong)} of {len(theirs)} queries have other passages, {min(wrong)} for one")
+    different = [query_id for query_id in ours.keys() | theirs.keys() if ours.get(query_id) != theirs.get(query_id)]
+    if different:
+        sys.exit(f"{len(different)} of {len(theirs)} queries have different passages, for example {min(different)}")
 
 
 def main() -> None:
-    """Make index and queries as the stages do, and the queries once more in Anserini's format; measure, print."""
+    """Make index and queries with the stages, write the queries in Anserini's format, measure, print."""
     args = parse(__doc__, data=Path, depth=1000, threads=len(os.sched_getaffinity(0)), repeats=3)
     with tempfile.TemporaryDirectory() as name:
         folder, depth, threads = Path(name), args.depth, args.threads

@@ -1,6 +1,7 @@
-"""What the scripts share: options, stages and programs with their costs, sides that take turns, tables."""
+"""Helpers of the scripts: options, costs of stages and programs, alternating measurements, tables."""
 
 import argparse
+import operator
 import os
 import re
 import statistics
@@ -21,7 +22,7 @@ Row: TypeAlias = tuple[str, object]
 
 
 class Cost(NamedTuple):
-    """Wall time in seconds, time of all cores, and peak memory in MB of a process."""
+    """Wall time in seconds, CPU seconds, and peak memory in MB of a process."""
 
     seconds: float
     cpu: float = 0
@@ -29,11 +30,11 @@ class Cost(NamedTuple):
 
     def __str__(self) -> str:
         memory = f", {self.memory:.0f} MB" if self.memory else ""
-        return f"{self.seconds:.1f} s, {self.cpu:.1f} s of cores{memory}"
+        return f"{self.seconds:.1f} s, {self.cpu:.1f} CPU s{memory}"
 
 
 def parse(doc: str | None, **options: Any) -> argparse.Namespace:
-    """Read a command line; a type stands for a value that must be given, None for a path, a list for several values."""
+    """Read a command line from defaults; a type is a required value, None a path, a list several values."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in options.items():
         flag = f"--{name.replace('_', '-')}"
@@ -50,22 +51,22 @@ def parse(doc: str | None, **options: Any) -> argparse.Namespace:
 
 def words(options: Mapping[str, object]) -> list[str]:
     """Write options as the words of a command line; a list or a tuple is several values."""
-    found = []
+    line = []
     for name, value in options.items():
         values = value if isinstance(value, list | tuple) else [value]
-        found += [f"--{name.replace('_', '-')}", *map(str, values)]
-    return found
+        line += [f"--{name.replace('_', '-')}", *map(str, values)]
+    return line
 
 
 def run(*command: object) -> tuple[Cost, str]:
-    """Run a command in the project's folder; what it cost, and its standard output. This program ends if it fails."""
+    """Run a command in the project's folder; return its cost and output, or end this program if it fails."""
     line = list(map(str, command))
     started = time.perf_counter()
     with (
         tempfile.TemporaryFile("w+", errors="replace") as errors,
         subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
-        said = process.stdout.read() if process.stdout else ""
+        output = process.stdout.read() if process.stdout else ""
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -73,16 +74,16 @@ def run(*command: object) -> tuple[Cost, str]:
             errors.seek(0)
             last = errors.read().strip().rpartition("\n")[2]
             sys.exit(f"{' '.join(line)}: status {process.returncode}: {last}")
-    return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), said
+    return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), output
 
 
 def run_stage(name: str, **options: object) -> Cost:
-    """Run a stage of this project, or a command of one ("index hnsw"), in a process of its own."""
+    """Run a stage, or a command of one ("index hnsw"), in a separate process."""
     return run(PYTHON, "-m", *f"cort.{name}".split(), *words(options))[0]
 
 
 def write_split(data: Path, split: str, folder: Path) -> None:
-    """Make a folder's collection and the judged queries of a split into tables, as experiments do."""
+    """Write a folder's collection and the judged queries of a split as tables, like an experiment."""
     passages = folder / "passages.parquet"
     run_stage("collection", passages=data / "collection.tsv", output=passages)
     files = {kind: data / f"{kind}.{split}.tsv" for kind in ("queries", "qrels")}
@@ -91,7 +92,7 @@ def write_split(data: Path, split: str, folder: Path) -> None:
 
 
 def worthwhile_precisions(device: str) -> list[str]:
-    """List the precisions in which a product is not slower than in fp32, as it is without instructions for them."""
+    """List the precisions in which a product is not slower than in fp32 (some processors lack instructions)."""
     import torch
 
     times = {}
@@ -103,35 +104,32 @@ def worthwhile_precisions(device: str) -> list[str]:
 
 
 def timed(work: Callable[[], object]) -> Cost:
-    """Do something in this process; what it cost."""
+    """Do something in this process; return its cost."""
     started, cpu = time.perf_counter(), time.process_time()
     work()
     return Cost(time.perf_counter() - started, time.process_time() - cpu)
 
 
 def in_turns(rounds: int, sides: Mapping[str, Callable[[], Result]], warm_up: bool = False) -> dict[str, list[Result]]:
-    """Let each side take its turn, so many times, with `warm_up` once before; what they gave in rounds that count."""
-    found: dict[str, list[Result]] = {name: [] for name in sides}
-    for _ in range(rounds + warm_up):
-        for name, do in sides.items():
-            found[name].append(do())
-    return {name: results[warm_up:] for name, results in found.items()}
+    """Alternate between the sides; return their results, without those of a first round if `warm_up`."""
+    turns = [{name: do() for name, do in sides.items()} for _ in range(rounds + warm_up)]
+    return {name: [turn[name] for turn in turns[warm_up:]] for name in sides}
 
 
 def compare(task: str, rounds: int, sides: Mapping[str, Callable[[], Cost]]) -> Iterator[Row]:
-    """Let sides take turns; rows of their median times and largest memory, and of their ratios to the first."""
-    found = {name: list(zip(*costs, strict=True)) for name, costs in in_turns(rounds, sides).items()}
-    for name, (seconds, cpu, memory) in found.items():
+    """Alternate between the sides; yield their median times and peak memory, and their ratios to the first side."""
+    columns = {name: list(zip(*costs, strict=True)) for name, costs in in_turns(rounds, sides).items()}
+    for name, (seconds, cpu, memory) in columns.items():
         yield f"{task}: {name}", Cost(statistics.median(seconds), statistics.median(cpu), max(memory))
-    first, *others = found
+    first, *others = columns
     for name in others:
-        yield f"{task}: {name} / {first}", ratios(found[name][0], found[first][0])
+        yield f"{task}: {name} / {first}", ratios(columns[name][0], columns[first][0])
 
 
-def ratios(some: Sequence[float], others: Sequence[float]) -> str:
-    """Median of the ratios of pairs of one round, and the smallest and largest."""
-    found = [one / other for one, other in zip(some, others, strict=True)]
-    return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> str:
+    """Write the median, smallest and largest ratio per round."""
+    quotients = list(map(operator.truediv, numerators, denominators))
+    return f"{statistics.median(quotients):.2f} ({min(quotients):.2f} to {max(quotients):.2f})"
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], rule: str = "---:") -> list[str]:
@@ -146,11 +144,11 @@ def print_table(rows: Iterable[Sequence[object]], header: Sequence[str] = ("", "
 
 
 def between(path: Path, begin: str, end: str, content: str) -> str:
-    """Text of a document with other content between two lines.
+    """Return the text of a document with other content between two lines.
 
-    :raises ValueError: when a line is missing.
+    :raises ValueError: if a line is missing.
     """
     match = re.fullmatch(f"(.*{re.escape(begin)}\n).*({re.escape(end)}.*)", path.read_text("utf-8"), re.DOTALL)
     if match is None:
-        raise ValueError(f"{path}: found no place to write to, expected the lines {begin!r} and {end!r}; add them")
+        raise ValueError(f"{path}: found no marker lines, expected {begin!r} and {end!r}; add them")
     return f"{match[1]}{content}\n{match[2]}"

@@ -1,8 +1,8 @@
-"""Encoding passages beside sentence-transformers' `encode` at its defaults: same model, texts and length, in turns.
+"""Compare encoding with sentence-transformers' `encode` at its defaults: same model, texts and length.
 
-Both start from texts: the stages `tokenize` and `encode` here, tokenization inside the peer's call. Without the extra
-`peers` only this project's rows are measured. Every row is the median of the rounds, the ratio that of pairs of one
-round; the difference is the largest between two numbers of vectors, the cosine the smallest between two of a text.
+Both start from texts: the stages `tokenize` and `encode` here, tokenization inside the other's call. Without the extra
+`peers`, only this project is measured. Rows are medians over alternating rounds, ratios are medians of the ratios per
+round; the difference is the largest between components, the cosine the smallest between two vectors of a text.
 
 Usage: python -m scripts.bench.encode --data ../shared/data/squad --base-model FOLDER [--precisions fp32 bf16]
 """
@@ -57,20 +57,17 @@ def main() -> None:
     args = common.parse(__doc__, data=Path, base_model=Path, texts=3_000, rounds=3, precisions=precisions)
     with tempfile.TemporaryDirectory() as name:
         folder, vectors, work = Path(name), dict[str, Any](), dict[str, Callable[[], Any]]()
-        with (
-            open(args.data / "collection.tsv", encoding="utf-8") as lines,
-            open(folder / "some.tsv", "w", encoding="utf-8") as some,
-        ):
-            some.writelines(itertools.islice(lines, args.texts))
+        with open(args.data / "collection.tsv", encoding="utf-8") as lines:
+            (folder / "sample.tsv").write_text("".join(itertools.islice(lines, args.texts)), encoding="utf-8")
         passages, encoder = folder / "passages.parquet", folder / "encoder"
-        common.run_stage("collection", passages=folder / "some.tsv", output=passages)
+        common.run_stage("collection", passages=folder / "sample.tsv", output=passages)
         shape = {"kind": "encoder", "pooling": "mean", "similarity": "cosine", "passage_length": LENGTH}
         common.run_stage("pretrained", pretrained=args.base_model.resolve(), **shape, output=encoder)
         texts = read_table(passages, PASSAGES)["text"].to_pylist()
         try:
             work["sentence-transformers"] = peer(args.base_model, device, texts)
         except ImportError:
-            sys.stdout.write("sentence-transformers is not installed: no peer\n")
+            sys.stdout.write("sentence-transformers is not installed, so it is not measured\n")
         work |= {precision: partial(ours, encoder, folder, precision) for precision in args.precisions}
 
         def measure(name: str) -> float:

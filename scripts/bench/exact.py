@@ -1,11 +1,10 @@
-"""Exact search against faiss' flat index, a graph index, and what the machine can do at best, in one run.
+"""Compare exact search with faiss' flat index, a graph index, and the limits of the machine.
 
-Vectors are synthetic: in clusters, as passages of one document are, or independent of each other; or those of --shards,
-of an experiment, and --queries. All take turns on the same queries; the table has medians and ratios of pairs. `read`
-sums all vectors once, `product` multiplies only, `codes` searches codes of 8 bits first, with the vectors in a mapped
-file, `fp32` the vectors in memory, `one by one` with these laid out for single queries, `from file` in a mapped file,
-`hnsw` a graph, with --ef. faiss is measured where it is installed. The last column is the share of the exact results
-that others find.
+Vectors are synthetic (clustered like passages of a document, or independent), or those of an experiment (--shards and
+--queries). All searches alternate on the same queries; the table has medians and ratios of pairs. `read` sums all
+vectors once, `product` only multiplies, `codes` searches int8 codes first, with memory-mapped vectors, `fp32` the
+vectors in memory, `one by one` in the layout for single queries, `from file` memory-mapped, `hnsw` a graph (with --ef),
+`faiss` its flat index, if installed. The last column is the recall of the exact results.
 
 Usage: python -m scripts.bench.exact [--passages 1000000] [--batches 1 32 256] [--device cuda] [--ef 1500]
        python -m scripts.bench.exact --shards results/pydocs/embeddings/cort/passages.*.arrow
@@ -39,7 +38,7 @@ BLOCK = 4_096
 
 
 def clustered(count: int, dimension: int, clusters: int, spread: float) -> Vectors:
-    """Draw unit vectors around centres; without clusters, in all directions."""
+    """Draw unit vectors around centres; without clusters, uniformly."""
     generator = np.random.default_rng(1)
     vectors = spread * generator.standard_normal((count, dimension), dtype=np.float32)
     if clusters:
@@ -51,9 +50,9 @@ def clustered(count: int, dimension: int, clusters: int, spread: float) -> Vecto
 def near(vectors: Vectors, count: int) -> Vectors:
     """Draw queries near some of the vectors."""
     generator = np.random.default_rng(2)
-    some = vectors[generator.integers(0, len(vectors), count)]
-    some += 0.05 * generator.standard_normal(some.shape, dtype=np.float32)
-    return some / np.linalg.norm(some, axis=1, keepdims=True)  # type: ignore[no-any-return]
+    queries = vectors[generator.integers(0, len(vectors), count)]
+    queries += 0.05 * generator.standard_normal(queries.shape, dtype=np.float32)
+    return queries / np.linalg.norm(queries, axis=1, keepdims=True)  # type: ignore[no-any-return]
 
 
 def write_vectors(path: Path, vectors: Vectors) -> Path:
@@ -65,7 +64,7 @@ def write_vectors(path: Path, vectors: Vectors) -> Path:
 
 
 def searches(vectors: Vectors, folder: Path, args: argparse.Namespace) -> tuple[dict[str, Search], dict[str, Search]]:
-    """Name what is timed, and functions that give the ids of the results: the exact ones, and others."""
+    """Return searches to time, and functions that return the ids of exact and other results, all by name."""
     path, device, depth = write_vectors(folder / "passages.arrow", vectors), args.device, args.depth
     index = partial(ExactIndex, open_shards([path]), [device], args.threads)
     held = index(vectors.nbytes, coded=False)
@@ -73,13 +72,13 @@ def searches(vectors: Vectors, folder: Path, args: argparse.Namespace) -> tuple[
     blocks = torch.split(everything, BLOCK if device == "cpu" else len(everything))
 
     def product(queries: Vectors) -> None:
-        asked = torch.from_numpy(queries).to(device)
+        batch = torch.from_numpy(queries).to(device)
         for block in blocks:
-            torch.mv(block, asked[0]) if len(asked) == 1 else torch.mm(asked, block.T)
+            torch.mv(block, batch[0]) if len(batch) == 1 else torch.mm(batch, block.T)
         if device != "cpu":
             torch.cuda.synchronize()
 
-    found: dict[str, Search] = {
+    timed_searches: dict[str, Search] = {
         "read": lambda _: everything.sum().item(),
         "product": product,
         "fp32": partial(held.search, depth=depth),
@@ -88,25 +87,25 @@ def searches(vectors: Vectors, folder: Path, args: argparse.Namespace) -> tuple[
     }
     ids: dict[str, Search] = {"": lambda queries: [held.ids(places) for _, places in held.search(queries, depth)]}
     if device == "cpu" and is_fast():
-        found["codes"] = partial(index(coded=True).search, depth=depth)
+        timed_searches["codes"] = partial(index(coded=True).search, depth=depth)
     if args.ef:
         run_stage("index hnsw", passages=path, M=32, output=folder / "hnsw")
         graph = open_index("hnsw", folder / "hnsw")
-        found["hnsw"] = lambda queries: [graph.search(query, args.ef, depth).rows for query in queries]
-        ids["hnsw"] = lambda queries: [graph.ids.take(rows).to_pylist() for rows in found["hnsw"](queries)]
+        timed_searches["hnsw"] = lambda queries: [graph.search(query, args.ef, depth).rows for query in queries]
+        ids["hnsw"] = lambda queries: [graph.ids.take(rows).to_pylist() for rows in timed_searches["hnsw"](queries)]
     with suppress(ImportError):
         import faiss
 
         faiss.omp_set_num_threads(args.threads)
         flat = faiss.IndexFlatIP(vectors.shape[1])
         flat.add(vectors)
-        found["faiss"] = lambda queries: flat.search(queries, depth)[1]
-        ids["faiss"] = lambda queries: [list(map(str, rows)) for rows in found["faiss"](queries).tolist()]
-    return found, ids
+        timed_searches["faiss"] = lambda queries: flat.search(queries, depth)[1]
+        ids["faiss"] = lambda queries: [list(map(str, rows)) for rows in timed_searches["faiss"](queries).tolist()]
+    return timed_searches, ids
 
 
 def measure(named: dict[str, Search], pairs: Sequence[tuple[str, str]], queries: Sequence[Vectors]) -> list[str]:
-    """Time every search in every round but the first; cells of the table: medians in ms, and ratios of pairs."""
+    """Time every search; return the cells of the table: medians in ms, and ratios of pairs."""
 
     def seconds_of(search: Search) -> Callable[[], float]:
         left = iter(queries)
@@ -118,22 +117,23 @@ def measure(named: dict[str, Search], pairs: Sequence[tuple[str, str]], queries:
 
 
 def recalls(ids: dict[str, Search], queries: Vectors) -> str:
-    """Share of the exact results that others find."""
+    """Write the recall of the exact results by the other searches."""
     exact = ids[""](queries)
     others = {name: zip(exact, search(queries), strict=True) for name, search in ids.items() if name}
     shares = {
-        name: statistics.mean(len({*one} & {*two}) / len(one) for one, two in some) for name, some in others.items()
+        name: statistics.mean(len({*expected} & {*results}) / len(expected) for expected, results in pairs)
+        for name, pairs in others.items()
     }
     return ", ".join(f"{name} {share:.5f}" for name, share in shares.items())
 
 
 def worlds(args: argparse.Namespace) -> Iterator[tuple[str, Vectors, list[list[Vectors]]]]:
-    """Yield vectors by name, and for each size of batch queries of every round and of one to warm up."""
+    """Yield vectors by name, with the queries of all rounds (and a warm-up) for each batch size."""
     rounds = args.rounds + 1
     if args.shards[0]:
         vectors, queries = (all_vectors(open_shards(paths)) for paths in (args.shards, [args.queries]))
         rows = (np.arange(rounds * batch).reshape(rounds, batch) % len(queries) for batch in args.batches)
-        yield args.shards[0], vectors, [[queries[some] for some in of_round] for of_round in rows]
+        yield args.shards[0], vectors, [[queries[of_round] for of_round in of_batch] for of_batch in rows]
         return
     for kind, clusters, spread in (("clustered", args.passages // 500, 0.6), ("random", 0, 1.0)):
         vectors = clustered(args.passages, args.dimension, clusters, spread)

@@ -1,8 +1,8 @@
-"""Training as the stage does it, many mini-batches at once, beside one mini-batch after the other, in turns.
+"""Compare the stage `train`, which encodes many mini-batches at once, with single mini-batches.
 
-The plain variant is the same stage with mini-batches of 6 triples, each padded to its longest texts. Of each call the
-updates after the first count, by the stage's own clock. The model is a pretrained folder, or has MiniLM's size and
-random weights; on a GPU, where there is one.
+The plain variant is the same stage with mini-batches of 6 triples, each padded to its longest texts. Speeds are the
+stage's own, without the first update. The model is a pretrained folder, or has MiniLM's size and random weights. Uses a
+GPU, if there is one.
 
 Usage: python -m scripts.bench.training --data ../shared/data/squad [--base-model FOLDER] [--tokens-at-once 1024 8192]
 """
@@ -37,30 +37,28 @@ MINILM = {"model_type": "bert", "hidden_size": 384, "num_hidden_layers": 6, "int
 
 
 def draw_triples(data: Path, base_model: Path | None, folder: Path) -> pa.Table:
-    """Tokenize, and draw a triple for each judgement."""
+    """Tokenize, and draw a triple per judgement."""
     common.write_split(data, "train", folder)
-    made = {"architecture": json.dumps(MINILM), "vocabulary_size": 30_522, "passages": folder / "passages.parquet"}
-    common.run_stage("base_model", **({"pretrained": base_model} if base_model else made), output=folder / "lm")
+    small = {"architecture": json.dumps(MINILM), "vocabulary_size": 30_522, "passages": folder / "passages.parquet"}
+    common.run_stage("base_model", **({"pretrained": base_model} if base_model else small), output=folder / "lm")
     for name in ("passages", "queries"):
         files = {"texts": folder / f"{name}.parquet", "output": folder / f"{name}.arrow"}
         common.run_stage("tokenize", tokenizer=folder / "lm", **files)
     qrels = tables.read_table(folder / "qrels.parquet", tables.QRELS)
-    doc_ids, generator = (
-        tables.read_table(folder / "passages.parquet", tables.PASSAGES)["doc_id"],
-        np.random.default_rng(1),
-    )
+    doc_ids = tables.read_table(folder / "passages.parquet", tables.PASSAGES)["doc_id"]
+    generator = np.random.default_rng(1)
     drawn = qrels.take(pa.array(generator.permutation(len(qrels))))
     negatives = doc_ids.take(pa.array(generator.integers(len(doc_ids), size=len(drawn))))
     zeros, ones = (pa.repeat(pa.scalar(value, pa.int32()), len(drawn)) for value in (0, 1))
     return pa.table([zeros, drawn["query_id"], drawn["doc_id"], negatives, ones], schema=tables.TRIPLES)
 
 
-def train(folder: Path, some: Iterator[pa.Table], program: Sequence[str], options: Mapping[str, object]) -> float:
-    """Train a few updates; triples per second."""
-    triples = next(some)
-    tables.write_table(folder / "some", triples)
-    tables.write_table(folder / "few", triples.slice(0, MINI_BATCH))
-    files = {"triples": "some", "validation_triples": "few", "passages": "passages.arrow", "base_model": "lm"}
+def train(folder: Path, parts: Iterator[pa.Table], program: Sequence[str], options: Mapping[str, object]) -> float:
+    """Train a few updates on the next part; return triples per second."""
+    triples = next(parts)
+    tables.write_table(folder / "part", triples)
+    tables.write_table(folder / "validation", triples.slice(0, MINI_BATCH))
+    files = {"triples": "part", "validation_triples": "validation", "passages": "passages.arrow", "base_model": "lm"}
     files |= {"queries": "queries.arrow", "validation_queries": "queries.arrow", "output": "model"}
     files |= {"output_curve": "curve.csv", "output_selection": "selection.json"}
     paths = {name: folder / file for name, file in files.items()}
@@ -71,7 +69,7 @@ def train(folder: Path, some: Iterator[pa.Table], program: Sequence[str], option
 
 
 def main() -> None:
-    """Prepare, measure in turns, print."""
+    """Prepare, measure, print."""
     sizes = {"gradient_accumulation": 16, "tokens_at_once": [1_024, 8_192], "length": 256}
     args = common.parse(__doc__, data=Path, base_model=None, rounds=5, **sizes)
     shape = {"gradient_accumulation": args.gradient_accumulation, "threads": torch.get_num_threads()}
@@ -89,9 +87,9 @@ def main() -> None:
                 sides[f"{precision}, {variant}"] = partial(train, Path(name), parts, program, options)
         speeds = common.in_turns(args.rounds, sides)
     rows = []
-    for variant, found in speeds.items():
-        same, single = (common.ratios(found, speeds[f"{name}, plain"]) for name in (variant.split(",")[0], "fp32"))
-        rows.append((variant, f"{statistics.median(found):.1f}", same, single))
+    for variant, measured in speeds.items():
+        same, single = (common.ratios(measured, speeds[f"{name}, plain"]) for name in (variant.split(",")[0], "fp32"))
+        rows.append((variant, f"{statistics.median(measured):.1f}", same, single))
     common.print_table(rows, ["variant", "triples/s", "to plain, same precision", "to plain, fp32"])
 
 

@@ -1,6 +1,6 @@
-"""What the workflow itself costs: the dry run of a large finished experiment, and the time around a job.
+"""Measure the overhead of the workflow: the dry run of a large finished experiment, and the time around a job.
 
-The experiment is marked as built in a temporary copy, with empty files for results. Medians of several runs.
+The experiment is marked as built in a temporary copy, with empty result files. Numbers are medians of several runs.
 
 Usage: python -m scripts.bench.workflow [--shards 64] [--systems 30] [--jobs 40] [--repeats 5]
 """
@@ -16,7 +16,7 @@ import yaml
 from scripts.bench.common import parse, print_table
 from scripts.sandbox import TINY, copy_with_tiny, mark_as_built, timed
 
-# A stage without work: what remains is Snakemake, a shell and the start of Python.
+# A stage without work, to measure Snakemake, the shell and the start of Python.
 EMPTY_STAGE = 'import sys\n\nopen(sys.argv[sys.argv.index("--output") + 1], "w").close()\n'
 
 
@@ -38,7 +38,7 @@ def main() -> None:
         call = ("--configfile", large, "--set-scatter", f"encode={args.shards}")
         finished = mark_as_built(folder, *call[1:])
         runs = [timed(folder, "--dry-run", *call) for _ in range(args.repeats)]
-        if any("Nothing to be done" not in said for _, said in runs):
+        if any("Nothing to be done" not in output for _, output in runs):
             sys.exit(runs[0][1])
         names = [f"empty-{number}" for number in range(args.jobs)]
         path = write_config(folder, "tiny", {name: {"interleave": ["bm25", "cort"]} for name in names})
@@ -51,8 +51,8 @@ def main() -> None:
             busy, idle = (timed(folder, "--cores", 2, "--configfile", path, "--", *targets)[0] for _ in range(2))
             times.append((busy - idle) / args.jobs)
     dry = statistics.median(seconds for seconds, _ in runs)
-    rows = [(f"dry run of {finished} finished jobs, {args.shards} shards, {args.systems} systems more", f"{dry:.2f} s")]
-    rows += [(f"time per job without work, {args.jobs} jobs on 2 cores", f"{statistics.median(times):.2f} s")]
+    rows = [(f"dry run of {finished} finished jobs, {args.shards} shards, {args.systems} more systems", f"{dry:.2f} s")]
+    rows += [(f"time per empty job, {args.jobs} jobs on 2 cores", f"{statistics.median(times):.2f} s")]
     print_table(rows)
 
 

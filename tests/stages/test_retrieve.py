@@ -1,4 +1,3 @@
-import itertools
 import json
 import string
 from functools import partial
@@ -18,6 +17,7 @@ from cort.online.neural import Model, Opening, TokenEncoder
 from cort.reporting.sections import audit_blocks
 from cort.retrieval.audits import Audit
 from tests.conftest import without_record
+from tests.support.common import command_line
 from tests.support.online import results_with
 from tests.support.released import change_weights
 from tests.support.vectors import names, random_unit, shards
@@ -31,8 +31,7 @@ def generator():
 
 
 def words_of(command, named):
-    values = ((f"--{name}", *(value if isinstance(value, list) else [value])) for name, value in named.items())
-    return [command, *map(str, itertools.chain(*values))]
+    return [command, *command_line(named, {})]
 
 
 def run(folder, queries, passages, *more):

@@ -60,16 +60,10 @@ def test_counts_are_written(world, tmp_path, stage):
     inside = sum(target in ranking[query_id][first - 1 : last] for query_id, target in world.target.items())
     counts = counts_of(tmp_path)
     counts.pop(pairs.FEWER, None)
-    assert counts == {
-        "queries in the ranking": 30,
-        "dropped: no judged positive": 0,
-        "dropped: ranking too short": 0,
-        "dropped: no negative left on these ranks": 0,
-        "judged positives excluded from the negatives": inside,
-        "queries kept": 7,
-        "queries without results": 0,
-        "dropped: more than maximum_queries": 23,
-    }
+    expected = {"queries in the ranking": 30, "queries kept": 7, "dropped: more than maximum_queries": 23}
+    expected |= {"judged positives excluded from the negatives": inside, "queries without results": 0}
+    nobody = ("no judged positive", "ranking too short", "no negative left on these ranks")
+    assert counts == expected | {f"dropped: {reason}": 0 for reason in nobody}
 
 
 @each_stage
@@ -176,9 +170,8 @@ def groups_of(rows):
 def test_random_negatives_are_positives_of_the_queries_that_follow(positives):
     # Each query has two positives, one of which is that of another, too.
     names = [f"q{number}" for number in range(12)]
-    pools = pools_of(
-        *(Pool(q, [f"{q}-a", f"shared{i // 2}"], [f"{q}-x", f"{q}-y"], [1, 2]) for i, q in enumerate(names))
-    )
+    ranked = [Pool(q, [f"{q}-a", f"shared{i // 2}"], [f"{q}-x", f"{q}-y"], [1, 2]) for i, q in enumerate(names)]
+    pools = pools_of(*ranked)
     judged = dict(zip(names, pools["positives"].to_pylist(), strict=True))
     groups = groups_of(pairs.sample_epoch(pools, pairs.Groups(5, 4, positives), seed=1, epoch=0).to_pylist())
     started = Counter((query_id, doc_ids[0]) for query_id, doc_ids in groups)

@@ -185,8 +185,7 @@ def test_old_reference_is_refused_and_mended(tmp_path):
     done = run_script("--check", "--readme", str(copy))
     assert done.returncode == 1
     assert done.stderr == (
-        f"{copy}: found other keys than cort/settings has, expected them in step; "
-        "run `python -m scripts.config_reference`\n"
+        f"{copy}: found other keys than in cort/settings, expected the same; run `python -m scripts.config_reference`\n"
     )
     assert run_script("--readme", str(copy)).returncode == 0
     assert copy.read_text("utf-8") == README.read_text("utf-8")

@@ -126,7 +126,7 @@ def test_a_live_workflow_keeps_others_out_and_is_not_disturbed(folder):
         before = locks(folder)
         status, output = snakemake(folder, *arguments("one"))
         assert status == 1
-        lines = [line for line in output.splitlines() if line.startswith("results/one: found a workflow at work on it")]
+        lines = [line for line in output.splitlines() if line.startswith("results/one: found a running workflow")]
         assert len(lines) == 1
         assert f"(process {process.pid} on " in lines[0]
         assert lines[0].endswith("expected none; wait for it, or end it")
@@ -162,7 +162,7 @@ def test_a_second_workflow_is_kept_out_even_after_snakemake_lost_the_lock(folder
         for path in (folder / ".snakemake" / "locks").iterdir():
             path.unlink()
         status, output = snakemake(folder, *arguments("one"))
-    assert (status, "found a workflow at work on it" in output) == (1, True)
+    assert (status, "found a running workflow" in output) == (1, True)
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_a_damaged_record_makes_its_job_run_again(folder, damage):
     # Without a record nobody would see that the seed is another.
     status, output = snakemake(folder, *arguments("one"), "seed=2")
     assert status == 0, output
-    assert "The record of results/one/first.txt is damaged; it is made again." in output
+    assert "The record of results/one/first.txt is damaged; it is rebuilt." in output
     assert "corrupted" not in output
     assert (folder / "results" / "one" / "second.txt").read_text() == "2\n"
     assert json.loads(record.read_bytes())["rule"] == "first"
@@ -264,14 +264,12 @@ def test_one_of_many_gets_the_lock_and_the_next_one_when_it_is_killed(here):
     for _ in range(3):
         holders = [start_holder() for _ in range(5)]
         try:
-            losers = wait_until(
-                lambda holders=holders: [one for one in holders if one.poll() is not None][3:] and holders
-            )
-            alive = [one for one in losers if one.poll() is None]
+            wait_until(lambda holders=holders: sum(one.poll() is not None for one in holders) > 3)
+            alive = [one for one in holders if one.poll() is None]
             assert len(alive) == 1
             assert alive[0].stdout.readline() == "mine\n"
-            errors = [one.communicate()[1] for one in losers if one is not alive[0]]
-            assert all("found a workflow at work on it (process" in error for error in errors)
+            errors = [one.communicate()[1] for one in holders if one is not alive[0]]
+            assert all("found a running workflow (process" in error for error in errors)
         finally:
             for one in holders:
                 one.kill()

@@ -99,7 +99,7 @@ def test_a_job_whose_input_is_made_again_shows_its_own_changes_too():
     reason = Reason(remade=["run"])
     second = job("evaluate", inputs=["run"], reason=reason, params=[settings(depth=20)], record=record)
     text = explained(first, second)
-    assert "  bm25: you asked for it to run in any case\n" in text
+    assert "  bm25: it is forced to run\n" in text
     assert "  evaluate: the setting depth changed: 10 -> 20; after bm25\n" in text
 
 
@@ -115,12 +115,12 @@ def test_what_was_never_made_is_told_once_for_a_rule():
         ({"missing": ["out"]}, "out is missing"),
         ({"missing": ["a", "b", "c", "d"]}, "a, b, c and 1 more are missing"),
         ({"updated": ["data.tsv"]}, "its input data.tsv has other content"),
-        ({"updated": ["b.tsv"]}, "its input b.tsv is another one than before"),
+        ({"updated": ["b.tsv"]}, "its input b.tsv replaces another file"),
         ({"incomplete": ["out"]}, "its last run was interrupted and left out incomplete"),
         ({"command": True}, "the command in its rule (split, under workflow/rules/) was edited"),
         ({"environment": True}, "its environment (workflow/envs/) was edited"),
         ({"params": True}, "its params changed"),
-        ({"forced": True}, "you asked for it to run in any case"),
+        ({"forced": True}, "it is forced to run"),
         ({"inputs": True}, "b.tsv came to its inputs, data.tsv left its inputs"),
         ({"words": "Another reason altogether"}, "Another reason altogether"),
         ({"remade": ["b.tsv"]}, "after a job before it"),
@@ -144,7 +144,7 @@ def test_nothing_to_do_is_said_so(tmp_path):
     )
     assert explained(done=[there], targets=["a"], folder=tmp_path) == "Nothing would run: a is up to date.\n"
     text = explained(done=[there, gone], folder=tmp_path)
-    assert "b is missing, but all that was made from it is there" in text
+    assert "b is missing, but everything made from it exists" in text
 
 
 def test_all_that_is_read_of_snakemake_is_there():
@@ -174,11 +174,11 @@ ERRORS = [
     ("MissingRuleException:\nNo rule to produce nix (if you use input functions ...", "nix: found no rule"),
     (
         "Missing input files for rule split:\n  output: x\n  affected files:\n    a.tsv",
-        "a.tsv: found nothing, expected",
+        "a.tsv: found no file, expected",
     ),
     ("usage: snakemake [-h]\nsnakemake: error: unrecognized arguments: --nix", "snakemake: unrecognized arguments"),
     ("Traceback (most recent call last):\n  File x\nKeyError: 'depth'", "KeyError: 'depth'"),
-    ("", "found no reason"),
+    ("", "snakemake failed without a message"),
 ]
 
 

@@ -64,7 +64,7 @@ def test_an_interruption_is_one_line(capsys):
     failures.add(killed)
     failures._show()
     assert capsys.readouterr().err == ""
-    assert lines == ["Interrupted; running jobs are ended, and the same call goes on from here."]
+    assert lines == ["Interrupted: running jobs are ended; run the same command to continue."]
 
 
 def test_other_warnings_and_errors_pass():

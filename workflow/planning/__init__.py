@@ -1,4 +1,4 @@
-"""What a run would do, what it would cost, and whether this machine can do it.
+"""Plans of runs, their costs, and checks of this machine.
 
-A `config` has all defaults; a `folder` is the project's root, or a copy of it, which all paths are relative to.
+A `config` has all defaults; paths are relative to `folder`, the project's root or a copy of it.
 """

@@ -1,7 +1,7 @@
-"""Which published numbers an experiment computes when its data is there, and why not the others: from configs alone.
+"""Which published numbers an experiment computes, and why not the others: from configs alone.
 
-A number is computed if the experiment measures that quantity of that system on that split; one that it does not may be
-computed by another experiment that names the paper.
+A number is computed if an experiment measures this quantity of this system on this split: the experiment itself, or
+another one that names the paper.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cort.settings.config import Config, evaluated_splits
 from cort.system.errors import InputError
 from cort.systems.registry import system_of
 
-# Of batches, in the names of published latencies.
+# Batch sizes in the names of published latencies.
 BATCH, SINGLE = "32", "1"
-UNKNOWN = "nothing of ours is named for it"
+UNKNOWN = "no system of ours is named for it"
 
 
 @dataclass(frozen=True)
 class Covered:
-    """A published number of a paper; `by` is the experiment that computes it, or else there is a reason."""
+    """A published number; `by` is the experiment that computes it, else `reason` says why none does."""
 
     paper: str
     number: Number
@@ -35,80 +35,79 @@ class Covered:
 
     @property
     def place(self) -> str:
-        """Where it stands in its paper."""
+        """Where the paper prints it."""
         return f"{self.number.where}: {self.number.row}, {self.number.column}"
 
 
 def cover(papers: Sequence[Paper], configs: Mapping[str, Config]) -> list[Covered]:
-    """Tell of each number which experiment computes it.
+    """Find the experiment that computes each number.
 
     :param configs: experiments with defaults, by name; the first that computes a number counts.
     """
     measured = {name: Measured(config) for name, config in configs.items()}
-    found = []
+    covered = []
     for paper in papers:
-        for number in (one for exhibit in paper.exhibits for one in exhibit.numbers):
-            by = next((name for name, one in measured.items() if one.computes(number)), None)
-            found.append(Covered(paper.name, number, by, None if by else number.not_computed or UNKNOWN))
-    return found
+        for number in (number for exhibit in paper.exhibits for number in exhibit.numbers):
+            by = next((name for name, experiment in measured.items() if experiment.computes(number)), None)
+            covered.append(Covered(paper.name, number, by, None if by else number.not_computed or UNKNOWN))
+    return covered
 
 
 class Measured:
-    """What an experiment measures."""
+    """The quantities that an experiment measures."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.latencies = set(_latencies(config))
 
-    def computes(self, one: Quantity) -> bool:
+    def computes(self, quantity: Quantity) -> bool:
         """Whether a quantity is among the results."""
-        if one.system is None:
+        if quantity.system is None:
             return False
-        if one.measure.startswith("latency"):
-            batch = one.measure.partition("@")[2] or SINGLE
-            return (one.split, one.system, batch) in self.latencies
-        if one.split not in evaluated_splits(self.config) or one.system not in self.config["systems"]:
+        if quantity.measure.startswith("latency"):
+            batch = quantity.measure.partition("@")[2] or SINGLE
+            return (quantity.split, quantity.system, batch) in self.latencies
+        if quantity.split not in evaluated_splits(self.config) or quantity.system not in self.config["systems"]:
             return False
-        if one.split not in splits_of(self.config, one.system):
+        if quantity.split not in splits_of(self.config, quantity.system):
             return False
-        if one.measure == "consistency":
-            return self._has_factor(one)
-        if one.quantity == "saturation" or one.depth is not None:
-            return self._is_on_curve(one)
-        measure = RANKED if one.measure == "rank" else one.measure
-        return measure in {PRECISION, UNJUDGED, *self.config["splits"][one.split]["measures"]}
+        if quantity.measure == "consistency":
+            return self._has_factor(quantity)
+        if quantity.quantity == "saturation" or quantity.depth is not None:
+            return self._is_on_curve(quantity)
+        measure = RANKED if quantity.measure == "rank" else quantity.measure
+        return measure in {PRECISION, UNJUDGED, *self.config["splits"][quantity.split]["measures"]}
 
-    def _is_on_curve(self, one: Quantity) -> bool:
-        """Whether a re-ranked system is measured at all numbers of candidates that a quantity needs."""
+    def _is_on_curve(self, quantity: Quantity) -> bool:
+        """Whether a re-ranked system is measured at all depths that a quantity needs."""
         measures = self.config["evaluation"]["depth_measures"]
-        if not has_curve(self.config, one.system or "") or one.measure not in measures:
+        if not has_curve(self.config, quantity.system or "") or quantity.measure not in measures:
             return False
-        depths = curve_depths(self.config, one.system or "")
-        return {*one.depths, *([] if one.depth is None else [one.depth])} <= {*depths}
+        depths = curve_depths(self.config, quantity.system or "")
+        return {*quantity.depths, *([] if quantity.depth is None else [quantity.depth])} <= {*depths}
 
-    def _has_factor(self, one: Quantity) -> bool:
-        asked = self.config["evaluation"].get("consistency")
-        if asked is None or one.split not in splits_of(self.config, asked["reference"]):
+    def _has_factor(self, quantity: Quantity) -> bool:
+        consistency = self.config["evaluation"].get("consistency")
+        if consistency is None or quantity.split not in splits_of(self.config, consistency["reference"]):
             return False
-        return one.system in asked["systems"] and one.depth in asked["depths"]
+        return quantity.system in consistency["systems"] and quantity.depth in consistency["depths"]
 
 
 def _latencies(config: Config) -> Iterator[tuple[str, str, str]]:
-    """Yield split, name and batch size of all latencies, under the names that `cort.latency` gives them."""
-    asked = config.get("latency")
-    if asked is None:
+    """Yield split, name and batch size of all latencies, with the names that `cort.latency` uses."""
+    if (latency := config.get("latency")) is None:
         return
-    for system in asked["systems"]:
+    for system in latency["systems"]:
         parts = [system_of(config, part) for part in with_parts(config, [system])]
         sizes = (SINGLE, BATCH) if all(part.batches for part in parts) else (SINGLE,)
-        names = {system, *(_name(config, system, gpus) for gpus in range(2, asked["gpus"] + 1))}
+        names = {system, *(_name(config, system, gpus) for gpus in range(2, latency["gpus"] + 1))}
         if parts[0].divisible:
             names.add(f"{config['systems'][system]['retrieve']}-queries")
-        yield from ((asked["split"], name, size) for name in names for size in sizes)
+        yield from ((latency["split"], name, size) for name in names for size in sizes)
 
 
 def _name(config: Config, system: str, gpus: int) -> str:
-    """Name of a system whose vectors are on several GPUs; its own if it has none."""
+    """Name of a system with vectors on several GPUs; its own name if it has no vectors."""
     made = system_of(config, system)
     if made.merges and system == "+".join(made.parts()):
         return "+".join(_name(config, part, gpus) for part in made.parts())
@@ -117,18 +116,15 @@ def _name(config: Config, system: str, gpus: int) -> str:
 
 
 def shipped(path: Path) -> list[Path]:
-    """List the experiments beside one, and the ablations below it, itself first."""
+    """List an experiment, those in the same folder, and the ablations."""
     folder = path.parent.parent if path.parent.name == "ablations" else path.parent
     others = [*sorted(folder.glob("*.yaml")), *sorted(folder.glob("ablations/*.yaml"))]
-    return [path, *(one for one in others if one.resolve() != path.resolve())]
+    return [path, *(other for other in others if other.resolve() != path.resolve())]
 
 
 def of_experiment(path: str | Path, config: Config) -> list[Covered]:
-    """Cover the papers of an experiment by itself, then by the others that name one of them.
-
-    What stands beside it and is no sound experiment computes nothing.
-    """
-    papers = [read_paper(one) for one in config["papers"]]
+    """Cover the papers of an experiment by itself, then by other valid experiments that name one of them."""
+    papers = [read_paper(file) for file in config["papers"]]
     configs, named = {str(path): config}, set(config["papers"])
     for other in shipped(Path(path))[1:] if papers else []:
         try:
@@ -139,15 +135,17 @@ def of_experiment(path: str | Path, config: Config) -> list[Covered]:
     return cover(papers, configs)
 
 
-def lines(found: Sequence[Covered], experiment: str) -> Iterator[str]:
-    """Yield a line per paper and one for all, if there are any."""
-    if not found:
+def lines(covered: Sequence[Covered], experiment: str) -> Iterator[str]:
+    """Yield a line per paper and one for all, if there are any numbers."""
+    if not covered:
         return
     yield f"{'published numbers':<24}{'all':>5}{'here':>6}{'elsewhere':>11}{'not':>5}"
-    papers = dict.fromkeys(one.paper for one in found)
-    for name, some in [*((paper, [one for one in found if one.paper == paper]) for paper in papers), ("all", found)]:
-        here = sum(one.by == experiment for one in some)
-        others = dict.fromkeys(one.by for one in some if one.by not in (None, experiment))
-        elsewhere = sum(one.by in others for one in some)
+    names = dict.fromkeys(number.paper for number in covered)
+    papers = {name: [number for number in covered if number.paper == name] for name in names}
+    for name, numbers in {**papers, "all": covered}.items():
+        here = sum(number.by == experiment for number in numbers)
+        others = dict.fromkeys(number.by for number in numbers if number.by not in (None, experiment))
+        elsewhere = sum(number.by in others for number in numbers)
         where = f"  {', '.join(map(str, others))}" if others and name != "all" else ""
-        yield f"{name:<24}{len(some):>5}{here:>6}{elsewhere:>11}{len(some) - here - elsewhere:>5}{where}".rstrip()
+        count = len(numbers)
+        yield f"{name:<24}{count:>5}{here:>6}{elsewhere:>11}{count - here - elsewhere:>5}{where}".rstrip()

@@ -1,4 +1,4 @@
-"""Ask Snakemake what it would run and why, as typed jobs. It runs in a process of its own."""
+"""Ask Snakemake, in a separate process, what it would run and why, as typed jobs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cort.formats.artifacts import read_artifact
 
 
 class DryRunError(ValueError):
-    """Snakemake cannot plan: a target nobody makes, an input that is missing, mistakes of the config, a line each."""
+    """Snakemake cannot plan: an unknown target, a missing input, or errors in the config, a line each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Why a job would run: files that are missing or changed, and what differs from its last run.
+    """Why a job would run: files that are missing or changed, and differences from its last run.
 
-    `remade` are inputs that another job makes again; `words` are Snakemake's own where none of the others applies.
+    `remade` are inputs that another job rebuilds; `words` are Snakemake's own if none of the others applies.
     """
 
     missing: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Record:
-    """What Snakemake remembers of a job's last run: inputs, and params as their reprs; None if it cannot compare them.
+    """Inputs and params (as reprs) of a job's last run, as recorded by Snakemake; None if params are not comparable.
 
     Params that Snakemake derives from inputs and outputs are left out.
     """
@@ -47,9 +47,9 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """A job of the experiment, to run if it is `planned`; with those of its resources that are numbers.
+    """A job of the experiment, to run if it is `planned`; `phase` is the file of its rule.
 
-    Its `phase` is the file of its rule.
+    `resources` are those that are numbers.
     """
 
     rule: str
@@ -72,16 +72,16 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The rule and what it is about: "retrieve test/cort"."""
+        """The rule and its wildcards: "retrieve test/cort"."""
         values = [value for key, value in self.wildcards.items() if key != "dataset"]
         return f"{self.rule} {'/'.join(values)}".rstrip()
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """The jobs that would run, and those that are done, each in an order in which they can run.
+    """The jobs that would run, and those that are done, each in a possible order of execution.
 
-    `executor` is what would run them: "local", or the name of a plugin for a cluster. `error` is why there is no plan.
+    `executor` is "local", or the name of a plugin for a cluster. `error` is why there is no plan.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -91,22 +91,22 @@ class DryRun:
 
 
 def part_arguments(words: list[str]) -> tuple[list[str], list[str]]:
-    """Part a command line at "--"."""
+    """Split a command line at "--"."""
     cut = words.index("--") if "--" in words else len(words)
     return words[:cut], words[cut + 1 :]
 
 
 def dry_run(arguments: list[str], folder: Path) -> DryRun:
-    """Plan in a folder what `snakemake` would do with these arguments (targets come first), and do nothing.
+    """Plan what `snakemake` would do in a folder with these arguments (targets first).
 
-    :raises DryRunError: when Snakemake cannot plan.
+    :raises DryRunError: if Snakemake cannot plan.
     """
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "plan.json"
         command = [sys.executable, "-m", "workflow.snakemake_api", str(file), *arguments]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        said = done.stderr.strip().rpartition("\n")[2] or f"snakemake ended with status {done.returncode}"
-        found = read_artifact(file, DryRun) if file.is_file() else DryRun(error=said)
-    if found.error:
-        raise DryRunError(found.error)
-    return found
+        message = done.stderr.strip().rpartition("\n")[2] or f"snakemake ended with status {done.returncode}"
+        run = read_artifact(file, DryRun) if file.is_file() else DryRun(error=message)
+    if run.error:
+        raise DryRunError(run.error)
+    return run

@@ -1,6 +1,6 @@
-"""Forecast a run for a person: what its jobs take, by phase, and all that stands in its way on this machine.
+"""Forecast the time, memory and disk of a run by phase, and its problems on this machine.
 
-Time and memory are those that Snakemake recorded of an earlier run, else the limits that the rules ask a cluster for.
+Time and memory come from Snakemake's records of earlier runs, else from the limits that the rules request on a cluster.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import csv
 import heapq
 import math
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -30,21 +31,21 @@ from workflow.planning.dryrun import DryRun, Job
 from workflow.report_inputs import read_texts
 from workflow.sizes import MB
 
-# Measured of shipped experiments on another machine, which stands in its first line.
+# Measurements of shipped experiments; the first line names the machine.
 RECORDED = Path(__file__).with_name("recorded.tsv")
 COLUMNS = 110
-# Seconds and MB of a job that asks a cluster for nothing.
+# Seconds and MB of a job that requests no resources.
 LIGHT, SMALL = 5.0, 300.0
-# An index of BM25 is a folder, of which the workflow names one file.
+# A BM25 index is a folder, of which the workflow names only this file.
 INDEX = "/index/manifest.json"
 EXPLANATION = """\
-time: of all jobs, one after the other; memory: of the largest job; disk: of new files. A limit is what the rules ask a
-cluster for where nothing is recorded yet: most jobs take a small part of it; without a GPU, large models take longer.
+time: sum over all jobs; memory: of the largest job; disk: of new files. A limit is what the rules request on a cluster,
+shown if nothing is recorded yet: most jobs take a small part of it, but large models without a GPU take longer.
 """
 
 
 class Cost(NamedTuple):
-    """Wall time in seconds and memory in MB of a job; a limit unless it is `recorded`."""
+    """Wall time in seconds and memory in MB of a job, `recorded` or a limit."""
 
     seconds: float
     memory: float
@@ -52,7 +53,7 @@ class Cost(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What is said about a planned run: a table of its phases, a line instead, and what stands in its way."""
+    """A planned run as a table of its phases or as one line, and its problems."""
 
     table: str
     line: str
@@ -60,12 +61,12 @@ class Forecast(NamedTuple):
 
 
 def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> Forecast:
-    """Add up the jobs and check the machine for them; on a cluster only what its nodes share with this one."""
+    """Add up the jobs and check the machine; for a cluster, only what its nodes share with this machine."""
     jobs, local = planned.jobs, planned.executor == "local"
     gpus = len(visible_devices())
     costs = costs_of(planned, config["dataset"], folder)
     seconds = finish([*zip(jobs, costs, strict=True)], *((cores, gpus) if local else (math.inf, math.inf)))
-    # What a job makes again takes the place of what is there.
+    # Rebuilt files replace existing ones.
     disk = sum(max(job.resources.get("disk_mb", 0) - size_of(job.outputs, folder), 0) for job in jobs)
     problems = preflight.check_all(jobs, config, folder, disk)
     largest = max(range(len(jobs)), key=lambda number: costs[number].memory)
@@ -78,28 +79,31 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     places = f"{cores} cores" + (f" and {gpus} GPU{'s' * (gpus > 1)}" if gpus else "") if local else planned.executor
     room = f"{memory_text(disk)} of disk ({memory_text(preflight.free_disk(folder))} are free)"
     needed = f"{memory_text(costs[largest].memory)} of memory for {jobs[largest].name}"
-    there = memory_text(preflight.available_memory())
-    total = f"In all {time} on {places}, {room}.\nThe largest job: {needed} ({there} are there)."
+    available = memory_text(preflight.available_memory())
+    total = f"In all {time} on {places}, {room}.\nThe largest job: {needed} ({available} available)."
     parts = f"{config['dataset']}: {count} would run.\n", phases_table(jobs, costs), f"{total}\n{EXPLANATION}"
     table = "\n".join(parts) + truncations(config, folder)
     return Forecast(table, f"{count}, {time}, {memory_text(disk)} of disk, {needed}\n", problems)
 
 
 def costs_of(planned: DryRun, dataset: str, folder: Path) -> list[Cost]:
-    """Tell what the planned jobs take, in their order: as recorded of the job or others of its rule, else limits."""
-    own = {job: read_benchmark(folder / job.benchmark) for job in (*planned.done, *planned.jobs)}
-    rules = {job.rule for job in planned.jobs}
-    known = {rule: [cost for job, cost in own.items() if cost and job.rule == rule] for rule in rules}
-    found = []
-    for job in planned.jobs:
-        if others := known[job.rule]:
-            mean = Cost(fmean(one.seconds for one in others), max(one.memory for one in others))
-        found.append(own[job] or (mean if others else shipped().get((dataset, job.rule)) or limit(job)))
-    return found
+    """Estimate the planned jobs in order: as recorded for the job, its rule or shipped experiments, else limits."""
+    recorded = {job: read_benchmark(folder / job.benchmark) for job in (*planned.done, *planned.jobs)}
+    by_rule = defaultdict[str, list[Cost]](list)
+    for job, cost in recorded.items():
+        by_rule[job.rule] += [cost] if cost else []
+    means = {
+        rule: Cost(fmean(cost.seconds for cost in costs), max(cost.memory for cost in costs))
+        for rule, costs in by_rule.items()
+        if costs
+    }
+    return [
+        recorded[job] or means.get(job.rule) or shipped().get((dataset, job.rule)) or limit(job) for job in planned.jobs
+    ]
 
 
 def read_benchmark(path: Path) -> Cost | None:
-    """Read what Snakemake measured of a job's last run, if it did; of a short one it knows no memory, which is 0."""
+    """Read Snakemake's measurement of a job's last run, if any; it has no memory for short runs, which is 0 here."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             row = list(csv.DictReader(file, delimiter="\t"))[-1]
@@ -111,48 +115,48 @@ def read_benchmark(path: Path) -> Cost | None:
 
 @cache
 def shipped() -> dict[tuple[str, str], Cost]:
-    """Read what was recorded of shipped experiments: the mean job of each rule, by experiment and rule."""
+    """Read the mean cost of a job in shipped experiments, by experiment and rule."""
     with open(RECORDED, encoding="utf-8") as file:
         rows = csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t")
         return {(row["dataset"], row["rule"]): Cost(float(row["seconds"]), float(row["mb"])) for row in rows}
 
 
 def limit(job: Job) -> Cost:
-    """Limits of a job, by the resources of its rule; one without any is light."""
+    """Limits of a job by the resources of its rule; a job without any is light."""
     if "runtime" not in job.resources:
         return Cost(LIGHT, SMALL)
     return Cost(60.0 * job.resources["runtime"], job.resources.get("mem_mb", SMALL), recorded=False)
 
 
 def finish(jobs: Sequence[tuple[Job, Cost]], cores: float, gpus: float) -> float:
-    """Run jobs side by side as soon as inputs, cores and GPUs are there; the seconds until all are done."""
+    """Simulate jobs that start as soon as inputs, cores and GPUs are available; the seconds until all are done."""
     makers = {name: number for number, (job, _) in enumerate(jobs) for name in job.outputs}
     needed = [{makers[name] for name in job.inputs if name in makers} for job, _ in jobs]
-    asked = [(min(job.threads, cores), min(job.gpus, gpus)) for job, _ in jobs]
+    demands = [(min(job.threads, cores), min(job.gpus, gpus)) for job, _ in jobs]
     waiting, running, done = list(range(len(jobs))), list[tuple[float, int]](), set[int]()
     now = 0.0
     while waiting or running:
         for number in list(waiting):
-            threads, devices = asked[number]
+            threads, devices = demands[number]
             if needed[number] <= done and threads <= cores and devices <= gpus:
                 waiting.remove(number)
                 heapq.heappush(running, (now + jobs[number][1].seconds, number))
                 cores, gpus = cores - threads, gpus - devices
         now, number = heapq.heappop(running)
         done.add(number)
-        cores, gpus = cores + asked[number][0], gpus + asked[number][1]
+        cores, gpus = cores + demands[number][0], gpus + demands[number][1]
     return now
 
 
 def size_of(names: Iterable[str], folder: Path) -> float:
-    """MB of files and folders that are there."""
+    """MB of existing files and folders."""
     places = [(folder / name).parent if name.endswith(INDEX) else folder / name for name in names]
     files = (part for place in places for part in (place, *place.rglob("*")) if part.is_file())
     return sum(file.stat().st_size for file in files) / MB
 
 
 def truncations(config: Config, folder: Path) -> str:
-    """Write how much of its texts each model will not read, where their token caches are there."""
+    """Write how much of its texts each model will truncate, as far as token caches exist."""
     lines = []
     for title, files in read_texts(config).items():
         section, name = named_models(config)[title]
@@ -162,26 +166,26 @@ def truncations(config: Config, folder: Path) -> str:
         if not known or not (base_model / "tokenizer.json").exists():
             continue
         kind = EncoderSettings if section == "encoders" else PairSettings
-        # What cannot be read is refused by the stage that reads it.
+        # Broken files are refused by the stage that reads them.
         with suppress(InputError):
             settings = read_lengths(base_model) or kind(**{key: own[key] for key in LENGTHS & own.keys()})
-            found = measure_texts(settings, base_model, known)
-            lines += [f"{title}: {text}: {one}\n" for text, one in found.items() if one.cut_texts]
+            lengths = measure_texts(settings, base_model, known)
+            lines += [f"{title}: {text}: {length}\n" for text, length in lengths.items() if length.cut_texts]
     return "".join(["\n", *lines]) if lines else ""
 
 
 def phases_table(jobs: Sequence[Job], costs: Sequence[Cost]) -> str:
-    """Tell what each phase takes, a line each, with the names of its stages."""
+    """Write a line per phase with its costs and stages."""
     phases: dict[str, list[tuple[Job, Cost]]] = {}
     for job, cost in zip(jobs, costs, strict=True):
         phases.setdefault(job.phase, []).append((job, cost))
     lines = [f"{'phase':<12}{'jobs':>5}  {'time':<17}{'memory':>8}{'disk':>9}  stages"]
-    for phase, some in phases.items():
-        stages = ", ".join(dict.fromkeys(job.rule for job, _ in some))
-        disk = sum(job.resources.get("disk_mb", 0) for job, _ in some)
-        time = duration(sum(cost.seconds for _, cost in some))
-        time = time if all(cost.recorded for _, cost in some) else f"limit {time}"
-        memory, room = memory_text(max(cost.memory for _, cost in some)), memory_text(disk) if disk else "-"
-        amounts = f"{phase:<12}{len(some):>5}  {time:<17}{memory:>8}{room:>9}  "
+    for phase, members in phases.items():
+        stages = ", ".join(dict.fromkeys(job.rule for job, _ in members))
+        disk = sum(job.resources.get("disk_mb", 0) for job, _ in members)
+        time = duration(sum(cost.seconds for _, cost in members))
+        time = time if all(cost.recorded for _, cost in members) else f"limit {time}"
+        memory, room = memory_text(max(cost.memory for _, cost in members)), memory_text(disk) if disk else "-"
+        amounts = f"{phase:<12}{len(members):>5}  {time:<17}{memory:>8}{room:>9}  "
         lines += textwrap.wrap(stages, COLUMNS, initial_indent=amounts, subsequent_indent=" " * len(amounts))
     return "".join(f"{line}\n" for line in lines)

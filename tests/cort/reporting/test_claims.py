@@ -74,10 +74,7 @@ def test_what_is_read_and_said():
         ({"higher": A, "near": B, "to": 1}, "claims.0.tests.0: found higher and near, expected one of"),
         ({"higher": A}, "claims.0.tests.0: found no key than, expected it with higher; add it"),
         ({"near": A, "to": B, "by": 1}, "claims.0.tests.0.by: found by with near, expected to or within; remove it"),
-        (
-            {"higher": {}, "than": 1},
-            "claims.0.tests.0: found no system, expected the value or the claim to name it; ",
-        ),
+        ({"higher": {}, "than": 1}, "claims.0.tests.0: found no system, expected the value or the claim to name it; "),
         ({"higher": A, "than": [1, {}]}, "claims.0.tests.0: found no system, expected the value or the claim"),
     ],
 )

@@ -96,13 +96,10 @@ def test_curve_is_read_and_summed_up(file) -> None:
     assert summary.examples_per_second == (100 + 300) / 2
 
 
-def test_the_best_step_is_that_of_the_measure_where_there_is_one(file) -> None:
+def test_the_best_step_is_that_of_the_measure_and_none_of_a_curve_without_numbers(file) -> None:
     text = f"{HEADER},validation_measure\n10,1,.4,.3,1,1,.25\n20,2,.4,.2,1,1,.5\n30,3,.4,.1,1,1,.5\n40,4,.4,,1,1,\n"
     summary = summarize(read_curve("c", file(text, "c.csv")))
     assert (summary.best_validation_loss, summary.best_measure, summary.best_step) == (0.1, 0.5, 20)
-
-
-def test_a_curve_without_numbers_has_an_empty_summary(file) -> None:
     summary = summarize(read_curve("c", file(f"{HEADER}\n10,,,,,\n", "c.csv")))
     assert (summary.steps, summary.last_loss, summary.best_step, summary.examples_per_second) == (10, None, None, None)
 

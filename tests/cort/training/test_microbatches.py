@@ -101,9 +101,8 @@ class Exact:
         settings = PairSettings(12, 32)
         model = new_cross_encoder(self.lm, settings, 1)
         pairs = Pairs(self.queries, self.passages, self.template, settings)
-        return model, PairTexts(
-            *self.rows[:2], self.relevance, np.arange(31), pairs, partial(pointwise_loss, settings=Pointwise())
-        )
+        loss = partial(pointwise_loss, settings=Pointwise())
+        return model, PairTexts(*self.rows[:2], self.relevance, np.arange(31), pairs, loss)
 
     def update(self, kind, settings):
         """Weights after one update, how many batches it took, and the loss."""
