@@ -20,7 +20,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,7 @@ from cort.system import cli
 from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_folder
 from cort.system.interruption import Interrupted
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -171,7 +170,7 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

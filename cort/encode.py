@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -28,7 +27,7 @@ from cort.models.truncation import log_truncation
 from cort.settings import models
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +45,7 @@ TOKEN_BLOCK = 1_024
 TOLERANCE = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class EncodeOptions(PassageOptions):
     """Options of both commands."""
 
@@ -54,7 +53,7 @@ class EncodeOptions(PassageOptions):
     output: str = required("ARROW")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class VectorOptions(EncodeOptions):
     """One vector per passage or query, by an encoder.
 
@@ -68,7 +67,7 @@ class VectorOptions(EncodeOptions):
     storage: embeddings.Storage = optional(models.Encoder.storage, "of the vectors")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class TokenOptions(EncodeOptions):
     """One vector per token of each passage, by a late-interaction model.
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,12 +33,12 @@ from cort.settings.evaluation import Explorer
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_folder, temporary_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(Explorer, JudgedOptions):
     """Options of this stage."""
 

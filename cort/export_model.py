@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from cort.formats.cleaning import Form
@@ -24,7 +23,7 @@ from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ CARD = "README.md"
 FIX = "remove it from exports: only encoders and cross-encoders have a layout in sentence-transformers"
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

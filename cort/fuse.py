@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 
 from cort.formats.runs import tag_of, write_run
 from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, Settings, fuse_runs
@@ -21,12 +20,12 @@ from cort.retrieval.options import RunOptions, choice, refuse_without_effect
 from cort.retrieval.parts import read_parts
 from cort.retrieval.weights import check_weights, read_weights
 from cort.system import cli
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(RunOptions):
     """Options of this stage."""
 

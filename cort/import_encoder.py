@@ -20,14 +20,13 @@ import logging
 import re
 import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort.models.settings import EncoderSettings
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import read_options, required
+from cort.system.options import options_class, read_options, required
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,7 +117,7 @@ def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor
     return {re.sub(r"^f1\.", "projection.", name): value for name, value in single.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(EncoderSettings):
     """Options of this stage."""
 

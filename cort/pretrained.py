@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,14 +25,14 @@ from cort.settings.models import Pooling, Similarity
 from cort.system import cli
 from cort.system.errors import input_error, naming
 from cort.system.files import atomic_folder, temporary_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 SHORTEST = 8
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage; those named like a setting of the model override it."""
 

@@ -12,7 +12,6 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from cort.system import cli
 from cort.system.checksums import checksum
 from cort.system.files import write_text
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ def describe_code(folder: str | Path) -> dict[str, Any]:
     return {"version": __version__, "commit": commit, "modified": None if changes is None else bool(changes.strip())}
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

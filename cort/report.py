@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from cort.evaluation.comparisons import Comparisons, by_pair, disagreement, needed
@@ -37,7 +36,7 @@ from cort.settings.config import Config
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.systems.registry import all_systems
 from cort.training.outcome import Selection
 
@@ -51,7 +50,7 @@ NO_DATA = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,12 +31,12 @@ from cort.reporting.reproduction.paper import read_paper
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 Result = TypeVar("Result", Measures, Depths, Consistency, Latency)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,12 +25,12 @@ from cort.retrieval.parts import refuse_constant_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
 from cort.retrieval.weights import weight_of
 from cort.system import cli
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(RunOptions):
     """Options of this stage."""
 

@@ -19,7 +19,6 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -31,7 +30,7 @@ from cort.formats.runs import Run, read_run, write_run
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ def check_documents(run: Run, doc_ids: pa.ChunkedArray, source: str) -> None:
         raise input_error(source, found, "only documents of the collection", "name a run over this collection")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

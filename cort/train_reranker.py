@@ -11,15 +11,14 @@ Usage: python -m cort.train_reranker --base-model base_models/small --pairs pair
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cort.system import cli
+from cort.system.options import options_class
 from cort.training import parallel
 from cort.training.losses import RERANKER_OBJECTIVES, classes_of
 from cort.training.settings import RerankerTraining, check_options
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(*classes_of(RERANKER_OBJECTIVES), RerankerTraining):  # type: ignore[misc]
     """Options of this stage."""
 

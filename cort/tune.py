@@ -13,7 +13,7 @@ import logging
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -36,7 +36,7 @@ from cort.settings.lexical import GridSearch
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ DECIMALS = 4
 Values = dict[bm25.Parameters, dict[str, float]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class BM25TuneOptions(GridSearch, BM25Options):
     """k1 and b of BM25, on training queries, as Anserini's authors did for MS MARCO.
 
@@ -137,7 +137,7 @@ def tune_bm25(options: BM25TuneOptions) -> None:
     log.info("k1 %g, b %g", summary["k1"], summary["b"])
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class WeightTuneOptions:
     """The weights of runs that are fused, or of a re-ranker and its candidates, on validation queries.
 

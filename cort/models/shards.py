@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -20,7 +19,7 @@ from cort.formats.blocks import FinishedBlocks, shard_blocks
 from cort.settings import models
 from cort.settings.fields import Precision
 from cort.system.devices import lease
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import Counter
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ log = logging.getLogger(__name__)
 Ranges: TypeAlias = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ModelOptions:
     """Options of stages that run a model and can resume after the last finished block."""
 
@@ -47,7 +46,7 @@ class ModelOptions:
     output: str = required("PARQUET")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class PassageOptions(ModelOptions):
     """Options of stages that run a model on a shard of the passages."""
 

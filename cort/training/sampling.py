@@ -26,14 +26,14 @@ from cort.settings.models import Triples
 from cort.settings.training import Epochs
 from cort.system.errors import input_error
 from cort.system.files import write_text
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 Positions = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class SamplingOptions(Epochs):
     """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 

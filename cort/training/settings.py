@@ -11,7 +11,7 @@ from cort.settings.collection import Split
 from cort.settings.fields import SEED
 from cort.settings.training import Optimization
 from cort.system.errors import input_error
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES
 from cort.training.outcome import LOSS
 
@@ -46,7 +46,7 @@ class TrainingSettings(Optimization):
         return self.best_model_metric != LOSS
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class TrainingOptions(TrainingSettings):
     """Options that encoders and re-rankers share."""
 
@@ -86,7 +86,7 @@ class TrainingOptions(TrainingSettings):
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class EncoderTraining(EncoderSettings, TrainingOptions):
     """Options of training an encoder on triples."""
 
@@ -99,7 +99,7 @@ class EncoderTraining(EncoderSettings, TrainingOptions):
     start: str | None = optional(None, "an encoder whose weights to start from", "FOLDER")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class RerankerTraining(PairSettings, TrainingOptions):
     """Options of training a re-ranker on pairs."""
 
