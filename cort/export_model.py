@@ -49,8 +49,8 @@ class Options:
 
 def stage(options: Options) -> None:
     """Load the model, write the folder atomically."""
-    from cort.formats.artifacts import json_option, parse_assignments
-    from cort.reporting.inputs import read_filter, read_measures
+    from cort.formats.artifacts import json_option, parse_assignments, read_artifact
+    from cort.reporting.inputs import read_measures
     from cort.reporting.model_card import Card, card_text
 
     model = Path(options.model)
@@ -66,7 +66,10 @@ def stage(options: Options) -> None:
         base=options.hub_name,
         revision=options.revision,
         settings=json_option("--settings", options.settings),
-        filters=[read_filter(*pair) for pair in parse_assignments("--counts", options.counts).items()],
+        filters={
+            split: read_artifact(path, dict[str, int])
+            for split, path in parse_assignments("--counts", options.counts).items()
+        },
         measures=read_measures(options.measures_files),
     )
     with atomic_folder(options.output, recorded=False) as folder:

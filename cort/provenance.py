@@ -8,7 +8,6 @@ Usage:  python -m cort.provenance --dataset squad --inputs collection.tsv qrels.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -17,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from cort import __version__
+from cort.formats.artifacts import write_artifact
 from cort.system import cli
 from cort.system.checksums import checksum
-from cort.system.files import write_text
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
 from cort.system.options import optional, options_class, required
 
@@ -59,7 +58,7 @@ def stage(options: Options) -> None:
         "software": describe_software(),
         "hardware": describe_hardware(),
     }
-    write_text(options.output, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    write_artifact(options.output, record)
     log.info("%d inputs, commit %s", len(record["inputs"]), record["code"]["commit"] or "unknown")
 
 

@@ -27,7 +27,7 @@ from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.models.truncation import Truncation, measure_texts, read_lengths
 from cort.reporting import figures, panels, sections, tables
 from cort.reporting.headline import headlines
-from cort.reporting.inputs import read_curve, read_each, read_filter, read_measures, read_origin, read_stages
+from cort.reporting.inputs import read_curve, read_each, read_measures, read_origin, read_stages
 from cort.reporting.page import render
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
@@ -171,7 +171,10 @@ def build(options: Options) -> dict[str, str]:
         settings={titles[model]: describe_training(values) for model, values in chosen_values(config).items()},
         disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
         reproduction=reproduction,
-        filters=[read_filter(*pair) for pair in parse_assignments("--filters", options.filters).items()],
+        filters={
+            name: read_artifact(path, dict[str, int])
+            for name, path in parse_assignments("--filters", options.filters).items()
+        },
         truncations=truncation_rows(options),
         latencies=latencies,
         published_latencies=sections.published_latencies(reproduction) if reproduction else [],

@@ -28,7 +28,7 @@ from cort.models.batching import Frame, FramedTexts, Lengths, Rows, Sequences
 from cort.models.cross_encoder import Pairs
 from cort.models.loading import load_tensors, load_transformer, read_settings
 from cort.models.settings import HEAD, PairSettings
-from cort.models.tokenizer import Template, load_template, load_tokenizer, read_special_tokens
+from cort.models.tokenizer import Template, load_template, load_tokenizer, special_id
 from cort.models.transformer import (
     TextModel,
     check_length,
@@ -244,14 +244,8 @@ def origin_of(folder: str | Path, settings: PairSettings) -> Origin:
 def find_special_tokens(folder: str | Path, settings: PairSettings) -> tuple[int, set[int]]:
     """Look up the token that pads queries, -1 for none, and the punctuation to ignore."""
     tokenizer = load_tokenizer(folder)
-    fill = -1
-    if settings.fill_queries:
-        token = read_special_tokens(folder).get("mask_token", "[MASK]")
-        number = tokenizer.token_to_id(token) if token else None
-        if number is None:
-            expected = "the tokenizer's mask_token, which pads queries"
-            raise input_error(folder, f"no token {token}", expected, "set fill_queries to false")
-        fill = number
+    fix = "set it there, or set fill_queries to false"
+    fill = special_id(folder, tokenizer, "mask_token", fix) if settings.fill_queries else -1
     punctuation: set[int] = set()
     for mark in string.punctuation if settings.skip_punctuation else "":
         encoding = tokenizer.encode(mark, add_special_tokens=False)

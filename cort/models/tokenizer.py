@@ -126,7 +126,7 @@ def load_template(folder: str | Path, most: int = sys.maxsize) -> Template:
         before, between, after = single.ids[:start], pair.ids[start + count : second], single.ids[start + count :]
         vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     check_vocabulary(folder, vocabulary, most)
-    pad = _pad_id(folder, tokenizer)
+    pad = special_id(folder, tokenizer, "pad_token", "set it there")
     return Template(tuple(before), tuple(after), tuple(between), pair.type_ids[second], pad, vocabulary)
 
 
@@ -148,10 +148,11 @@ def read_special_tokens(folder: str | Path) -> dict[str, str | None]:
     return {key: value.read(str | None) for key, value in values.items()}
 
 
-def _pad_id(folder: str | Path, tokenizer: Tokenizer) -> int:
-    token = read_special_tokens(folder).get("pad_token", "[PAD]")
-    pad = tokenizer.token_to_id(token) if token else None
-    if pad is None:
+def special_id(folder: str | Path, tokenizer: Tokenizer, name: str, fix: str) -> int:
+    """Look up the id of a special token, such as ``pad_token``; by default, it is BERT's."""
+    token = read_special_tokens(folder).get(name, f"[{name.removesuffix('_token').upper()}]")
+    number = tokenizer.token_to_id(token) if token else None
+    if number is None:
         path = Path(folder) / "tokenizer_config.json"
-        raise input_error(path, f"the padding token {token!r}", "a token of the vocabulary", "set pad_token there")
-    return int(pad)
+        raise input_error(path, f"the {name} {token!r}", "a token of the vocabulary", fix)
+    return int(number)

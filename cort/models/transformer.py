@@ -121,7 +121,7 @@ def save_model(
     transformer: Any,
     tokenizer_folder: str | Path,
     settings: EncoderSettings | PairSettings,
-    weights: Mapping[str, dict[str, Tensor]] | None = None,
+    weights: Mapping[str, dict[str, Tensor]],
 ) -> None:
     """Write transformer, tokenizer, settings, and other weights by file name, atomically."""
     with atomic_folder(folder) as temporary:
@@ -129,7 +129,7 @@ def save_model(
         (temporary / settings.FILE).write_text(json.dumps(settings.saved(), indent=2) + "\n", encoding="utf-8")
         for name in TOKENIZER_FILES:
             shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
-        for name, tensors in (weights or {}).items():
+        for name, tensors in weights.items():
             save_file(tensors, temporary / name)
 
 

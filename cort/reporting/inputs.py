@@ -37,14 +37,6 @@ Series = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Filter:
-    """How many examples filters kept and dropped, in the order of the file."""
-
-    name: str
-    counts: list[tuple[str, int]]
-
-
-@dataclass(frozen=True)
 class Curve:
     """One training as columns of equal length; NaN where a row has no value."""
 
@@ -86,11 +78,6 @@ class Stage:
     seconds: float
     longest: float
     peak_mb: float | None
-
-
-def read_filter(name: str, path: str | Path) -> Filter:
-    """Read a mapping of outcome to count."""
-    return Filter(name, list(read_artifact(path, dict[str, int]).items()))
 
 
 def read_measures(paths: Sequence[str | Path]) -> list[Measures]:

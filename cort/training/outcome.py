@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from cort.formats.artifacts import csv_text
 from cort.system.errors import input_error
-from cort.system.files import atomic_file
+from cort.system.files import write_text
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,7 @@ class CurvePoint(NamedTuple):
 
 def write_curve(path: str | Path, curve: list[CurvePoint]) -> None:
     """Write the curve as CSV, absent values empty."""
-    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
-        csv.writer(handle, lineterminator="\n").writerows([CurvePoint._fields, *curve])
+    write_text(path, csv_text(CurvePoint._fields, curve))
 
 
 @dataclass(frozen=True)

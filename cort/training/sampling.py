@@ -6,7 +6,6 @@ not judged relevant. Data are in columns, because MS MARCO's training queries ha
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.artifacts import write_artifact
 from cort.formats.ids import positions
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
@@ -25,7 +25,6 @@ from cort.settings.fields import SEED
 from cort.settings.models import Triples
 from cort.settings.training import Epochs
 from cort.system.errors import input_error
-from cort.system.files import write_text
 from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ def write_epochs(
             table = sample_epoch(pools, epoch, counts)
             writer.write_table(table)
             rows += table.num_rows
-        write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
+        write_artifact(options.output_counts, counts)
     for name, count in counts.items():
         log.info("%s: %d", name, count)
     log.info("wrote %d %s of %d epochs", rows, examples, options.epochs)

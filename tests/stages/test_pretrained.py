@@ -454,7 +454,7 @@ BAD = {
     "tokenizer arguments": (settle(tokenizer_args={"add_eos_token": True}), "tokenizer_args 'add_eos_token' of the Tr"),
     "task": (settle(transformer_task="fill-mask"), "fill"),
     "quoted pooling": (edit(POOLING, **{CLS: "true"}), f"'true' at {CLS}, expected true or false; correct it, or down"),
-    "no padding token": (edit(TOKENIZER, pad_token=None), "the padding token None"),
+    "no padding token": (edit(TOKENIZER, pad_token=None), "the pad_token None"),
     "unknown pooling": (edit(POOLING, pooling_mode="max"), "the Pooling 'max', expected one of mean"),
     "two poolings": (edit(POOLING, **{CLS: True}), "the Pooling 'cls, mean'"),
     "unknown activation": (edit(f"{DENSE}/config.json", activation_function="torch.nn.ReLU"), "a Dense with 'torch"),

@@ -159,9 +159,9 @@ def test_a_broken_tokenizer_config_is_named(tmp_path, content):
 
 def test_an_unknown_padding_token_is_refused(tmp_path):
     folder = roberta_folder(tmp_path / "r", pad="[PAD]")
-    with pytest.raises(InputError, match=r"tokenizer_config.json: found the padding token '\[PAD\]', expected a token"):
+    with pytest.raises(InputError, match=r"tokenizer_config.json: found the pad_token '\[PAD\]', expected a token"):
         load_template(folder)
-    with pytest.raises(InputError, match="found the padding token None"):
+    with pytest.raises(InputError, match="found the pad_token None"):
         load_template(roberta_folder(tmp_path / "r", pad=None))
 
 

@@ -6,7 +6,7 @@ import pytest
 from cort.evaluation.depths import Depths
 from cort.evaluation.values import read_recall
 from cort.formats.artifacts import parse_assignments
-from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_filter, read_measures, read_stages
+from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_measures, read_stages
 from cort.reporting.panels import POINTS, WINDOWS, smooth, thin
 from cort.reporting.sections import summarize
 from cort.system.errors import InputError
@@ -68,10 +68,6 @@ def test_depths_that_do_not_fit_are_refused(file, change, complaint) -> None:
     with pytest.raises(InputError) as error:
         read_each([file(DEPTHS | change)], Depths)
     assert complaint in str(error.value)
-
-
-def test_filters_keep_their_order(file) -> None:
-    assert read_filter("f", file({"z": 3, "a": 0})).counts == [("z", 3), ("a", 0)]
 
 
 def test_assignments_split_at_the_first_equals_sign() -> None:
