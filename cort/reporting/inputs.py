@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -69,8 +69,7 @@ class Input:
     sha256: str
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """All jobs of one rule; `peak_mb` is None if no job ran long enough to be measured."""
 
     rule: str

@@ -181,9 +181,7 @@ def shuffle(pools: pa.RecordBatch, seed: int, epoch: int) -> tuple[Positions, np
 
 def draw(lists: pa.ListArray, chosen: Positions, generator: np.random.Generator) -> Positions:
     """Draw one value from each of the chosen lists, none of them empty; positions in ``lists.values``."""
-    offsets = lists.offsets.to_numpy().astype(np.int64)
-    drawn: Positions = offsets[chosen] + generator.integers(0, np.diff(offsets)[chosen])
-    return drawn
+    return draw_distinct(lists, chosen, 1, generator)[:, 0]
 
 
 def draw_distinct(lists: pa.ListArray, chosen: Positions, count: int, generator: np.random.Generator) -> Positions:
