@@ -247,7 +247,7 @@ def test_a_table_has_exact_search_first_and_all_searches_by_depth():
 
 def test_a_panel_has_a_line_per_index_and_exact_search():
     first, second = audit_panels(audit_blocks(both()))
-    assert first.title == "e, dev, first 5"
+    assert first.title == "e, dev, top 5"
     assert [(line.label, line.kind, line.x, line.y) for line in second.lines] == [
         ("exact search", "line", [8.0, 8.0], [0.8, 1.0]),
         ("ONNG", "points", [2.0, 2.0, 2.0], [0.8, 0.9, 0.9]),

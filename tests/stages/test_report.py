@@ -173,7 +173,7 @@ def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path):
     assert len(tables["contrasts-1"]) == 3
     assert '<th scope="row">cort_1</th><td class="number">137</td><td class="number">0.859</td>' in text
     assert '<th scope="row">weak</th><td class="number">not reached</td>' in text
-    assert "the recall of the first 1,000 passages of bm25 (recall 0.857)" in text
+    assert "to reach the recall of the top 1,000 passages of bm25 (recall 0.857)" in text
 
 
 @pytest.mark.parametrize(("systems", "compared"), [(3, ["a", "b", "c"]), (11, ["b"])])

@@ -97,7 +97,7 @@ def test_pydocs_makes_its_own_splits():
 def circle_of(changes):
     """Return the circle of the one complaint."""
     (line,) = complaints(changes)
-    fix = "break it, or give a re-ranker of several of them a copy under another name"
+    fix = "break it, or copy a re-ranker that several of them share under another name"
     expected = f"expected no system to wait for itself; {fix}"
     match = re.fullmatch(rf"systems\.(\S+): found the circle (.+), {expected}", line)
     names = match[2].split(" -> ")
