@@ -134,7 +134,7 @@ def test_rows_are_taken_as_arrow_takes_them():
         ('{"id": "d0"}', "row 1: found"),
         ('{"id": "d0", "contents": 5}', "expected an object with the texts id and contents"),
         ("oil oil war", "row 1: found 'oil oil war'"),
-        ('{"id": "d0", "contents": ""}\n{"id": "d9", "contents": "oil"}', "row 2: found document 'd9' (1 are not passa"),
+        ('{"id": "d0", "contents": ""}\n{"id": "d9", "contents": "oil"}', "row 2: found document 'd9' (1 are not"),
         ('{"id": "d0", "contents": "", "vector": {"oil": 3}}', "row 1: found the key 'vector', expected 'contents' w"),
         (r'{"id": "d0", "contents": "oil \ud800"}', r"row 1: found half a character (\ud800) in 'contents', expected"),
         (r'{"id": "d0", "contents": "oil \u0000"}', "row 1: found a NUL character"),
