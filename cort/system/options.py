@@ -79,8 +79,8 @@ def check_bounds(options: Any) -> None:
         for value in _values(options, field):
             if value is not None and not all(holds(value, bound) for holds, _, bound in bounds):
                 expected = ", ".join(words.format(bound) for _, words, bound in bounds)
-                found = f"{value:g}" if isinstance(value, float) else value
-                raise input_error(f"--{field.name.replace('_', '-')}", found, expected, "change it")
+                shown = f"{value:g}" if isinstance(value, float) else value
+                raise input_error(f"--{field.name.replace('_', '-')}", shown, expected, "change it")
 
 
 def texts_of(options: Any, outputs: bool) -> Iterator[str]:
