@@ -217,7 +217,7 @@ def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(fol
         (
             made(),
             ["--recall", "0.95"],
-            "audit.json: found as the best epsilon 0.2 with 0.9000 of the exact first 20, expected a recall of 0.95; "
+            "audit.json: found at best epsilon 0.2 with 0.9000 of the exact top 20, expected a recall of 0.95; "
             "add larger values to audit.epsilons or ask for less",
         ),
         (

@@ -262,7 +262,7 @@ def test_query_too_long_for_lucene_is_not_lost_silently(data, tmp_path, capsys):
     assert search(data, tmp_path / "run.trec", queries="long.parquet") == 1
     assert last_error(capsys) == (
         f"{data}/long.parquet: found 1100 distinct words in the query 'b', "
-        "expected at most 1024 that Lucene tells apart; shorten it"
+        "expected at most 1024 distinct terms for Lucene; shorten it"
     )
     assert list(tmp_path.iterdir()) == []
 

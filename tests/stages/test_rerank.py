@@ -99,11 +99,11 @@ def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(tmp_path
     [
         (
             {"rows": SCORES[1:]},
-            "scores.parquet: found no score for document 'c' of query '2', expected the first 3 candidates scored (1 ",
+            "scores.parquet: found no score for document 'c' of query '2', expected scores for the top 3 (1 ",
         ),
         (
             {"rows": [], "depth": 1},
-            "found no score for document 'a' of query '2', expected the first 1 candidates scored (2 are not)",
+            "found no score for document 'a' of query '2', expected scores for the top 1 (2 are missing)",
         ),
         (
             {"rows": [*SCORES, ("1", "a", 3.0)]},
