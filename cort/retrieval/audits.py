@@ -4,8 +4,6 @@
 All values but `milliseconds` are reproducible.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 The width of a search is the epsilon of an ONNG, or the ef of an HNSW index; wider searches find more and take longer.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

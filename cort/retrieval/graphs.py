@@ -3,8 +3,6 @@
 The workflow imports this module, too, so it imports no library of indexes or vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

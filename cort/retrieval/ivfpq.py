@@ -7,8 +7,6 @@ nearest to it. The passages of all these vectors are scored exactly, so results 
 An index is a folder with faiss' own file and meta.json.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import math

@@ -1,7 +1,5 @@
 """Runs to be merged, read and checked against each other."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence

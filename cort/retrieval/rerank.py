@@ -1,7 +1,5 @@
 """Re-ranking: the candidates of a run in the order of a re-ranker's scores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

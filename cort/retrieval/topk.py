@@ -1,7 +1,5 @@
 """Selection of the top k: from batches of approximate scores, every passage that may be among them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

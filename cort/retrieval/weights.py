@@ -1,7 +1,5 @@
 """Weights of merged rankings: the grid on which they are tuned, the choice, and its file."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence
