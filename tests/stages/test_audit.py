@@ -194,7 +194,7 @@ def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(fol
     assert (tmp_path / "run.trec").read_bytes() == run
 
 
-BEST = "audit.json: found as the best epsilon 0.2 with 0.9000 of the exact first 20"
+BEST = "audit.json: found at best epsilon 0.2 with 0.9000 of the exact top 20"
 
 
 @pytest.mark.parametrize(
