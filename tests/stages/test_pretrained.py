@@ -16,7 +16,6 @@ from cort.models.tokenizer import fingerprint
 from cort.system.errors import InputError
 from tests.support import released as support
 
-CPU = torch.device("cpu")
 TOLERANCE = 1e-5
 TANH, IDENTITY = "activation.Tanh", "linear.Identity"
 #: where it is installed, sentence-transformers is asked, too
