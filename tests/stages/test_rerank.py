@@ -80,10 +80,7 @@ def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(tmp_path
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        (
-            {"rows": SCORES[1:]},
-            "scores.parquet: found no score for document 'c' of query '2', expected the first 3 can",
-        ),
+        ({"rows": SCORES[1:]}, "scores.parquet: found no score for document 'c' of query '2', expected the first 3"),
         ({"rows": [], "depth": 1}, "document 'a' of query '2', expected the first 1 candidates scored (2 are not)"),
         ({"rows": [*SCORES, ("1", "a", 3.0)]}, "row 8: found document 'a' scored again for query '1', expected each"),
         ({"rows": [("2", "a", float("nan")), *SCORES]}, "row 1: found the score nan, expected a finite number"),

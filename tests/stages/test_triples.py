@@ -70,10 +70,8 @@ def test_counts_are_written(world, tmp_path, stage):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"first_rank": 31, "last_rank": 100},
-        {"first_rank": 9, "last_rank": 8},
-        {"minimum_results": 31},
-        {"relevance_level": 2},
+        *({"first_rank": 31, "last_rank": 100}, {"first_rank": 9, "last_rank": 8}),
+        *({"minimum_results": 31}, {"relevance_level": 2}),
     ],
 )
 def test_nothing_left_is_an_error_without_output(world, tmp_path, complaint, stage, changes):
