@@ -11,12 +11,9 @@ Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parqu
            --depths 1 10 100 1000 --system repbert --split dev --output consistency.json
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -43,13 +40,13 @@ from cort.settings.evaluation import Evaluation
 from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class DepthOptions(MeasureOptions):
     """Measure re-ranking by the number of candidates (CoRT paper, section 4.3.2 and Figure 2).
 
@@ -104,7 +101,7 @@ def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dic
     return texts
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class DisagreementOptions(JudgedOptions):
     """Find the queries on which two systems disagree most, with the passages that show why (Table 6 of the CoRT paper).
 
@@ -147,7 +144,7 @@ def find_disagreements(options: DisagreementOptions) -> None:
     log.info("systems disagree on %d of %d queries, %d examples written", len(compared), len(qrels), len(chosen))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class OverlapOptions(SplitOptions):
     """Measure what the rankings of systems have in common, on a split without judgements.
 
@@ -174,7 +171,7 @@ def measure_overlap(options: OverlapOptions) -> None:
     log.info("%d queries without judgements, %d pairs of systems", len(query_ids), len(pairs))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ConsistencyOptions(SplitOptions):
     """Measure how far a run stays within a reference run: RepBERT's consistency factor (section 4.4.3 and Figure 2).
 

@@ -46,7 +46,7 @@ from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.devices import lease
 from cort.system.errors import input_error
-from cort.system.options import required
+from cort.system.options import options_class, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ WARMING = 20
 TIMED_EXACTLY = 50
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class GraphAuditOptions(GraphOptions, AuditOptions):
     """Compare a graph index with exact search over the same vectors.
 
@@ -78,7 +78,6 @@ class GraphAuditOptions(GraphOptions, AuditOptions):
     queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
 
 
-@dataclass(frozen=True, kw_only=True)
 class TokenAuditOptions(IvfPqOptions, AuditOptions):
     """Compare an IVF-PQ index of token vectors with exact search by late interaction.
 

@@ -1,6 +1,6 @@
-"""Provide the base model of training, with its tokenizer, in a local folder.
+"""Put the base model for training, with its tokenizer, into a local folder.
 
-It is either pretrained (a hub name with a pinned revision, or a folder), or made from scratch: weights of the given
+It is either pretrained (a hub name with a pinned revision, or a folder) or built from scratch: the weights of the given
 architecture are drawn from a seed, and a WordPiece tokenizer is trained on the passages. Safetensors only, no remote
 code.
 
@@ -20,7 +20,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,14 +27,14 @@ from typing import TYPE_CHECKING, Any
 from cort.formats import tables
 from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
-from cort.models.hub import check_weights, find_folder, open_tokenizer
+from cort.models.hub import check_weights, find_folder, open_tokenizer, reason_of
 from cort.settings.fields import SEED
 from cort.settings.models import BaseModel
 from cort.system import cli
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_folder
 from cort.system.interruption import Interrupted
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -45,20 +44,19 @@ log = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROWS = 1_000
-# The most frequent characters are in the vocabulary; words with other characters are unknown.
+# So many of the most frequent characters are in the vocabulary; words with others are unknown.
 ALPHABET = 1_000
 NEEDED_SETTINGS = ("hidden_size", "max_position_embeddings")
-COMPLAINT_LENGTH = 200
 
 
 def train_tokenizer(texts: Callable[[], Iterator[list[str]]], vocabulary_size: int) -> Tokenizer:
-    """Train a lower-casing WordPiece tokenizer that frames texts as BERT's does.
+    """Train a lower-casing WordPiece tokenizer that frames texts like BERT's.
 
     The trainer numbers continuation characters (``##a``), which break ties between merges, in the order of a hash table
-    that differs between processes. Passed as special tokens, they have fixed numbers. The trained vocabulary then goes
-    into a tokenizer in which they are not special.
+    that differs between processes. If they are passed as special tokens, their numbers are fixed. The trained
+    vocabulary then goes into a tokenizer in which they are not special.
 
-    :param texts: starts a pass over the texts, of which there are two.
+    :param texts: starts a pass over the texts; called twice.
     """
     from tokenizers import processors, trainers
 
@@ -98,7 +96,7 @@ def _alphabet(texts: Iterator[list[str]], tokenizer: Tokenizer) -> list[str]:
 
 
 def _continues(character: str, tokenizer: Tokenizer) -> bool:
-    """Tell whether this character can continue a word, unlike punctuation and Chinese characters."""
+    """Tell whether a character can continue a word, unlike punctuation and Chinese characters."""
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(f"a{character}"))) == 1
 
 
@@ -133,7 +131,7 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
         known = AutoConfig.for_model(model_type)
         check_encoder("--architecture", known, "fix it")
         check_config("--architecture", settings, "fix it")
-        # transformers would silently keep a misspelled setting and use the default of the right one.
+        # transformers would silently keep a misspelled setting and use the default of the correct one.
         problems = [f"the unknown setting {name!r}" for name in settings if not hasattr(known, name)]
         problems += [f"a {model_type}, which has no {name}" for name in NEEDED_SETTINGS if not hasattr(known, name)]
         if not problems:
@@ -146,12 +144,12 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
     except (InputError, Interrupted):
         raise
     except Exception as error:  # transformers raises errors of many kinds
-        problems = [f"{json.dumps(architecture)} ({type(error).__name__}: {shorten(str(error), COMPLAINT_LENGTH)})"]
+        problems = [f"{json.dumps(architecture)} ({type(error).__name__}: {reason_of(error)})"]
     raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "fix it")
 
 
 def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -> None:
-    """Load a model from a folder or a hub and save it; only safetensors weights are accepted.
+    """Load a model from a folder or a hub, and save it; only safetensors weights are accepted.
 
     :param seed: of the pooler, which some models lack.
     """
@@ -165,14 +163,14 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     check_weights(source)
     tokenizer = open_tokenizer(source, fix)
     torch.manual_seed(seed)
-    model: Any = load_transformer(source, "AutoModel", trained=False, fix=fix, dtype="auto")
+    model: Any = load_transformer(source, fix=fix, dtype="auto")
     check_vocabulary(name, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -191,7 +189,7 @@ def stage(options: Options) -> None:
     if bool(options.pretrained) == bool(options.architecture):
         found = "both" if options.pretrained else "neither"
         raise input_error("--pretrained, --architecture", found, "one of them", "name a model, or describe one")
-    # Otherwise, the order in which threads count merges of equal frequency could vary.
+    # Otherwise, merges of equal frequency could be counted in varying order by several threads.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     with atomic_folder(options.output) as folder:
         if options.pretrained:

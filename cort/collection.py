@@ -5,14 +5,11 @@ Writes: passages.parquet with doc_id and text, in the order of the file; ids occ
 Usage:  python -m cort.collection --passages collection.tsv --output passages.parquet
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +19,7 @@ from cort.formats.raw import iter_passage_batches, none_of, refuse_duplicates
 from cort.formats.tables import PASSAGES, open_writer, regroup
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import required
+from cort.system.options import options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -31,9 +28,9 @@ Item = TypeVar("Item")
 
 
 def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], output: str | Path) -> int:
-    """Stream passages into a table and return their number; errors about duplicate or no passages name `source`.
+    """Stream passages into a table and return their number; errors about missing or duplicate passages name `source`.
 
-    Only the ids stay in memory. The table appears under `output` after the last check.
+    Only the ids are kept in memory. The table appears under `output` after the last check.
     """
     ids: list[pa.Array] = []
     with open_writer(output, PASSAGES) as writer:
@@ -49,7 +46,7 @@ def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], outpu
 
 
 def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
-    """Yield the items, of which a thread prepares up to `depth` in advance; errors are raised in their turn."""
+    """Yield items, up to `depth` of which a thread prepares in advance; errors are raised in order."""
     iterator, end = iter(items), object()
     with ThreadPoolExecutor(1) as pool:
         futures = deque(pool.submit(next, iterator, end) for _ in range(depth))
@@ -61,7 +58,7 @@ def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
             pool.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -70,7 +67,7 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Read, write, log counts."""
+    """Read the passages and write them as a table."""
     count = write_passages(options.passages, iter_passage_batches(options.passages), options.output)
     log.info("%d passages from %s", count, options.passages)
 

@@ -1,30 +1,27 @@
 """Compare pairs of systems on the queries of one split: intervals, tests, verdicts, list lengths.
 
-Each system is compared with the baseline, with the systems it is made of (`--parts`), with its state before training
-(`--starts`), and with the systems that papers compare it with (`--contrasts`). For each measure the output has the
-means and the difference with bootstrap percentile intervals (paired: both systems on the same resampled queries), and
-the p-values of the paired t-test and of the paired randomisation test, plain and corrected by Holm's method. A family
-of tests is one kind of test by one measure on this split, over all pairs. A difference is significant, a WIN or a LOSS,
-if the corrected p-value of the randomisation test is at most alpha.
+Each system is compared with the baseline, with its parts (`--parts`), with its state before training (`--starts`), and
+with systems that papers compare it with (`--contrasts`). For each measure, the output has means and differences with
+bootstrap percentile intervals (paired: both systems on the same resampled queries), and the p-values of the paired
+t-test and the paired randomisation test, plain and corrected by Holm's method. A family consists of the tests of one
+kind by one measure on this split, for all pairs. A difference is significant, a WIN or a LOSS, if the corrected p-value
+of the randomisation test is at most alpha.
 
 Reads:  per_query.parquet and recall.csv of every system, as `cort.evaluate` writes them; queries.parquet
 Writes: comparison.json (`cort.evaluation.comparisons.Comparisons`); a list length is the smallest depth at which a
         system has at least the recall of the baseline's longest list;
         comparison.csv: the comparisons as a table;
-        queries.csv: the largest gains and losses of each system over the baseline by each measure, each with its
-        address in the explorer if `--explorer` is given
+        queries.csv: the largest gains and losses of each system over the baseline by each measure, with links to the
+        explorer if `--explorer` is given
 Usage:  python -m cort.compare --baseline bm25 --systems bm25 cort both --parts both=cort both=bm25
             --per-query bm25.parquet cort.parquet both.parquet --recall bm25.csv cort.csv both.csv
             --queries queries.parquet --split dev --seed 42 --output comparison.json --output-table comparison.csv
             --output-queries queries.csv
 """
 
-from __future__ import annotations
-
 import logging
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, fields
 
 from cort.evaluation.comparisons import (
     Comparison,
@@ -36,6 +33,7 @@ from cort.evaluation.comparisons import (
     list_lengths,
     verdict_lines,
 )
+from cort.evaluation.options import SplitOptions
 from cort.evaluation.values import check_named, read_recall, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
@@ -45,38 +43,36 @@ from cort.settings.fields import SEED
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.options import optional, read_options, required
+from cort.system.options import optional, options_class, read_options, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+@options_class
+class Options(SplitOptions):
     """Options of this stage."""
 
     baseline: str = required("NAME", "one of the systems")
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
-    parts: tuple[str, ...] = optional((), "a system that another is made of", "SYSTEM=PART")
-    starts: tuple[str, ...] = optional((), "a system before it was trained", "SYSTEM=START")
+    parts: tuple[str, ...] = optional((), "a system and one of its parts", "SYSTEM=PART")
+    starts: tuple[str, ...] = optional((), "a system and its state before training", "SYSTEM=START")
     contrasts: tuple[str, ...] = optional((), "further comparisons", "SYSTEM=OTHER")
     per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
     recall: tuple[str, ...] = required("CSV", "recall at every depth, a file per system")
     queries: str = required("PARQUET", "all queries of the split")
-    split: str = required("NAME", "written into the output")
     confidence: float = optional(Evaluation.confidence, "confidence of the intervals", "P", gt=0, lt=1)
     resamples: int = optional(
         Evaluation.resamples, "of the bootstrap, and of the randomisation test", "N", ge=1, le=1_000_000
     )
-    alpha: float = optional(Evaluation.alpha, "largest corrected p-value that is significant", "P", gt=0, lt=1)
+    alpha: float = optional(Evaluation.alpha, "largest significant corrected p-value", "P", gt=0, lt=1)
     seed: int = optional(SEED, "of the bootstrap and the randomisation test", "N")
     explorer: str | None = optional(None, "page of the explorer, relative to the table of queries", "HTML")
-    output: str = required("JSON")
     output_table: str = required("CSV", "the comparisons as a table")
     output_queries: str = required("CSV", "queries with the largest differences")
 
 
 def _check(options: Options) -> None:
-    """Refuse options that contradict each other or are out of range."""
+    """Refuse inconsistent options and values out of range."""
     names = options.systems
     check_named(names, {"--per-query": options.per_query, "--recall": options.recall})
     if options.baseline not in names:
@@ -100,13 +96,8 @@ def _pairs(options: Options) -> list[Pair]:
     return sorted(pairs.values(), key=lambda pair: options.systems.index(pair.system))
 
 
-def _link(options: Options, row: Sequence[object]) -> str | None:
-    system, measure, query_id = map(str, row[:3])
-    return options.explorer and link(options.explorer, system, options.baseline, query_id, measure)
-
-
 def stage(options: Options) -> None:
-    """Read, compare, write."""
+    """Compare all pairs, and write the comparisons as JSON and tables."""
     _check(options)
     pairs = _pairs(options)
     values = [read_values(path) for path in options.per_query]
@@ -126,8 +117,12 @@ def stage(options: Options) -> None:
     columns = [field.name for field in fields(Comparison)]
     write_text(options.output_table, csv_text(columns, map(astuple, compared.comparisons)))
     columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference", "explorer"]
-    differences = largest_differences(systems, options.baseline, texts)
-    write_text(options.output_queries, csv_text(columns, ((*row, _link(options, row)) for row in differences)))
+    rows = []
+    for row in largest_differences(systems, options.baseline, texts):
+        system, measure, query_id = map(str, row[:3])
+        address = options.explorer and link(options.explorer, system, options.baseline, query_id, measure)
+        rows.append((*row, address))
+    write_text(options.output_queries, csv_text(columns, rows))
     write_artifact(options.output, compared)
     for line in verdict_lines(compared):
         log.info("%s", line)

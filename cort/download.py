@@ -6,8 +6,6 @@ Usage: python -m cort.download file --name msmarco/qrels.train.tsv --downloads r
            collection.tsv
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from pathlib import Path
@@ -31,7 +29,7 @@ class DownloadOptions(FileOptions):
 
 
 def download_file(options: DownloadOptions) -> None:
-    """Find or fetch the file, check it, and put it in its place."""
+    """Find or fetch the file, check it, and put it in place."""
     sources = Sources.of(options)
     file = sources.catalog.find(options.name)
     if not file.urls:
@@ -59,7 +57,7 @@ def extract_member(options: ExtractOptions) -> None:
     if copy is not None:
         place(copy, options.output)
         return
-    archive = sources.obtain(sources.catalog.source_of(options.name))
+    archive = sources.obtain(sources.catalog.find(file.archive))
     size = extract(archive, file, Path(options.output))
     log.info("%s: %d bytes of %s, %s", file.name, size, archive, file.facts)
 

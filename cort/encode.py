@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -22,13 +21,13 @@ import pyarrow as pa
 
 from cort.formats import embeddings, token_embeddings
 from cort.formats.tokens import Tokens
-from cort.models.shards import PassageOptions, Run, compute_shard
+from cort.models.shards import Job, PassageOptions, compute_shard
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
 from cort.settings import models
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +45,7 @@ TOKEN_BLOCK = 1_024
 TOLERANCE = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class EncodeOptions(PassageOptions):
     """Options of both commands."""
 
@@ -54,7 +53,7 @@ class EncodeOptions(PassageOptions):
     output: str = required("ARROW")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class VectorOptions(EncodeOptions):
     """One vector per passage or query, by an encoder.
 
@@ -68,7 +67,7 @@ class VectorOptions(EncodeOptions):
     storage: embeddings.Storage = optional(models.Encoder.storage, "of the vectors")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class TokenOptions(EncodeOptions):
     """One vector per token of each passage, by a late-interaction model.
 
@@ -134,16 +133,19 @@ def encode_vectors(options: VectorOptions) -> None:
     log_truncation(log, options.tokens, tokens.lengths, texts.max_length - template.extra)
     model, dimension = model_fingerprint(options.model), encoder.settings.dimension
 
-    def prepare(run: Run) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        run.place(encoder, options.precision)
-        return lambda rows: encode_block(rows, encoder, texts, run.device, options.precision, options.storage)
+    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+        job.place(encoder, options.precision)
+        return lambda rows: encode_block(rows, encoder, texts, job.device, options.precision, options.storage)
 
     def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
         vectors, stored = map(embeddings.from_batch, batches), options.storage
         embeddings.write_shard(options.output, vectors, model=model, dimension=dimension, count=count, storage=stored)
 
-    decisive = ("kind", "precision", "storage")
-    done = compute_shard("cort.encode vectors", options, len(tokens), BLOCK, prepare, write, decisive, items="texts")
+    decisive, files = ("kind", "precision", "storage"), [options.tokens]
+    shard, rows = options.shard, len(tokens)
+    done = compute_shard(
+        "cort.encode vectors", options, shard, rows, BLOCK, prepare, write, decisive, files, items="texts"
+    )
     log.info("encoded %s", done)
 
 
@@ -156,16 +158,17 @@ def encode_tokens(options: TokenOptions) -> None:
     texts = model.texts(tokens, template, PASSAGE)
     log_truncation(log, options.tokens, tokens.lengths, model.settings.max_length - template.extra)
 
-    def prepare(run: Run) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        run.place(model, options.precision)
-        return lambda rows: encode_token_block(rows, model, texts, run.device, options.precision)
+    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+        job.place(model, options.precision)
+        return lambda rows: encode_token_block(rows, model, texts, job.device, options.precision)
 
     def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
         token_embeddings.write_token_shard(options.output, batches, origin_of(options.model, model.settings), count)
 
-    decisive = ("precision",)
+    decisive, files = ("precision",), [options.tokens]
+    shard, rows = options.shard, len(tokens)
     done = compute_shard(
-        "cort.encode tokens", options, len(tokens), TOKEN_BLOCK, prepare, write, decisive, items="texts"
+        "cort.encode tokens", options, shard, rows, TOKEN_BLOCK, prepare, write, decisive, files, items="texts"
     )
     log.info("encoded %s", done)
 

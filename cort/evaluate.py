@@ -12,11 +12,8 @@ Usage:  python -m cort.evaluate --run run.trec --queries queries.parquet --qrels
             --output-recall recall.csv
 """
 
-from __future__ import annotations
-
 import logging
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -31,12 +28,12 @@ from cort.formats.ids import unknown_ids
 from cort.formats.runs import read_run
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import required
+from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(MeasureOptions):
     """Options of this stage."""
 

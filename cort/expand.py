@@ -36,7 +36,7 @@ from cort.formats.lines import place_of
 from cort.formats.records import offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
-from cort.models.shards import PassageOptions, Ranges, Run, compute_shard, list_writer
+from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, list_writer
 from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
 from cort.settings import lexical
 from cort.settings.fields import SEED
@@ -44,7 +44,7 @@ from cort.settings.lexical import ExpansionFilter
 from cort.settings.models import BaseModel
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ EXPANDED_BLOCK = 1_024
 TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 65_536}
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ExpandOptions(PassageOptions):
     """Document expansion: predict the queries that a passage answers (doc2query, docTTTTTquery), one shard at a time.
 
@@ -160,24 +160,25 @@ def predict_queries(options: ExpandOptions) -> None:
     tokens, tokenizer = Tokens(options.tokens, fingerprint(options.model)), load_tokenizer(options.model)
     passages = FramedTexts(tokens, template, options.passage_length)
 
-    def prepare(run: Run) -> partial[pa.RecordBatch]:
-        place(transformer, transformer, run.device, options.precision)
+    def prepare(job: Job) -> partial[pa.RecordBatch]:
+        place(transformer, transformer, job.device, options.precision)
         # A batch may take long; updating the counter at each step shows that work goes on.
-        transformer.register_forward_hook(lambda *_: run.counter.advance(0))
+        transformer.register_forward_hook(lambda *_: job.counter.advance(0))
         generator = Generator(transformer)
-        compute = partial(generate, generator=generator, passages=passages, device=run.device, options=options)
+        compute = partial(generate, generator=generator, passages=passages, device=job.device, options=options)
         return partial(
             expand_block,
-            generate_rows=resumable(compute, run.finished, run.device, run.counter),
+            generate_rows=resumable(compute, job.finished, job.device, job.counter),
             ends=generator.ends,
             passages=passages,
             tokenizer=tokenizer,
-            budget=TOKEN_BUDGETS[run.device.type] // (options.beams or options.queries),
+            budget=TOKEN_BUDGETS[job.device.type] // (options.beams or options.queries),
         )
 
     decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
-    write = list_writer(options.output, tables.EXPANSIONS)
-    done = compute_shard("cort.expand", options, len(tokens), EXPANDED_BLOCK, prepare, write, decisive)
+    write, files = list_writer(options.output, tables.EXPANSIONS), [options.tokens]
+    rows, shard = len(tokens), options.shard
+    done = compute_shard("cort.expand", options, shard, rows, EXPANDED_BLOCK, prepare, write, decisive, files)
     log.info("predicted queries for %s", done)
 
 
@@ -235,7 +236,7 @@ def fit(texts: Sequence[str], queries: Sequence[Queries]) -> bool:
     return shared(0) >= max(1, *(shared(shift) for shift in range(-FURTHEST, FURTHEST + 1) if shift))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ImportOptions:
     """Import published document expansions: queries that doc2query or docTTTTTquery predicted for this collection.
 
@@ -270,7 +271,7 @@ def import_queries(options: ImportOptions) -> None:
 SCORED_BLOCK = 256
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ScoreOptions(PassageOptions):
     """Score predicted queries with a re-ranker, each against its own passage, one shard at a time (Doc2Query--).
 
@@ -292,7 +293,7 @@ class Scorer:
     template: Template
     tokenizer: Tokenizer
     passages: Tokens
-    run: Run
+    job: Job
     options: ScoreOptions
 
     def score(self, block: tuple[int, pa.Table]) -> pa.RecordBatch:
@@ -312,7 +313,7 @@ class Scorer:
             doc_id = shorten(self.passages.ids[int(rows[~np.isfinite(scores)][0])].as_py())
             found = f"a NaN or infinite score in {self.options.precision}, for passage {doc_id}"
             raise input_error(self.options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
-        self.run.counter.advance(table.num_rows)
+        self.job.counter.advance(table.num_rows)
         lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), pa.int32()), pa.array(scores))
         return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
 
@@ -329,7 +330,7 @@ class Scorer:
         pairs = self.model.pairs(queries, self.passages, self.template)
         with torch.inference_mode():
             scores: npt.NDArray[np.float32] = (
-                pairs.score(self.model, np.arange(len(rows)), rows, self.run.device).float().cpu().numpy()
+                pairs.score(self.model, np.arange(len(rows)), rows, self.job.device).float().cpu().numpy()
             )
         return scores
 
@@ -357,22 +358,23 @@ def score_queries(options: ScoreOptions) -> None:
     model, template = load_reranker(options.model)
     passages = Tokens(options.tokens, fingerprint(options.model))
 
-    def prepare(run: Run) -> Callable[[tuple[int, pa.Table]], pa.RecordBatch]:
-        model.place(run.device, options.precision)
-        resume(model, run.finished, run.device)
+    def prepare(job: Job) -> Callable[[tuple[int, pa.Table]], pa.RecordBatch]:
+        model.place(job.device, options.precision)
+        resume(model, job.finished, job.device)
         # A block may take long; updating the counter at each batch shows that work goes on.
-        model.register_forward_hook(lambda *_: run.counter.advance(0))
-        return Scorer(model, template, load_tokenizer(options.model), passages, run, options).score
+        model.register_forward_hook(lambda *_: job.counter.advance(0))
+        return Scorer(model, template, load_tokenizer(options.model), passages, job, options).score
 
     done = compute_shard(
         "cort.score_expansions",
         options,
+        options.shard,
         len(passages),
         SCORED_BLOCK,
         prepare,
         list_writer(options.output, tables.EXPANSION_SCORES),
         decisive=("cleaning", "precision"),
-        files=options.expansions,
+        files=[options.tokens, *options.expansions],
         read=partial(iter_blocks, options),
     )
     log.info("scored predicted queries of %s", done)
@@ -439,7 +441,7 @@ def check_sizes(options: FilterOptions, doc_ids: pa.Array, sizes: npt.NDArray[np
         raise input_error(options.scores[-1], f"scores of {len(doc_ids)} passages, not of {count}", *OTHERS)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class FilterOptions:
     """Keep the predicted queries that a re-ranker scores best (Doc2Query--, Gospodinov, MacAvaney & Macdonald, 2023).
 

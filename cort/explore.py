@@ -20,7 +20,6 @@ import threading
 import time
 import webbrowser
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from cort.settings import paths
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
-from cort.system.options import flag, optional
+from cort.system.options import flag, optional, options_class
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
@@ -42,7 +41,7 @@ log = logging.getLogger(__name__)
 PORT = 8765
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(SearchOptions):
     """Options of this command, which is not a stage."""
 

@@ -1,14 +1,14 @@
 """Write the explorer of a split: a page that compares two systems query by query and needs no server.
 
 The page lists all queries by the difference between two systems, and shows the two rankings of a query side by side.
-Queries without judgements come last; if there are no judgements at all, queries are listed by the overlap of their
-first results. The folder can be moved anywhere and makes no network requests. Its data are scripts that load on demand:
-values per system, and the results of a few queries each. If the texts exceed `--megabytes`, the page leaves out the
-texts of passages that every system ranks low; ids, ranks, scores and relevant passages stay.
+Queries without judgements come last; without any judgements, queries are listed by the overlap of their top results.
+The folder can be moved anywhere, and the page makes no network requests. Its data are scripts that load on demand:
+values per system, and the results of a few queries each. If the folder would exceed `--megabytes`, the texts of
+passages that every system ranks low are left out; ids, ranks, scores and relevant passages stay.
 
-Reads: runs and per-query measures of all systems, the queries, the judgements and the passages (streamed; the texts
-       shown are kept on disk).
-Writes: a folder with index.html, explorer.js, explorer.css and data/*.js.
+Reads:  runs and per-query measures of all systems, the queries, the judgements and the passages (streamed; the texts
+        shown are kept on disk)
+Writes: a folder with index.html, explorer.js, explorer.css and data/*.js
 Usage: python -m cort.explorer --dataset msmarco --split dev --systems bm25 cort --runs bm25.trec cort.trec
        --per-query bm25.parquet cort.parquet --queries queries.parquet --qrels qrels.parquet
        --passages passages.parquet --output explore/dev
@@ -19,51 +19,42 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from cort.evaluation.measures import Qrels, read_qrels
+from cort.evaluation.options import JudgedOptions
 from cort.evaluation.values import Values, check_named, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.reporting.explorer.page import Experiment, select_texts, write_page
 from cort.reporting.explorer.rankings import combine, first_results, ranks_of, relevant_passages
-from cort.settings.collection import Split
 from cort.settings.evaluation import Explorer
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_folder, temporary_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options(Explorer):
+@options_class
+class Options(Explorer, JudgedOptions):
     """Options of this stage."""
 
     dataset: str = required("NAME", "shown on the page")
-    split: str = required("NAME", "shown on the page")
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
     runs: tuple[str, ...] = required("TREC", "a run per system")
     per_query: tuple[str, ...] = optional(
         (), "values of judged queries, a file per system; none for a split without judgements", "PARQUET"
     )
     queries: str = required("PARQUET")
-    qrels: str = required("PARQUET")
     passages: str = required("PARQUET")
-    relevance_level: int = optional(Split.relevance_level, "lowest grade that is relevant", "GRADE")
     output: str = required("FOLDER")
 
 
-def _check(options: Options) -> None:
-    measured = {"--per-query": options.per_query} if options.per_query else {}
-    check_named(options.systems, {"--runs": options.runs, **measured})
-
-
 def _texts_of_queries(path: str, measured: Sequence[str]) -> dict[str, str]:
-    """Return the texts of all queries, beginning with those that were measured."""
+    """Return the texts of all queries, the measured ones first."""
     texts = tables.read_queries(path)
     if missing := [query_id for query_id in measured if query_id not in texts]:
         fix = "name the queries of the same split"
@@ -72,7 +63,7 @@ def _texts_of_queries(path: str, measured: Sequence[str]) -> dict[str, str]:
 
 
 def _read_measured(options: Options) -> tuple[list[Values], Qrels]:
-    """Return each system's values on the judged queries, and the judgements; both empty without judgements."""
+    """Return the values of each system on the judged queries, and the judgements; both are empty without judgements."""
     if not options.per_query:
         return [Values([], [], np.empty((0, 0))) for _ in options.systems], {}
     values = [read_values(path) for path in options.per_query]
@@ -91,8 +82,9 @@ def _with_others(values: Values, query_ids: list[str]) -> Values:
 
 
 def stage(options: Options) -> None:
-    """Read one run at a time; write the complete folder or nothing."""
-    _check(options)
+    """Read the runs one by one, and write the complete folder or nothing."""
+    measures = {"--per-query": options.per_query} if options.per_query else {}
+    check_named(options.systems, {"--runs": options.runs, **measures})
     measured, qrels = _read_measured(options)
     texts_of_queries = _texts_of_queries(options.queries, measured[0].query_ids)
     query_ids, level = list(texts_of_queries), options.relevance_level
@@ -124,7 +116,7 @@ def stage(options: Options) -> None:
         kept = "each query keeps those of its relevant passages and of %d more"
         log.info(f"left out %.1f %% of the texts; {kept}", share, others)
     if size > options.megabytes:
-        log.warning("%.1f MB, even without all texts that can be left out; reduce --results", size)
+        log.warning("%.1f MB, even without the texts that can be left out; reduce --results", size)
 
 
 main = cli.main_of(Options, stage)

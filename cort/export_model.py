@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from cort.formats.cleaning import Form
@@ -24,7 +23,7 @@ from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ CARD = "README.md"
 FIX = "remove it from exports: only encoders and cross-encoders have a layout in sentence-transformers"
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -50,8 +49,8 @@ class Options:
 
 def stage(options: Options) -> None:
     """Load the model, write the folder atomically."""
-    from cort.formats.artifacts import json_option, parse_assignments
-    from cort.reporting.inputs import read_filter, read_measures
+    from cort.formats.artifacts import json_option, parse_assignments, read_artifact
+    from cort.reporting.inputs import read_measures
     from cort.reporting.model_card import Card, card_text
 
     model = Path(options.model)
@@ -67,7 +66,10 @@ def stage(options: Options) -> None:
         base=options.hub_name,
         revision=options.revision,
         settings=json_option("--settings", options.settings),
-        filters=[read_filter(*pair) for pair in parse_assignments("--counts", options.counts).items()],
+        filters={
+            split: read_artifact(path, dict[str, int])
+            for split, path in parse_assignments("--counts", options.counts).items()
+        },
         measures=read_measures(options.measures_files),
     )
     with atomic_folder(options.output, recorded=False) as folder:

@@ -1,7 +1,7 @@
 """Merge runs: interleaved (CoRT paper, section 3.4), by reciprocal ranks, or by weighted scores; each document once.
 
-Interleaving takes the best remaining document of each run in turn, beginning with the first run. A query that only some
-runs answer is merged from those. Scores are normalised query by query, over all results of each run.
+Interleaving takes the best remaining document of each run in turn, beginning with the first run. A query is merged from
+the runs that answer it. Scores are normalised query by query, over all results of each run.
 
 Reads:  two or more run.trec; if given, weights that `tune weights` chose for the systems that the runs' tags name
 Writes: run.trec, queries in the order in which they first occur in the runs
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 
 from cort.formats.runs import tag_of, write_run
 from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, Settings, fuse_runs
@@ -21,12 +20,12 @@ from cort.retrieval.options import RunOptions, choice, refuse_without_effect
 from cort.retrieval.parts import read_parts
 from cort.retrieval.weights import check_weights, read_weights
 from cort.system import cli
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(RunOptions):
     """Options of this stage."""
 
@@ -39,7 +38,7 @@ class Options(RunOptions):
 
 
 def stage(options: Options) -> None:
-    """Read the runs, merge, write."""
+    """Merge the runs and write the result."""
     settings = FUSIONS[options.method].settings
     keys = {"k": "k", "normalization": "normalization", "weights": "weights", "tuned": "tune"}
     idle = [name for name, key in keys.items() if key not in settings]

@@ -1,14 +1,14 @@
 """Import an encoder that the authors of CoRT released, or one in the same format, instead of training one.
 
-The file was written by torch.save: a checkpoint of PyTorch Lightning with a ``state_dict``, or the state_dict itself.
-Its tensors are those of a transformer, ``transformer.*``, and of the projection, ``f1.weight`` and ``f1.bias``. It is
-the only pickle that this program ever opens, and torch may only build tensors and plain values from it.
-A ``.safetensors`` file is read, too. The file of a transformers model, without the prefix or with that of its
-architecture (``bert.``), is an encoder without projection.
-All weights come from the file; architecture and tokenizer are the base model's.
+The file was written by torch.save: a checkpoint of PyTorch Lightning with a ``state_dict``, or a state_dict. Its
+tensors are those of a transformer, ``transformer.*``, and of the projection, ``f1.weight`` and ``f1.bias``. It is the
+only pickle that this program ever opens, and torch may only build tensors and plain values from it.
+A ``.safetensors`` file works, too. The file of a transformers model, whose names have no prefix or that of its
+architecture (``bert.``), gives an encoder without projection.
+All weights come from the file; architecture and tokenizer are those of the base model.
 
 Reads:  the file, a base model folder
-Writes: the identical model folders best/ and last/
+Writes: the model folders best/ and last/, which are identical
 
 Usage:  python -m cort.import_encoder --weights cort-e128.ckpt --base-model base_models/albert --dimension 128
             --output encoders/cort
@@ -20,14 +20,13 @@ import logging
 import re
 import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort.models.settings import EncoderSettings
 from cort.system import cli
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.options import read_options, required
+from cort.system.errors import input_error, shorten
+from cort.system.options import options_class, read_options, required
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,12 +50,12 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     with Path(path).open("rb"):
-        pass  # if it cannot be opened, the system's own message is shown
+        pass  # if it cannot be opened, the system's message is shown
     try:
         if Path(path).suffix == ".safetensors":
             return load_file(path)
         with warnings.catch_warnings():
-            # torch's advice on pickles is for their authors.
+            # Torch's warnings about pickles are for their authors.
             warnings.simplefilter("ignore")
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises errors of many kinds for other files
@@ -65,13 +64,14 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         raise input_error(path, found, "a Lightning checkpoint or a state_dict", fix) from error
     tensors = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(tensors, dict) or not tensors:
-        raise _wrong(path, f"a {type(tensors).__name__} without tensors", "a state_dict")
+        raise input_error(path, f"a {type(tensors).__name__} without tensors", "a state_dict", FIX)
     for name, value in tensors.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise _wrong(path, f"{shorten(str(name))}, a {type(value).__name__}", "only names and tensors")
+            found = f"{shorten(str(name))}, a {type(value).__name__}"
+            raise input_error(path, found, "only names and tensors", FIX)
         if value.layout is not torch.strided or value.is_meta or value.is_quantized:
             found = f"{shorten(name)}, which is quantized, sparse or without values"
-            raise _wrong(path, found, "plain tensors", "save them as such")
+            raise input_error(path, found, "plain tensors", "save them as such")
     return tensors
 
 
@@ -84,9 +84,9 @@ def _reason(error: Exception) -> str:
 
 
 def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Rename the tensors of a transformers model to the authors' names, which are left as they are.
+    """Rename the tensors of a transformers model to the authors' names; tensors that have these names keep them.
 
-    :param prefix: of the architecture, with which the transformer's names begin in a model with a head.
+    :param prefix: of the architecture; in a model with a head, the transformer's names begin with it.
     """
     if any(name.startswith(PREFIX) for name in tensors):
         return tensors
@@ -99,7 +99,7 @@ def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
     """Rename released tensors to the names of an encoder, and convert them to single precision.
 
-    :param expected: the encoder's tensors, all of which are replaced by tensors of the same shape.
+    :param expected: the encoder's tensors, all of which will be replaced by tensors of the same shape.
     """
     import torch
 
@@ -109,19 +109,15 @@ def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor
     kept = {name: value for name, value in tensors.items() if name in wanted or not DROPPED.fullmatch(name)}
     shape, wanted_shape = (tuple(part["f1.weight"].shape) if "f1.weight" in part else () for part in (kept, wanted))
     if len(shape) == len(wanted_shape) == 2 and shape[0] != wanted_shape[0]:
-        raise _wrong(path, f"f1.weight of shape {shape}", str(wanted_shape), f"set dimension to {shape[0]}")
+        raise input_error(path, f"f1.weight of shape {shape}", str(wanted_shape), f"set dimension to {shape[0]}")
     check_tensors(path, kept, wanted, FIX)
     single = {name: value.to(torch.float32) for name, value in kept.items()}
-    # Numbers beyond single precision have become infinite.
+    # Numbers beyond single precision are now infinite.
     check_numbers(path, single, FIX)
     return {re.sub(r"^f1\.", "projection.", name): value for name, value in single.items()}
 
 
-def _wrong(path: str | Path, found: str, expected: str, fix: str = FIX) -> InputError:
-    return input_error(path, found, expected, fix)
-
-
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(EncoderSettings):
     """Options of this stage."""
 

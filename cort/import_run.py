@@ -1,12 +1,12 @@
-"""Import a run that somebody else published: check its ids, cut it to a depth, write it as a run of this project.
+"""Import a run published by others: check its ids, truncate it to a depth, write it as a run of this project.
 
-It reads three formats, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, MS MARCO's three,
-``query_id doc_id rank``, and MS MARCO's lists of candidates, ``query_id TAB doc_id TAB query TAB passage``. Six fields
-are ordered as trec_eval orders them, whatever their rank column says: by descending single-precision score, ties by
-descending doc id. Published numbers were computed on that order, so they survive the import; this project's own order
-of ties (ascending doc id) would change them. Three fields are ordered by rank, with scores 1/rank. Lists of candidates
-(`top1000.dev.tsv`) have no order of their own: a query's documents stay in the order of the file, with scores 1/rank,
-so recall and re-ranking are meaningful but measures of the order are not. Their texts are dropped.
+There are three formats, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, MS MARCO's three,
+``query_id doc_id rank``, and MS MARCO's lists of candidates, ``query_id TAB doc_id TAB query TAB passage``. Runs of six
+fields are ordered like in trec_eval, whatever their rank column says: by descending single-precision score, ties by
+descending doc_id. Published numbers were computed on that order, so they survive the import; this project's own order
+of ties (ascending doc_id) would change them. Runs of three fields are ordered by rank, with scores 1/rank. Lists of
+candidates (`top1000.dev.tsv`) are not ranked: a query's documents stay in the order of the file, with scores 1/rank, so
+that recall and re-ranking are meaningful, but measures of the order are not. Their texts are dropped.
 
 Reads:  the run, queries.parquet, passages.parquet
 Writes: run.trec
@@ -14,12 +14,10 @@ Usage:  python -m cort.import_run --run published.trec --queries queries.parquet
             --depth 1000 --tag NAME --output run.trec
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,24 +30,24 @@ from cort.formats.ids import alphabetic_codes, unknown_ids
 from cort.formats.lines import iter_lines, iter_record_batches, iter_records
 from cort.formats.records import Ranking, offsets_of
 from cort.formats.runs import Run, is_candidate, read_candidates, read_run, refuse_repeated_documents, write_run
-from cort.settings.fields import DEPTH
+from cort.retrieval.options import RunOptions
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 
 TREC_FIELDS = 6
 RANKED_FIELDS = 3
 RANK = re.compile("[1-9][0-9]{0,8}")
-# TREC's qrels have as many TABs as candidates, and would be taken for passage 0 of each query.
+# TREC's qrels have as many TABs as candidates, and would be mistaken for passage 0 of each query.
 JUDGEMENT = re.compile(r"[^\t]+\t(0|Q0)\t[^\t ]+\t[+-]?[0-9]{1,4}")
 FIX = "the third column must be a rank: number the documents of each query from 1, best first"
 RANKED = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int64())])
 
 
 def read_published(path: str | Path) -> Run:
-    """Read a run of any format, each ranking in the order its publisher evaluated (see the module's docstring).
+    """Read a run of any format, each ranking in the order that its publisher evaluated (see the module's docstring).
 
     :raises InputError: for no result; wrong fields, scores or ranks; a document or a rank twice in one ranking.
     """
@@ -80,11 +78,11 @@ def read_published(path: str | Path) -> Run:
 
 
 def refuse_unknown_ids(run: Run, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray, source: str) -> None:
-    """Refuse a run with queries of another split or documents of another collection; the error names the first."""
+    """Refuse a run with queries of another split or documents of another collection."""
     if first := _first_unknown(source, pa.array(run.query_ids, pa.string()), query_ids, 0):
         row, query_id, count = first
         found = f"query {shorten(query_id)} ({count} such queries)"
-        fix = "name the split's own run, or set `unjudged_queries: keep` if the query exists but nobody judged it"
+        fix = "name a run of this split, or set `unjudged_queries: keep` if the query exists but is not judged"
         raise input_error(source, found, "only queries of this split", fix, row)
     if first := _first_unknown(source, run.doc_ids, doc_ids, 1):
         row, doc_id, count = first
@@ -94,7 +92,7 @@ def refuse_unknown_ids(run: Run, query_ids: pa.ChunkedArray, doc_ids: pa.Chunked
 
 
 def _first_unknown(source: str, ids: pa.Array, known: pa.ChunkedArray, place: int) -> tuple[int, str, int] | None:
-    """Find the first line whose id, at a place of `_ids`, is unknown; return its row, the id, and how many are."""
+    """Find the first line whose id, at `place` in `_ids`, is unknown; return its row, the id, and how many are."""
     unknown = unknown_ids(ids, known)
     if not len(unknown):
         return None
@@ -104,13 +102,13 @@ def _first_unknown(source: str, ids: pa.Array, known: pa.ChunkedArray, place: in
 
 
 def _ids(line: str) -> tuple[str, str]:
-    """Return the ids of the query and the document; empty ones for a blank line, which other checks refuse."""
+    """Return the ids of query and document; they are empty for a blank line, which other checks refuse."""
     fields = (line.split("\t") if is_candidate(line) else split_fields(line)) or ["", "", ""]
     return fields[0], fields[2 if len(fields) == TREC_FIELDS else 1]
 
 
 def _by_query(path: str | Path, table: pa.Table) -> Run:
-    """Group results by query, ordered by their rank or, without one, as in the file; the scores are 1/rank."""
+    """Group results by query, ordered by rank or, without ranks, as in the file; scores are 1/rank."""
     encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
     query_ids, queries = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     doc_ids = table["doc_id"].combine_chunks()
@@ -140,20 +138,17 @@ def _parse_ranked(line: str) -> tuple[str, str, int]:
     return checked_id("query_id", query_id), checked_id("doc_id", doc_id), int(rank)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+@options_class
+class Options(RunOptions):
     """Options of this stage."""
 
     run: str = required("FILE", "the published run, plain or .gz")
     queries: str = required("PARQUET", "all queries of the split")
     passages: str = required("PARQUET", "the collection")
-    depth: int = optional(DEPTH, "results kept per query", "N", ge=1)
-    tag: str = required("NAME", "last field of each line")
-    output: str = required("TREC")
 
 
 def stage(options: Options) -> None:
-    """Read, check, cut, write."""
+    """Check the run, truncate it, and write it."""
     run = read_published(options.run)
     query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id")
     doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")

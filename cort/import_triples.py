@@ -1,24 +1,20 @@
-"""Import released training triples, such as those of MS MARCO: for an encoder, or as pairs for a re-ranker.
+"""Import released training triples, such as those of MS MARCO, for an encoder or, as pairs, for a re-ranker.
 
-Lines hold ids or texts (cort/formats/released_triples.py). A text stands for the query or passage with exactly that
-text, and if several share it, for the one with the lowest id. Triples with unknown queries or passages are refused or,
-optionally, dropped and counted; triples whose positive is also the negative are always dropped. Every epoch has each
-kept triple once, in random order or in that of the file.
+Lines consist of ids or texts (cort/formats/released_triples.py). A text stands for the query or passage with exactly
+this text, and if several share it, for the one with the lowest id. Triples with unknown queries or passages are refused
+or, optionally, dropped and counted; triples whose positive is also the negative are always dropped. Each epoch has
+every kept triple once, in random order or in that of the file.
 
 Reads:  the triples, queries.train.parquet, passages.parquet
-Writes: triples.parquet (with rank 0: unknown) or pairs.parquet, and how many triples each filter dropped as JSON
+Writes: triples.parquet (with rank 0: unknown) or pairs.parquet, and as JSON how many triples each filter dropped
 Usage:  python -m cort.import_triples --triples qidpidtriples.train.full.2.tsv.gz --sample 26991900
             --queries queries.train.parquet --passages passages.parquet --output triples.parquet
             --output-counts triples.json
 """
 
-from __future__ import annotations
-
-import json
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -28,27 +24,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats import tables
+from cort.formats.artifacts import write_artifact
 from cort.formats.lines import iter_lines
 from cort.formats.released_triples import COLUMNS, SEPARATOR, Known, holds_texts, iter_triples, read_known
 from cort.settings.fields import SEED
 from cort.settings.models import Triples
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
-from cort.system.files import temporary_folder, write_text
-from cort.system.options import optional, required
+from cort.system.files import temporary_folder
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 from cort.training.passes import Rows, draw_rows, iter_rows, shuffled
 
 log = logging.getLogger(__name__)
 
-# Lines whose ids are looked up together: each look-up builds a hash table of all ids.
+# Lines whose ids are looked up together, because each look-up builds a hash table of all ids.
 LOOKED_UP = 1 << 22
 READ, KEPT = "triples read", "triples kept"
 UNKNOWN = tuple(f"dropped: unknown {name}" for name in COLUMNS)
 NOT_DRAWN, SAME = "dropped: not in the sample", "dropped: positive and negative are one passage"
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -71,7 +68,7 @@ class Options:
 def find_rows(
     options: Options, queries: Known, passages: Known, of_texts: bool, counts: dict[str, int]
 ) -> Iterator[Rows]:
-    """Yield the rows (lines, 3) of the queries and passages in the file's lines, and count what is dropped."""
+    """Look up the queries and passages of each line; yield their rows, (lines, 3), and count what is dropped."""
     lines = _first_lines(iter_triples(options.triples, of_texts), options.limit)
     for table in tables.regroup(track(lines, None, "triples", size=len), LOOKED_UP):
         documents = pa.chunked_array([*table["positive"].chunks, *table["negative"].chunks])
@@ -79,7 +76,7 @@ def find_rows(
         unknown = rows < 0
         if unknown.any() and options.unknown_ids == "refuse":
             raise _unknown(options, counts[READ], unknown, of_texts)
-        # A line counts once: for its query, else for its first unknown passage.
+        # A line counts once: for its query if that is unknown, otherwise for its first unknown passage.
         first = unknown & (np.cumsum(unknown, axis=1) == 1)
         for name, count in zip(UNKNOWN, first.sum(axis=0).tolist(), strict=True):
             counts[name] += count
@@ -91,16 +88,16 @@ def find_rows(
 
 
 def _first_lines(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    remaining = limit
+    remaining = limit or sys.maxsize
     for batch in batches:
-        yield batch.slice(0, remaining) if limit else batch
+        yield batch.slice(0, remaining)
         remaining -= batch.num_rows
-        if limit and remaining <= 0:
+        if remaining <= 0:
             return
 
 
 def _unknown(options: Options, before: int, unknown: npt.NDArray[np.bool_], of_texts: bool) -> InputError:
-    """Make the error for the first line with an unknown id or text."""
+    """Create the error about the first line with an unknown id or text."""
     line = int(unknown.any(axis=1).argmax())
     column = int(unknown[line].argmax())
     row = before + line + 1
@@ -112,7 +109,7 @@ def _unknown(options: Options, before: int, unknown: npt.NDArray[np.bool_], of_t
 
 
 def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, dict[str, int]]:
-    """Write the kept triples, as rows of queries and passages, into a file of the folder; return all of them."""
+    """Write the kept triples, as rows of queries and passages, to a file in the folder; return it, both, and counts."""
     of_texts = holds_texts(options.triples)
     queries = read_known(options.queries, tables.QUERIES, of_texts)
     passages = read_known(options.passages, tables.PASSAGES, of_texts)
@@ -139,20 +136,20 @@ def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, di
 
 
 def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, form: str) -> pa.Table:
-    """Look up the ids of rows: as triples, or as two pairs each, the positive first."""
-    queries = query_ids.take(pa.array(rows[:, 0]))
+    """Look up the ids in rows: as triples, or as two pairs each, the positive first."""
     if form == "triples":
-        columns = [queries, *(doc_ids.take(pa.array(rows[:, place])) for place in (1, 2))]
-        numbers = pa.repeat(pa.scalar(epoch, pa.int32()), len(rows)), pa.repeat(pa.scalar(0, pa.int32()), len(rows))
-        return pa.table([numbers[0], *columns, numbers[1]], schema=tables.TRIPLES)
-    queries = queries.take(pa.array(np.repeat(np.arange(len(rows)), 2)))
-    relevance = pa.array(np.tile(np.array([1, 0], np.int32), len(rows)))
-    epochs = pa.repeat(pa.scalar(epoch, pa.int32()), 2 * len(rows))
-    return pa.table([epochs, queries, doc_ids.take(pa.array(rows[:, 1:].reshape(-1))), relevance], schema=tables.PAIRS)
+        query, *documents = rows.T
+        columns = [query_ids.take(pa.array(query)), *(doc_ids.take(pa.array(document)) for document in documents)]
+        schema, last = tables.TRIPLES, np.zeros(len(rows), np.int32)
+    else:
+        queries, passages = np.repeat(rows[:, 0], 2), rows[:, 1:].reshape(-1)
+        columns = [query_ids.take(pa.array(queries)), doc_ids.take(pa.array(passages))]
+        schema, last = tables.PAIRS, np.tile(np.array([1, 0], np.int32), len(rows))
+    return pa.table([np.full(len(last), epoch, np.int32), *columns, last], schema=schema)
 
 
 def stage(options: Options) -> None:
-    """Read, look up, draw, write."""
+    """Look up the triples, draw a sample, and write all epochs."""
     schema = tables.TRIPLES if options.form == "triples" else tables.PAIRS
     with temporary_folder(options.output) as folder:
         kept, queries, passages, counts = read_triples(options, folder)
@@ -167,7 +164,7 @@ def stage(options: Options) -> None:
                 )
                 for rows in blocks:
                     writer.write_table(table_of(rows, epoch, queries.ids, passages.ids, options.form))
-            write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
+            write_artifact(options.output_counts, counts)
     log.info("wrote %d epochs of %d triples", options.epochs, counts[KEPT])
 
 

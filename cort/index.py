@@ -10,8 +10,6 @@ Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --t
        python -m cort.index ivfpq --passages 1-of-2.arrow 2-of-2.arrow --bytes 16 --seed 42 --threads 8 --output ivfpq
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -47,7 +45,7 @@ from cort.system.checksums import checksum
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_folder, temporary_folder
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.system.program import program_of
 from cort.system.progress import track
 
@@ -62,7 +60,7 @@ MAIN_CLASS = "io.anserini.index.IndexCollection"
 COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)$")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class LuceneOptions(JavaOptions):
     """A Lucene index, built with Anserini as in its recipe for MS MARCO.
 
@@ -170,7 +168,7 @@ HNSW_SEED = 100
 VECTORS_ADDED_AT_ONCE = 5_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class HnswOptions(Hnsw):
     """An HNSW graph of vectors (Malkov & Yashunin, 2018), with hnswlib.
 
@@ -211,7 +209,7 @@ LINKED_AT_ONCE = 5_000
 PROGRESS_FILE = "progress.json"
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class OnngOptions(Onng):
     """An ONNG graph of vectors (Iwasaki & Miyazaki, 2018; CoRT paper, section 4.5.3), with NGT.
 
@@ -353,7 +351,7 @@ def index_onng(options: OnngOptions) -> None:
 # IVF-PQ
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class IvfPqOptions(IvfPq):
     """An IVF-PQ index of token vectors, with faiss, for retrieval by late interaction (ColBERT).
 

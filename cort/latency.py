@@ -16,7 +16,6 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from cort.system import cli
 from cort.system.devices import lease, visible_devices
 from cort.system.errors import input_error
 from cort.system.machine import describe_hardware, describe_software
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.systems.base import Results
 from cort.systems.registry import system_of
 
@@ -159,7 +158,7 @@ def _published_name(config: Config, system: str, device: str) -> str:
     return f"{system}-{device.split()[0]}gpus"
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(JavaOptions):
     """Options of this stage."""
 

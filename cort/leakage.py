@@ -15,19 +15,18 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cort.evaluation.leakage import Shared, Split, compare_queries, describe
 from cort.evaluation.values import check_named
 from cort.formats.artifacts import write_artifact
 from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

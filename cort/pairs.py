@@ -1,14 +1,12 @@
-"""Sample training pairs of a re-ranker: per epoch and query a judged positive, followed by its negatives.
+"""Sample training pairs for a re-ranker: per epoch and query a judged positive, followed by its negatives.
 
-CoRT, section 4.3.1.
+See CoRT, section 4.3.1.
 
 Reads:  a qrels table and the candidates' run
 Writes: pairs.parquet (relevance 1 or 0) in training order, and as JSON how many queries each filter dropped
 Usage:  python -m cort.pairs --qrels qrels.train.parquet --run cort+bm25.trec --negatives 1 --output pairs.parquet
             --output-counts pairs.json
 """
-
-from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
@@ -22,21 +20,21 @@ from cort.formats import tables
 from cort.settings.models import Pairs
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import optional, read_options
+from cort.system.options import optional, options_class, read_options
 from cort.training.sampling import Positions, SamplingOptions, draw, draw_distinct, shuffle, write_epochs
 
-# How many more positives of other groups to look at, in case some are also relevant to the query.
+# How many more positives of other groups to consider, because some may also be relevant to the query.
 SPARE = 16
-FEWER = "positives with fewer negatives than asked"
+FEWER = "positives with fewer negatives than requested"
 
 
 @dataclass(frozen=True)
 class Groups:
-    """What a group, one positive and its negatives, is drawn from.
+    """How groups, one positive and its negatives each, are drawn.
 
-    `random` of the negatives are positives of other queries, those next in the random order; the others come from the
-    ranking of the query. This keeps the number of distinct passages in a mini-batch small: late interaction encodes
-    each of them only once.
+    `random` of the negatives are positives of other queries, the next ones in the random order; the others come from
+    the ranking of the query. Mini-batches therefore have few distinct passages, each of which late interaction encodes
+    only once.
     """
 
     negatives: int = 1
@@ -45,7 +43,7 @@ class Groups:
 
 
 def sample_epoch(pools: pa.RecordBatch, groups: Groups, seed: int, epoch: int) -> pa.Table:
-    """Draw one positive, or all, and up to `groups.negatives` distinct negatives per query, in training order."""
+    """Draw one positive per query, or all, each with up to `groups.negatives` distinct negatives, in training order."""
     if groups.positives == "one":
         order, generator = shuffle(pools, seed, epoch)
         positives = draw(pools["positives"], order, generator)
@@ -57,7 +55,7 @@ def sample_epoch(pools: pa.RecordBatch, groups: Groups, seed: int, epoch: int) -
         order, positives = np.repeat(np.arange(len(pools)), sizes)[drawn_order], drawn_order
     drawn = draw_distinct(pools["negatives"], order, groups.negatives - groups.random, generator)  # (groups, negatives)
     doc_ids = pa.chunked_array([pools["positives"].values, pools["negatives"].values])
-    # Row by row: the positive, then the negatives; -1 stands for none.
+    # Each row has the positive, then the negatives; -1 means none.
     both = np.column_stack([positives, np.where(drawn < 0, -1, drawn + len(pools["positives"].values))])
     if groups.random:
         both = np.column_stack([both, positives_of_others(pools, doc_ids, order, both, groups.random)])
@@ -79,23 +77,23 @@ def positives_of_others(
     Passages that are positives of the group's own query, or already in the group, are skipped.
 
     :param order: (groups,), the pool of each group.
-    :param groups: (groups, n), places in `doc_ids`, the positive first.
-    :returns: (groups, count), places in `doc_ids`, padded with -1.
+    :param groups: (groups, n), positions in `doc_ids`, the positive first.
+    :returns: (groups, count), positions in `doc_ids`, padded with -1.
     """
     documents = pc.dictionary_encode(doc_ids.combine_chunks()).indices.to_numpy().astype(np.int64)
     lists = pools["positives"]
     judged = np.repeat(np.arange(len(pools)), np.diff(lists.offsets.to_numpy())) * len(documents)
     judged = np.unique(judged + documents[: len(lists.values)])
     total = len(order)
-    looked_at = min(count + SPARE, total - 1)
-    following = (np.arange(total)[:, None] + np.arange(1, looked_at + 1)) % total
-    places = groups[following, 0]  # (groups, looked_at)
+    considered = min(count + SPARE, total - 1)
+    following = (np.arange(total)[:, None] + np.arange(1, considered + 1)) % total
+    places = groups[following, 0]  # (groups, considered)
     candidates = documents[places]
     allowed = ~np.isin(order[:, None] * len(documents) + candidates, judged)
     held = np.where(groups < 0, -1, documents[groups])
     for column in held.T:
         allowed &= candidates != column[:, None]
-    for column in range(1, looked_at):
+    for column in range(1, considered):
         allowed[:, column] &= (candidates[:, :column] != candidates[:, column, None]).all(1)
     # The first allowed ones, in their order.
     first = np.argsort(~allowed, axis=1, kind="stable")[:, :count]
@@ -103,18 +101,18 @@ def positives_of_others(
     return np.pad(taken, ((0, 0), (0, count - taken.shape[1])), constant_values=-1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(SamplingOptions):
     """Options of this stage."""
 
     first_rank: int = optional(Pairs.first_rank, ge=1)
     negatives: int = optional(Pairs.negatives, "negatives per positive", ge=1)
     random: int = optional(Pairs.random, "how many of the negatives are positives of other queries")
-    positives: Literal["one", "all"] = optional(Pairs.positives, "how many positives of a query an epoch has")
+    positives: Literal["one", "all"] = optional(Pairs.positives, "positives per query and epoch")
 
 
 def stage(options: Options) -> None:
-    """Sample and write."""
+    """Sample pairs and write them."""
     if options.random > options.negatives:
         raise input_error("--random", options.random, f"at most the {options.negatives} negatives", "lower it")
     groups = read_options(Groups, options)

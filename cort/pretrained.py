@@ -1,11 +1,11 @@
 """Convert a released encoder, re-ranker, document expansion (doc2query) or term weighting (DeepCT) model.
 
-Reads a hub name with a pinned commit, or a folder: of sentence-transformers, plain transformers, or this project. The
-model's files tell its pooling, lengths, prompts, projection, similarity and labels (`cort/models/released.py`); options
-override them. Safetensors only, no remote code.
+Reads a model from a hub, at a pinned commit, or from a folder of sentence-transformers, plain transformers, or this
+project. The model's files define its pooling, lengths, prompts, projection, similarity and labels
+(`cort/models/released.py`); options override them. Safetensors only, no remote code.
 
-Writes a model folder: as `train` does for an encoder and `train_reranker` for a re-ranker; for DeepCT a transformers
-token-classification folder, for doc2query one of an encoder-decoder.
+Writes a model folder like that of `train` for an encoder, or of `train_reranker` for a re-ranker; for DeepCT, a
+transformers folder for token classification; for doc2query, one of an encoder-decoder.
 
 Usage: python -m cort.pretrained --kind encoder --pretrained sentence-transformers/all-MiniLM-L6-v2
               --revision c9745ed1d9f207416be6d2e6f8de32d1f16199bf --output base_models/minilm
@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,16 +25,16 @@ from cort.settings.models import Pooling, Similarity
 from cort.system import cli
 from cort.system.errors import input_error, naming
 from cort.system.files import atomic_folder, temporary_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 SHORTEST = 8
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
-    """Options of this stage; an option with the name of a model's setting overrides it."""
+    """Options of this stage; those named like a setting of the model override it."""
 
     kind: Literal["encoder", "reranker", "weigher", "expander"] = required()
     pretrained: str = required("NAME_OR_FOLDER")
@@ -100,7 +99,7 @@ def save_text_model(folder: Path, fix: str, options: Options) -> None:
     tokenizer = open_tokenizer(folder, fix)
     with atomic_folder(options.output) as temporary, naming(folder, temporary):
         tokenizer.save_pretrained(temporary)
-        # Lengths are no property of the model; any that leaves room for a token will do.
+        # Lengths are not part of the model; any with room for a token will do.
         if options.kind == "weigher":
             load_vocabulary(temporary)
             model: Any = load_weigher(folder, SHORTEST)[0].classifier
@@ -111,7 +110,7 @@ def save_text_model(folder: Path, fix: str, options: Options) -> None:
 
 
 def settings_of(options: Options, kind: type[Any]) -> dict[str, Any]:
-    """Collect the settings that options override; those of another kind of model are refused."""
+    """Collect the settings that options override; refuse those of another kind of model."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     given = {name: value for name, value in values.items() if value is not None and name != "kind"}
     of_encoders, of_rerankers, own = (

@@ -8,40 +8,38 @@ Usage:  python -m cort.provenance --dataset squad --inputs collection.tsv qrels.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cort import __version__
+from cort.formats.artifacts import write_artifact
 from cort.system import cli
 from cort.system.checksums import checksum
-from cort.system.files import write_text
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
 def describe_inputs(paths: Sequence[str]) -> list[dict[str, Any]]:
-    """Path, size in bytes and SHA-256 of every file, without duplicates, in the given order."""
+    """Return path, size in bytes and SHA-256 of each file, without duplicates, in the given order."""
     return [
         {"path": path, "bytes": Path(path).stat().st_size, "sha256": checksum(path)} for path in dict.fromkeys(paths)
     ]
 
 
 def describe_code(folder: str | Path) -> dict[str, Any]:
-    """Version, git commit of `folder` and whether files differ from it; both None outside a repository."""
+    """Return version and git commit of `folder`, and whether files differ; None for both outside a repository."""
     commit = first_line("git", "-C", str(folder), "rev-parse", "HEAD")
     changes = output_of("git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no") if commit else None
     return {"version": __version__, "commit": commit, "modified": None if changes is None else bool(changes.strip())}
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -51,7 +49,7 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Collect the facts and write them."""
+    """Collect and write all of this."""
     record: dict[str, Any] = {
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -60,7 +58,7 @@ def stage(options: Options) -> None:
         "software": describe_software(),
         "hardware": describe_hardware(),
     }
-    write_text(options.output, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    write_artifact(options.output, record)
     log.info("%d inputs, commit %s", len(record["inputs"]), record["code"]["commit"] or "unknown")
 
 

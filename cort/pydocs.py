@@ -29,7 +29,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,15 +39,15 @@ from cort.settings.fields import SEED
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
 STANDARD_LIBRARY = "standard library"
-# Has no Python files, and may be missing on machines that cannot compile it.
+# Has no Python files, and may be missing from machines that cannot compile it.
 COMPILED_HERE = frozenset({"hnswlib"})
-# Tests describe no entity; vendored copies of packages would be judged under only one of their two names.
+# Tests describe no entity; only one of two copies of a vendored package would be judged relevant.
 EXCLUDED_FOLDERS = {
     *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
     *("_vendor", "_vendored", "vendor", "vendored", "_vendored_packages", "extern", "externals"),
@@ -76,7 +75,7 @@ class Source(NamedTuple):
 
 
 class Docstring(NamedTuple):
-    """One docstring with single blanks for whitespace; `doc_id` is ``file.py`` or ``file.py:Class.method``."""
+    """One docstring with whitespace normalised; `doc_id` is ``file.py`` or ``file.py:Class.method``."""
 
     doc_id: str
     summary: str
@@ -100,7 +99,7 @@ def read_lock(path: str | Path) -> dict[str, str]:
 
 
 def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Source]:
-    """List the Python files of the pinned packages, as their installers recorded them."""
+    """List the Python files of the pinned packages, according to their installation records."""
     for package, version in pins.items():
         expected, fix = f"{package}=={version}", f"run `pip install -r {lock}`"
         try:
@@ -109,7 +108,7 @@ def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Sourc
             if package in COMPILED_HERE:
                 continue
             raise input_error(lock, f"{package} not installed", expected, fix) from None
-        # A pin without a local label (+cpu) stands for every build of that version (PEP 440).
+        # A pin without a local label (+cpu) matches every build of that version (PEP 440).
         if version not in (distribution.version, distribution.version.split("+")[0]):
             raise input_error(lock, f"{package} {distribution.version} installed", expected, fix)
         if distribution.files is None:
@@ -130,7 +129,7 @@ def list_library_files(root: str | Path) -> Iterator[Source]:
 def list_sources(packages: Iterable[Source], library: Iterable[Source]) -> list[Source]:
     """Order all files by name; a file that several packages own belongs to the first."""
     sources = {source.name: source for source in reversed([*packages, *library])}
-    # Names with whitespace would become ids that run files cannot represent.
+    # Names with whitespace would become ids that run files cannot contain.
     return [sources[name] for name in sorted(sources) if name.split() == [name]]
 
 
@@ -193,8 +192,8 @@ def _normalise(text: str) -> str:
 def select(docstrings: Iterable[Docstring], limits: Options) -> tuple[list[Text], list[Text], dict[str, int]]:
     """Choose passages and queries; also return how many each filter dropped, in the order of the filters.
 
-    Of equal bodies, and of equal summaries, the one with the first id stays. A repeated summary drops only the query;
-    its passage remains in the collection, unjudged.
+    Of equal bodies, or equal summaries, the one with the first id is kept. A repeated summary drops only the query; its
+    passage remains in the collection, unjudged.
     """
     counts = dict.fromkeys(("docstrings", SUMMARY_LENGTH, BODY_LENGTH, BODY_REPEATED, SUMMARY_REPEATED), 0)
     passages: dict[bytes, Text] = {}
@@ -245,7 +244,7 @@ def write_folder(folder: str, passages: list[Text], splits: dict[str, list[Text]
                 handle.writelines(lines)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(Pydocs):
     """Options of this stage; all bounds are inclusive and count whitespace-separated words."""
 
@@ -256,7 +255,7 @@ class Options(Pydocs):
 
 
 def stage(options: Options) -> None:
-    """List files, parse, select, split, write, log counts."""
+    """Collect docstrings, select passages and queries, split the queries, and write all files."""
     _check(options)
     pins = read_lock(options.lock)
     library = list_library_files(sysconfig.get_path("stdlib"))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from cort.evaluation.comparisons import Comparisons, by_pair, disagreement, needed
@@ -28,7 +27,7 @@ from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.models.truncation import Truncation, measure_texts, read_lengths
 from cort.reporting import figures, panels, sections, tables
 from cort.reporting.headline import headlines
-from cort.reporting.inputs import read_curve, read_each, read_filter, read_measures, read_origin, read_stages
+from cort.reporting.inputs import read_curve, read_each, read_measures, read_origin, read_stages
 from cort.reporting.page import render
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
@@ -37,7 +36,7 @@ from cort.settings.config import Config
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.systems.registry import all_systems
 from cort.training.outcome import Selection
 
@@ -51,7 +50,7 @@ NO_DATA = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -74,7 +73,7 @@ class Options:
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
     leakage: str | None = optional(None, "what `cort.leakage` wrote", "JSON")
     explorer: str | None = optional(None, "folder with an explorer per split, relative to the report", "FOLDER")
-    reproduction: str | None = optional(None, "what `cort.reproduction` wrote beside this report", "JSON")
+    reproduction: str | None = optional(None, "what `cort.reproduction` wrote next to this report", "JSON")
     latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
     output_folder: str = required("FOLDER")
 
@@ -87,11 +86,6 @@ def describe_systems(config: Config, options: Options) -> dict[str, str]:
         parts = ", ".join(f"{part} {weight:g}" for part, weight in zip(weights.parts, weights.weights, strict=True))
         texts[name] += f": {parts} ({weights.queries} queries)"
     return texts
-
-
-def uses_last_model(config: Config, section: str, name: str) -> bool:
-    """Tell whether a trained model is its last one instead of the best."""
-    return bool(config[section][name]["checkpoint"] == "last")
 
 
 def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
@@ -177,7 +171,10 @@ def build(options: Options) -> dict[str, str]:
         settings={titles[model]: describe_training(values) for model, values in chosen_values(config).items()},
         disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
         reproduction=reproduction,
-        filters=[read_filter(*pair) for pair in parse_assignments("--filters", options.filters).items()],
+        filters={
+            name: read_artifact(path, dict[str, int])
+            for name, path in parse_assignments("--filters", options.filters).items()
+        },
         truncations=truncation_rows(options),
         latencies=latencies,
         published_latencies=sections.published_latencies(reproduction) if reproduction else [],

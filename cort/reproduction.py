@@ -1,10 +1,10 @@
 """Compare our results with published numbers: each is within its tolerance, off, not run, or cannot be computed.
 
-A file of published numbers (see config/papers) names for each number the system, split and measure that reproduce it,
-the tolerance and its reason, reasons why our value may differ, or the reason why we cannot compute it. A number without
-a result is not run. The claims of a paper that compare values hold for ours, do not hold, or were not computed. The
-saturation point is computed from the curve as in CoRT's footnote 4: the smallest number of candidates at which doubling
-adds less than 0.5 %.
+A file of published numbers (see config/papers) gives, for each number, the system, split and measure that reproduce
+it, the tolerance and its reason, and reasons why our value may differ, or why we cannot compute it. A number without a
+result is not run. A paper's claims that compare values hold for ours, do not hold, or were not computed. The saturation
+point is computed from the curve as in CoRT's footnote 4: the smallest number of candidates at which doubling them adds
+less than 0.5 %.
 
 Reads:  files of published numbers (YAML); measures per system and split; if given, measures by re-ranking depth,
         consistency factors, and latencies ({"system", "split", "milliseconds": {batch size: ms}} or a list of
@@ -18,22 +18,25 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.inputs import read_each
-from cort.reporting.reproduction.fidelity import Results, read_latencies
+from cort.reporting.reproduction.fidelity import Latency, Results, read_latencies
 from cort.reporting.reproduction.page import build
 from cort.reporting.reproduction.paper import read_paper
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
+
+Result = TypeVar("Result", Measures, Depths, Consistency, Latency)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -47,19 +50,24 @@ class Options:
     output_folder: str = required("FOLDER")
 
 
+def by_place(results: Iterable[Result]) -> dict[tuple[str, str], Result]:
+    """Map results by (system, split)."""
+    return {(result.system, result.split): result for result in results}
+
+
 def stage(options: Options) -> None:
-    """Read, compare and write; the page last, so that everything it links to exists."""
+    """Compare all numbers and write the files; the page last, so that everything it links to exists."""
     papers = [read_paper(path) for path in options.papers]
     for name, times in Counter(paper.name for paper in papers).items():
         # Two papers of one name would write the same files.
         if times > 1:
             raise input_error("--papers", f"the name {shorten(name)} twice", "each name once", "rename a file")
-    latencies = [one for path in options.latency_files for one in read_latencies(path)]
+    latencies = [latency for path in options.latency_files for latency in read_latencies(path)]
     results = Results(
-        {(one.system, one.split): one for one in read_each(options.measures_files, Measures)},
-        {(one.system, one.split): one for one in read_each(options.depths_files, Depths)},
-        {(one.system, one.split): one for one in read_each(options.consistency_files, Consistency)},
-        {(one.system, one.split): one for one in latencies},
+        by_place(read_each(options.measures_files, Measures)),
+        by_place(read_each(options.depths_files, Depths)),
+        by_place(read_each(options.consistency_files, Consistency)),
+        by_place(latencies),
     )
     for name, text in build(options.title, options.dataset, papers, results).items():
         write_text(Path(options.output_folder) / name, text)

@@ -1,8 +1,8 @@
-"""Re-rank the first candidates of every query by the scores of a re-ranker; the others stay below, in their order.
+"""Re-rank the top candidates of every query by the scores of a re-ranker; others stay below them, in their order.
 
-The first `depth` candidates of a run are ordered by (-re-ranker's score, doc_id). With a weight below 1 their score is
-the weighted sum of the re-ranker's and the run's, both scaled from 0 to 1 over these candidates; with 0 the order does
-not change.
+The top `depth` candidates of a run are ordered by (-re-ranker's score, doc_id). With a weight below 1, their score is
+the weighted sum of the re-ranker's and the run's scores, both scaled from 0 to 1 over these candidates; with weight 0,
+the order does not change.
 
 Reads:  run.trec (candidates), scores.parquet (every candidate scored once); if given, weights of `tune weights`
 Writes: run.trec
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,12 +25,12 @@ from cort.retrieval.parts import refuse_constant_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
 from cort.retrieval.weights import weight_of
 from cort.system import cli
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(RunOptions):
     """Options of this stage."""
 
@@ -43,7 +42,7 @@ class Options(RunOptions):
 
 
 def stage(options: Options) -> None:
-    """Read, look up scores, re-rank, write."""
+    """Re-rank the run and write the result."""
     if options.tuned:
         refuse_without_effect(options, "beside --tuned", "weight")
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))

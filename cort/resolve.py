@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 
 from cort.experiment.stored import write_experiment
 from cort.formats.artifacts import json_option
 from cort.system import cli
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 

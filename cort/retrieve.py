@@ -1,8 +1,8 @@
-"""Rank passages for every query: by BM25, or exactly or through an index by vectors of texts or of tokens (ColBERT).
+"""Retrieve passages for every query: by BM25, or by vectors of texts or tokens (ColBERT), exactly or through an index.
 
-A result depends neither on the shards nor on threads, and of exact retrieval not on the device. Passages are ordered by
-(-score, doc_id). The width of an approximate search decides how many of the exact results it finds, and how long it
-takes. With --audit it is the smallest one there with at least the --recall of exact retrieval at the audit's depth.
+Results do not depend on shards or threads, nor exact results on the device. Passages are ordered by (-score, doc_id).
+The width of an approximate search determines how many of the exact results it finds and how long it takes. With --audit
+it is the smallest width that reaches the --recall of exact retrieval at the largest depth of the audit.
 
 Usage: python -m cort.retrieve bm25 --index lucene --queries queries.dev.parquet --k1 0.9 --b 0.4 --depth 1000
            --threads 2 --memory-mb 2000 --tag bm25 --output bm25.trec
@@ -27,13 +27,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cort.formats import tables
-from cort.formats.embeddings import Shard, open_shards, part_of
+from cort.formats.embeddings import Shard, count_rows, open_shards, part_of
 from cort.formats.records import Ranking
 from cort.formats.runs import iter_rankings, order, write_rankings, write_run
 from cort.formats.token_embeddings import Origin, TokenShard, open_token_shards
@@ -58,7 +57,7 @@ from cort.system.devices import lease
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
 from cort.system.memory import free_memory
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -69,11 +68,11 @@ log = logging.getLogger(__name__)
 WIDTHS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in INDEXES.values())
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ExactOptions(RunOptions):
-    """Exactly, the passages with the largest inner product.
+    """Exact retrieval: the passages with the largest inner products.
 
-    With --part, of a part of the passages; `retrieve merge` makes the run.
+    With --part, only a part of the passages is ranked; `retrieve merge` makes the run.
 
     Reads:  embedding shards of the queries and of the passages, of one model
     Writes: run.trec; with --part rankings.parquet
@@ -83,27 +82,28 @@ class ExactOptions(RunOptions):
     passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    gpus: int = optional(1, "devices that share the passages", "N", ge=1)
-    part: str | None = optional(None, "of all passages, for `merge`", "I-of-N")
-    memory_mb: int = optional(0, "half of it may hold the vectors", "MB")
+    gpus: int = optional(1, "GPUs that share the passages", "N", ge=1)
+    part: str | None = optional(None, "rank only this part of the passages, for `merge`", "I-of-N")
+    memory_mb: int = optional(0, "memory, half of which may hold the vectors", "MB")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class WidthOptions(RunOptions):
-    """Options of commands that search an index."""
+    """Options of commands that search an approximate index."""
 
     width: float | None = optional(None, f"of the search (default: {WIDTHS})", "W")
     audit: str | None = optional(None, "instead of --width: what `audit` wrote", "JSON")
     recall: float = optional(RECALL, "with --audit: of exact retrieval", "R", gt=0, le=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class GraphRunOptions(GraphOptions, WidthOptions):
-    """Through a graph index, ONNG or HNSW.
+    """Approximate retrieval through a graph index, ONNG or HNSW.
 
     The width of an ONNG is epsilon (CoRT paper, section 4.5.3): a search follows edges to passages within (1 + epsilon)
-    times the distance of the last result so far. That of an HNSW index is ef: a search keeps the best `ef` passages
-    found so far, so ef must be at least the depth. Scores are the inner products of exact retrieval, up to rounding.
+    times the distance of the last result so far. The width of an HNSW index is ef: a search keeps the best `ef`
+    passages found so far, so ef must be at least the depth. Scores are the inner products of exact retrieval, up to
+    rounding.
 
     Reads:  embedding shards of the queries, the index; with --audit, what `audit` wrote
     Writes: run.trec
@@ -113,11 +113,11 @@ class GraphRunOptions(GraphOptions, WidthOptions):
     threads: int = thread_count()
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class TokenRunOptions(TokenOptions, RunOptions):
-    """Exactly, by late interaction: the passages whose tokens match the query's best (ColBERT).
+    """Exact retrieval by late interaction: the passages whose tokens match those of the query best (ColBERT).
 
-    A score is that of the re-ranker for the same pair, up to the half precision of the passages' vectors.
+    A score is that of the re-ranker for the same pair, up to the half precision of passage vectors.
 
     Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages
     Writes: run.trec
@@ -126,12 +126,12 @@ class TokenRunOptions(TokenOptions, RunOptions):
     threads: int = thread_count(len(os.sched_getaffinity(0)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class IvfPqRunOptions(IvfPqOptions, WidthOptions):
-    """By late interaction: candidates from an IVF-PQ index, scored exactly (ColBERT, end to end).
+    """Late interaction with candidates from an IVF-PQ index, which are scored exactly (ColBERT, end to end).
 
-    For each token of a query the index gives the `candidates` nearest vectors in the nearest lists; the width is the
-    number of these lists, probes. The passages of all these vectors get the scores that `retrieve tokens` gives them.
+    For each token of a query, the index returns the `candidates` nearest vectors in the nearest lists; the width is the
+    number of these lists (probes). The passages of all these vectors get the same scores as from `retrieve tokens`.
 
     Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages, their index; with --audit,
             what `audit` wrote
@@ -148,7 +148,7 @@ def _write(
     how: str,
     write: Callable[[Iterator[Ranking]], int] | None = None,
 ) -> None:
-    """Write the rankings, as a run if nothing else is said, and log how long a query took."""
+    """Write the rankings, by default as a run, and log the time per query."""
     started = time.perf_counter()
     tracked = track(rankings, queries, "queries")
     lines = write(tracked) if write else write_run(options.output, tracked, options.tag)
@@ -157,7 +157,7 @@ def _write(
 
 
 def retrieve_exactly(options: ExactOptions) -> None:
-    """Open the shards, retrieve, write."""
+    """Rank all passages, or a part of them, and write the rankings."""
     from cort.models import transformer
 
     passages = open_shards(options.passages)
@@ -175,7 +175,7 @@ def retrieve_exactly(options: ExactOptions) -> None:
         devices = ["cpu"] if on_cpu else [f"cuda:{number}" for number in range(max(len(leased), 1))]
         rankings = _rank_exactly(options, passages, queries, devices)
         write = (lambda rankings: write_rankings(options.output, rankings)) if options.part else None
-        _write(options, rankings, _count(queries), f"on {', '.join(devices)}", write)
+        _write(options, rankings, count_rows(queries), f"on {', '.join(devices)}", write)
 
 
 def _rank_exactly(
@@ -183,13 +183,9 @@ def _rank_exactly(
 ) -> Iterator[Ranking]:
     from cort.retrieval.exact import ExactIndex, retrieve
 
-    # Half: other arrays need memory as well, and so may other processes.
+    # Half, because other arrays need memory, too, and so may other processes.
     memory_mb = min(options.memory_mb, free_memory() >> 20) // 2
     yield from retrieve(ExactIndex(passages, devices, options.threads, memory_mb), queries, options.depth)
-
-
-def _count(shards: Sequence[Shard]) -> int:
-    return sum(shard.table.num_rows for shard in shards)
 
 
 def _check_width(options: WidthOptions) -> None:
@@ -197,9 +193,9 @@ def _check_width(options: WidthOptions) -> None:
 
 
 def _choose_width(options: WidthOptions, index: str, model: str) -> float:
-    """Return the width that is given, the one that an audit shows to be enough, or the default of the kind of index.
+    """Return the width given as option, the one that suffices according to an audit, or the default.
 
-    :param model: fingerprint of what made the vectors.
+    :param model: fingerprint of the model that made the vectors.
     """
     kind = INDEXES[index]
     width = kind.default if options.width is None else options.width
@@ -210,25 +206,25 @@ def _choose_width(options: WidthOptions, index: str, model: str) -> float:
 
 
 def retrieve_by_graph(options: GraphRunOptions) -> None:
-    """Open index and queries, search, write."""
+    """Search the index and write a run."""
     _check_width(options)
     index = open_index(options.kind, options.index)
     width = _choose_width(options, options.kind, index.meta.model)
     queries = open_shards(options.queries, model=index.meta.model)
     refuse_other_queries(queries, index.meta, options.index)
     rankings = rank(index, queries, width, options.depth, options.threads)
-    _write(options, rankings, _count(queries), f"at {GRAPHS[options.kind].parameter} {width:g}")
+    _write(options, rankings, count_rows(queries), f"at {GRAPHS[options.kind].parameter} {width:g}")
 
 
 def retrieve_by_tokens(options: TokenRunOptions) -> None:
-    """Score the tokens of all passages."""
+    """Score all passages and write a run."""
     from cort.retrieval.max_similarity import TokenIndex
 
     _late_interaction(options, lambda shards, origin: lambda device: TokenIndex(shards, origin.similarity, device))
 
 
 def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
-    """Score the candidates that the index finds."""
+    """Score the candidates that the index finds, and write a run."""
     from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
     from cort.retrieval.max_similarity import TokenIndex
 
@@ -248,9 +244,9 @@ def _late_interaction(
     options: TokenRunOptions | IvfPqRunOptions,
     prepare: Callable[[Sequence[TokenShard], Origin], Callable[[str], Search]],
 ) -> None:
-    """Open the shards, encode the queries, search, write.
+    """Encode the queries, search and write a run.
 
-    :param prepare: takes the passages; returns what opens a search on a type of device.
+    :param prepare: takes the passages; returns a function that opens a search on a type of device.
     """
     from cort.models.late_interaction import QUERY, load_token_encoder, origin_of
     from cort.models.transformer import choose_device
@@ -270,13 +266,13 @@ def _late_interaction(
         _write(options, rankings, len(queries), f"on {device}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Bm25RunOptions(BM25Options, RunOptions):
-    """By BM25, with Anserini's batch search over a Lucene index.
+    """BM25 retrieval, with Anserini's batch search over a Lucene index.
 
-    Anserini orders by (-score, doc_id), rounds scores to four decimals, and lowers scores that this makes equal by
-    0.000001 each. The run has the order of the printed scores, then of doc_ids, which differs from Lucene's own only
-    where two scores above 32 agree to four decimals. A query with no word left after analysis has no results.
+    Anserini orders by (-score, doc_id), rounds scores to four decimals, and breaks the resulting ties by lowering
+    scores by 0.000001 each. The run is ordered by the printed scores, then by doc_id, which differs from Lucene's order
+    only where two scores above 32 agree to four decimals. A query without terms after analysis has no results.
 
     Reads:  the index, the queries (parquet)
     Writes: run.trec, in the order of the queries
@@ -288,7 +284,7 @@ class Bm25RunOptions(BM25Options, RunOptions):
 
 
 def retrieve_by_bm25(options: Bm25RunOptions) -> None:
-    """Search for the queries in several commands if need be, and write one run."""
+    """Search with as many commands as necessary, and write one run."""
     k1, b = options.k1, options.b
     if options.parameters is None:
         [parameters] = bm25.make_grid([bm25.K1 if k1 is None else k1], [bm25.B if b is None else b])
@@ -312,9 +308,9 @@ def retrieve_by_bm25(options: Bm25RunOptions) -> None:
     log.info("%d results written; %d queries have none", lines, queries.num_rows - answered)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class MergeOptions(RunOptions):
-    """Merge the rankings of parts of a collection, by (-score, doc_id); the run is the same for any number of parts.
+    """Merge the rankings of the parts of a collection, by (-score, doc_id); the number of parts does not matter.
 
     Reads:  rankings.parquet of each part, of the same queries in the same order
     Writes: run.trec
@@ -324,7 +320,7 @@ class MergeOptions(RunOptions):
 
 
 def merge(paths: Sequence[str], depth: int) -> Iterator[Ranking]:
-    """Merge rankings query by query; yield the first `depth` results.
+    """Merge rankings query by query; yield the top `depth`.
 
     :raises InputError: if parts have different queries, or two parts the same passage.
     """
@@ -344,7 +340,7 @@ def _best(paths: Sequence[str], query_id: str, parts: Sequence[Ranking], depth: 
         found = f"a passage twice for query {query_id}"
         raise input_error(", ".join(paths), found, "each passage in one part", "name each part once")
     if depth < len(scores):
-        # Sorting by ids is slow: drop what is below the last score first.
+        # Sorting by id is slow, so drop what is below the last score first.
         kept = scores >= -np.partition(-scores, depth - 1)[depth - 1]
         doc_ids, scores = doc_ids[kept], scores[kept]
     best = order(doc_ids, scores)[:depth]
@@ -352,7 +348,7 @@ def _best(paths: Sequence[str], query_id: str, parts: Sequence[Ranking], depth: 
 
 
 def merge_parts(options: MergeOptions) -> None:
-    """Read the parts, merge, write."""
+    """Merge the parts and write a run."""
     lines = write_run(options.output, merge(options.parts, options.depth), options.tag)
     log.info("%d parts, %d results written", len(options.parts), lines)
 

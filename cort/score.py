@@ -1,8 +1,8 @@
-"""Score query-passage pairs with a re-ranker; a pair that several systems or depths need is scored once.
+"""Score query-passage pairs with a re-ranker; a pair that several systems or depths need is scored only once.
 
 Reads a re-ranker folder, token caches, and candidate runs or triples; writes scores.parquet. From the scores of runs,
-`rerank` makes runs of any depth; an encoder learns from the scores of triples. With a folder of checkpoints, finished
-blocks are kept there until all pairs are scored, so that an interrupted call resumes after the last one.
+`rerank` makes runs of any depth; encoders learn from the scores of triples. With a folder of checkpoints, an
+interrupted call resumes after the last finished block.
 
 Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec cort+bm25.trec --depth 1000
               --queries queries.test.arrow --passages passages.arrow --output scores.parquet
@@ -12,27 +12,22 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.blocks import FinishedBlocks
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
+from cort.models.shards import Job, ModelOptions, compute_shard
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation, passage_limit, query_limit
 from cort.settings import models
-from cort.settings.fields import Precision
 from cort.system import cli
-from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required, thread_count
-from cort.system.progress import Counter
+from cort.system.options import optional, options_class, required
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Pairs that are sorted by length together. Not a setting, as padding changes the last bits of the scores.
+# Pairs sorted by length together. Not a setting, because padding changes the last bits of the scores.
 BLOCK = 8_192
 
 
@@ -57,7 +52,7 @@ def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
 
 
 def pairs_of_triples(triples: pa.Table) -> pa.Table:
-    """Collect the distinct pairs of a query and its positive or negative, sorted by query and document id."""
+    """Collect the distinct pairs of a query with its positive or negative, sorted by query and document id."""
     names = ["query_id", "doc_id"]
     parts = [triples.select(["query_id", column]).rename_columns(names) for column in ("positive", "negative")]
     return _distinct(parts)
@@ -70,11 +65,11 @@ def _distinct(parts: list[pa.Table]) -> pa.Table:
 
 def make_scorer(
     model: Reranker, pairs: Pairs, table: pa.Table, source: str, device: torch.device, precision: str
-) -> Callable[[int], pa.RecordBatch]:
-    """Look up all pairs; return a function that scores the block that starts at a row.
+) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+    """Look up all pairs; return a function that scores the pairs in a range of rows.
 
     :param source: of the pairs, for messages, as is the `precision`.
-    :raises InputError: unknown ids, NaN or infinite scores.
+    :raises InputError: for unknown ids, and NaN or infinite scores.
     """
     import torch
 
@@ -85,40 +80,34 @@ def make_scorer(
     limit = passage_limit(settings, template, lengths[queries])
     log_truncation(log, "passages of the pairs", pairs.passages.lengths[passages], limit)
 
-    def score_block(start: int) -> pa.RecordBatch:
-        part = slice(start, start + BLOCK)
+    def score_block(block: tuple[int, int]) -> pa.RecordBatch:
+        part = slice(*block)
         with torch.inference_mode():
             scores = pairs.score(model, queries[part], passages[part], device).float().cpu().numpy()  # (block,)
-        rows = table.slice(start, BLOCK)
+        rows = table[part]
         for row in np.flatnonzero(~np.isfinite(scores)).tolist():
             query_id, doc_id = (shorten(rows[name][row].as_py()) for name in ("query_id", "doc_id"))
-            found = f"in {precision} the score {scores[row]} of query {query_id} and document {doc_id}"
+            found = f"the score {scores[row]} in {precision}, of query {query_id} and document {doc_id}"
             raise input_error(source, found, "a finite number", "use precision fp32 or train the re-ranker again")
         return rows.append_column("score", pa.array(scores)).combine_chunks().to_batches()[0]
 
     return score_block
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+@options_class
+class Options(ModelOptions):
     """Options of this stage."""
 
-    model: str = required("FOLDER")
     candidates: tuple[str, ...] = optional((), "runs whose results to score", "TREC")
-    triples: str | None = optional(None, "instead of candidates: to train an encoder with", "PARQUET")
+    triples: str | None = optional(None, "instead of candidates, triples to train an encoder with", "PARQUET")
     depth: int = optional(models.Reranker.depth, "candidates per query and run", ge=1)
     queries: str = required("ARROW", "token cache")
     passages: str = required("ARROW", "token cache")
-    precision: Precision = optional(models.Reranker.precision)
-    threads: int = thread_count()
-    checkpoints: str | None = optional(None, "keep finished blocks here until all pairs are scored", "FOLDER")
-    output: str = required("PARQUET")
 
 
 def stage(options: Options) -> None:
-    """Score and write."""
+    """Score all pairs and write the scores."""
     from cort.models.rerankers import load_reranker
-    from cort.models.transformer import choose_device, identity, resume
 
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
@@ -133,20 +122,20 @@ def stage(options: Options) -> None:
         table = distinct_pairs((read_run(path) for path in options.candidates), options.depth)
         log.info("%d different pairs of %d runs at depth %d", table.num_rows, len(options.candidates), options.depth)
         source = ", ".join(options.candidates)
-    with lease() as leased, tables.open_writer(options.output, tables.SCORES) as writer:
-        device = choose_device(options.threads, leased)
-        decisive = {"precision": options.precision, "device": device.type, "depth": options.depth}
-        files = [options.triples] if options.triples else sorted(options.candidates)
-        identify = partial(identity, "cort.score", decisive, [*files, options.queries, options.passages], options.model)
-        finished = FinishedBlocks(options.checkpoints, identify)
-        model.place(device, options.precision)
-        score_block = make_scorer(model, pairs, table, source, device, options.precision)
-        numbered = list(enumerate(range(0, table.num_rows, BLOCK)))
-        with Counter(table.num_rows, "pairs") as counter:
-            resume(model, finished, device, counter)
-            for block in finished.each(numbered, score_block, counter):
-                writer.write_batch(block)
-    finished.remove(number for number, _ in numbered)
+
+    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+        job.place(model, options.precision)
+        return make_scorer(model, pairs, table, source, job.device, options.precision)
+
+    def write(batches: Iterator[pa.RecordBatch], _: int) -> None:
+        with tables.open_writer(options.output, tables.SCORES) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+
+    files = [*([options.triples] if options.triples else sorted(options.candidates)), options.queries, options.passages]
+    decisive, rows = ("precision", "depth"), table.num_rows
+    done = compute_shard("cort.score", options, "1-of-1", rows, BLOCK, prepare, write, decisive, files, items="pairs")
+    log.info("scored %s", done)
 
 
 main = cli.main_of(Options, stage)

@@ -24,7 +24,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ from cort.online.timing import PARTS
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import InputError, input_error
-from cort.system.options import optional
+from cort.system.options import optional, options_class
 
 if TYPE_CHECKING:
     from cort.online.searcher import Answer, Searcher
@@ -134,7 +133,7 @@ def _fit(text: str, width: int) -> str:
     return shown + " " * (width - used)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(SearchOptions):
     """Options of this command, which is not a stage."""
 

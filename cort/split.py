@@ -1,23 +1,20 @@
-"""Make one split (train, dev, test), or a part of one, from queries and judgements, checked against the collection.
+"""Make a split (train, dev, test), or a part of one, from queries and judgements, checked against the collection.
 
 Reads:  queries as MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or BEIR (cort/formats/raw.py),
-        or judgements that quote passages, each as one file or several; passages.parquet
+        or judgements that quote passages, each in one or more files; passages.parquet
 Writes: queries and qrels as parquet, in the order of their files
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
             [--without dev.parquet --sample 1000 --seed 42]
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import sys
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,18 +27,18 @@ from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_wri
 from cort.settings.collection import Split
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
-# What error messages call a row of judgements.
+# Name of a row of judgements in error messages.
 JUDGEMENT = "judgement (query_id doc_id)"
 
-Part: TypeAlias = Literal["held-out", "rest"]
+Part = Literal["held-out", "rest"]
 
 
 def read_queries(paths: Sequence[str]) -> pa.Table:
-    """Read the queries of all files; refuse a file without any, and an id that occurs twice."""
+    """Read the queries of all files; refuse a file without queries, and an id that occurs twice."""
     parts, queries = [], []
     for path in paths:
         rows, table = _gather(iter_queries(path), QUERIES)
@@ -57,7 +54,7 @@ def read_queries(paths: Sequence[str]) -> pa.Table:
 
 def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str) -> pa.Table:
     """Read the judgements of all files with `read_file_of_qrels`; refuse a pair that is judged twice."""
-    # Texts are read only if they are quoted: they are fifty times the size of the ids.
+    # Texts are read only for quotations: they are fifty times as large as the ids.
     doc_ids = read_column(passages, PASSAGES, "doc_id")
 
     def judgements(path: str) -> Rows[Qrel]:
@@ -65,7 +62,7 @@ def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str) 
 
     files = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids) for path in paths]
     joined = pa.concat_tables(qrels for _, qrels in files)
-    # Ids hold no whitespace, so the joined pair is unambiguous.
+    # Ids have no whitespace, so joined pairs are unambiguous.
     pairs = pc.binary_join_element_wise(joined["query_id"], joined["doc_id"], " ")
     refuse_duplicates([(path, rows) for path, (rows, _) in zip(paths, files, strict=True)], pairs, JUDGEMENT)
     return joined
@@ -74,7 +71,7 @@ def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str) 
 def read_file_of_qrels(
     path: str | Path, judgements: Rows[Qrel], query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray
 ) -> tuple[Sequence[int], pa.Table]:
-    """Gather judgements and their rows; refuse none, none relevant, unknown queries and unknown documents."""
+    """Collect judgements and their rows; at least one must be relevant, and all queries and documents known."""
     rows, qrels = _gather(judgements, QRELS)
     if not qrels.num_rows:
         raise input_error(path, none_of("judgements", path), "at least one", "name the file that holds the judgements")
@@ -91,20 +88,20 @@ def read_file_of_qrels(
 
 
 def select(table: pa.Table, query_ids: pa.Array | pa.ChunkedArray, inside: bool = True) -> pa.Table:
-    """Keep the rows of these queries, or of all others."""
+    """Keep the rows of these queries, or those of all others."""
     selected = pc.is_in(table["query_id"], value_set=query_ids)
     return table.filter(selected if inside else pc.invert(selected))
 
 
 def leave_out(queries: pa.Table, others: pa.Table) -> pa.Table:
-    """Leave out the queries that share their id or text with one of the others."""
+    """Drop the queries that have the id or text of one of the others."""
     left = select(queries, others["query_id"], inside=False)
     same = pc.is_in(plain(left["text"]), value_set=plain(others["text"]))
     return left.filter(pc.invert(same))
 
 
 def draw(query_ids: pa.ChunkedArray, count: int, seed: int | None, option: str, kind: str, left: int = 0) -> pa.Array:
-    """Draw `count` ids, leaving at least `left`; the draw depends only on the set of ids, `count` and `seed`."""
+    """Draw `count` ids, leaving at least `left`; the result depends only on the set of ids, `count` and `seed`."""
     ids = sorted(pc.unique(query_ids).to_pylist())
     if not 0 < count <= len(ids) - left:
         expected = f"between 1 and {len(ids) - left}" if len(ids) > left else f"at least {left + 1}"
@@ -124,7 +121,7 @@ def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[Sequence[int], pa.Ta
     return rows, pa.Table.from_batches(iter_record_batches(recorded(), schema), schema)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -138,7 +135,7 @@ class Options:
     unjudged_queries: Literal["drop", "keep"] = optional(
         Split.unjudged_queries, f"queries without judgements (default: {Split.unjudged_queries})"
     )
-    hold_out: int | None = optional(None, "split off N judged queries, drawn at random", "N")
+    hold_out: int | None = optional(None, "hold out N judged queries, drawn at random", "N")
     part: Part | None = optional(None, "which side of --hold-out to write")
     without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
     sample: int | None = optional(None, "keep N of the remaining queries, drawn at random", "N")
@@ -146,7 +143,7 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Read, check, select, write, log counts."""
+    """Select queries and judgements, and write them."""
     _check_draws(options)
     queries = read_queries(options.queries)
     qrels = QRELS.empty_table()
@@ -162,7 +159,7 @@ def stage(options: Options) -> None:
         log.info("%d queries left out because %s has them", queries.num_rows - remaining.num_rows, path)
         queries, qrels = remaining, select(qrels, remaining["query_id"])
     if options.hold_out is not None:
-        # Two calls with the two parts complement each other; unjudged queries belong to the rest.
+        # The two parts of two calls are complementary; unjudged queries belong to the rest.
         held = draw(qrels["query_id"], options.hold_out, options.seed, "--hold-out", "judged queries", left=1)
         inside = options.part == "held-out"
         queries, qrels = select(queries, held, inside), select(qrels, held, inside)
@@ -171,7 +168,7 @@ def stage(options: Options) -> None:
         qrels = select(qrels, queries["query_id"])
     if not queries.num_rows:
         raise input_error(", ".join(options.queries), "no query left", "at least one", "change what is left out")
-    # Neither appears before both are complete.
+    # No file appears before both are complete.
     with open_writer(options.output_queries, QUERIES) as writer, open_writer(options.output_qrels, QRELS) as other:
         writer.write_table(queries)
         other.write_table(qrels)

@@ -1,11 +1,11 @@
-"""Write a run as a file to submit, and refuse one that would be rejected.
+"""Write a run as a submission file; refuse runs that would be rejected.
 
-Two formats: `msmarco`, the leaderboard's ``query_id TAB doc_id TAB rank``, and `trec`, a TREC run under a run id. Both
-need 1 to 1,000 documents of the collection for every query of the split, each document once. Ranks count from 1 without
-gaps; the scores of a TREC run decrease strictly, so that trec_eval, which ignores ranks, sees the same order. A run id
-has 1 to 25 letters, digits, `-` and `_`, as NIST's checker of the Deep Learning track requires. The leaderboard's
-script takes no rank above 1,000, only warns of a document ranked twice, and counts 0 for a missing query; here all
-three are refused.
+There are two formats: `msmarco`, the leaderboard's ``query_id TAB doc_id TAB rank``, and `trec`, a TREC run with a run
+id. Both need 1 to 1,000 documents of the collection for every query of the split, each document once. Ranks count from
+1 without gaps; the scores of a TREC run decrease strictly, so that trec_eval, which ignores ranks, sees the same order.
+A run id has 1 to 25 letters, digits, `-` and `_`, as NIST's checker for the Deep Learning track requires. The
+leaderboard's script accepts no rank above 1,000, only warns of a document ranked twice, and counts a missing query as
+0; here, all three are refused.
 
 Reads:  run.trec, queries.parquet, passages.parquet
 Writes: the file, queries in the order of the split
@@ -19,7 +19,6 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -31,7 +30,7 @@ from cort.formats.runs import Run, read_run, write_run
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
 
 
 def check_run_id(form: str, run_id: str | None) -> None:
-    """Refuse a run id that NIST's checker would not take, and any with the format of the leaderboard."""
+    """Refuse a run id that NIST's checker would reject, and any run id in the format of the leaderboard."""
     if (form == "trec") != (run_id is not None):
         found = "no run id" if run_id is None else f"a run id with --form {form}"
         raise input_error("--run-id", found, "one with --form trec, and only there", "give or remove it")
@@ -74,7 +73,7 @@ def check_documents(run: Run, doc_ids: pa.ChunkedArray, source: str) -> None:
         raise input_error(source, found, "only documents of the collection", "name a run over this collection")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -87,7 +86,7 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Check, then write the rankings in the order of the queries."""
+    """Check the run, and write its rankings in the order of the queries."""
     check_run_id(options.form, options.run_id)
     run = read_run(options.run)
     query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id").to_pylist()

@@ -5,13 +5,10 @@ Writes: a token cache (Arrow IPC)
 Usage:  python -m cort.tokenize --tokenizer base_models/small --texts passages.parquet --output passages.arrow
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -20,7 +17,7 @@ from cort.formats.cleaning import Form, convert
 from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts, refusing
 from cort.settings.models import BaseModel
 from cort.system import cli
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -29,7 +26,7 @@ ROWS = 8_192
 
 
 def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, list[list[int]]]]:
-    """Yield (ids, token ids without special tokens) in the order of the table; each text follows its prompt."""
+    """Yield (ids, token ids without special tokens) in the order of the table; a prompt may precede each text."""
     tokenizer, prompts = load_tokenizer(folder), read_prompts(folder)
     schema = tables.PASSAGES if tables.has_column(texts, "doc_id") else tables.QUERIES
     prompt = prompts["passage" if schema is tables.PASSAGES else "query"]
@@ -41,7 +38,7 @@ def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Arra
         yield batch[schema.names[0]], [encoding.ids for encoding in encodings]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options:
     """Options of this stage."""
 
@@ -53,7 +50,7 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Tokenize and write."""
+    """Tokenize the texts and write their token ids."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if options.threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(options.threads)
     batches = token_batches(options.tokenizer, options.texts, options.cleaning)

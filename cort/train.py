@@ -1,12 +1,12 @@
-"""Train one encoder for queries and passages, as CoRT (section 3.3), as RepBERT (section 3.2 there), or otherwise.
+"""Train an encoder of queries and passages like CoRT (section 3.3), RepBERT (section 3.2 there), or with other losses.
 
 CoRT: batch-wise triplet margin loss on angular similarity. RepBERT: multi-label margin loss on inner products, where
-all passages of a batch that are judged relevant count as such. InfoNCE: all passages of a batch except the relevant
-ones are negatives. Margin MSE: the model learns from the scores of a cross-encoder.
+all passages of a batch that are judged relevant count as such. InfoNCE: all passages of a batch except relevant ones
+are negatives. Margin MSE: the model learns from the scores of a cross-encoder.
 
 Reads triples in training order, validation triples, token caches and a base model; writes the best encoder, chosen by
-validation loss or by a measure, and the last one, the training curve, and what the training gained. The encoder before
-the first update takes part in the choice.
+validation loss or a measure, the last encoder, the training curve, and what training gained. The encoder before the
+first update is a candidate for the best, too.
 
 Usage: python -m cort.train --base-model base_models/small --triples triples.parquet --validation-triples ...
               --passages passages.arrow --queries queries.train.arrow --validation-queries queries.validation.arrow
@@ -16,15 +16,14 @@ Usage: python -m cort.train --base-model base_models/small --triples triples.par
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cort.system import cli
+from cort.system.options import options_class
 from cort.training import parallel
 from cort.training.losses import ENCODER_OBJECTIVES, classes_of
 from cort.training.settings import EncoderTraining, check_options
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(*classes_of(ENCODER_OBJECTIVES), EncoderTraining):  # type: ignore[misc]
     """Options of this stage."""
 
@@ -39,15 +38,14 @@ def stage(options: Options) -> None:
         "validation_teacher_scores": objective.teacher,
     }
     check_options(options, needed)
-    parallel.run(options, lambda: train_encoder(options))
 
+    def work() -> None:
+        from cort.training.loop import train
+        from cort.training.triples import make_task
 
-def train_encoder(options: Options) -> None:
-    """Train in this process, alone or as one of several."""
-    from cort.training.loop import train
-    from cort.training.triples import make_task
+        train(options, make_task)
 
-    train(options, make_task)
+    parallel.run(options, work)
 
 
 main = cli.main_of(Options, stage)

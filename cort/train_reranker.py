@@ -1,7 +1,7 @@
 """Train a re-ranker on pairs, for example a cross-encoder with pointwise cross-entropy (CoRT, section 4.3.1).
 
 Reads pairs in training order, validation pairs, token caches and a base model; writes the best model, chosen by
-validation loss or by a measure, and the last one, the training curve, and what the training gained.
+validation loss or a measure, the last model, the training curve, and what training gained.
 
 Usage: python -m cort.train_reranker --base-model base_models/small --pairs pairs.parquet --validation-pairs ...
               --passages passages.arrow --queries queries.train.arrow --validation-queries queries.validation.arrow
@@ -11,15 +11,14 @@ Usage: python -m cort.train_reranker --base-model base_models/small --pairs pair
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cort.system import cli
+from cort.system.options import options_class
 from cort.training import parallel
 from cort.training.losses import RERANKER_OBJECTIVES, classes_of
 from cort.training.settings import RerankerTraining, check_options
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class Options(*classes_of(RERANKER_OBJECTIVES), RerankerTraining):  # type: ignore[misc]
     """Options of this stage."""
 
@@ -27,15 +26,14 @@ class Options(*classes_of(RERANKER_OBJECTIVES), RerankerTraining):  # type: igno
 def stage(options: Options) -> None:
     """Train and write, here or in a process per GPU."""
     check_options(options, {"validation_qrels": options.by_measure})
-    parallel.run(options, lambda: train_reranker(options))
 
+    def work() -> None:
+        from cort.training.loop import train
+        from cort.training.pairs import make_task
 
-def train_reranker(options: Options) -> None:
-    """Train in this process, alone or as one of several."""
-    from cort.training.loop import train
-    from cort.training.pairs import make_task
+        train(options, make_task)
 
-    train(options, make_task)
+    parallel.run(options, work)
 
 
 main = cli.main_of(Options, stage)

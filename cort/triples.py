@@ -1,6 +1,6 @@
 """Sample training triples: per epoch and query, one judged positive and one negative from a ranker's run.
 
-The ranker is the one to be complemented, so the encoder learns to tell its top results apart (CoRT, section 3.3; ranks
+The encoder is to complement this ranker, so it learns to distinguish the ranker's top results (CoRT, section 3.3; ranks
 8 to 100 in the authors' experiments).
 
 Reads:  a qrels table and a run
@@ -9,10 +9,7 @@ Usage:  python -m cort.triples --qrels qrels.train.parquet --run bm25.trec --epo
             --output-counts triples.json
 """
 
-from __future__ import annotations
-
 import sys
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -36,13 +33,12 @@ def sample_epoch(pools: pa.RecordBatch, seed: int, epoch: int) -> pa.Table:
     return pa.table(columns, schema=tables.TRIPLES)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Options(SamplingOptions):
     """Options of this stage."""
 
 
 def stage(options: Options) -> None:
-    """Sample and write."""
+    """Sample triples and write them."""
     write_epochs(options, tables.TRIPLES, "triples", lambda pools, epoch, _: sample_epoch(pools, options.seed, epoch))
 
 

@@ -13,7 +13,7 @@ import logging
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -36,25 +36,25 @@ from cort.settings.lexical import GridSearch
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
-# Each pair of the grid has its own file: 35 pairs take 0.6 GB of disk for a while.
+# Each pair of the grid has its own file; 35 pairs temporarily take 0.6 GB of disk.
 RESULTS_PER_COMMAND = 500_000
 DECIMALS = 4
 
 Values = dict[bm25.Parameters, dict[str, float]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class BM25TuneOptions(GridSearch, BM25Options):
     """k1 and b of BM25, on training queries, as Anserini's authors did for MS MARCO.
 
-    Of several samples of the judged training queries, the mean of the best pairs is taken; of equally good pairs, the
-    one with the lowest k1, then the lowest b, is the best. With k1 from 0.6 to 1.2, b from 0.5 to 0.9 and 5 samples of
-    10,000 queries of MS MARCO that gave k1 0.82 and b 0.68, the baseline of the CoRT paper.
+    The result is the mean of the best pairs on several samples of the judged training queries; of equally good pairs,
+    the one with the lowest k1, then the lowest b, is the best. On MS MARCO, k1 from 0.6 to 1.2, b from 0.5 to 0.9 and 5
+    samples of 10,000 queries gave k1 0.82 and b 0.68, the baseline of the CoRT paper.
 
     Reads:  the index, training queries and qrels (parquet)
     Writes: JSON with k1, b and the whole grid
@@ -67,7 +67,7 @@ class BM25TuneOptions(GridSearch, BM25Options):
 
 
 def draw_samples(query_ids: Sequence[str], samples: int, size: int, seed: int) -> list[list[str]]:
-    """Draw `samples` times `size` distinct ids, or all of them if there are fewer."""
+    """Draw `samples` samples of `size` distinct ids, or of all ids if there are fewer."""
     generator = random.Random(seed)  # noqa: S311 - a sample, not a secret
     return [generator.sample(query_ids, min(size, len(query_ids))) for _ in range(samples)]
 
@@ -87,10 +87,10 @@ def measure_grid(
     with temporary_folder(options.output) as folder:
         for start in track(starts, len(starts), "commands"):
             chunk = query_ids[start : start + size]
-            # In the runs of a search, queries are named by position.
+            # A search names queries by position.
             numbered = {f"{position:09d}": qrels[query_id] for position, query_id in enumerate(chunk)}
             for pair, run in searcher.search([queries[query_id] for query_id in chunk], grid, folder):
-                # Strictly decreasing, so that ties are measured in the order that `bm25` writes.
+                # Strictly decreasing, so that ties are measured in the order in which `retrieve bm25` writes them.
                 scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
                 run = replace(run, scores=scores)
                 answers = evaluate_run(run, numbered, [options.measure], options.relevance_level)
@@ -100,7 +100,7 @@ def measure_grid(
 
 
 def summarise(values: Values, samples: Sequence[Sequence[str]], measure: str) -> dict[str, Any]:
-    """Average the best pairs of the samples; list also these pairs, and the value of every pair on every sample."""
+    """Average the best pairs of the samples; also list these pairs, and the value of every pair on every sample."""
     grid, best = [], []
     for number, sample in enumerate(samples):
         scores = {pair: fmean(by_query[query_id] for query_id in sample) for pair, by_query in values.items()}
@@ -116,7 +116,7 @@ def summarise(values: Values, samples: Sequence[Sequence[str]], measure: str) ->
 
 
 def tune_bm25(options: BM25TuneOptions) -> None:
-    """Draw the samples, search and measure each query of any sample once, write the best parameters."""
+    """Draw samples, measure each query in any of them once, and write the best parameters."""
     parse_measures([options.measure])
     grid = bm25.make_grid(options.k1, options.b)
     searcher = bm25.Searcher(options)
@@ -137,13 +137,13 @@ def tune_bm25(options: BM25TuneOptions) -> None:
     log.info("k1 %g, b %g", summary["k1"], summary["b"])
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class WeightTuneOptions:
     """The weights of runs that are fused, or of a re-ranker and its candidates, on validation queries.
 
-    With two parts the weights go from 0 to 1 in steps of 0.05, with more in steps of 0.1; their sum is 1. Every query
-    is merged with each of them as `fuse`, or `rerank`, will merge it. The result is the point of the grid nearest to
-    the mean of all points, in which each counts by how likely it is the best.
+    Two weights go from 0 to 1 in steps of 0.05, more weights in steps of 0.1; their sum is 1. Every query is merged
+    with all of them, as `fuse` or `rerank` will merge it. The result is the grid point nearest to the mean of all
+    points, weighted by how likely each of them is the best.
 
     Reads:  two or more run.trec of the validation queries, or one and the re-ranker's scores of its candidates; qrels
     Writes: JSON with the weights, the measure, the number of queries, and every point of the grid
@@ -162,14 +162,14 @@ class WeightTuneOptions:
 
 
 def merged(runs: list[Run], depth: int, normalization: str) -> Iterator[weights.Case]:
-    """Normalise the scores of the first `depth` results of all runs, query by query."""
+    """Normalise the scores of the top `depth` results of all runs, query by query."""
     for query_id, rankings in rankings_of(runs):
         cut = [Ranking(query_id, ranking.doc_ids[:depth], ranking.scores[:depth]) for ranking in rankings]
         yield weights.Case(query_id, *on_one_scale(cut, normalization))
 
 
 def reranked(run: Run, scores: Scores, depth: int, normalization: str) -> Iterator[weights.Case]:
-    """Normalise the scores of the first `depth` candidates and the re-ranker's, query by query."""
+    """Normalise the scores of the top `depth` candidates, and the re-ranker's, query by query."""
     for position, (query_id, doc_ids, first) in enumerate(run):
         start, ids = int(run.offsets[position]), doc_ids[:depth]
         second = scores[start : start + len(ids)]
@@ -192,7 +192,7 @@ def read_cases(options: WeightTuneOptions) -> tuple[list[str], Iterator[weights.
 
 
 def tune_weights(options: WeightTuneOptions) -> None:
-    """Read, measure the grid, choose, write."""
+    """Measure the grid, choose weights, and write them."""
     parse_measures([options.measure])
     expected = len(options.runs) + (options.scores is not None)
     if len(options.parts) != expected:

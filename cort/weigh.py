@@ -1,4 +1,4 @@
-"""Weigh the terms of passages (DeepCT): predict the weights, or import weighted documents.
+"""Weight the terms of passages (DeepCT): predict term weights, or import weighted documents.
 
 Usage: python -m cort.weigh predict --model base_models/deepct --tokens passages.arrow --shard 1-of-4
            --output passages.1-of-4.parquet
@@ -12,7 +12,6 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,14 +26,15 @@ from cort.formats.expansions import Weighted, iter_documents, to_batch
 from cort.formats.ids import positions
 from cort.formats.lines import Parts, place_of
 from cort.formats.raw import refuse_duplicates
+from cort.formats.records import offsets_of
 from cort.formats.tokens import Tokens
-from cort.models.shards import PassageOptions, Run, compute_shard, list_writer
+from cort.models.shards import Job, PassageOptions, compute_shard, list_writer
 from cort.models.tokenizer import fingerprint
 from cort.settings import lexical
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
 from cort.system.files import temporary_folder
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-# Passages that are sorted by length together. Not a setting: padding changes the last bits of the result.
+# Passages sorted by length together. Not a setting, because padding changes the last bits of the result.
 BLOCK = 4_096
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class WeighOptions(PassageOptions):
-    """Weigh the terms of passages with DeepCT, to replace their term frequencies; one shard at a time.
+    """Predict term weights with DeepCT, which replace the term frequencies of passages; one shard at a time.
 
-    A word weighs what the model predicts for its first subword, scaled and rounded. Of several occurrences the greatest
-    counts, and words with weight 0 are left out (Dai & Callan, 2019). `cort/models/shards.py` explains shards and
+    The weight of a word is the model's prediction for its first subword, scaled and rounded. Of several occurrences the
+    greatest counts, and words of weight 0 are dropped (Dai & Callan, 2019). `cort/models/shards.py` explains shards and
     checkpoints.
 
     Reads a token-classification folder and a token cache; writes doc_id, terms and their weights as parquet.
     """
 
     passage_length: int = optional(lexical.Weigher.passage_length, "tokens, special tokens included")
-    scale: int = optional(lexical.Weigher.scale, "weight of a word for which the model predicts 1", ge=1)
+    scale: int = optional(lexical.Weigher.scale, "weight of a word with prediction 1", ge=1)
     square_root: bool = optional(lexical.Weigher.square_root, "take the square root of the predictions first")
 
 
@@ -74,7 +74,7 @@ def weigh_block(
     device: torch.device,
     options: WeighOptions,
 ) -> pa.RecordBatch:
-    """Weigh the terms of the passages from the first row to before the second.
+    """Weight the terms of the passages in a range of rows.
 
     :raises InputError: for a NaN or infinite weight.
     """
@@ -93,7 +93,7 @@ def weigh_block(
         weights = predicted[first]
         if not np.isfinite(weights).all():
             wrong = weights[~np.isfinite(weights)][0]
-            found = f"in {options.precision} the weight {wrong} in passage {shorten(doc_id)}"
+            found = f"the weight {wrong} in {options.precision}, in passage {shorten(doc_id)}"
             raise input_error(options.model, found, "finite numbers", "use precision fp32 or another model")
         weighed = term_weights(words, weights.tolist(), options.scale, options.square_root)
         documents.append(Weighted(doc_id, list(weighed), list(weighed.values())))
@@ -101,7 +101,7 @@ def weigh_block(
 
 
 def predict_weights(options: WeighOptions) -> None:
-    """Weigh and write."""
+    """Predict the term weights of one shard and write them."""
     from cort.models.batching import FramedTexts
     from cort.models.weigher import load_vocabulary, load_weigher
 
@@ -110,15 +110,16 @@ def predict_weights(options: WeighOptions) -> None:
     tokens = Tokens(options.tokens, fingerprint(options.model))
     passages = FramedTexts(tokens, template, options.passage_length)
 
-    def prepare(run: Run) -> partial[pa.RecordBatch]:
-        run.place(weigher, options.precision)
+    def prepare(job: Job) -> partial[pa.RecordBatch]:
+        job.place(weigher, options.precision)
         return partial(
-            weigh_block, weigher=weigher, passages=passages, vocabulary=vocabulary, device=run.device, options=options
+            weigh_block, weigher=weigher, passages=passages, vocabulary=vocabulary, device=job.device, options=options
         )
 
     decisive = ("passage_length", "scale", "square_root", "precision")
-    write = list_writer(options.output, tables.TERM_WEIGHTS)
-    log.info("weighed %s", compute_shard("cort.weigh", options, len(tokens), BLOCK, prepare, write, decisive))
+    write, files = list_writer(options.output, tables.TERM_WEIGHTS), [options.tokens]
+    done = compute_shard("cort.weigh", options, options.shard, len(tokens), BLOCK, prepare, write, decisive, files)
+    log.info("weighed %s", done)
 
 
 def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Iterator[pa.Table]:
@@ -131,7 +132,7 @@ def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Ite
     if (unknown := pc.index(known, False).as_py()) >= 0:
         source, row = place_of(parts, unknown)
         count = len(known) - pc.sum(known).as_py()
-        found = f"document {shorten(documents['doc_id'][unknown].as_py())} ({count} are no passages)"
+        found = f"document {shorten(documents['doc_id'][unknown].as_py())} ({count} are not passages)"
         raise input_error(source, found, "documents of this collection", "name the file for this collection", row)
     rows = positions(doc_ids, documents["doc_id"].combine_chunks())
     rows[rows < 0] = len(documents)
@@ -142,8 +143,8 @@ def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Ite
 
 
 def take(batches: Sequence[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> pa.Table:
-    """Take rows of consecutive batches; Arrow would first concatenate all of them in memory."""
-    first = np.cumsum([0, *map(len, batches)])
+    """Take rows from consecutive batches; Arrow would first concatenate all of them in memory."""
+    first = offsets_of([*map(len, batches)])
     numbers = np.searchsorted(first, rows, side="right") - 1
     order = np.argsort(numbers, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
@@ -151,12 +152,12 @@ def take(batches: Sequence[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> pa.T
     return pa.Table.from_batches(taken).combine_chunks().take(pa.array(np.argsort(order)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ImportOptions:
     """Import published term weights for this collection, such as those of DeepCT's authors.
 
-    They come as documents: the id of a passage and its words, each repeated as often as its weight says. A passage
-    without a document has no terms.
+    These are documents with the id of a passage and its words, each repeated according to its weight. A passage without
+    a document has no terms.
 
     Reads:  JSON lines of `id` and `contents` (.jsonl, .jsonl.gz, or a .zip of such files), passages.parquet
     Writes: doc_id, terms and their weights, as parquet, in the order of the passages
@@ -168,10 +169,10 @@ class ImportOptions:
 
 
 def import_documents(options: ImportOptions) -> None:
-    """Read, check, write; meanwhile the documents are kept on disk."""
+    """Write the documents in the order of the passages; until then, they are kept on disk."""
     with temporary_folder(options.output) as folder:
         documents, parts = keep(options.documents, folder / "documents.arrow")
-        doc_ids = tables.read_table(options.passages, tables.PASSAGES.remove(1))["doc_id"]
+        doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")
         with tables.open_writer(options.output, tables.TERM_WEIGHTS) as writer:
             for table in in_order(documents, doc_ids, parts):
                 writer.write_table(table)
@@ -179,7 +180,7 @@ def import_documents(options: ImportOptions) -> None:
 
 
 def keep(source: str, path: Path) -> tuple[pa.Table, Parts]:
-    """Write the documents to a file and memory-map it; also returns the files they come from."""
+    """Write the documents to a file and memory-map it; also return the files that they come from."""
     counts: Counter[str] = Counter()
     with tables.arrow_writer(path, tables.TERM_WEIGHTS) as file:
         for name, batch in track(iter_documents(source), None, "documents", size=lambda item: len(item[1])):

@@ -17,7 +17,7 @@ from filelock import FileLock
 from cort.system.checksums import record_of
 from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.common import write_rows
-from tests.support.released import write_t5
+from tests.support.released import BERT, write_t5
 
 # No test may reach for the network. Set before any library reads it.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -29,22 +29,12 @@ ROOT = Path(__file__).parents[1]
 
 
 # Files that take longest. Those in between do not wait for the experiment that the first one builds.
-FIRST = (
-    "workflow/test_staleness.py",
-    "cort/training/test_distributed.py",
-    "cort/training/test_resume.py",
-    "workflow/test_lock.py",
-    "end_to_end/test_slurm.py",
-    "workflow/test_plan.py",
-    "end_to_end/test_workflow.py",
-    "end_to_end/test_drill.py",
-    "end_to_end/test_download_workflow.py",
-    "end_to_end/test_models_workflow.py",
-    "end_to_end/test_extension.py",
-    "stages/test_bm25.py",
-    "stages/test_search.py",
-    "cort/formats/test_blocks.py",
-)
+FIRST = [
+    *("workflow/test_staleness.py", "cort/training/test_distributed.py", "cort/training/test_resume.py"),
+    *("workflow/test_lock.py", "end_to_end/test_slurm.py", "workflow/test_plan.py", "end_to_end/test_workflow.py"),
+    *("end_to_end/test_drill.py", "end_to_end/test_download_workflow.py", "end_to_end/test_models_workflow.py"),
+    *("end_to_end/test_extension.py", "stages/test_bm25.py", "stages/test_search.py", "cort/formats/test_blocks.py"),
+]
 
 
 def pytest_collection_modifyitems(items):
@@ -88,16 +78,8 @@ def built(tmp_path_factory):
 
 
 TOPICS, WORDS_PER_TOPIC = 6, 10
-ARCHITECTURE = {
-    "model_type": "bert",
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 48,
-    # Larger than usual: vectors and scores of different texts then differ by more than the tolerance of a test.
-    "initializer_range": 0.3,
-}
+# Larger weights than usual: vectors and scores of different texts then differ by more than the tolerance of a test.
+ARCHITECTURE = {"model_type": "bert", **BERT, "max_position_embeddings": 48, "initializer_range": 0.3}
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,8 @@
 """One member of an archive as a stream of bytes: nothing else is unpacked, and no name in it is used as a path.
 
-Links, devices and sparse files are refused as members. The unpacked size is limited by the catalogue's size of the
-member and by a multiple of the archive's size, before it fills disk or memory.
+Links, devices and sparse files are refused. The unpacked size is limited by the size of the member in the catalogue and
+by a multiple of the archive's size, so that it cannot fill disk or memory.
 """
-
-from __future__ import annotations
 
 import gzip
 import io
@@ -32,7 +30,7 @@ BOMB = ("a size that is usual for texts", "fetch the archive again, from another
 
 
 class Member(NamedTuple):
-    """A member of an archive: why it is refused, or nothing; its size in bytes; a function that opens it."""
+    """A member of an archive: why it is refused, if it is; its size in bytes; a function that opens it."""
 
     fault: str
     size: int
@@ -40,7 +38,7 @@ class Member(NamedTuple):
 
 
 def extract(archive: Path, file: PublicFile, output: Path) -> int:
-    """Write a member to a file, checking it while it streams; return the number of its bytes.
+    """Write a member to a file, checking it on the way; return its size in bytes.
 
     :raises InputError: if the archive is damaged or hostile, or has no such member or an unexpected one.
     """

@@ -1,9 +1,7 @@
-"""The public files that an experiment can name, and what is known of each: catalog.yaml, read and checked.
+"""Public files that experiments can name, and what is known about each: catalog.yaml, read and checked.
 
-Size, checksums and number of lines tell in one pass whether a file is the one that the catalogue means.
+Size, checksums and number of lines show in one pass whether a file is the one in the catalogue.
 """
-
-from __future__ import annotations
 
 import gzip
 import hashlib
@@ -25,9 +23,9 @@ from cort.system.errors import InputError, input_error, shorten, suggest
 log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
-# How a web page begins that a server sends instead of a file.
+# Beginnings of web pages that servers send instead of files.
 PAGES = (b"<!doctype html", b"<html")
-# Not named literally: files that a source names belong to its program, but mirrors do not affect results.
+# Not a literal name: files that a source names belong to its program, but mirrors do not affect results.
 CATALOG = Path(__file__).with_suffix(".yaml")
 NAME = re.compile(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")
 URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]+)?/[!-~]*")
@@ -38,8 +36,8 @@ HASHES = {"md5": 32, "sha256": 64}
 class PublicFile:
     """A file with its `urls`, in the order in which they are tried, or a `member` of an `archive`; None means unknown.
 
-    `bytes` is exact, while `size` (in bytes) and `records` (texts in the file) are estimates for plans and bounds.
-    `no_checksum` says why no checksum is known; such a file is unpacked to check it.
+    `bytes` is exact; `size` (in bytes) and `records` (texts in the file) are estimates for plans and bounds.
+    `no_checksum` says why no checksum is known; such a file is checked by unpacking it.
     """
 
     name: str
@@ -66,15 +64,15 @@ class PublicFile:
 
     @property
     def facts(self) -> str:
-        """Facts about the right file, in words."""
+        """Description of the right file."""
         counts = [f"{value} {name}" for name, value in (("bytes", self.bytes), ("lines", self.lines)) if value]
         sums = [f"{name} {value}" for name, value in (("md5", self.md5), ("sha256", self.sha256)) if value]
         return ", ".join(counts + sums[:1]) or "a complete file"
 
     def copies_in(self, folder: Path | None) -> list[Path]:
-        """Files of a folder that may be this one: with the catalogue's name, the member's, or that of a URL.
+        """List files in a folder that may be this one, with the name in the catalogue, of the member, or in a URL.
 
-        None if the catalogue cannot tell this file from others.
+        There are none if the catalogue cannot distinguish this file from others.
         """
         if folder is None or not (self.can_be_hashed or self.lines):
             return []
@@ -85,13 +83,13 @@ class PublicFile:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All files by name, and the headers that hosts require."""
+    """All files by name, and request headers by host."""
 
     files: Mapping[str, PublicFile]
     headers: Mapping[str, Mapping[str, str]]
 
     def find(self, name: str) -> PublicFile:
-        """Look up a file; the error for an unknown name suggests the nearest one."""
+        """Look up a file; the error for an unknown name suggests a similar one."""
         if name not in self.files:
             fix = suggest(name, self.files, "the names are in cort/downloads/catalog.yaml")
             raise input_error(name, "an unknown name", "a file of the catalogue", fix)
@@ -108,23 +106,23 @@ class Catalog:
 
     @property
     def archives(self) -> set[str]:
-        """Names of the files that have members in the catalogue."""
+        """Names of files that have members in the catalogue."""
         return {file.archive for file in self.files.values() if file.archive}
 
 
 class Tally:
-    """Counts bytes and lines of chunks (the last line may lack its end), and hashes them if `can_be_hashed`."""
+    """Counts bytes and lines of chunks (the last line may be unterminated), and hashes them if `can_be_hashed`."""
 
     def __init__(self, file: PublicFile) -> None:
         self.bytes = self.lines = 0
         self._last = b"\n"
-        # Publishers give MD5, which protects from accidents, not from attacks.
+        # Publishers give MD5, which protects from accidents but not from attacks.
         self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in HASHES if file.can_be_hashed}
 
     def add(self, chunk: bytes) -> None:
         """Count and hash a chunk."""
         self.bytes += len(chunk)
-        # A line begins after each line end, unless the chunk ends there, and with a chunk that continues no line.
+        # A line begins after each line end, unless the chunk ends there, and at a chunk that does not continue a line.
         self.lines += chunk.count(b"\n") + (self._last == b"\n") - chunk.endswith(b"\n")
         self._last = chunk[-1:]
         for digest in self._hashes.values():
@@ -147,7 +145,7 @@ def difference(tally: Tally, file: PublicFile) -> str | None:
 
 
 def problem_with(path: Path, file: PublicFile) -> str | None:
-    """Describe how a file on disk differs from the one that the catalogue means; None if it does not."""
+    """Describe how a file on disk differs from the one in the catalogue; None if it does not."""
     if file.bytes is not None and path.stat().st_size != file.bytes:
         return f"{path.stat().st_size} bytes{_page(path)}"
     with open(path, "rb") as handle:
@@ -163,7 +161,7 @@ def problem_with(path: Path, file: PublicFile) -> str | None:
 
 
 def _problem_inside(path: Path, file: PublicFile) -> str | None:
-    """Unpack a .gz or .xz, which contain checksums of their content, and compare the lines."""
+    """Unpack a .gz or .xz, which have checksums of their content, and compare the number of lines."""
     kind, opener = ("gzip", gzip.open) if file.name.endswith(".gz") else ("xz", lzma.open)
     try:
         with opener(path, "rb") as handle:
@@ -186,7 +184,7 @@ def _tally(handle: IO[bytes] | gzip.GzipFile, tally: Tally) -> Tally:
 
 
 def _page(path: Path) -> str:
-    """Words to add if a file is a web page."""
+    """Describe a file that is a web page; empty for other files."""
     with open(path, "rb") as handle:
         head = handle.read(200)
     if head.lstrip().lower().startswith(PAGES):
@@ -195,7 +193,7 @@ def _page(path: Path) -> str:
 
 
 def load_catalog(path: str | Path | None = None) -> Catalog:
-    """Read a catalogue, by default the project's or that of the rehearsal; one `InputError` lists all its mistakes."""
+    """Read a catalogue, by default that of the project or rehearsal; one `InputError` lists all mistakes."""
     if path is None:
         path = rehearsal.FILE.absolute() if rehearsal.is_on() else CATALOG
     return _load(path)
@@ -207,7 +205,8 @@ def _load(path: str | Path) -> Catalog:
         content = read_yaml(path, "a catalogue")
         entries, headers = content["files"], content.get("headers", {})
         files = {name: _read(name, entry) for name, entry in entries.items()}
-        if not all(isinstance(value, str) and value.isprintable() for of in headers.values() for value in of.values()):
+        values = [value for host in headers.values() for value in host.values()]
+        if not all(isinstance(value, str) and value.isprintable() for value in values):
             raise TypeError("headers that are not text")
     except (TypeError, KeyError, AttributeError) as error:
         fix = "follow cort/downloads/catalog.yaml"
@@ -231,7 +230,7 @@ def _read(name: str, entry: Mapping[str, Any]) -> PublicFile:
 
 
 def _far_away(file: PublicFile) -> Iterator[str]:
-    """Yield a line for each address outside this machine: its files would be taken for the real ones."""
+    """Yield a line for each address outside this machine, whose files would be mistaken for the real ones."""
     for url in file.urls:
         if not rehearsal.LOOPBACK.fullmatch(url):
             yield f"{file.name}: found {shorten(url)}, expected http://127.0.0.1:PORT/ in a rehearsal; remove the file"

@@ -1,4 +1,4 @@
-"""Where files come from: the user's folder, this project's own downloads, or the first mirror that works."""
+"""Sources of public files: the user's folder, this project's downloads, or the first mirror that works."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_file, temporary_folder
 from cort.system.interruption import Interrupted, exit_status
 from cort.system.locks import acquire
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -31,16 +31,16 @@ log = logging.getLogger(__name__)
 GAIN = 10**6
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class FileOptions:
-    """Options of both stages: which file, where to look for it, and where to put it."""
+    """Options of both commands: which file, where to look for it, and where to put it."""
 
-    name: str = required(help="of the file in the catalogue, for example msmarco/qrels.train.tsv")
+    name: str = required(help="in the catalogue, for example msmarco/qrels.train.tsv")
     catalog: str | None = optional(None, "a catalogue other than this project's", "YAML")
-    downloads: str = required("FOLDER", "keeps complete and partial downloads")
+    downloads: str = required("FOLDER", "for complete and partial downloads")
     folder: str | None = optional(None, "your copies of the files; only read", "FOLDER")
-    stall: float = optional(Patience.stall, "abort a transfer after it has stalled for so many seconds", "S")
-    attempts: int = optional(Patience.attempts, "attempts without progress before a mirror is given up", "N")
+    stall: float = optional(Patience.stall, "abort a transfer that has stalled for so many seconds", "S")
+    attempts: int = optional(Patience.attempts, "attempts without progress before giving up on a mirror", "N")
     output: str = required("FILE")
 
 
@@ -55,13 +55,13 @@ class Sources:
 
     @classmethod
     def of(cls, options: FileOptions) -> Sources:
-        """Read the catalogue, and check folder and numbers."""
+        """Read the catalogue, and check the options."""
         if options.stall <= 0 or options.attempts < 1:
             found, fix = f"{options.stall} and {options.attempts}", "give positive numbers"
             raise input_error("--stall, --attempts", found, "more than 0", fix)
         folder = Path(options.folder) if options.folder else None
         if folder is not None and not folder.is_dir():
-            raise input_error(folder, "no such folder", "the folder with the files you have", "fix downloads.folder")
+            raise input_error(folder, "no such folder", "the folder with your files", "fix downloads.folder")
         patience = Patience(stall=options.stall, attempts=options.attempts)
         return cls(load_catalog(options.catalog), Path(options.downloads), folder, patience)
 
@@ -82,7 +82,7 @@ class Sources:
         return None
 
     def obtain(self, file: PublicFile) -> Path:
-        """Path of a checked copy of a file with URLs, fetched if need be; one process fetches it for all."""
+        """Return a checked copy of a file with URLs, fetched if necessary; one process fetches it for all."""
         if copy := self.in_folder(file):
             return copy
         kept = self.own / file.name
@@ -98,7 +98,7 @@ class Sources:
             with open(part, "rb") as handle:
                 os.fsync(handle.fileno())
             os.replace(part, kept)
-            # Parts from all mirrors, including mirrors that the catalogue no longer lists.
+            # Parts from all mirrors, including those that the catalogue no longer lists.
             for path in parts.glob(f"{file.name}.{'[0-9a-f]' * 8}.*"):
                 if path.suffix in (".part", ".json"):
                     path.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ def place(source: Path, output: str | Path) -> None:
     """Link or copy a file to its place."""
     with atomic_file(output) as temporary:
         try:
-            # Another user's file is copied, because Snakemake sets the time of outputs.
+            # A file of another user is copied, because Snakemake sets the times of outputs.
             if source.stat().st_uid != os.geteuid():
                 raise PermissionError
             os.link(source.resolve(), temporary)
@@ -118,10 +118,10 @@ def place(source: Path, output: str | Path) -> None:
 
 
 def fetch(file: PublicFile, catalog: Catalog, folder: Path, patience: Patience) -> Path:
-    """Fetch and check a file; return the path of the completed partial file, which the caller moves.
+    """Fetch and check a file; return the path of the complete partial file, which the caller moves.
 
-    Partial files stay in `folder`, one for each mirror, until a call succeeds. If no mirror works, the error says what
-    to do by hand; Ctrl-C becomes an `Interrupted`.
+    Partial files stay in `folder`, one per mirror, until a call succeeds. If no mirror works, the error says how to
+    fetch the file by hand; Ctrl-C becomes an `Interrupted`.
     """
     reasons = []
     for url in file.urls:
@@ -143,7 +143,7 @@ def fetch(file: PublicFile, catalog: Catalog, folder: Path, patience: Patience) 
 
 
 def by_hand(file: PublicFile, reasons: Sequence[tuple[str, str]]) -> InputError:
-    """Build the error for a file that no mirror gives, which says how to bring it; `reasons` are (URL, why not)."""
+    """Create the error for a file that no mirror provides, which says how to get it; `reasons` are (URL, why not)."""
     urls = " or ".join(file.urls)
     found = f"no working mirror ({'; '.join(f'{urlsplit(url).netloc}: {why}' for url, why in reasons)})"
     fix = f"fetch {urls} elsewhere and put it into the folder that `downloads: {{folder: ...}}` of the config names"
@@ -153,7 +153,7 @@ def by_hand(file: PublicFile, reasons: Sequence[tuple[str, str]]) -> InputError:
 def _fetch_from(session: requests.Session, partial: Partial, file: PublicFile, patience: Patience) -> None:
     """Fetch from one mirror, with retries; a wrong file is deleted.
 
-    :raises Refused: if the mirror does not give the right file.
+    :raises Refused: if the mirror does not provide the right file.
     """
     failures, furthest, resumed = 0, partial.size, partial.size > 0
     while True:
@@ -170,7 +170,7 @@ def _fetch_from(session: requests.Session, partial: Partial, file: PublicFile, p
         partial.discard()
         if not resumed:
             raise Refused(f"{problem}, expected {file.facts}; deleted")
-        # It was assembled from several transfers; a single one may be right.
+        # It was assembled from several transfers; a single one may give the right file.
         log.warning("%s: assembled from several transfers: %s; deleted, fetching it again", partial.url, problem)
         resumed = False
 
@@ -181,7 +181,7 @@ def _wait(broken: Broken, failures: int, partial: Partial, patience: Patience) -
     seconds = broken.wait
     if seconds is None:
         longest = min(patience.first_wait * 2 ** (failures - 1), patience.longest_wait)
-        seconds = longest * random.uniform(0.5, 1)  # noqa: S311 - so that clients do not retry all at once
+        seconds = longest * random.uniform(0.5, 1)  # noqa: S311 - so that clients do not all retry at once
     elif seconds > patience.longest_asked:
         raise Refused(f"{broken}, and asks to wait {seconds:.0f} s") from broken
     log.warning("%s: %s; trying again in %.1f s%s", partial.url, broken, seconds, partial)
@@ -190,9 +190,9 @@ def _wait(broken: Broken, failures: int, partial: Partial, patience: Patience) -
 
 @contextmanager
 def _parts(kept: Path, name: str) -> Iterator[Path]:
-    """Wait until no other process fetches the file; yield the folder for its parts.
+    """Wait until no other process is fetching the file; yield the folder for its parts.
 
-    Where files cannot be locked, no process waits, and each has its own parts, which are deleted with it.
+    Where files cannot be locked, no process waits; each has its own parts, which are deleted at its end.
     """
     path = kept.with_name(f"{kept.name}.lock")
     try:

@@ -1,13 +1,9 @@
-"""One transfer from one URL, from where the partial file ends: what to resume, what to retry, and when to give up.
+"""One transfer from one URL, from the end of the partial file: what to resume, what to retry, and when to give up.
 
-A note beside the partial file identifies the version that it is a part of, so that parts of different versions are
-never joined.
+A note beside the partial file identifies its version, so that parts of different versions are never joined.
 
-Bytes are kept as they come: the request is for ``identity``, and checksums reveal content that a server or proxy
-compressed all the same.
+Bytes are kept as received: requests ask for ``identity``, and checksums reveal content that was compressed anyway.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -33,12 +29,12 @@ from cort.system.progress import Counter
 
 CHUNK = 1 << 18
 MB = 10**6
-# A file of unknown exact size may be larger than expected by this factor and these bytes.
+# A file whose exact size is unknown may be larger than expected by this factor plus these bytes.
 TOLERANCE, SLACK = 2, MB
 # Bytes per second below which a transfer counts as stalled.
 SLOWEST = 100
 REDIRECTS = 10
-# Statuses worth a retry, as are all from SERVER_ERROR on: the server is busy, restarting or out of order.
+# Statuses worth a retry, as are those from SERVER_ERROR on: the server is busy, restarting or broken.
 TEMPORARY, SERVER_ERROR = frozenset({408, 425, 429}), 500
 OK, PARTIAL, UNSATISFIABLE = 200, 206, 416
 # NIST's server answers 403 to clients that do not look like a browser.
@@ -61,11 +57,11 @@ class Patience:
 
 
 class Refused(Exception):
-    """A URL does not give the file, and a retry would not help."""
+    """A URL does not provide the file, and a retry would not help."""
 
 
 class Broken(Exception):
-    """A transfer failed, but a retry may succeed; `wait` is the time in seconds that the server asked for."""
+    """A transfer failed, but a retry may succeed; `wait` is the time in seconds that the server requests."""
 
     def __init__(self, message: str, wait: float | None = None) -> None:
         super().__init__(message)
@@ -73,7 +69,7 @@ class Broken(Exception):
 
 
 class Identity(NamedTuple):
-    """A server's description of a file: entity tag, date and size in bytes; None if it gives none."""
+    """A server's description of a file: entity tag, date and size in bytes; None if not given."""
 
     url: str
     etag: str | None = None
@@ -82,7 +78,7 @@ class Identity(NamedTuple):
 
 
 class Partial:
-    """The bytes received from one URL, in ``<file>.<hash of URL>.part``; the ``.json`` beside it has the identity."""
+    """Bytes received from one URL, in ``<file>.<hash of URL>.part``; the ``.json`` beside it has the identity."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         key = hashlib.sha256(url.encode()).hexdigest()[:8]
@@ -111,7 +107,7 @@ class Partial:
         self.discard()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
-        # After the old bytes are gone: a note never stands beside the bytes of another file.
+        # After the old bytes are gone, so that a note is never beside the bytes of another file.
         write_text(self._note, json.dumps(identity._asdict()) + "\n")
 
     def discard(self) -> None:
@@ -121,7 +117,7 @@ class Partial:
 
 
 def new_session() -> requests.Session:
-    """Session that asks as it must be asked; proxies are those of the environment."""
+    """Create a session with the headers that servers expect; proxies come from the environment."""
     session = requests.Session()
     session.max_redirects = REDIRECTS
     session.headers.update({"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"})
@@ -129,7 +125,7 @@ def new_session() -> requests.Session:
 
 
 def transfer(session: requests.Session, partial: Partial, file: PublicFile, patience: Patience) -> None:
-    """Complete a partial file; all received bytes are kept, whatever ends the transfer.
+    """Complete a partial file; received bytes are kept however the transfer ends.
 
     :raises Broken: if a retry may succeed.
     :raises Refused: if it cannot.
@@ -153,7 +149,7 @@ def transfer(session: requests.Session, partial: Partial, file: PublicFile, pati
         size = response.headers.get("Content-Range", "").strip().rpartition("/")[2]
         total = int(size) if size.isdigit() else None
         if response.status_code == UNSATISFIABLE and start and total == start:
-            # The part was complete, but its total size was unknown.
+            # The part was complete, although its total size was unknown.
             return
         total = _accept(response, partial, start, total, file)
         needed = (total or file.about) - partial.size
@@ -168,7 +164,7 @@ def transfer(session: requests.Session, partial: Partial, file: PublicFile, pati
 def _accept(
     response: requests.Response, partial: Partial, start: int, total: int | None, file: PublicFile
 ) -> int | None:
-    """Check the head of a response and prepare the partial file for its body; return the file's size if known."""
+    """Check the headers of a response and prepare the partial file for its body; return the file's size if known."""
     status = response.status_code
     if status in TEMPORARY or status >= SERVER_ERROR:
         raise Broken(f"status {status}", _retry_after(response))
@@ -216,7 +212,7 @@ def _store(
                 partial.discard()
                 raise Refused(f"more than {most} bytes")
             out.write(chunk)
-            # Received bytes must survive whatever ends this process.
+            # Received bytes must survive any end of this process.
             out.flush()
             counter.advance(size // MB - counter.count)
     if total is not None and size < total:
@@ -228,7 +224,7 @@ def _receive(response: requests.Response, stall: float) -> Iterator[bytes]:
     began, received = time.monotonic(), 0
     while True:
         try:
-            # One read of the socket, which may be short: waiting for a full chunk would hide a stall.
+            # One read from the socket, which may be short: waiting for a full chunk would hide a stall.
             chunk: bytes = response.raw.read1(CHUNK, decode_content=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:  # errors of requests are OSErrors
             raise Broken(explain(error)) from error

@@ -6,8 +6,6 @@ trec_eval ignores the rank column of a run: it orders by descending score (in si
 doc_id.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +28,11 @@ from cort.formats.records import LARGEST_GRADE
 from cort.formats.runs import Run
 from cort.system.errors import input_error, shorten
 
-Qrels: TypeAlias = dict[str, dict[str, int]]
+Qrels = dict[str, dict[str, int]]
 # Query -> measure -> value.
-PerQuery: TypeAlias = dict[str, dict[str, float]]
+PerQuery = dict[str, dict[str, float]]
 # Query -> judged document -> rank from 0.
-Ranks: TypeAlias = Mapping[str, Mapping[str, int]]
+Ranks = Mapping[str, Mapping[str, int]]
 
 # Dictionaries of all rankings at once would take much memory.
 QUERIES_PER_CHUNK = 200

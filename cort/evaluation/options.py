@@ -1,14 +1,10 @@
 """Options shared by stages that evaluate runs."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-
 from cort.settings.collection import Split
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class SplitOptions:
     """Options of stages that write an artifact about one split."""
 
@@ -16,7 +12,7 @@ class SplitOptions:
     output: str = required("JSON")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class JudgedOptions(SplitOptions):
     """Options of stages that need judgements."""
 
@@ -24,7 +20,7 @@ class JudgedOptions(SplitOptions):
     relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class MeasureOptions(JudgedOptions):
     """Options of stages that measure one system."""
 

@@ -1,7 +1,7 @@
-"""Check an experiment's config: every mistake at once, a line each, before anything runs; defaults filled in.
+"""Check an experiment's config before anything runs, report all mistakes at once, and fill in defaults.
 
-A line says where, what was found, what was expected and what to do. This module judges the shape, by the schema;
-`cort/experiment/references.py` judges what the parts say about each other, as far as their shape is right.
+Each mistake is a line that says where, what was found, what was expected and what to do. This module checks the shape
+by the schema; `cort/experiment/references.py` checks how parts refer to each other, as far as their shape is right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cort.settings.fields import schema_of
 from cort.system.errors import InputError
 from cort.systems.registry import all_systems
 
-# Keys of earlier versions, and what to do instead.
+# Keys of earlier versions that were removed, and what to do instead.
 ELSEWHERE = "train elsewhere, and name the model as pretrained or its"
 REMOVED = {
     "export_onnx": "convert the folder that exports writes with `optimum` or sentence-transformers",
@@ -36,7 +36,7 @@ REMOVED = {
         for key in ("base_model", "checkpoint", "training")
     },
 }
-# Sections whose entries have names: a broken entry leaves the others to be checked.
+# Sections of named entries: if one is broken, the others can still be checked.
 NAMED = ("splits", "lexical", "expanders", "weighers", "base_models", "encoders", "rerankers", "systems")
 
 
@@ -53,9 +53,9 @@ def load(path: str | Path) -> Config:
 
 
 def read(path: str | Path) -> Config:
-    """Read an experiment file as it is written.
+    """Read an experiment file as written.
 
-    :raises ConfigError: for a file that is missing, is no YAML, or would be taken for another than is written.
+    :raises ConfigError: for a file that is missing, is not YAML, or whose meaning in YAML is not what it looks like.
     """
     try:
         return read_yaml(path, "an experiment")
@@ -67,7 +67,7 @@ def complete(config: Config, source: str) -> Config:
     """Return the config with all defaults.
 
     :param source: where it came from, named in errors.
-    :raises ConfigError: with one line per mistake: place, what was found, what was expected, what to do.
+    :raises ConfigError: with a line per mistake.
     """
     schema = schema_of(Experiment)
     config = extended(config, source)
@@ -86,7 +86,7 @@ def complete(config: Config, source: str) -> Config:
 
 
 def extended(config: Config, source: str) -> Config:
-    """Return the config with the sections of the one that it extends, as far as it has none of the name itself.
+    """Add the sections of the config that this one extends, except those that it has itself.
 
     :raises ConfigError: if that file is missing, or extends another one.
     """
@@ -106,10 +106,10 @@ def extended(config: Config, source: str) -> Config:
 
 
 def find_mistakes(config: Config, schema: Config) -> list[str]:
-    """List all mistakes, each once, in alphabetical order of their places."""
+    """List all mistakes, each once, sorted by place."""
     names = set(strange_keys(config))
     removed: list[str] = []
-    config = _without_removed(config, REMOVED, removed)
+    config = _without_removed(config, removed)
     errors = list(Validator(schema).iter_errors(config))
     lines = names.union(removed, idle_settings(config, schema), (line for error in errors for line in explain(error)))
     sound = None if names else _without(config, errors)
@@ -119,9 +119,9 @@ def find_mistakes(config: Config, schema: Config) -> list[str]:
 
 
 def filled(config: Config, schema: Config) -> Config:
-    """Fill in recipes and the schema's defaults, in place, but for what means nothing in a released model.
+    """Fill in recipes and the schema's defaults, in place, except those without a meaning for released models.
 
-    A `pretrained` one becomes a base model.
+    A `pretrained` model becomes a base model, too.
     """
     released = [
         (released_name(section, name), model, set(model))
@@ -133,7 +133,7 @@ def filled(config: Config, schema: Config) -> Config:
         (section, name): set(model) for section in CHANGES for name, model in mappings(config.get(section, {})).items()
     }
     _pass_once(config)
-    # There is no experiment without it.
+    # Every experiment has it.
     config.setdefault("lexical", {}).setdefault(BM25, {})
     config = with_defaults(with_recipes(config), schema)
     for name, model, written in released:
@@ -150,9 +150,9 @@ def filled(config: Config, schema: Config) -> Config:
 
 
 def _pass_once(config: Config) -> None:
-    """Set the epochs of what is trained on a file of triples, in place, as far as the config says nothing else.
+    """Set the epochs of trainings on a file of triples to 1, in place, unless the config sets them.
 
-    Those of other trainings draw new negatives each time; a file has millions of triples, the same ones each time.
+    Other trainings draw new negatives in every epoch; a file has millions of triples, the same in every epoch.
     """
     for section, source in LEARNERS.items():
         for model in mappings(config.get(section, {})).values():
@@ -162,14 +162,14 @@ def _pass_once(config: Config) -> None:
 
 
 def _fill_changing(config: Config, schema: Config, section: str, name: str, model: Config, written: set[str]) -> None:
-    """Keep of an expander or weigher, in place, what means something beside where its queries or weights come from."""
+    """Remove settings of an expander or weigher, in place, that have no meaning with its origin."""
     if "pretrained" in model:
         _add_base_model(config, schema, released_name(section, name), model)
     if "beams" in written:
-        # As many queries as are searched for; nothing is drawn.
+        # As many queries as beams; nothing is sampled.
         model["queries"] = model["queries"] if "queries" in written else model["beams"]
         model.pop("top_k")
-    # What only a model has means nothing beside a file.
+    # Settings of models have no meaning with a file.
     for key in model.keys() - {*ORIGINS, *(written & OF_FILE)} if "file" in model else ():
         del model[key]
 
@@ -183,7 +183,7 @@ def _add_base_model(config: Config, schema: Config, name: str, model: Config) ->
 
 
 def with_defaults(value: Any, schema: Config) -> Any:
-    """Fill in the schema's defaults, in place; nothing but mappings is looked into."""
+    """Fill in the schema's defaults, in place, in nested mappings."""
     if isinstance(value, dict):
         for key, part in schema.get("properties", {}).items():
             if key not in value and "default" in part:
@@ -193,10 +193,10 @@ def with_defaults(value: Any, schema: Config) -> Any:
     return value
 
 
-def _without_removed(config: Config, removed: dict[str, str], lines: list[str]) -> Config:
-    """Copy a config without the keys of earlier versions; a line is added for each of them."""
+def _without_removed(config: Config, lines: list[str]) -> Config:
+    """Copy a config without the keys of earlier versions; add a line for each of them."""
     config = copy.deepcopy(config)
-    for pattern, fix in removed.items():
+    for pattern, fix in REMOVED.items():
         *path, key = pattern.split(".")
         for place, section in _sections(config, path):
             if key in section:
@@ -206,7 +206,7 @@ def _without_removed(config: Config, removed: dict[str, str], lines: list[str]) 
 
 
 def _sections(config: Any, path: Sequence[str]) -> Iterator[tuple[list[str], Config]]:
-    """Find the mappings at a path, in which ``*`` stands for any name."""
+    """Find the mappings at a path, where ``*`` stands for any name."""
     if not isinstance(config, dict):
         return
     if not path:
@@ -217,7 +217,7 @@ def _sections(config: Any, path: Sequence[str]) -> Iterator[tuple[list[str], Con
 
 
 def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:
-    """Copy the config with None for the parts that have errors; None when too little is left to judge the rest."""
+    """Copy the config with None for the parts that have errors; return None if too little is left to check."""
     sound = copy.deepcopy(config)
     for error in errors:
         path = [str(part) for part in error.absolute_path]

@@ -10,7 +10,7 @@ from cort.systems.registry import system_of
 
 
 def pairs(config: Config, split: str) -> dict[str, list[tuple[str, str]]]:
-    """List the pairs of systems that are compared on a split: with their parts, with their starts, and contrasts."""
+    """List the pairs of systems compared on a split: systems and their parts, systems and their starts, contrasts."""
     names = compared(config, split)
     pairs_by_kind = {
         "parts": [(name, part) for name in names for part in system_of(config, name).parts()],
@@ -21,18 +21,18 @@ def pairs(config: Config, split: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def _starts(config: Config, name: str) -> Iterator[str]:
-    """Find systems that search as this one does, but with the encoder that the training of its encoder started from."""
+    """Find systems that search like this one, but with the encoder that its encoder was trained from."""
     system, encoders = config["systems"][name], config["encoders"]
     encoder = encoders.get(system.get("retrieve"))
     if encoder is None or not is_trained(encoder):
         return
     starts = {encoder.get("start"), *(other for other in encoders if _is_untrained(encoders[other], encoder))}
-    for other, one in config["systems"].items():
-        if one.get("retrieve") in starts - {None} and one == system | {"retrieve": one["retrieve"]}:
+    for other, entry in config["systems"].items():
+        if entry.get("retrieve") in starts - {None} and entry == system | {"retrieve": entry["retrieve"]}:
             yield other
 
 
 def _is_untrained(other: Config, encoder: Config) -> bool:
     """Tell whether an encoder is the released one that another was trained from."""
-    origins = [[one.get(key) for key in ("pretrained", "revision")] for one in (other, encoder)]
-    return "pretrained" in encoder and not is_trained(other) and origins[0] == origins[1]
+    same = all(other.get(key) == encoder.get(key) for key in ("pretrained", "revision"))
+    return "pretrained" in encoder and not is_trained(other) and same

@@ -1,4 +1,4 @@
-"""Questions that rules and checks ask of an experiment's systems together; what one system is, its class says."""
+"""Questions about all systems of an experiment; those about a single system are methods of its class."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from cort.settings.config import Config, evaluated_splits
 from cort.systems.registry import all_systems, system_of
 
-# The index that is always there.
+# The index that every experiment has.
 BM25 = "bm25"
-# Section of what changes an index's texts -> the key of an index that names one.
+# Sections of what changes the texts of an index -> the key of an index that names an entry.
 CHANGES = {"expanders": "expand", "weighers": "weigh"}
 
 
 def splits_of(config: Config, name: str) -> list[str]:
-    """List the ranked splits a system has a run for: all, unless a published run it needs covers only some."""
+    """List the ranked splits for which a system has a run: all, unless a published run that it needs covers fewer."""
     system = system_of(config, name)
     splits = system.splits()
     for part in system.parts():
@@ -33,13 +33,13 @@ def on_split(config: Config, split: str) -> list[str]:
 
 
 def compared(config: Config, split: str) -> list[str]:
-    """List the systems that are compared on a split; none without the baseline."""
+    """List the systems that are compared on a split; none if the baseline has no run for it."""
     names = on_split(config, split)
     return names if config["evaluation"]["baseline"] in names else []
 
 
 def searchable(config: Config) -> list[str]:
-    """List the systems that can rank any query: a published run cannot, nor can what is made from one."""
+    """List the systems that can rank any query: all but published runs and systems made from them."""
     systems = all_systems(config)
     return [name for name in systems if all(systems[part].searchable for part in with_parts(config, [name]))]
 
@@ -62,13 +62,13 @@ def has_curve(config: Config, name: str) -> bool:
 
 
 def curve_depths(config: Config, name: str) -> list[int]:
-    """Numbers of candidates at which a re-ranked system is measured, the last one that of what was scored."""
+    """List the numbers of candidates at which a re-ranked system is measured, up to the number scored."""
     limit = min(config["rerankers"][system_of(config, name).reranker()]["depth"], config["depth"])
     return sorted({limit, *(depth for depth in config["evaluation"]["depths"] if depth < limit)})
 
 
 def with_parts(config: Config, names: Iterable[str]) -> list[str]:
-    """List systems and all that these are made from, each once."""
+    """List systems and all systems that they are made from, each once."""
     systems: dict[str, None] = {}
 
     def visit(name: str) -> None:

@@ -1,4 +1,4 @@
-"""The files a config names: what their names must say; of public ones, `download:NAME`, which there are, and where."""
+"""Files named in a config: checks of their names, and the paths of public ones, `download:NAME`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cort.settings import paths
 from cort.settings.config import Config, flat, ranked_splits
 
 PREFIX = "download:"
-# Names of files with a line for each triple.
+# Endings of files with a triple per line.
 LINES = (".tsv.gz", ".tsv", ".txt.gz", ".txt")
-# Sections in which no file is named.
+# Sections that name no files.
 WITHOUT_FILES = ("dataset", "title", "base_models", "downloads")
 
 
 def resolve(config: Config) -> Config:
-    """Copy a config with the path of each public file instead of its name."""
+    """Copy a config, with the names of public files replaced by their paths."""
 
     def visit(value: Any) -> Any:
         if isinstance(value, dict):
@@ -32,7 +32,7 @@ def resolve(config: Config) -> Config:
 
 
 def path_of(value: str, dataset: str) -> str:
-    """Path of a raw file of the config: its own, or where a public file will be."""
+    """Return the path of a raw file in the config, or where a public file will be."""
     if not value.startswith(PREFIX):
         return value
     source, _, file = value.removeprefix(PREFIX).partition("/")
@@ -40,7 +40,7 @@ def path_of(value: str, dataset: str) -> str:
 
 
 def named_files(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield (place in the config, name) of every public file; `{split}` stands for each split that is ranked.
+    """Yield (place in the config, name) of every public file; `{split}` stands for each ranked split.
 
     :param config: parts of a wrong shape may be None.
     """
@@ -51,16 +51,16 @@ def named_files(config: Config) -> Iterator[tuple[str, str]]:
             if isinstance(name, str) and name.startswith(PREFIX):
                 whole = name.removeprefix(PREFIX)
                 names = [whole.replace("{split}", split) for split in splits if "{split}" in whole]
-                yield from ((place, one) for one in names or [whole])
+                yield from ((place, file) for file in names or [whole])
 
 
 def check_names(config: Config) -> Iterator[str]:
-    """Yield a line for each name that no public file has, or that is an archive of several."""
+    """Yield a line for each name that is not a public file, or is an archive of several files."""
     catalog = load_catalog()
     known = [name for name in catalog.files if name not in catalog.archives]
     for place, name in named_files(config):
         if name in catalog.archives:
-            members = [one for one in known if catalog.files[one].archive == name]
+            members = [file for file in known if catalog.files[file].archive == name]
             yield f"{place}: found the archive {name}, expected a file in it; name one of {', '.join(members)}"
         elif name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -69,18 +69,18 @@ def check_names(config: Config) -> Iterator[str]:
 
 
 def check_suffix(place: str, file: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Yield a line for a file whose name does not say what is in it."""
+    """Yield a line for a file whose name has none of the expected endings."""
     if not file.endswith(suffixes):
         yield f"{place}: found {file!r}, expected a name that ends in {', '.join(suffixes)}; rename or convert the file"
 
 
 def check_triples(place: str, file: str | None) -> Iterator[str]:
-    """Check the name of a file of released triples; that of a public one is checked elsewhere."""
+    """Check the name of a file of released triples; names of public files are checked elsewhere."""
     if file is not None and not file.startswith(PREFIX):
         yield from check_suffix(place, file, LINES)
 
 
 def file_pattern(extracted: bool) -> str:
-    """Return a regular expression for the last part of a path, which one of the two rules makes; it looks back."""
+    """Return a regular expression, with look-behind, for the file names that one of the two download rules makes."""
     names = [file.name.split("/") for file in load_catalog().files.values() if bool(file.archive) == extracted]
     return "|".join(f"(?<=/{re.escape(source)}/){re.escape(file)}" for source, file in names)

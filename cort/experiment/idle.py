@@ -58,7 +58,7 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
         for key in sorted(changed.difference(own)):
             kinds = " or ".join(f"`kind: {kind}`" for kind, names in OF_KIND.items() if key in names)
             if kinds:
-                yield f"{place}.{key}: found {key}, expected it with {kinds} alone; remove it"
+                yield f"{place}.{key}: found {key}, expected it only with {kinds}; remove it"
         if "dimension" in changed.intersection(own) and reranker.get("word_vectors", "new") == "base_model":
             found = "found dimension with the word vectors of the base model"
             yield f"{place}.dimension: {found}, expected it with `word_vectors: new`; remove it"

@@ -48,17 +48,17 @@ class Experiment:
     dataset: str = setting(pattern=NAME)
     """Name of the experiment; its files are under `results/<dataset>/`."""
     extends: str | None = setting(None, affects_results=False)
-    """Another experiment file, of which this one is a variation: sections (keys of the top level) that do not stand
-    here are taken from it, whole; one that is null here is left out. The path is from the folder of the project."""
+    """Another experiment file, of which this one is a variation: top-level sections that are missing here are taken
+    from it as a whole; sections that are null here are left out. The path is relative to the project's folder."""
     title: str = "First-stage ranking"
     """Heading of the report."""
     seed: int = setting(SEED, ge=0, le=4_294_967_295)
     """Seed of every random choice (splits, initial weights, sampling, dropout)."""
     protect: bool = setting(True, affects_results=False)
     """Write-protect trained models: a change that would train one again is refused before anything runs, until its
-    files are made writable or the new settings get a new name."""
+    files are made writable or the changed model gets a new name."""
     downloads: Downloads = field(default_factory=Downloads)
-    """Public files. `download:NAME` can stand wherever a raw file is named; the names are in
+    """Public files. `download:NAME` can be used instead of the path of any raw file; the names are listed in
     cort/downloads/catalog.yaml."""
     collection: Collection
     """Where the passages come from; exactly one of `passages` and `pydocs`."""
@@ -70,12 +70,12 @@ class Experiment:
     training_depth: int = setting(100, ge=1, le=100_000)
     """Passages retrieved per query of `train` and `validation`, whose runs only provide negatives."""
     lexical: dict[str, LexicalIndex] = named(NAME)
-    """The term-based rankers by name, each Anserini's BM25 with its default English analysis over an index of its own;
-    `bm25`, over the passages as they are, is always there."""
+    """The term-based rankers by name: Anserini's BM25 with its default English analysis, each over its own index;
+    `bm25`, over the original passages, always exists."""
     expanders: dict[str, Expander] = named(NAME)
-    """Where the queries come from that are appended to passages (doc2query, docTTTTTquery), by name."""
+    """Sources of queries that are appended to passages (doc2query, docTTTTTquery), by name."""
     weighers: dict[str, Weigher] = named(NAME)
-    """Where term weights come from that replace term frequencies (DeepCT), by name."""
+    """Sources of term weights that replace term frequencies (DeepCT), by name."""
     base_models: dict[str, BaseModel] = named(NAME)
     """Starting points of training by name, each a transformer with its tokenizer."""
     encoders: dict[str, Encoder] = named(NAME)
@@ -83,21 +83,21 @@ class Experiment:
     rerankers: dict[str, Reranker] = named(NAME)
     """Re-rankers by name."""
     systems: dict[str, AnySystem] = named(SYSTEM_NAME, required=True)
-    """What is evaluated, by name; each is one run per split. A system has exactly one of `retrieve`, `interleave`,
+    """What is evaluated, by name; each system has one run per split, and exactly one of `retrieve`, `interleave`,
     `fuse`, `rerank` and `run`."""
     evaluation: Evaluation = field(default_factory=Evaluation)
     """What is measured and shown."""
     audit: Audit = field(default_factory=Audit)
     """Audit of graph and IVF-PQ indexes against exact search: every index that a system uses, on every evaluated split,
-    at those of these depths that are within `depth`, and at `depth`."""
+    at `depth` and those of these depths that are below it."""
     latency: Latency | None = None
-    """Measure how long searches take, in `results/<dataset>/latency/<split>.json` and in the report: each part, single
-    queries and batches of 32, to the `depth` of runs. Without this section nothing is measured."""
+    """Measure how long searches take, by part, for single queries and batches of 32, to the `depth` of runs; results
+    are in `results/<dataset>/latency/<split>.json` and in the report. Without this section, nothing is measured."""
     papers: tuple[str, ...] = ()
     """Files of published numbers that the results are compared with, like those in `config/papers`."""
     exports: tuple[str, ...] = ()
-    """Encoders and re-rankers that are also written to `results/<dataset>/models/<name>/`, with a model card, to be
-    loaded in sentence-transformers. Where one of each has the same name, `encoders.<name>` or `rerankers.<name>`."""
+    """Encoders and re-rankers that are also written to `results/<dataset>/models/<name>/`, with a model card, for
+    sentence-transformers. If an encoder and a re-ranker share a name, write `encoders.<name>` or `rerankers.<name>`."""
     submissions: dict[str, Submission] = named(NAME)
     """Submission files by name: `results/<dataset>/submissions/<name>.tsv` for the MS MARCO leaderboard, `.trec` for
-    TREC. Runs that these would reject are refused."""
+    TREC. Runs that would be rejected there are refused."""

@@ -1,4 +1,4 @@
-"""Check what an experiment's config says about term-based rankers and what changes their texts."""
+"""Check term-based rankers in an experiment's config, and what changes their texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cort.settings.config import Config, entries, listed
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_measures
 
-# What a file of predictions is, by the end of its name: files of samples, or of a line per passage.
+# Endings of files of predictions: files of samples, or files with a line per passage.
 SAMPLES, LINES = (".zip",), (".tar.gz", ".tgz", ".txt.gz", ".txt")
 WEIGHTED = (".zip", ".jsonl.gz", ".jsonl")
 
@@ -51,7 +51,7 @@ def _check_expander(place: str, expander: Config, config: Config) -> Iterator[st
     if has_samples != ("queries" in expander):
         found = "no queries with a .zip of samples" if has_samples else "queries with one line per passage"
         fix = "say how many are appended" if has_samples else "remove it, as all of a line are appended"
-        yield f"{place}.queries: found {found}, expected it with a .zip alone; {fix}"
+        yield f"{place}.queries: found {found}, expected it only with a .zip; {fix}"
 
 
 def _check_weigher(place: str, weigher: Config) -> Iterator[str]:
@@ -61,7 +61,7 @@ def _check_weigher(place: str, weigher: Config) -> Iterator[str]:
 
 
 def _check_origin(place: str, model: Config) -> Iterator[str]:
-    """Check where queries or weights come from."""
+    """Check the origin of queries or weights."""
     origins = [key for key in ORIGINS if key in model]
     if len(origins) != 1:
         yield f"{place}: found {listed(origins)}, expected exactly one of {listed(ORIGINS)}; keep one"

@@ -1,4 +1,4 @@
-"""Check what an experiment's config says about base models, encoders and re-rankers."""
+"""Check base models, encoders and re-rankers in an experiment's config."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def check_base_models(config: Config) -> Iterator[str]:
         if len(origins) != 1:
             yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
         elif "revision" in model and "architecture" in model:
-            yield f"{place}: found revision, expected it with pretrained alone; remove it"
+            yield f"{place}: found revision, expected it only with pretrained; remove it"
         elif (revision := model.get("revision")) is not None and not REVISION.fullmatch(revision):
             expected = "a commit, 40 hexadecimal digits"
             yield f"{place}.revision: found {shorten(revision)}, expected {expected}; name it, as a branch moves"
 
 
 def check_models(config: Config) -> Iterator[str]:
-    """Check what encoders and re-rankers are made of and trained on."""
+    """Check what encoders and re-rankers are based on and trained on."""
     for section, source in LEARNERS.items():
         for name, model in entries(config, section):
             place = f"{section}.{name}"
             if "base_model" in model and "pretrained" not in model:
-                known = [one for one in config["base_models"] if released_model(config, one) is None]
+                known = [name for name in config["base_models"] if released_model(config, name) is None]
                 yield from check_name(f"{place}.base_model", model["base_model"], known)
             if is_trained(model):
                 yield from _check_training(place, model, source, config)
@@ -55,7 +55,7 @@ def _check_training(place: str, model: Config, source: str, config: Config) -> I
 
 
 def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]:
-    """Check which results a model learns from."""
+    """Check which results a model is trained on."""
     yield from check_triples(f"{place}.file", source.get("file"))
     if source.get("random", 0) > source.get("negatives", 0):
         found = f"found {source['random']}, expected at most the {source['negatives']} negatives"
@@ -77,10 +77,10 @@ def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]
 
 
 def _check_origins(place: str, name: str, encoder: Config, config: Config) -> Iterator[str]:
-    """Check what an encoder starts from and who teaches it."""
+    """Check what an encoder starts from, and its teacher."""
     if ENCODER_OBJECTIVES[encoder["loss"]].teacher != ("teacher" in encoder):
         found = "a teacher" if "teacher" in encoder else "no teacher"
-        yield f"{place}: found {found} with the loss {encoder['loss']}, expected one with margin_mse alone; fix it"
+        yield f"{place}: found {found} with the loss {encoder['loss']}, expected one only with margin_mse; fix it"
     if encoder["relative_margin"] is not None:
         yield from _check_margin(f"{place}.relative_margin", encoder, config["base_models"])
     if "teacher" in encoder:
@@ -103,7 +103,7 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
 
 
 def _check_margin(place: str, encoder: Config, base_models: Config) -> Iterator[str]:
-    """Check that an encoder can tell before training which passages are near, and that its loss can leave them out."""
+    """Check that an encoder can rank before training, and that its loss can leave passages out."""
     found, fix = f"found {encoder['relative_margin']:g}", "or set it to null"
     if not ENCODER_OBJECTIVES[encoder["loss"]].guided:
         yield f"{place}: {found} with the loss {encoder['loss']}, expected it with info_nce; change the loss {fix}"

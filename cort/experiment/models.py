@@ -1,4 +1,4 @@
-"""What an experiment's config says of its models, and which systems use them."""
+"""The models in an experiment's config, and which systems use them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from cort.settings.config import KIND_NAMES, LEARNERS, TRAINING_SPLITS, Config, 
 from cort.systems.base import System
 from cort.systems.registry import all_systems, system_of
 
-# Sections of models, which become base models if they are `pretrained`.
+# Sections of models; `pretrained` ones become base models.
 MODELS = ("encoders", "rerankers", "weighers", "expanders")
 
 
 def used_models(config: Config, section: str) -> list[str]:
-    """List the encoders or re-rankers that some system needs, or a model that it needs, in config order."""
+    """List the encoders or re-rankers that systems, or the models they use, need, in config order."""
     used = {model for system in all_systems(config).values() for model in models_of(config, system)}
     return [name for name in config[section] if (section, name) in used]
 
 
 def models_of(config: Config, system: System) -> list[tuple[str, str]]:
-    """List the models a system's run waits for, as (section, name): its own, what these start from and learn from."""
+    """List the models that a run needs, as (section, name): the system's own, their starts and their teachers."""
     models: dict[tuple[str, str], None] = {}
 
     def visit(section: str, name: str | None) -> None:
@@ -37,7 +37,7 @@ def models_of(config: Config, system: System) -> list[tuple[str, str]]:
 
 
 def filter_of(config: Config, system: System) -> str | None:
-    """Name the re-ranker that filters the predicted queries of the index that a system searches, if one does."""
+    """Return the re-ranker, if any, that filters the predicted queries in the index that a system searches."""
     index = config["lexical"].get(system.lexical_index()) or {}
     expander = config["expanders"].get(index.get("expand")) or {}
     name: str | None = expander.get("filter", {}).get("reranker")
@@ -58,55 +58,55 @@ def ranks_before(encoder: Config, base_models: Config) -> bool:
 
 
 def triples_file(section: str, model: Config) -> str | None:
-    """Name the file of released triples that a model is trained on, if it is."""
+    """Return the file of released triples, if any, that a model is trained on."""
     file: str | None = (model.get(LEARNERS[section]) or {}).get("file")
     return file
 
 
 def on_released_triples(config: Config, section: str) -> str:
-    """Return a regular expression that matches the names of a section's models that are trained on such a file."""
+    """Return a regular expression for the names of a section's models that are trained on released triples."""
     return any_of(name for name, model in config[section].items() if triples_file(section, model))
 
 
 def released_name(section: str, name: str) -> str:
-    """Name of the base model that a `pretrained` model of a section of `MODELS` is."""
+    """Return the name, as a base model, of a `pretrained` model in a section of `MODELS`."""
     return f"{section.removesuffix('s')}.{name}"
 
 
 def released_model(config: Config, base_model: str) -> tuple[str, str] | None:
-    """Section and name of the `pretrained` model that a base model is, if it is one."""
+    """Return section and name of the `pretrained` model behind a base model, if there is one."""
     models = ((section, name, model) for section in MODELS for name, model in config[section].items())
     released = ((section, name) for section, name, model in models if "pretrained" in (model or {}))
-    return next((one for one in released if released_name(*one) == base_model), None)
+    return next((model for model in released if released_name(*model) == base_model), None)
 
 
 def pretrained_pattern(config: Config, section: str) -> str:
-    """Return a regular expression that matches the names of a section's models that are `pretrained`."""
+    """Return a regular expression for the names of a section's `pretrained` models."""
     return any_of(name for name, model in config[section].items() if "pretrained" in model)
 
 
 def place_of_base_model(config: Config, name: str) -> str:
-    """Where the config says what a base model is."""
+    """Return where the config defines a base model."""
     return ".".join(released_model(config, name) or ("base_models", name))
 
 
 def trained_models(config: Config, section: str) -> list[str]:
-    """List those of the used models that are trained here, not released by somebody."""
+    """List the used models that are trained here, not only loaded."""
     return [name for name in used_models(config, section) if is_trained(config[section][name])]
 
 
 def encoders_pattern(config: Config, trained: bool) -> str:
-    """Return a regular expression that matches the names of all encoders that are, or are not, trained here."""
+    """Return a regular expression for the names of all encoders that are, or are not, trained here."""
     return any_of(name for name, encoder in config["encoders"].items() if is_trained(encoder) == trained)
 
 
 def in_both_sections(config: Config, name: str) -> bool:
-    """Tell whether an encoder and a re-ranker have a name."""
+    """Tell whether both an encoder and a re-ranker have this name."""
     return all(name in config[section] for section in LEARNERS)
 
 
 def trainings(config: Config) -> dict[tuple[str, str], str]:
-    """List all trainings, by section and name of their models, with the names that they have in reports."""
+    """Map all trainings, by section and name of their models, to their names in reports."""
     return {
         (section, name): f"{name} ({KIND_NAMES[section]})" if in_both_sections(config, name) else name
         for section in LEARNERS
@@ -115,7 +115,7 @@ def trainings(config: Config) -> dict[tuple[str, str], str]:
 
 
 def named_models(config: Config) -> dict[str, tuple[str, str]]:
-    """List all models by what names one: its name, or with its section where a model of the other has that name."""
+    """Map the names of all models to section and name; a name in both sections needs the section as a prefix."""
     return {
         f"{section}.{name}" if in_both_sections(config, name) else name: (section, name)
         for section in LEARNERS
@@ -124,7 +124,7 @@ def named_models(config: Config) -> dict[str, tuple[str, str]]:
 
 
 def indexes_of(config: Config, split: str) -> list[tuple[str, str]]:
-    """List the indexes that some system searches on a split, as (encoder or re-ranker, kind of the index)."""
+    """List the indexes that systems search on a split, as (encoder or re-ranker, kind of index)."""
     return list(
         dict.fromkeys(
             index
@@ -141,7 +141,7 @@ def systems_with(config: Config, model: str) -> list[str]:
 
 
 def teachers(config: Config) -> list[str]:
-    """List the systems that rank the training queries for some model to learn from, and all these are made from."""
+    """List the systems whose runs of the training queries models are trained on, and all that they are made from."""
     learnt_from = (
         system
         for section, source in LEARNERS.items()
@@ -152,15 +152,15 @@ def teachers(config: Config) -> list[str]:
 
 
 def validated(config: Config) -> list[str]:
-    """List the systems that are ranked, or tuned, on the validation queries, and all these are made from."""
+    """List the systems that need runs of the validation queries, and all that they are made from."""
     return with_parts(config, [*teachers(config), *tuned_systems(config)])
 
 
 def reranked_by(config: Config, reranker: str, split: str) -> list[str]:
     """List the systems whose candidates a re-ranker scores on a split, each once, in config order.
 
-    On `train` and `validation` these are only the ones some model learns from or, on `validation`, some weights are
-    tuned on: others may wait for that very model.
+    On `train` and `validation`, these are only those that models are trained on or, on `validation`, weights are tuned
+    on: others may depend on the very models.
     """
     if split in TRAINING_SPLITS:
         wanted: Iterable[str] = validated(config) if split == "validation" else teachers(config)

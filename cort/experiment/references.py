@@ -1,6 +1,6 @@
-"""Check what the parts of an experiment's config say about each other: names, files, ranks, depths, circles.
+"""Check how the parts of an experiment's config refer to each other: names, files, ranks, depths, circles.
 
-The parts have the right shape; one that has not is None here and is passed over, but its name counts as known.
+All parts have the right shape, except that broken ones are None; these are skipped, but their names count as known.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from cort.systems.registry import KEYS, all_systems, check_entry, kind_of, syste
 
 CROSS_ENCODER = "cross_encoder"
 PLAIN: Config = {"retrieve": BM25}
-# As the stage `submission` will have them: here a mistake is found before anything is computed.
+# The limits of the stage `submission`, checked here before anything is computed.
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
-# The name of a system, and whether its run of the training queries is meant: it waits for less than the evaluated ones.
+# The name of a system, and whether its run of the training queries is meant, which depends on less than evaluated runs.
 Node: TypeAlias = tuple[str, bool]
 
 
 def check_references(config: Config) -> Iterator[str]:
-    """Yield a line for each mistake: place, what was found, what was expected, what to do.
+    """Yield a line for each mistake.
 
-    :param config: with defaults; parts of a wrong shape are None.
+    :param config: with defaults; parts with the wrong shape are None.
     """
     if config["collection"] is not None:
         yield from check_collection(config)
@@ -54,14 +54,14 @@ def check_references(config: Config) -> Iterator[str]:
     for circle in circles:
         yield (
             f"systems.{circle[0]}: found the circle {' -> '.join(circle)}, expected no system to wait for itself; "
-            "break it, or give a re-ranker of several of them a copy under another name"
+            "break it, or copy a re-ranker that several of them share under another name"
         )
     if not circles:
         yield from _check_splits(sound)
-        # What is broken may be what would be learnt from.
+        # A broken part may be one that systems learn from.
         if all(entry is not None for key in ("splits", "lexical") for entry in config[key].values()):
             yield from check_apart(sound)
-        # Nothing is said of an experiment that ranks nothing.
+        # Without ranked splits, there are no outputs to check.
         yield from _check_outputs(config, sound) if ranked_splits(config) else []
         yield from _check_latency(config["latency"], config, sound) if config.get("latency") else []
     if config["evaluation"] is not None:
@@ -72,7 +72,7 @@ def check_references(config: Config) -> Iterator[str]:
 
 
 def _sound(config: Config) -> Config:
-    """Copy the config and put BM25 where an entry is broken or leads nowhere, so that the rest can be checked."""
+    """Copy the config with BM25 instead of broken entries and unknown names, so that the rest can be checked."""
     systems = config["systems"]
     models = {
         section: {
@@ -97,18 +97,18 @@ def _sound_system(system: Config | None, config: Config) -> Config:
 
 
 def _find_circles(config: Config) -> list[list[str]]:
-    """Find systems whose runs would wait for themselves: through parts, models, what these learn from, shared scores.
+    """Find systems whose runs depend on themselves: through parts, models, training data or shared scores.
 
-    :returns: their names, the first again at the end; of circles of the same systems only one.
+    :returns: the names in each circle, the first repeated at the end; a set of systems has only one circle.
     """
-    found: dict[frozenset[str], list[str]] = {}
+    circles: dict[frozenset[str], list[str]] = {}
     done: set[Node] = set()
     learning = set(validated(config))
 
     def visit(node: Node, path: list[Node]) -> None:
         if node in path:
             circle = [name for name, _ in [*path[path.index(node) :], node]]
-            found.setdefault(frozenset(circle), circle)
+            circles.setdefault(frozenset(circle), circle)
         elif node not in done:
             for needed in _needs(config, node, learning):
                 visit(needed, [*path, node])
@@ -116,7 +116,7 @@ def _find_circles(config: Config) -> list[list[str]]:
 
     for name in config["systems"]:
         visit((name, False), [])
-    return list(found.values())
+    return list(circles.values())
 
 
 def _needs(config: Config, node: Node, learning: set[str]) -> Iterator[Node]:
@@ -150,12 +150,12 @@ def _check_splits(config: Config) -> Iterator[str]:
                 )
     for section, source in LEARNERS.items():
         for name, model in config[section].items():
-            taught_by = sources(model[source]) if is_trained(model) else []
-            for teacher in (one for one in taught_by if one not in searchable(config)):
-                yield (
-                    f"{section}.{name}.{source}.system: found {teacher!r}, made from a published run, expected a "
-                    "system that can rank the training queries; name another"
-                )
+            for system in sources(model[source]) if is_trained(model) else ():
+                if system not in searchable(config):
+                    yield (
+                        f"{section}.{name}.{source}.system: found {system!r}, made from a published run, expected a "
+                        "system that can rank the training queries; name another"
+                    )
 
 
 def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
     for key, name in [("baseline", evaluation["baseline"]), *(("disagreements", name) for name in both)]:
         yield from check_name(f"evaluation.{key}", name, config["systems"])
     if both and len(set(both)) < 2:
-        yield f"evaluation.disagreements: found {both[0]} alone, expected two systems or none; name another"
+        yield f"evaluation.disagreements: found only {both[0]}, expected two systems or none; name another"
     for key in ("measures", "depth_measures"):
         yield from check_measures(f"evaluation.{key}", evaluation[key])
     place = "evaluation.contrasts"
@@ -184,7 +184,7 @@ def _check_exports(config: Config, sound: Config) -> Iterator[str]:
         if name not in known:
             continue
         section, model = known[name]
-        if (section, model) not in used and config["systems"] == sound["systems"]:
+        if known[name] not in used and config["systems"] == sound["systems"]:
             yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
         kind = (config[section][model] or {}).get("kind", CROSS_ENCODER)
         if kind != CROSS_ENCODER:
@@ -194,8 +194,8 @@ def _check_exports(config: Config, sound: Config) -> Iterator[str]:
 
 def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
     """Check submissions, exported models and consistency factors."""
-    for name, one in (config["submissions"] or {}).items():
-        yield from _check_submission(f"submissions.{name}", name, one, config, sound)
+    for name, submission in (config["submissions"] or {}).items():
+        yield from _check_submission(f"submissions.{name}", name, submission, config, sound)
     yield from _check_exports(config, sound)
     yield from check_once("exports", config["exports"] or [], "model")
     evaluation = config["evaluation"] or {}
@@ -206,43 +206,43 @@ def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
             found = f"{' and '.join(pair)}, which share no split with each other and {evaluation['baseline']}"
             yield f"evaluation.contrasts: found {found}, expected one that is evaluated; name others"
     if (consistency := evaluation.get("consistency")) is not None:
-        yield from _check_consistency("evaluation.consistency", consistency, sound)
+        yield from _check_consistency(consistency, sound)
 
 
-def _check_submission(place: str, name: str, one: Config, config: Config, sound: Config) -> Iterator[str]:
-    splits, system = ranked_splits(config), one["system"]
-    yield from check_name(f"{place}.split", one["split"], splits)
-    if one["split"] in splits and system in config["systems"] and one["split"] not in splits_of(sound, system):
+def _check_submission(place: str, name: str, entry: Config, config: Config, sound: Config) -> Iterator[str]:
+    splits, split, system = ranked_splits(config), entry["split"], entry["system"]
+    yield from check_name(f"{place}.split", split, splits)
+    if split in splits and system in config["systems"] and split not in splits_of(sound, system):
         yield (
-            f"{place}: found {system!r}, which has no run on {one['split']}, expected one that has; "
+            f"{place}: found {system!r}, which has no run on {split}, expected one that has; "
             "add its run file or name another"
         )
     yield from check_name(f"{place}.system", system, config["systems"])
-    if one["form"] == "msmarco" and "run_id" in one:
+    if entry["form"] == "msmarco" and "run_id" in entry:
         yield f"{place}.run_id: found run_id with the form msmarco, expected it with trec; remove it"
-    if one["form"] == "trec" and "run_id" not in one and not RUN_ID.fullmatch(name):
+    if entry["form"] == "trec" and "run_id" not in entry and not RUN_ID.fullmatch(name):
         yield f"{place}: found no run_id, expected one, as the name has other than letters, digits, - and _; add it"
     if config["depth"] > MOST:
         yield f"depth: found {config['depth']}, expected at most {MOST} with {place}; lower it or remove the submission"
 
 
-def _check_consistency(place: str, one: Config, sound: Config) -> Iterator[str]:
-    systems = sound["systems"]
-    yield from check_name(f"{place}.reference", one["reference"], systems)
-    shared = set(splits_of(sound, one["reference"])) if one["reference"] in systems else set()
-    for name in one["systems"]:
+def _check_consistency(consistency: Config, sound: Config) -> Iterator[str]:
+    place, systems, reference = "evaluation.consistency", sound["systems"], consistency["reference"]
+    yield from check_name(f"{place}.reference", reference, systems)
+    splits = set(splits_of(sound, reference)) if reference in systems else set()
+    for name in consistency["systems"]:
         yield from check_name(f"{place}.systems", name, systems)
-        if name in systems and shared and not shared & set(splits_of(sound, name)):
-            yield f"{place}.systems: found {name}, which shares no split with {one['reference']}; name another"
-    yield from check_increasing(f"{place}.depths", one["depths"])
+        if name in systems and splits and splits.isdisjoint(splits_of(sound, name)):
+            yield f"{place}.systems: found {name}, which shares no split with {reference}; name another"
+    yield from check_increasing(f"{place}.depths", consistency["depths"])
 
 
-def _check_latency(asked: Config, config: Config, sound: Config) -> Iterator[str]:
-    yield from check_name("latency.split", asked["split"], ranked_splits(config))
+def _check_latency(latency: Config, config: Config, sound: Config) -> Iterator[str]:
+    yield from check_name("latency.split", latency["split"], ranked_splits(config))
     known = searchable(sound)
-    for name in asked["systems"]:
+    for name in latency["systems"]:
         if name in config["systems"] and name not in known:
             yield f"latency.systems: found {name}, made from a published run, which cannot be searched; remove it"
         else:
             yield from check_name("latency.systems", name, known)
-    yield from check_once("latency.systems", asked["systems"], "system")
+    yield from check_once("latency.systems", latency["systems"], "system")

@@ -26,7 +26,7 @@ PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 
 
 def check_collection(config: Config) -> Iterator[str]:
-    """Check where passages and queries come from."""
+    """Check the sources of passages and queries."""
     collection, splits = config["collection"], config["splits"]
     if len(collection.keys() & {"passages", "pydocs"}) != 1:
         yield f"collection: found {listed(collection)}, expected exactly one of passages and pydocs; keep one"
@@ -52,12 +52,12 @@ def _check_pydocs_split(place: str, name: str, files: list[str], _: Config) -> I
 def _check_files(place: str, name: str, files: list[str], splits: Config) -> Iterator[str]:
     unjudged = files == ["queries"] and name not in TRAINING_SPLITS
     if files not in (["hold_out"], ["qrels", "queries"]) and not unjudged:
-        expected = "queries and qrels, queries alone (ranked, not measured), or hold_out alone"
+        expected = "queries and qrels, only queries (ranked, not measured), or only hold_out"
         if name in TRAINING_SPLITS:
-            expected = "queries and qrels, or hold_out alone"
+            expected = "queries and qrels, or only hold_out"
         yield f"{place}: found {listed(files)}, expected {expected}; fix the split"
     if "hold_out" in files and (name == "train" or "train" not in splits):
-        yield f"{place}: found hold_out, expected a split train beside it to draw from; name files"
+        yield f"{place}: found hold_out, expected a split train to draw from; name files"
     split = splits[name]
     for key in split.keys() & {"without", "sample"}:
         if "queries" not in files:
@@ -68,17 +68,17 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
             yield f"{place}.without: found {other!r}, expected another split made of whole files; name one"
 
 
-def _left_out(splits: Config, name: str, found: set[str]) -> set[str]:
-    """Add to `found` a split, those that it leaves out, and so on."""
-    if name not in found:
-        found.add(name)
+def _left_out(splits: Config, name: str, names: set[str]) -> set[str]:
+    """Add to `names` a split, those that it leaves out, and so on."""
+    if name not in names:
+        names.add(name)
         for other in one_or_more((splits.get(name) or {}).get("without", [])):
-            _left_out(splits, other, found)
-    return found
+            _left_out(splits, other, names)
+    return names
 
 
 def learnt_from(config: Config) -> list[str]:
-    """List the splits that systems learn from: models and BM25 from `train`, from `validation` what is chosen."""
+    """List the splits that systems learn from: `train` trains models and tunes BM25, `validation` chooses."""
     trained = [config[section][name] for section in LEARNERS for name in trained_models(config, section)]
     systems = all_systems(config).values()
     chosen = [
@@ -92,9 +92,9 @@ def learnt_from(config: Config) -> list[str]:
 
 
 def splits_apart(config: Config) -> list[tuple[str, str]]:
-    """List pairs of splits that may share no query: of what systems learn from, and what they are measured on.
+    """List pairs of splits that must not share queries: those that systems learn from, and those they are measured on.
 
-    What is held out of a split is drawn from its queries: apart, but for those that its file has twice.
+    A held-out split is drawn from train and removed from it, so these two are not compared.
     """
     learnt = learnt_from(config)
     pairs = [*combinations(learnt, 2), *((first, second) for first in learnt for second in evaluated_splits(config))]
@@ -103,25 +103,25 @@ def splits_apart(config: Config) -> list[tuple[str, str]]:
 
 
 def compared_splits(config: Config) -> list[str]:
-    """List the splits whose queries are compared, those for training first; none without these."""
+    """List the splits whose queries are compared, those for training first; none if there is no training."""
     training = [name for name in TRAINING_SPLITS if name in config["splits"]]
     return [*training, *ranked_splits(config)] if training else []
 
 
 def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
-    """List the pairs of a split for training and another one."""
+    """List the pairs of a split for training and another split."""
     return [pair for pair in combinations(compared_splits(config), 2) if pair[0] in TRAINING_SPLITS]
 
 
 def check_apart(config: Config) -> Iterator[str]:
-    """Check that no file has judgements that are both learnt from and measured by."""
+    """Check that no file of judgements is used both to learn from and to measure with."""
     for first, second in splits_apart(config):
-        one, other = config["splits"][first], config["splits"][second]
-        files = {normpath(file) for file in one_or_more(one.get("qrels", []))}
-        shared = [file for file in one_or_more(other.get("qrels", [])) if normpath(file) in files]
-        are_apart = second in one_or_more(one.get("without", [])) or first in one_or_more(other.get("without", []))
-        # Two samples of a file may differ: the stage `leakage` sees.
-        if shared and not are_apart and not ("sample" in one and "sample" in other):
+        learnt, measured = config["splits"][first], config["splits"][second]
+        files = {normpath(file) for file in one_or_more(learnt.get("qrels", []))}
+        shared = [file for file in one_or_more(measured.get("qrels", [])) if normpath(file) in files]
+        apart = second in one_or_more(learnt.get("without", [])) or first in one_or_more(measured.get("without", []))
+        # Two samples of a file may differ; the stage `leakage` compares them.
+        if shared and not apart and not ("sample" in learnt and "sample" in measured):
             yield (
                 f"splits.{second}.qrels: found {shared[0]}, which splits.{first} has, too, expected other judgements "
                 f"than those that systems learn from; name other files, or add {second} to splits.{first}.without"

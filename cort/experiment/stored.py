@@ -1,6 +1,6 @@
-"""The settings that made some results, with all defaults, as they are stored beside them: experiment.yaml.
+"""The settings of results, with all defaults, as stored with them: experiment.yaml.
 
-Names of files follow from them, so a folder of results can be moved.
+File names follow from the settings, so a folder of results can be moved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REMEDY = "run `snakemake` again"
 
 
 class Stored(dict[str, Any]):
-    """Stored settings, in which a missing key is an error of their file."""
+    """Stored settings; a missing key is an error in their file."""
 
     def __init__(self, path: Path, values: Config) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ def read_experiment(path: str | Path) -> Results:
 
 
 def needed_for(config: Config, names: Iterable[str]) -> Config:
-    """Return the settings that a searcher of some systems needs."""
+    """Select the settings that searching with these systems needs."""
     systems = {name: system_of(config, name) for name in with_parts(config, names)}
     models = {model for system in systems.values() for model in system.models()}
     lexical = {system.lexical_index() for system in systems.values()}
@@ -79,7 +79,7 @@ def needed_for(config: Config, names: Iterable[str]) -> Config:
     return {
         "dataset": config["dataset"],
         "depth": config["depth"],
-        # An audit on the queries of one of them may choose how widely an index is searched.
+        # Audits on the queries of a split may choose the search width of an index.
         "splits": {
             name: {key: split[key] for key in ("queries", "qrels") if key in split}
             for name, split in config["splits"].items()
@@ -94,7 +94,7 @@ def needed_for(config: Config, names: Iterable[str]) -> Config:
 def open_systems(results: Results, names: Iterable[str]) -> dict[str, System]:
     """Return systems and all that they are made from, by name.
 
-    :raises InputError: for a name that no searchable system has.
+    :raises InputError: for a name that is not that of a searchable system.
     """
     known = searchable(results.config)
     for name in names:
@@ -105,7 +105,7 @@ def open_systems(results: Results, names: Iterable[str]) -> dict[str, System]:
 
 
 def typical_systems(results: Results) -> list[str]:
-    """Choose the first BM25, dense and fused system that can be searched, as far as there are any."""
+    """Choose the first BM25, dense and fused systems that can be searched, where there are any."""
     systems = {name: system_of(results.config, name) for name in searchable(results.config)}
     lexical = [name for name, system in systems.items() if system.lexical_index()]
     dense = [name for name, system in systems.items() if name not in lexical and not system.parts()]

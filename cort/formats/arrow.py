@@ -1,6 +1,6 @@
 """pyarrow without pandas, whose import takes longer than everything else that most stages import.
 
-pyarrow tries to import pandas when it makes its first array. Data frames remain available to those who ask later.
+pyarrow tries to import pandas when it creates its first array. Later imports of pandas work as usual.
 """
 
 import pyarrow as pa

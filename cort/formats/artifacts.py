@@ -1,4 +1,4 @@
-"""Artifacts as JSON, each written from and read into a dataclass; errors name the file and the place in it."""
+"""JSON artifacts, each written from and read into a dataclass; errors name the file and the place in it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ FIX = "delete the file and build it again"
 
 
 def write_artifact(path: str | Path, artifact: Any) -> None:
-    """Write a dataclass atomically, with its fields in order.
+    """Write a dataclass, or what JSON can hold, atomically, with fields in order.
 
-    A field whose key in the file is not its name has that `key` in its metadata.
+    A field whose key in the file differs from its name has the `key` in its metadata.
     """
     write_text(path, to_json(artifact))
 
@@ -49,18 +49,18 @@ def to_json(artifact: Any) -> str:
 
 
 def read_artifact(path: str | Path, kind: type[Artifact]) -> Artifact:
-    """Read what `write_artifact` wrote: a dataclass `kind`, or any type that a field of a dataclass can have.
+    """Read what `write_artifact` wrote: a dataclass `kind`, or any type that a field of one can have.
 
     Integers must not be negative. Members that are not fields are ignored. A dataclass may have a method
-    ``check(node)`` to compare its fields with each other, and raise an error about the `Node`. The first field that is
-    missing or of another type is refused.
+    ``check(node)`` that compares its fields, and raises an error about the `Node`. The first field that is missing or
+    of another type is refused.
     """
     artifact: Artifact = read_json(path).read(kind)
     return artifact
 
 
 def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Write comma-separated values with every digit; None is an empty cell."""
+    """Format comma-separated values with all digits; None is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -77,7 +77,7 @@ def _fields(kind: type) -> list[tuple[str, str, Any]]:
 
 
 class Node:
-    """A value inside a JSON file that knows its place, for error messages."""
+    """A value in a JSON file, and its place there for error messages."""
 
     def __init__(self, source: str | Path, value: Any, place: str = "", fix: str = FIX) -> None:
         self.source = source
@@ -86,7 +86,7 @@ class Node:
         self.fix = fix
 
     def __getitem__(self, key: str) -> Node:
-        """Return the member `key` of an object; refuse another type, and an object without that member."""
+        """Return the member `key` of an object; refuse other types, and objects without that member."""
         members = self.of(dict)
         if key not in members:
             raise self.complain(f"no {key!r}")
@@ -126,21 +126,21 @@ class Node:
         # JSON can hold integers that are too large for a float, or for any count.
         most = {float: sys.float_info.max, int: sys.maxsize}
         if wrong or (kind in most and not abs(self.value) <= most[kind]):
-            # Text is quoted, to tell "3" from 3; other values appear as they do in the file.
+            # Text is quoted, to distinguish "3" from 3; other values appear as in the file.
             is_text = isinstance(self.value, str)
             found = shorten(self.value) if is_text else shorten(json.dumps(self.value, ensure_ascii=False)).strip("'")
             raise self.complain(found, KINDS[kind])
         return self.value
 
     def within(self, kind: type, least: float, most: float) -> Any:
-        """Return an int or float, which must be within bounds."""
+        """Return an int or float within bounds."""
         value = self.read(kind)
         if not least <= value <= most:
             raise self.complain(value, f"a number from {least:g} to {most:g}")
         return value
 
-    def complain(self, found: object, expected: str = "the fields that the stage before writes") -> InputError:
-        """Make the error for this place of this file."""
+    def complain(self, found: object, expected: str = "the fields that the previous stage writes") -> InputError:
+        """Create an error about this place in the file."""
         where = f" at {self.place}" if self.place else ""
         is_option = str(self.source).startswith("--")
         return input_error(self.source, f"{found}{where}", expected, "fix it" if is_option else self.fix)
@@ -149,16 +149,14 @@ class Node:
 def read_json(path: str | Path, fix: str = FIX) -> Node:
     """Read a JSON file; refuse one that is not valid JSON.
 
-    :param fix: what to do about a wrong value; the default is for files that a stage wrote.
+    :param fix: what to do about wrong values; the default is for files that a stage wrote.
     """
     return _parse(path, Path(path).read_bytes(), fix)
 
 
 def json_option(option: str, text: str) -> dict[str, Any]:
     """Parse the value of an option, which must be a JSON object."""
-    value = _parse(option, text.encode(errors="replace"), "fix it").value
-    if not isinstance(value, dict):
-        raise input_error(option, f"a JSON {type(value).__name__}", "a JSON object", "fix it")
+    value: dict[str, Any] = _parse(option, text.encode(errors="replace"), "fix it").of(dict)
     return value
 
 

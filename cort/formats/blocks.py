@@ -1,13 +1,11 @@
 """Checkpoints of a stage that may be interrupted: finished blocks are kept until its output is complete.
 
-A folder holds an Arrow IPC file per block, with the identity of its computation. Blocks that are damaged or belong to
-another computation are never used. Several processes may share a folder.
+A folder has an Arrow IPC file per block, with the identity of its computation. Blocks that are damaged or of another
+computation are never used. Several processes may share a folder.
 
-A slow block is made of parts, the outputs of a model for each batch, always in the same order. The parts of the
-unfinished block are kept every half minute, so that even a slow machine loses little work.
+A slow block consists of parts, a model's outputs for each batch, always in the same order. Parts of an unfinished block
+are saved every half minute, so that even a slow machine loses little work.
 """
-
-from __future__ import annotations
 
 import logging
 import re
@@ -15,10 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +24,6 @@ import pyarrow as pa
 from cort.formats.tables import arrow_writer, open_arrow
 from cort.system.errors import InputError, input_error
 from cort.system.files import remove_leftovers
-from cort.system.options import optional
 from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
@@ -35,29 +31,21 @@ log = logging.getLogger(__name__)
 IDENTITY = b"identity"
 NAME = re.compile(r"block-(\d+)(\.\d+)?\.arrow")
 PARTS = pa.schema([("values", pa.large_binary()), ("shape", pa.list_(pa.int64())), ("type", pa.string())])
-# Seconds of work on a block that an interruption may lose.
+# Seconds of work on a block that may be lost by an interruption.
 KEEP_EVERY = 30.0
 Block = TypeVar("Block")
-Array: TypeAlias = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardOptions:
-    """Options of stages that compute a shard of a collection's blocks and can resume after the last finished one."""
-
-    shard: str = optional("1-of-1", metavar="I-of-N")
-    checkpoints: str | None = optional(None, "keep finished blocks here until the shard is complete", "FOLDER")
+Array = npt.NDArray[Any]
 
 
 def shard_blocks(rows: int, shard: str, size: int) -> list[tuple[int, int]]:
-    """Return the row ranges of the blocks in shard "i-of-n"; shards are in order and as even as possible."""
+    """Return the row ranges of the blocks in shard "i-of-n"; shards are consecutive and as even as possible."""
     starts = range(0, rows, size)
     first, last = shard_range(len(starts), shard, "--shard")
     return [(start, min(start + size, rows)) for start in starts[first:last]]
 
 
 def shard_range(count: int, shard: str, option: str) -> tuple[int, int]:
-    """Return the range of `count` items in shard "i-of-n": its first, and the first of the next shard."""
+    """Return the range of shard "i-of-n" among `count` items: its first, and the first of the next shard."""
     match = re.fullmatch(r"([0-9]+)-of-([0-9]+)", shard)
     number, shards = (int(part) for part in match.groups()) if match else (0, 0)
     if not 1 <= number <= shards:
@@ -66,15 +54,15 @@ def shard_range(count: int, shard: str, option: str) -> tuple[int, int]:
 
 
 class FinishedBlocks:
-    """The finished blocks of one computation; without a folder, none is kept.
+    """The finished blocks of one computation; without a folder, none are kept.
 
-    `identify` describes everything that determines the result. It is called at most once, and only with a folder.
+    `identify` describes all that determines the result. It is called at most once, and only if there is a folder.
     """
 
     def __init__(self, folder: str | Path | None, identify: Callable[[], str]) -> None:
         self._folder = Path(folder) if folder is not None else None
         self._identify = cache(lambda: identify().encode())
-        # The current block: its number, the number of parts on disk, those read from there, and those not yet written.
+        # The current block: its number, the number of parts on disk, parts read from there, parts not yet written.
         self._number = self._parts_kept = 0
         self._kept: deque[Array] = deque()
         self._new: list[Callable[[], Array]] = []
@@ -86,7 +74,7 @@ class FinishedBlocks:
         make: Callable[[Block], pa.RecordBatch],
         counter: Counter | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield each numbered block, either as it was kept or newly made; while it is made, `make` counts its rows."""
+        """Yield each numbered block, either read or newly made; `make` counts the rows while it works."""
         resumed = rows = 0
         for number, block in blocks:
             batch = self._read(number)
@@ -104,11 +92,11 @@ class FinishedBlocks:
             log.info("resumed after %d finished blocks", resumed)
 
     def kept_part(self) -> Array | None:
-        """Take the next part of the current block as it was kept; None if it must be made."""
+        """Return the next kept part of the current block; None if it must be computed."""
         return self._kept.popleft() if self._kept else None
 
     def keep_part(self, read: Callable[[], Array]) -> None:
-        """Keep the next part of the current block; `read` is called when the new parts are written."""
+        """Keep the next part of the current block; `read` is called when new parts are written."""
         if self._folder is None:
             return
         self._new.append(read)
@@ -122,10 +110,10 @@ class FinishedBlocks:
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove blocks, their parts, files of killed writers, and the folder if nothing else is in it."""
         if self._folder is not None:
-            wanted = set(numbers)
+            removed = set(numbers)
             with suppress(OSError):
                 for path in self._folder.iterdir():
-                    if (match := NAME.fullmatch(path.name)) and int(match[1]) in wanted:
+                    if (match := NAME.fullmatch(path.name)) and int(match[1]) in removed:
                         path.unlink(missing_ok=True)
                 remove_leftovers(self._folder.iterdir())
                 self._folder.rmdir()
@@ -147,7 +135,7 @@ class FinishedBlocks:
                 path.unlink(missing_ok=True)
 
     def _read(self, number: int | str) -> pa.RecordBatch | None:
-        if self._folder is None or not (path := self._path(self._folder, number)).exists():
+        if self._folder is None or not (path := self._folder / f"block-{number}.arrow").exists():
             return None
         try:
             table = open_arrow(path, "block", "it is recomputed")
@@ -162,9 +150,5 @@ class FinishedBlocks:
     def _keep(self, number: int | str, batch: pa.RecordBatch) -> None:
         if self._folder is not None:
             batch = batch.replace_schema_metadata({IDENTITY: self._identify()})
-            with arrow_writer(self._path(self._folder, number), batch.schema) as file:
+            with arrow_writer(self._folder / f"block-{number}.arrow", batch.schema) as file:
                 file.write_batch(batch)
-
-    @staticmethod
-    def _path(folder: Path, number: int | str) -> Path:
-        return folder / f"block-{number}.arrow"

@@ -1,14 +1,12 @@
 """How texts are cleaned before they are indexed or tokenized: not at all, by fixing their encoding, or as in CoRT.
 
-Nearly all MS MARCO passages with non-ASCII characters were decoded wrongly before they were published ("Ã©" for "é").
-Anserini indexes them as they are, ir_datasets fixes them, and the authors of CoRT drop most such characters, which
-gives three different results for one collection. It is therefore a setting of BM25 and of each base model.
+Nearly all MS MARCO passages with non-ASCII characters were decoded wrongly before publication ("Ã©" for "é"). Anserini
+indexes them unchanged, ir_datasets fixes them, and the authors of CoRT drop most such characters, which gives three
+different results for one collection. Cleaning is therefore a setting of BM25 and of each base model.
 """
 
-from __future__ import annotations
-
 import re
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +14,7 @@ import pyarrow.compute as pc
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 
 #: "raw": as published; "fixed": only fix wrongly decoded characters; "cort": the authors' filter
-Form: TypeAlias = Literal["raw", "fixed", "cort"]
+Form = Literal["raw", "fixed", "cort"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 # `PreProcessor` of the authors' code: each run of other characters becomes one blank. \d matches digits of any script.

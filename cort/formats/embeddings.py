@@ -4,13 +4,11 @@ The columns are ``id: string`` and ``embedding: fixed_size_list<float32 | float1
 `cort.formats.token_embeddings` shares what files of vectors have in common: ids, and metadata with a count.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +21,7 @@ from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error
 
 AGAIN = "delete it and encode again"
-Storage: TypeAlias = Literal["fp32", "fp16"]
+Storage = Literal["fp32", "fp16"]
 STORAGE: dict[str, pa.DataType] = {"fp32": pa.float32(), "fp16": pa.float16()}
 
 Matrix = npt.NDArray[np.floating]

@@ -4,8 +4,6 @@ Our tables of both have a row per passage, in the order of the passages; several
 files published for doc2query, docTTTTTquery and DeepCT are read here, too.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections import Counter
@@ -13,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import IO, NamedTuple, TypeAlias, cast
+from typing import IO, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +23,7 @@ from cort.formats.members import FETCH, choose, iter_member_lines, iter_tar, ope
 from cort.system.errors import InputError, input_error, shorten
 
 #: the predicted queries of one passage
-Queries: TypeAlias = list[str]
+Queries = list[str]
 
 OTHERS = ("a row per passage, in the order of the collection", "delete it and let it be built again")
 TARS = (".tar.gz", ".tgz")

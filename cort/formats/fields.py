@@ -1,6 +1,4 @@
-"""Parse the fields, ids and numbers in a line, and refuse values that are easily mistaken for others."""
-
-from __future__ import annotations
+"""Fields, ids and numbers in a line; values that are easily mistaken for others are refused."""
 
 import json
 import math
@@ -10,7 +8,7 @@ from typing import Any
 
 from cort.system.errors import shorten
 
-# Control and format characters, and surrogates: all are invisible, and make "a" another id.
+# Control and format characters, and surrogates: invisible, but they make a different id.
 INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
 # float() alone also takes "1_000", "nan", "inf" and digits of other scripts.
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -21,12 +19,12 @@ class BadLine(Exception):
 
 
 def split_fields(line: str) -> list[str]:
-    """Split at blanks and TABs only; other whitespace stays in its field, which is then not a valid id."""
+    """Split at spaces and TABs only; other whitespace stays in its field, which is then no valid id."""
     return [field for field in line.replace("\t", " ").split(" ") if field]
 
 
 def checked_id(name: str, value: str) -> str:
-    """Refuse an id that is empty or has whitespace or invisible characters; `name` is what errors call it."""
+    """Refuse an id that is empty or has whitespace or invisible characters; errors call it `name`."""
     if value.isascii() and value.isprintable() and value and " " not in value:
         return value
     expected, fix = f"a {name} without whitespace, as run files need it", "give the row another id"
@@ -40,14 +38,14 @@ def checked_id(name: str, value: str) -> str:
 
 
 def checked_number(name: str, value: str) -> float:
-    """Parse a finite number in ASCII digits; `name` is what errors call it."""
+    """Parse a finite number in ASCII digits; errors call it `name`."""
     if not NUMBER.fullmatch(value) or not math.isfinite(number := float(value)):
         raise BadLine(f"the {name} {shorten(value)}", "a finite number", "fix or drop the line")
     return number
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; a duplicate key in an object is a ValueError, where Python would keep the last value."""
+    """Parse JSON; a duplicate key in an object is a ValueError, whereas Python would keep the last value."""
     try:
         return json.loads(text, object_pairs_hook=_members)
     except RecursionError as error:
@@ -63,7 +61,7 @@ def parse_json_line(line: str, fix: str) -> Any:
 
 
 def checked_unicode(key: str, value: str) -> str:
-    """Refuse unpaired surrogates, which JSON can hold and UTF-8 cannot; `key` is what errors call the text."""
+    """Refuse unpaired surrogates, which JSON allows and UTF-8 does not; errors call the text `key`."""
     try:
         value.encode()
     except UnicodeEncodeError as error:

@@ -1,9 +1,6 @@
-"""Ids as numbers, computed without a Python object per id."""
-
-from __future__ import annotations
+"""Numbers for ids, computed without a Python object per id."""
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,20 +9,20 @@ import pyarrow.compute as pc
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 
-Text: TypeAlias = npt.NDArray[np.uint8]
-Places: TypeAlias = npt.NDArray[np.int64]
-Words: TypeAlias = npt.NDArray[np.uint64]
+Text = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
 WORD = 8
 PIECE = 65_536
-# The first n bytes of a word as it lies in memory.
+# Masks for the first n bytes of a word in memory.
 FIRST_BYTES = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], dtype="<u8")
 # Odd and without a pattern, so that products spread over all 64 bits.
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def alphabetic_codes(ids: pa.Array) -> npt.NDArray[np.int64]:
-    """Give equal ids equal numbers, which sort as the bytes of the ids do."""
+    """Give equal ids equal numbers, which sort like the bytes of the ids."""
     encoded = pc.dictionary_encode(ids)
     place = np.empty(len(encoded.dictionary), dtype=np.int64)
     place[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(place))
@@ -34,7 +31,7 @@ def alphabetic_codes(ids: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the position of each id in `known`, -1 if it is absent."""
+    """Return the position of each id in `known`, or -1 if it is absent."""
     return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known), -1), np.int64)
 
 
@@ -44,22 +41,22 @@ def unknown_ids(ids: pa.Array, known: pa.ChunkedArray) -> pa.Array:
 
 
 def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.int32]]:
-    """Return the concatenated bytes of strings, and the offsets of each start and the last end."""
+    """Return the concatenated bytes of strings, and the offset of each start and of the last end."""
     _, places, data = strings.buffers()
     offsets = np.frombuffer(places, np.int32, count=strings.offset + len(strings) + 1)[strings.offset :]
     return np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
 def sort_keys(ids: pa.Array) -> npt.NDArray[np.int64] | Words:
-    """Give ids numbers that sort and compare as their bytes do; this is fast if all ids are short."""
+    """Give ids numbers that sort and compare like their bytes; fast if all ids are short."""
     if int(pc.max(pc.binary_length(ids)).as_py() or 0) > WORD or pc.any(pc.match_substring(ids, "\x00")).as_py():
         return alphabetic_codes(ids)
-    # Ids without zero bytes stay distinct when padded with them.
+    # Ids without zero bytes remain distinct when padded with zeros.
     return _by_piece(_words, ids).byteswap()
 
 
 def is_plain(ids: pa.Array) -> bool:
-    """Whether all ids consist of at least one printable ASCII character other than the blank."""
+    """Whether all ids consist of one or more printable ASCII characters other than the space."""
     text, _, lengths = _places(ids)
     return not len(ids) or bool(lengths.min() > 0 and text.min() > ord(" ") and text.max() <= ord("~"))
 
@@ -70,7 +67,7 @@ def hashes(ids: pa.Array) -> Words:
 
 
 def _by_piece(numbers: Callable[[Text, Places, Places], Words], ids: pa.Array) -> Words:
-    """Process few ids at a time, which is several times as fast and needs little memory."""
+    """Process few ids at a time, which is several times faster and needs little memory."""
     pieces = [numbers(*_places(ids.slice(start, PIECE))) for start in range(0, len(ids), PIECE)]
     return np.concatenate([np.empty(0, np.uint64), *pieces])
 

@@ -3,8 +3,6 @@
 A byte order mark is dropped and CRLF is read as LF, with one message per file in the log.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import io
@@ -13,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -49,9 +47,9 @@ LONGEST_LINE = 1 << 27
 Line = TypeVar("Line", str, bytes)
 Record = TypeVar("Record")
 #: lines, or the records parsed from them, each with its row, counted from 1
-Rows: TypeAlias = Iterator[tuple[int, Record]]
+Rows = Iterator[tuple[int, Record]]
 #: files that a table was read from, each with the row of every record
-Parts: TypeAlias = Sequence[tuple[str | Path, Sequence[int]]]
+Parts = Sequence[tuple[str | Path, Sequence[int]]]
 
 
 class Block(NamedTuple):

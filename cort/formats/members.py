@@ -1,6 +1,4 @@
-"""Files in archives: which of them hold data, and streams of their lines."""
-
-from __future__ import annotations
+"""Files in archives: which of them have data, and streams of their lines."""
 
 import io
 import logging
@@ -22,17 +20,17 @@ from cort.system.errors import InputError, input_error, shorten
 log = logging.getLogger(__name__)
 
 FETCH = "fetch it again"
-# Everything the standard library raises for damaged archives.
+# What the standard library raises for damaged archives.
 DAMAGE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, NotImplementedError, RuntimeError, OSError, ValueError, TypeError, OverflowError),
 )
-# Files that macOS adds to archives for the attributes of files and folders.
+# Files with attributes that macOS adds to archives.
 LITTER = re.compile(r"(.*/)?(__MACOSX/.*|\._[^/]*|\.DS_Store)", re.DOTALL)
 
 
 def iter_member_lines(handle: IO[bytes], source: str) -> Rows[str]:
-    """Yield (row counted from 1, line without its end), as `iter_lines` does of a file."""
+    """Yield (row counted from 1, line without its end), like `iter_lines`."""
     for block in iter_blocks_of(cast("io.BufferedIOBase", handle), source, SMALL_BLOCK):
         yield from decode_lines(source, block)
 
@@ -55,7 +53,7 @@ def open_zip(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, list[str]]]:
 
 
 def choose(path: str | Path, names: Sequence[str], wanted: re.Pattern[str]) -> list[str]:
-    """Keep the names that match, and log those that are ignored."""
+    """Keep the names that match, and log the others."""
     if others := [name for name in names if not wanted.fullmatch(name)]:
         log.warning("%s: files ignored because of their names: %s", path, shorten(", ".join(others), 200))
     return [name for name in names if wanted.fullmatch(name)]
@@ -64,7 +62,7 @@ def choose(path: str | Path, names: Sequence[str], wanted: re.Pattern[str]) -> l
 def iter_tar(path: str | Path, packed: IO[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """Yield an unpacked archive with each member, without those that macOS adds; then read to the end of the file.
 
-    :raises InputError: for data after the archive; damage is left to `refusing_damage`.
+    :raises InputError: for data after the archive; `refusing_damage` handles damage.
     """
     with tarfile.open(fileobj=packed, mode="r|") as tar:
         for entry in tar:

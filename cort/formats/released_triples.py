@@ -1,11 +1,9 @@
 """Files of training triples as MS MARCO releases them, plain or gzipped: query, relevant passage, other passage.
 
-A line has three TAB-separated fields: ids (``qidpidtriples.*.tsv``) or texts (``triples.train.small.tsv``), which stand
+A line has three TAB-separated fields: ids (``qidpidtriples.*.tsv``), or texts (``triples.train.small.tsv``) that stand
 for the query or passage with exactly this text. The first line decides which. Texts are compared by 128 bits of
-BLAKE2b, so neither those of the file nor those of the collection stay in memory.
+BLAKE2b, so that neither those of the file nor those of the collection stay in memory.
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
@@ -34,7 +32,7 @@ HEADERS = {"", "q", "query", "p", "pos", "positive", "passage", "doc", "n", "neg
 
 
 def holds_texts(path: str | Path) -> bool:
-    """Whether the lines of a file hold texts and not ids; refuse a file without lines."""
+    """Whether the lines of a file have texts instead of ids; refuse a file without lines."""
     first = next((line for _, line in iter_lines(path)), None)
     if first is None:
         raise input_error(path, none_of("triples", path), "one triple per line", "name a file of triples")
@@ -42,7 +40,7 @@ def holds_texts(path: str | Path) -> bool:
 
 
 def iter_triples(path: str | Path, of_texts: bool) -> Iterator[pa.RecordBatch]:
-    """Stream the keys of all lines in the columns `COLUMNS`: ids, or digests of the texts."""
+    """Stream the keys of all lines, ids or digests of texts, in the columns `COLUMNS`."""
     for block in iter_blocks(path):
         table = parse_block(block, COLUMNS, FIELDS, SEPARATOR)
         plain = [] if table is None else [_plain(batch, of_texts) for batch in table.to_batches()]
@@ -96,7 +94,7 @@ def _digest_array(data: bytes) -> pa.FixedSizeBinaryArray:
 
 @dataclass(frozen=True)
 class Known:
-    """The queries or passages that triples may name: key i is that of row `rows[i]`; `repeated` rows have no key."""
+    """Queries or passages that triples may refer to: key i belongs to row `rows[i]`; `repeated` rows have no key."""
 
     ids: pa.Array
     keys: pa.Array
@@ -104,13 +102,13 @@ class Known:
     repeated: int = 0
 
     def rows_of(self, keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
-        """Return the rows of keys, -1 for an unknown key."""
+        """Return the rows of keys, or -1 for an unknown key."""
         places = positions(keys, self.keys)
         return np.where(places < 0, np.int32(-1), self.rows[places])
 
 
 def read_known(path: str, schema: pa.Schema, of_texts: bool) -> Known:
-    """Read a table whose keys are its ids or its texts; the row with the lowest id has the key of a repeated text.
+    """Read a table whose keys are its ids or its texts; a repeated text is the key of the row with the lowest id.
 
     :param schema: two columns, ids and texts.
     """

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,8 @@ from cort.system.files import atomic_file
 
 log = logging.getLogger(__name__)
 
-Codes: TypeAlias = npt.NDArray[np.int32]
-Numbers: TypeAlias = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.float64]
 
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
 CANDIDATES = ("query_id", "doc_id", "query", "passage")

@@ -1,6 +1,4 @@
-"""The shape of YAML files by a JSON schema: every mistake at once, a line each, as of an `InputError`."""
-
-from __future__ import annotations
+"""Checks of YAML files by a JSON schema: every mistake at once, on a line each."""
 
 import math
 import re
@@ -24,7 +22,7 @@ TYPES = {
     "null": "null",
     "empty": "''",
 }
-# A setting that is a number, or chosen.
+# A setting that is a number, or chosen automatically.
 AUTO = "^auto$"
 BOUNDS = {
     "minimum": "at least {}",
@@ -38,18 +36,18 @@ BOUNDS = {
 
 
 def shape_mistakes(value: object, schema: dict[str, Any]) -> list[str]:
-    """List a line for each place where a value is not as its schema says."""
+    """List a line for each violation of a schema."""
     names = list(strange_keys(value))
     return names or [line for error in Validator(schema).iter_errors(value) for line in explain(error)]
 
 
 def _whole_match(validator: Any, pattern: str, value: object, _: object) -> Iterator[ValidationError]:
-    """Check a pattern against the whole text; of one that ends in `$`, Python would let a newline follow."""
+    """Match a pattern with the whole text; after `$`, Python would allow a newline."""
     if isinstance(value, str) and not re.fullmatch(pattern, value):
         yield ValidationError(f"{value!r} is no match of {pattern}")
 
 
-# JSON Schema takes 6.0 for an integer; the stages' options do not. Empty text was forgotten, not meant.
+# JSON Schema accepts 6.0 as an integer, options of stages do not. An empty text was forgotten rather than meant.
 CHECKS = {
     "string": lambda _, value: isinstance(value, str) and value.strip() != "",
     "empty": lambda _, value: value == "",
@@ -64,7 +62,7 @@ Validator: Any = extend(  # type: ignore[no-untyped-call]
 
 
 def strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
-    """YAML reads the keys `2019`, `yes` and `null` as a number, a truth value and nothing."""
+    """Yield a line for each key that is not text, as YAML reads `2019`, `yes` and `null`."""
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
@@ -73,12 +71,12 @@ def strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
 
 
 def is_name(error: ValidationError) -> bool:
-    """Whether an error is about a key, not about its value."""
+    """Whether an error is about a key instead of its value."""
     return "propertyNames" in error.absolute_schema_path
 
 
 def explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case per kind of mistake
-    """Yield a line for each thing that an error of the validator says."""
+    """Yield a line for each mistake in an error of the validator."""
     path = [str(part) for part in error.absolute_path]
     place = place_of(path)
     value: Any = error.instance
@@ -111,7 +109,7 @@ def explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case 
 
 
 def place_of(path: Sequence[str]) -> str:
-    """Write a path into a file of YAML."""
+    """Format the path to a value in a YAML file."""
     return ".".join(path) or "top level"
 
 

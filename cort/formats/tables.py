@@ -1,7 +1,5 @@
 """Parquet tables with their schemas, and Arrow IPC files: checked when read, and written atomically."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterable, Iterator
@@ -33,12 +31,12 @@ PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("va
 ROW_GROUP = 65_536
 # What a file should be, and what to do if it is not.
 WHOLE = ("parquet file", "delete it and let it be built again")
-# What libraries raise for damaged bytes: an ArrowException may also be any of these.
+# What libraries raise for damaged bytes; an ArrowException may also be any of the others.
 DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 
 
 def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
-    """Read a parquet table into memory and check that it has the columns of `schema`, without nulls."""
+    """Read a parquet table into memory; it must have the columns of `schema`, without nulls."""
     with refuse_damage(path, *WHOLE):
         table = _open(path, schema).read(columns=schema.names)
         _check(path, table)
@@ -46,7 +44,7 @@ def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
 
 
 def read_column(path: str | Path, schema: pa.Schema, name: str) -> pa.ChunkedArray:
-    """Read one column of a table, such as the ids of passages without their texts."""
+    """Read one column of a table, for example the ids of passages without their texts."""
     return read_table(path, pa.schema([schema.field(name)]))[name]
 
 
@@ -65,7 +63,7 @@ def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> 
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int = ROW_GROUP) -> Iterator[pa.Table]:
-    """Turn a stream of batches into tables of `rows` rows, the last of which may be shorter, without copying."""
+    """Turn a stream of batches into tables of `rows` rows (the last may be shorter) without copying."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -86,7 +84,7 @@ def count_rows(path: str | Path, schema: pa.Schema) -> int:
 
 
 def count_epochs(path: str | Path) -> int:
-    """Count the epochs of a table of triples or pairs, reading one column; refuse rows out of training order."""
+    """Count the epochs in a table of triples or pairs, reading one column; refuse rows out of training order."""
     epochs = read_table(path, EPOCHS)["epoch"]
     if not len(epochs):
         raise input_error(path, "no rows", "at least one", "rebuild the file")
@@ -111,7 +109,7 @@ def open_arrow(path: Path, kind: str, remedy: str) -> pa.Table:
 
 
 def _check(path: str | Path, table: pa.Table | pa.RecordBatch) -> None:
-    """Refuse offsets outside the file, invalid UTF-8 and missing values; the values of numbers are not read."""
+    """Refuse offsets outside the file, invalid UTF-8 and missing values; numbers are not read."""
     table.validate(full=True)
     for name in table.schema.names:
         columns = [table.column(name)]
@@ -123,7 +121,7 @@ def _check(path: str | Path, table: pa.Table | pa.RecordBatch) -> None:
 
 @contextmanager
 def refuse_damage(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
-    """Turn a library's errors about damaged bytes into our own; for a missing file, raise the operating system's."""
+    """Turn a library's errors about damaged bytes into ours, and those about a missing file into the system's."""
     try:
         yield
     except DAMAGE as error:
@@ -137,7 +135,7 @@ def refuse_damage(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
 
 @contextmanager
 def arrow_writer(path: str | Path, schema: pa.Schema) -> Iterator[pa.RecordBatchFileWriter]:
-    """Write batches to a file that appears only when it is complete."""
+    """Yield a writer whose Arrow IPC file appears under `path` only when it is complete."""
     with atomic_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
         yield file
 
@@ -150,8 +148,8 @@ def write_table(path: str | Path, table: pa.Table) -> None:
 
 @contextmanager
 def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Yield a writer whose file appears under `path` only when it is complete."""
-    # Texts and their ids hardly repeat and are never filtered by range: dictionaries, statistics and a stronger
+    """Yield a writer whose parquet file appears under `path` only when it is complete."""
+    # Texts and their ids hardly repeat and are never filtered by range: dictionaries, statistics and stronger
     # compression would take most of the time.
     texts = not {"text", "queries", "terms"}.isdisjoint(schema.names)
     options = {"compression": "lz4" if texts else "zstd", "use_dictionary": not texts, "write_statistics": not texts}

@@ -13,9 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.formats.records import offsets_of
 from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error, shorten
 
+AGAIN = "delete it and tokenize again"
 SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])
 
 
@@ -23,25 +25,23 @@ class Tokens:
     """Token ids of many texts, by row."""
 
     def __init__(self, path: str | Path, tokenizer: str | None = None) -> None:
-        """Open a cache, which must carry the fingerprint `tokenizer` if one is given."""
+        """Open a cache, which must have the fingerprint `tokenizer` if one is given."""
         self.path = Path(path)
-        table = open_arrow(self.path, "token cache", "delete it and tokenize again")
+        table = open_arrow(self.path, "token cache", AGAIN)
         if not table.schema.remove_metadata().equals(SCHEMA):
             raise input_error(path, "another Arrow file", "a token cache", "name the file that `tokenize` wrote")
-        with refuse_damage(path, "token cache", "delete it and tokenize again"):
+        with refuse_damage(path, "token cache", AGAIN):
             self._map(table)
         if tokenizer is not None and self.tokenizer != tokenizer:
-            found = f"tokens of tokenizer {self.tokenizer}"
-            raise input_error(path, found, f"tokenizer {tokenizer}", "delete it and tokenize again")
+            raise input_error(path, f"tokens of tokenizer {self.tokenizer}", f"tokenizer {tokenizer}", AGAIN)
 
     @classmethod
     def of_texts(cls, texts: Sequence[npt.NDArray[np.int32]]) -> Tokens:
-        """Hold token ids of texts that are not in a file; their ids are their row numbers."""
+        """Hold the token ids of texts that are not in a file; their ids are row numbers."""
         tokens = cls.__new__(cls)
         tokens.path = Path()
-        offsets = np.cumsum([0, *map(len, texts)], dtype=np.int32)
         values = np.concatenate([np.empty(0, np.int32), *texts])
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
+        lists = pa.ListArray.from_arrays(pa.array(offsets_of([*map(len, texts)]), pa.int32()), pa.array(values))
         tokens._map(pa.table([[str(row) for row in range(len(texts))], lists], schema=SCHEMA))
         return tokens
 
@@ -50,8 +50,7 @@ class Tokens:
         self.ids: pa.ChunkedArray = table["id"]
         self._values: list[npt.NDArray[np.int32]] = [chunk.values.to_numpy() for chunk in table["tokens"].chunks]
         self._offsets = [chunk.offsets.to_numpy() for chunk in table["tokens"].chunks]
-        rows = [len(offsets) - 1 for offsets in self._offsets]
-        self._first_row = np.cumsum([0, *rows])
+        self._first_row = offsets_of([len(offsets) - 1 for offsets in self._offsets])
         #: number of tokens of each row, shape (rows,)
         self.lengths: npt.NDArray[np.int64] = np.concatenate([np.empty(0, np.int64), *map(np.diff, self._offsets)])
 

@@ -1,9 +1,7 @@
-"""YAML files, read in bounded time and memory, and refused where YAML takes what is written for something else.
+"""YAML files, read in bounded time and memory, and refused where YAML would misread a value.
 
-YAML 1.1 takes 020 for 16, 1:30 for 90 and 2020-01-01 for a date. Anchors may name each other without end.
+YAML 1.1 takes 020 for 16, 1:30 for 90 and 2020-01-01 for a date. Anchors may expand without end.
 """
-
-from __future__ import annotations
 
 import errno
 import math
@@ -18,7 +16,7 @@ from cort.system.errors import InputError, input_error, shorten
 
 MOST_BYTES, MOST_VALUES, DEEPEST = 1_000_000, 20_000, 32
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
-# How a value without quotes may look, by what YAML takes it for.
+# How a value without quotes may look, by the type that YAML gives it.
 PLAIN = {
     "str": r"(?s:.*)",
     "int": r"[-+]?(0|[1-9][0-9]{0,40})",
@@ -32,7 +30,7 @@ KINDS = {"int": "another number", "float": "another number", "timestamp": "a dat
 def read_yaml(path: str | Path, expected: str = "YAML") -> dict[str, Any]:
     """Read a file that is a mapping; an `InputError` has a line per mistake.
 
-    :param expected: what the file is to be, in words.
+    :param expected: description of the file for messages.
     """
     text = _text(path, expected)
     loader = yaml.CSafeLoader(text)
@@ -46,7 +44,7 @@ def read_yaml(path: str | Path, expected: str = "YAML") -> dict[str, Any]:
             raise InputError("\n".join(mistakes))
         value: dict[str, Any] = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        # At the end of a file, the parser may point behind the last row.
+        # At the end of a file, the parser may point past the last row.
         row = min(error.problem_mark.line + 1, len(text.splitlines()) or 1) if error.problem_mark else None
         raise input_error(path, f"no YAML ({error.problem or error.context})", expected, "fix it", row) from error
     except yaml.YAMLError as error:
@@ -82,7 +80,7 @@ def _text(path: str | Path, expected: str) -> str:
 
 
 def _check_size(text: str, path: str | Path) -> None:
-    """Refuse what is too much to be built, which is done by recursion."""
+    """Refuse what is too large or deep to be constructed, which is recursive."""
     depth = count = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -93,18 +91,18 @@ def _check_size(text: str, path: str | Path) -> None:
 def _check_bounds(path: str | Path, where: Any, depth: int, count: int) -> None:
     if depth > DEEPEST or count > MOST_VALUES:
         found = f"more than {DEEPEST} levels" if depth > DEEPEST else f"more than {MOST_VALUES:,} values"
-        found += " (anchors count where they are named)"
+        found += " (anchors count wherever they are used)"
         raise input_error(path, found, "fewer", "write it shorter and flatter", where.start_mark.line + 1)
 
 
 class _Walk:
-    """A walk through all values of a file, those of anchors as often as they are named."""
+    """A walk through all values in a file, including every use of an anchor."""
 
     def __init__(self, path: str | Path) -> None:
         self.path, self.count = path, 0
 
     def mistakes(self, node: yaml.Node, *place: str) -> Iterator[str]:
-        """Yield a line for each value that is not what it seems, and for each key that is there again."""
+        """Yield a line for each value that YAML misreads, and for each repeated key."""
         self.count += 1
         _check_bounds(self.path, node, len(place), self.count)
         kind = node.tag.removeprefix("tag:yaml.org,2002:")
@@ -136,7 +134,7 @@ class _Walk:
     def _key(self, key: yaml.Node, rows: dict[str, int]) -> Iterator[str]:
         name = key.value
         if not isinstance(key, yaml.ScalarNode) or not name.isprintable() or name.startswith("__"):
-            # Snakemake runs what the key __use_yte__ asks for.
+            # The key __use_yte__ would make Snakemake run templates.
             found = f"the key {shorten(name)}" if isinstance(name, str) else "a key that is no text"
             yield self._line(key, found, "a name in printable characters, no _ first", "rename it")
         elif name in rows:

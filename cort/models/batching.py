@@ -23,7 +23,7 @@ Frame = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # token ids, segmen
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences for a transformer, made on demand: ``frame(i)`` has ``lengths[i]`` tokens.
+    """Sequences for a transformer, created on demand: ``frame(i)`` has ``lengths[i]`` tokens.
 
     `source` is the file they come from, for error messages.
     """
@@ -85,11 +85,11 @@ def frame_text(tokens: Ids, template: Template, max_length: int, segment: int) -
 
 
 def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int, max_length: int) -> Frame:
-    """Join a query of at most `query_length` tokens and a passage, `max_length` in all; both count special tokens."""
+    """Join a query of up to `query_length` tokens and a passage, up to `max_length`; both include special tokens."""
     query = query[: query_length - template.extra]
     passage = passage[: max_length - template.pair_extra - len(query)]
     first = np.concatenate([template.before, query, template.between])
-    # The boundary token after the first text belongs to its segment, as in BERT's `[SEP]`.
+    # The tokens between the texts belong to the first segment, like BERT's `[SEP]`.
     ids = np.concatenate([first, passage, template.after]).astype(np.int64)
     segments = np.full(len(ids), template.second_segment, dtype=np.int64)
     segments[: len(first)] = 0
@@ -110,9 +110,9 @@ def pad(frames: Sequence[Frame], pad_id: int) -> dict[str, torch.Tensor]:
 
 
 def by_length(lengths: Lengths, token_budget: int) -> Iterator[npt.NDArray[np.intp]]:
-    """Split the rows, longest first, into batches of at most `token_budget` padded tokens, or of one longer row.
+    """Split rows, longest first, into batches of at most `token_budget` padded tokens, or of a single longer row.
 
-    The order depends only on the lengths (ties keep file order), so the same rows always form the same batches.
+    The order depends only on lengths (ties stay in file order), so the same rows always form the same batches.
     """
     rows = np.argsort(-np.asarray(lengths), kind="stable")
     start = 0

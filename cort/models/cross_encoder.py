@@ -1,7 +1,7 @@
 """The cross-encoder: query and passage as one sequence with two segments, one relevance logit (CoRT, section 4.3.1).
 
-On disk: a transformers sequence-classification folder plus ``reranker.json``; with the linear head, a folder of only
-the transformer, plus the file of that layer.
+On disk: a transformers sequence-classification folder plus ``reranker.json``; with the linear head, a folder with just
+the transformer, plus that layer's file.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CLASSIFIER = "AutoModelForSequenceClassification"
 class CrossEncoder(nn.Module):
     """Map pairs to relevance logits, with a classifier of transformers or a linear layer on the state of [CLS].
 
-    The linear layer is the head of CoRT, section 4.3.1, and TREC 2020, section 4.2; a classifier of transformers has
-    another layer below it, such as BERT's pooler.
+    The linear layer is the head in CoRT, section 4.3.1, and TREC 2020, section 4.2; a classifier of transformers has
+    another layer before it, such as BERT's pooler.
     """
 
     def __init__(self, classifier: Any, settings: PairSettings) -> None:
@@ -84,7 +84,7 @@ class Pairs:
     passages: Tokens
     template: Template
     settings: PairSettings
-    #: whether pairs that are scored together share the encoding of texts
+    #: whether pairs that are scored together share encodings of texts
     shared = False
 
     def score(
@@ -115,7 +115,7 @@ class Pairs:
         return frame_pair(query, passage, self.template, self.settings.query_length, self.settings.max_length)
 
     def texts(self, queries: Rows, passages: Rows) -> int:
-        """Count the texts that go through the model: each pair is one."""
+        """Count the texts that go through the model: one per pair."""
         return len(queries)
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
@@ -128,7 +128,7 @@ class Pairs:
 def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
     """Put a new head of one logit, drawn from `seed`, on a base model.
 
-    A base model that is a re-ranker itself keeps its head and its settings.
+    A base model that is itself a re-ranker keeps its head and settings.
     """
     if (Path(base_model) / PairSettings.FILE).is_file():
         own_settings(base_model, settings)

@@ -1,7 +1,8 @@
 """The encoder of queries and passages: a BERT-like transformer, pooling, projection to `e` dimensions and tanh.
 
-This is CoRT's encoder (section 3.2); without projection and tanh it is RepBERT's (section 3.1 there). A released
-encoder may have another activation, or pool the last token, the only one in a decoder that attends to the whole text.
+This is CoRT's encoder (section 3.2); without projection and tanh, it is RepBERT's (section 3.1 there). A released
+encoder may have another activation, or pool the last token, which in a decoder is the only one to attend to the whole
+text.
 
 On disk: a transformers folder (loadable with AutoModel) plus ``projection.safetensors`` and ``cort.json``.
 """
@@ -64,28 +65,28 @@ class Texts(FramedTexts):
         return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
 
     def vectors(self, encoder: Encoder, rows: Rows, device: torch.device) -> Tensor:
-        """Encode rows for an index: in single precision, normalized to length 1 unless inner products are compared."""
+        """Encode rows for an index: in single precision, and normalized to length 1 except for inner products."""
         with torch.inference_mode():
             vectors = self.encode(encoder, rows, device).float()  # (rows, e)
         return functional.normalize(vectors, dim=-1) if encoder.settings.unit_length else vectors
 
 
 def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind: str) -> Texts:
-    """Frame queries or passages (`kind`) as an encoder with these settings reads them."""
+    """Frame texts of a kind ("query" or "passage") as an encoder with these settings reads them."""
     if kind == "query":
         return Texts(tokens, template, settings.query_length, settings.query_segment)
     return Texts(tokens, template, settings.passage_length, settings.passage_segment)
 
 
 def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
-    """Average the states (batch, length, h) of all tokens but padding, in at least single precision."""
+    """Average the states (batch, length, h) of all tokens except padding, in at least single precision."""
     states = single(states)
     weights = mask.unsqueeze(-1).to(states.dtype)  # (batch, length, 1)
     return (states * weights).sum(1) / weights.sum(1)  # (batch, h)
 
 
 def last_token(states: Tensor, mask: Tensor) -> Tensor:
-    """Take the state of the last token before the padding, of states (batch, length, h)."""
+    """Take the state of the last token before padding, from states (batch, length, h)."""
     return single(states[torch.arange(states.shape[0], device=states.device), mask.sum(1) - 1])  # (batch, h)
 
 
@@ -101,8 +102,8 @@ def new_encoder(
 ) -> Encoder:
     """Put a new projection, drawn from `seed`, on a base model.
 
-    :param start: folder of a trained encoder, whose weights replace those of both. A base model that is an encoder
-        itself keeps its own weights and settings.
+    :param start: folder of a trained encoder, whose weights replace both. A base model that is itself an encoder keeps
+        its weights and settings.
     """
     if (Path(base_model) / EncoderSettings.FILE).is_file():
         settings, start = own_settings(base_model, settings), start or base_model

@@ -1,8 +1,8 @@
 """Document expansion with an encoder-decoder that predicts the queries a passage answers (doc2query, docTTTTTquery).
 
 Queries are sampled from the k most probable next tokens (Nogueira & Lin, 2019), or found by beam search (Nogueira et
-al., 2019). Sampling uses a counter-based generator keyed by seed, passage, query and step: as long as rounding does not
-change the model's logits, a query does not depend on what else is in the batch.
+al., 2019). Sampling uses a counter-based generator keyed by seed, passage, query and step, so a query does not depend
+on the rest of the batch, as long as the model's logits do not.
 
 On disk: a transformers folder of a T5 or another encoder-decoder, with its tokenizer.
 """
@@ -25,7 +25,7 @@ from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import check_length, count_tokens, single
 from cort.system.errors import input_error
 
-# Keys of config.json: the tokens that begin, end and pad a query.
+# Keys of config.json: ids of the tokens that begin, end and pad a query.
 NEEDED = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 # Bits of a double's significand.
 BITS = 53
@@ -49,7 +49,7 @@ def load_expander(folder: str | Path, passage_length: int, query_length: int) ->
 
 
 def numbers_of(seed: int, doc_id: str, queries: int, steps: int) -> npt.NDArray[np.float64]:
-    """Draw numbers in [0, 1) for a passage, shape (queries, steps); a larger shape does not change the others."""
+    """Draw numbers in [0, 1) for a passage, shape (queries, steps); a larger shape only adds numbers."""
     key = int.from_bytes(hashlib.blake2b(f"{seed}\t{doc_id}".encode(), digest_size=16).digest(), "little")
     raw = np.random.Philox(key=key).random_raw(queries * LONGEST_QUERY).reshape(queries, LONGEST_QUERY)
     return (raw[:, :steps] >> np.uint64(64 - BITS)).astype(np.float64) * 2.0**-BITS
@@ -80,7 +80,7 @@ class Generator:
         from transformers import GenerationConfig
 
         self.transformer, config = transformer, transformer.config
-        # The generation settings of a folder, such as no repeated n-grams, are meant for other tasks.
+        # A folder's generation settings, such as no repeated n-grams, are for other tasks.
         transformer.generation_config = GenerationConfig()
         ends = config.eos_token_id
         self.ends: list[int] = [ends] if isinstance(ends, int) else list(ends)
@@ -124,12 +124,12 @@ class Generator:
                 kept = (~done).nonzero().squeeze(1)
                 cache.batch_select_indices(kept)
                 rows, mask, tokens, done = rows[kept], mask[kept], tokens[kept], done[kept]
-            # The cache holds keys and values of the states; only their shape is still needed.
+            # The cache has keys and values of the states, so only the shape of the states is still needed.
             logits, cache = self._decode(states[:1].expand(len(rows), -1, -1), mask, tokens[:, None], cache)
         return drawn.reshape(passages, queries, -1)
 
     def _decode(self, states: Tensor, mask: Tensor, tokens: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
-        """Feed one token per row to the decoder; logits of the next one, and the cache of keys and values."""
+        """Feed a token per row to the decoder; return the next token's logits, and the cache of keys and values."""
         from transformers.modeling_outputs import BaseModelOutput
 
         outputs = self.transformer(

@@ -1,4 +1,4 @@
-"""Pretrained models of others: a local folder, or one that is fetched from a hub at a fixed commit."""
+"""Published models: a local folder, or one that is downloaded from a hub at a fixed commit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cort.system.interruption import Interrupted
 COMPLAINT_LENGTH = 200
 #: what to do about pickled weights
 CONVERT = "convert it with save_pretrained; pickles are refused"
-# Files of a hub's repository that are fetched: settings, tokenizer, weights, but not those for other libraries.
+# Files to download from a hub's repository: settings, tokenizer and weights, but not those for other libraries.
 WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors", "*/model.safetensors"]
 UNWANTED = ["onnx/*", "openvino/*"]
 
 
 class Settings:
-    """Values of a JSON file that may be missing, as may each of its keys."""
+    """Values of a JSON file. The file, or any of its keys, may be missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,19 +31,19 @@ class Settings:
         self.values: Mapping[str, Any] = self.node.of(dict)
 
     def get(self, key: str, kind: Any = None) -> Any:
-        """Read the value of a key, checked if a type is given; None if it is missing."""
+        """Read the value of a key, and check it if a type is given; None if it is missing."""
         value = self.values.get(key)
         return value if value is None or kind is None else self.node[key].read(kind)
 
     def limit(self, key: str, kind: type = int) -> Any:
-        """Read the value of a key, a number of at least 1; None if it is missing."""
+        """Read a number of at least 1; None if it is missing."""
         if (value := self.get(key, kind)) is not None and value < 1:
             raise self.node[key].complain(str(self.values[key]), "1 or more")
         return value
 
 
 def find_folder(name: str, revision: str | None) -> tuple[Path, str]:
-    """Find a model's folder, or fetch it from a hub; also returns what to do if something in it is wrong.
+    """Find a model's folder, or download it from a hub; also return what to do if something in it is wrong.
 
     :raises InputError: for a missing model, a hub name without a commit, or an adapter.
     """
@@ -59,7 +59,7 @@ def find_folder(name: str, revision: str | None) -> tuple[Path, str]:
 
 
 def check_weights(folder: Path) -> None:
-    """Refuse a folder without settings, with an adapter, or with no weights but pickles."""
+    """Refuse a folder without settings, with an adapter, or with pickled weights only."""
     _check_folder(folder, "config.json")
     read_json(folder / "config.json", FIX).of(dict)
     if not any(folder.glob("*.safetensors")):
@@ -108,7 +108,7 @@ def reason_of(error: Exception) -> str:
 def _add_promised_tokens(settings: Settings, tokenizer: Any) -> None:
     """Frame texts with the tokens that `add_bos_token` and `add_eos_token` promise.
 
-    If there is a tokenizer.json, transformers 5 ignores these flags, which earlier releases followed.
+    With a tokenizer.json, transformers 5 ignores these flags, unlike earlier releases.
     """
     flags = {name: settings.get(f"add_{name}_token", bool) for name in ("bos", "eos")}
     probe = tokenizer(PROBE, return_special_tokens_mask=True)
@@ -120,7 +120,7 @@ def _add_promised_tokens(settings: Settings, tokenizer: Any) -> None:
     if all(kept):
         return
     for name, flag in flags.items():
-        # Any other token in that place would be lost.
+        # Any other token there would be lost.
         if added[name] not in ([], own[name]) or (flag and own[name] == [None]):
             token, tokens = getattr(tokenizer, f"{name}_token"), tokenizer.convert_ids_to_tokens(added[name])
             found = f"add_{name}_token {json.dumps(flag)} and {name}_token {token}, but tokenizer.json adds {tokens}"
@@ -129,7 +129,7 @@ def _add_promised_tokens(settings: Settings, tokenizer: Any) -> None:
 
 
 def _checked(name: str, revision: str | None) -> str:
-    """Refuse the name of a branch, which may point to another model tomorrow."""
+    """Refuse the name of a branch, which may later point to another model."""
     if revision is None or not REVISION.fullmatch(revision):
         without = "without a revision" if revision is None else f"at revision {shorten(revision)}"
         found, expected = f"{name!r}, not a folder, {without}", "a folder, or a hub name with its revision"

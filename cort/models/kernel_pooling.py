@@ -1,8 +1,8 @@
 """Kernel pooling: Gaussian kernels make soft counts of the cosines between word vectors of query and passage.
 
 KNRM (Xiong et al., SIGIR 2017) compares words; Conv-KNRM (Dai et al., WSDM 2018) also compares n-grams of all lengths.
-A linear layer weighs the logarithms of the counts. The papers apply tanh to its output; as the losses here expect
-logits and tanh does not change a ranking, it is left out.
+A linear layer combines the logarithms of the counts. The papers apply tanh to its output, which is omitted here: the
+losses expect logits, and tanh does not change rankings.
 
 On disk: config.json and tokenizer of the base model, ``reranker.json`` and the model's own weights.
 """
@@ -31,7 +31,7 @@ from cort.models.transformer import count_tokens
 
 WEIGHTS = "model.safetensors"
 QUERY, PASSAGE = 0, 1
-# One kernel for exact matches, ten for bins of cosines.
+# One kernel for exact matches, and ten for bins of cosines.
 MEANS = (1.0, *(round(0.9 - 0.2 * step, 1) for step in range(10)))
 WIDTHS = (0.001, *(0.1,) * 10)
 # As in the authors' code: the minimum count, and the factor of the logarithms.
@@ -61,7 +61,7 @@ class KernelPooling(nn.Module):
         mask, segments = batch["attention_mask"].bool(), batch["token_type_ids"]
         words = self.vectors(batch["input_ids"])  # (batch, length, e)
         in_query, in_passage = mask & (segments == QUERY), mask & (segments == PASSAGE)
-        # Queries come first; columns without a word of any query, or of any passage, need not be compared.
+        # Queries come first; columns without words of any query, or of any passage, need not be compared.
         sizes = in_query.sum(1)
         first, second = slice(0, max(int(sizes.max()), 1)), slice(min(int(sizes.min()), words.shape[1] - 1), None)
         queries, passages = (
@@ -75,7 +75,7 @@ class KernelPooling(nn.Module):
         return logits.squeeze(-1)
 
     def _views(self, words: Tensor, counts: Tensor) -> list[Tensor]:
-        """Compute vectors of the words, or of the n-grams of each length that begin at each word."""
+        """Compute the vectors of words, or of the n-grams of each length that begin at each word."""
         if not len(self.ngrams):
             return [words]
         inside = (words * counts.unsqueeze(-1)).mT  # (batch, e, length)
@@ -92,7 +92,7 @@ class KernelPooling(nn.Module):
         return WordPairs(queries, passages, template, self.settings)
 
     def parts(self) -> tuple[Any, dict[str, Tensor]]:
-        """Split into what writes config.json and all weights, and no other weights."""
+        """Return what writes config.json and all weights; there are no further weights."""
         return self, {}
 
     def save_pretrained(self, folder: Path) -> None:
@@ -106,7 +106,7 @@ def pool_kernels(
 ) -> Tensor:
     """Sum over query words: the logarithm of each kernel's soft count of the word in the passage.
 
-    :param queries: (pairs, m, e); `query_counts` (pairs, m) tells which words count. Likewise passages (pairs, n, e).
+    :param queries: (pairs, m, e); `query_counts` (pairs, m) marks words that count; likewise passages (pairs, n, e).
     :param means: (kernels,), the cosines at which kernels are 1; `widths` are their standard deviations.
     :returns: (pairs, kernels).
     """
@@ -127,7 +127,7 @@ class WordPairs(Pairs):
         query, passage = query[: self.settings.query_length], passage[: self.settings.max_length]
         ids = np.concatenate([query, passage]).astype(np.int64)
         segments = np.repeat([QUERY, PASSAGE], [len(query), len(passage)])
-        # For two empty texts, a token that belongs to neither.
+        # Two empty texts become a token that belongs to neither.
         return (ids, segments) if len(ids) else (np.array([self.template.pad]), np.array([PASSAGE + 1]))
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:

@@ -11,7 +11,7 @@ On disk: a transformers folder plus ``reranker.json`` and the layers that follow
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from cort.models.batching import Frame, FramedTexts, Lengths, Rows, Sequences
 from cort.models.cross_encoder import Pairs
 from cort.models.loading import load_tensors, load_transformer, read_settings
 from cort.models.settings import HEAD, PairSettings
-from cort.models.tokenizer import Template, load_template, load_tokenizer, read_special_tokens
+from cort.models.tokenizer import Template, load_template, load_tokenizer, special_id
 from cort.models.transformer import (
     TextModel,
     check_length,
@@ -42,25 +42,28 @@ from cort.system.errors import input_error
 QUERY, PASSAGE = 1, 0
 # Pairs whose tokens are compared at once; the vectors of each pair are copied.
 PAIRS_AT_ONCE = 1_024
-# Similarity of a query token to a passage without tokens, which therefore ranks last: below any other however vectors
+# Similarity of a query token to a passage without tokens, which thus ranks last: lower than any other, however vectors
 # are rounded, and for inner products of vectors up to length 65504.
 LOWEST = {"cosine": -2.0, "dot": -(65504.0**2), "l2": -8.0}
 
 
 class LateInteraction(TextModel):
-    """Map texts to a vector per token, followed by its weight; weight 0 marks tokens that do not count."""
+    """Map texts to a vector per token, followed by the token's weight, which is 0 for tokens that do not count.
+
+    :param fill: id of the token that pads queries, -1 for none; `punctuation` are ids to ignore in passages.
+    """
 
     settings: PairSettings
 
-    def __init__(self, transformer: Any, settings: PairSettings, tokens: SpecialTokens) -> None:
+    def __init__(self, transformer: Any, settings: PairSettings, fill: int, punctuation: Collection[int]) -> None:
         super().__init__(transformer, settings)
         hidden = transformer.config.hidden_size
         self.head = nn.ModuleDict({"vectors": nn.Linear(hidden, settings.dimension, bias=False)})
         if settings.term_weights:
             self.head["weights"] = nn.Linear(hidden, 1)
-        self._fill = tokens.fill
+        self._fill = fill
         self.punctuation: Tensor
-        self.register_buffer("punctuation", torch.tensor(tokens.punctuation, dtype=torch.long), persistent=False)
+        self.register_buffer("punctuation", torch.tensor(sorted(punctuation), dtype=torch.long), persistent=False)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length), all of one segment.
@@ -69,7 +72,7 @@ class LateInteraction(TextModel):
         """
         ids, mask = batch["input_ids"], batch["attention_mask"]
         is_query = bool(batch["token_type_ids"][0, 0] == QUERY)
-        # As in ColBERT, no token attends to the mask tokens that fill a query, but they count as tokens.
+        # As in ColBERT, no token attends to the mask tokens that pad a query, but they take part in matching.
         attended = {**batch, "attention_mask": mask * (ids != self._fill)}
         states = single(self.states(attended))
         vectors = single(self.head["vectors"](states))  # (batch, length, dimension)
@@ -97,14 +100,6 @@ class LateInteraction(TextModel):
         return self.transformer, self.head.state_dict()
 
 
-@dataclass(frozen=True)
-class SpecialTokens:
-    """Ids of the token that fills queries (-1 for none), and of punctuation to be ignored in passages."""
-
-    fill: int = -1
-    punctuation: tuple[int, ...] = ()
-
-
 class TokenVectors(NamedTuple):
     """Vectors of the tokens that count, text by text, in single precision.
 
@@ -118,7 +113,7 @@ class TokenVectors(NamedTuple):
 
 @dataclass(frozen=True)
 class InteractingTexts(FramedTexts):
-    """Texts of one kind, filled up to their maximum length with the token `fill` unless that is -1."""
+    """Texts of one kind, padded to their maximum length with the token `fill` unless it is -1."""
 
     fill: int = -1
 
@@ -131,7 +126,7 @@ class InteractingTexts(FramedTexts):
         return TokenVectors(kept[:, :-1], kept[:, -1], counting.sum(1).cpu().numpy())
 
     def frame(self, row: int) -> Frame:
-        """Frame and fill the text of a row."""
+        """Frame and pad the text of a row."""
         ids, segments = super().frame(row)
         missing = self.max_length - len(ids) if self.fill >= 0 else 0
         return np.pad(ids, (0, missing), constant_values=self.fill), np.pad(segments, (0, missing), mode="edge")
@@ -173,7 +168,7 @@ class InteractingPairs(Pairs):
         return len(np.unique(queries)) + len(np.unique(passages))
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
-        """Count the tokens of the texts that each pair has and no pair before it."""
+        """Count, for each pair, the tokens of its texts that no earlier pair has."""
         total = np.zeros(len(queries), dtype=np.int64)
         for kind, rows in ((QUERY, queries), (PASSAGE, passages)):
             new = np.unique(rows, return_index=True)[1]
@@ -215,7 +210,7 @@ def new_late_interaction(base_model: str | Path, settings: PairSettings, seed: i
     transformer = load_transformer(base_model)
     _check_lengths("", settings, load_template(base_model, count_tokens(transformer)), transformer)
     torch.manual_seed(seed)
-    return LateInteraction(transformer, settings, find_special_tokens(base_model, settings))
+    return LateInteraction(transformer, settings, *find_special_tokens(base_model, settings))
 
 
 def load_late_interaction(folder: str | Path) -> tuple[LateInteraction, Template]:
@@ -224,7 +219,7 @@ def load_late_interaction(folder: str | Path) -> tuple[LateInteraction, Template
     transformer = load_transformer(folder, trained=True)
     template = load_template(folder, count_tokens(transformer))
     _check_lengths(f"{Path(folder) / PairSettings.FILE}: ", settings, template, transformer)
-    model = LateInteraction(transformer, settings, find_special_tokens(folder, settings))
+    model = LateInteraction(transformer, settings, *find_special_tokens(folder, settings))
     load_tensors(folder, HEAD, model.head, PairSettings)
     return model.eval(), template
 
@@ -246,24 +241,18 @@ def origin_of(folder: str | Path, settings: PairSettings) -> Origin:
     return Origin(settings.dimension, settings.max_length, settings.similarity, model_fingerprint(folder))
 
 
-def find_special_tokens(folder: str | Path, settings: PairSettings) -> SpecialTokens:
-    """Look up the special tokens that the settings ask for."""
+def find_special_tokens(folder: str | Path, settings: PairSettings) -> tuple[int, set[int]]:
+    """Look up the token that pads queries, -1 for none, and the punctuation to ignore."""
     tokenizer = load_tokenizer(folder)
-    fill = -1
-    if settings.fill_queries:
-        token = read_special_tokens(folder).get("mask_token", "[MASK]")
-        number = tokenizer.token_to_id(token) if token else None
-        if number is None:
-            expected = "the tokenizer's mask_token, which fills queries"
-            raise input_error(folder, f"no token {token}", expected, "set fill_queries to false")
-        fill = number
-    punctuation = set()
+    fix = "set it there, or set fill_queries to false"
+    fill = special_id(folder, tokenizer, "mask_token", fix) if settings.fill_queries else -1
+    punctuation: set[int] = set()
     for mark in string.punctuation if settings.skip_punctuation else "":
         encoding = tokenizer.encode(mark, add_special_tokens=False)
-        # Not the unknown token; some tokenizers put the marker of a word boundary in front.
+        # Not the unknown token; some tokenizers prepend a word-boundary marker.
         tokens = zip(encoding.ids, encoding.tokens, strict=True)
         punctuation |= {number for number, token in tokens if token in (mark, f"\u2581{mark}", f"\u0120{mark}")}
-    return SpecialTokens(fill, tuple(sorted(punctuation)))
+    return fill, punctuation
 
 
 def _check_lengths(source: str, settings: PairSettings, template: Template, transformer: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Load a model folder: exactly the weights that its config names, all finite, or one line that says what is wrong."""
+"""Load a model folder: exactly the weights that its config implies, all finite; or a one-line error."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Settings = TypeVar("Settings", EncoderSettings, PairSettings)
 #: transformers' class of encoder-decoders
 SEQ2SEQ = "AutoModelForSeq2SeqLM"
 OTHER = "name another model"
-# Limits on numbers in a config; parts such as layers are built before any weight is read, so their limit is lower.
+# Limits on numbers in a config; that of layers and other parts, which are built before weights are read, is lower.
 PARTS, MOST_PARTS, MOST = re.compile("layer|label|group|expert"), 1_000, 10_000_000
 # Buffers that older versions of transformers saved and later ones recompute.
 BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 POSITIVE = re.compile("max_position_embeddings|(.*_)?eps|num_.*heads|rope_theta")
-# Types of weights; narrower floating-point types are meaningless without their scales.
+# Types of weights; narrower floating-point types are meaningless without scales.
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # Upper limit of a length in tokens and of a vector's size.
 LONGEST = 100_000
@@ -49,12 +49,12 @@ def load_transformer(
 ) -> nn.Module:
     """Load a transformer: safetensors only, no remote code, single precision.
 
-    Its weights must be those that its config names. In a model to start training from, a head (everything outside of
-    the transformer, and the pooler) may be missing, and is then drawn, or unused.
+    Its weights must be those that its config implies. In a model to start training from, a head (everything outside the
+    transformer, and the pooler) may be missing, and is then drawn at random, or unused.
 
-    :param kind: class of transformers; `options` are its arguments, and settings that replace those of the config.
+    :param kind: class of transformers; `options` are its arguments, and settings that override those of the config.
     :param trained: whether no head may be missing or unused, except for a pooler, which an encoder does not need.
-    :param decoder: whether a decoder is accepted, in which only the last token attends to the whole text.
+    :param decoder: whether to accept a decoder, in which only the last token attends to the whole text.
     """
     with uncollected():
         import transformers
@@ -72,7 +72,7 @@ def load_transformer(
             check_encoder(source, config, OTHER, decoder)
         _check_made_as(source, config)
         load = getattr(transformers, kind).from_pretrained
-        # First without memory for weights: missing ones, and those of another shape, would be drawn.
+        # At first without memory for weights, because missing ones, and those of another shape, would be drawn.
         planned = {"device_map": "meta", "ignore_mismatched_sizes": True, "output_loading_info": True}
         with uncollected():  # as it imports the class of the model
             model, report = load(str(source), **everything, **planned)
@@ -98,7 +98,7 @@ def _check_types(folder: Path) -> None:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """List the files that transformers reads weights from: a single one, or those that an index names."""
+    """List the files with weights that transformers reads: a single one, or those that an index names."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file() or not index.is_file():
         return [single] if single.is_file() else []
@@ -111,7 +111,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> None:
-    """Refuse settings of an architecture that no model can be built with, or that would change its results."""
+    """Refuse settings with which no model can be built, or that would change its results."""
     for name, value in settings.items():
         most = MOST_PARTS if PARTS.search(name) else MOST
         wrong = isinstance(value, int) and abs(value) > most
@@ -119,7 +119,7 @@ def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> N
             raise input_error(source, f"{name} {shorten(str(value)).strip(chr(39))}", f"a number up to {most:,}", fix)
         if name == "quantization_config" and value is not None:
             raise input_error(source, "quantized weights", "floating point", "use the model before quantization")
-        # With chunks, texts of some lengths could not be encoded.
+        # With chunks, texts of some lengths cannot be encoded.
         if name == "chunk_size_feed_forward" and value:
             raise input_error(source, f"{name} {value}", "0", fix)
         if POSITIVE.fullmatch(name) and isinstance(value, int | float) and value <= 0:
@@ -127,9 +127,9 @@ def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> N
 
 
 def check_encoder(source: str | Path, config: Any, fix: str, decoder: bool = False) -> None:
-    """Refuse models that do not read texts in both directions, as masked language models do.
+    """Refuse models that do not read texts in both directions like masked language models.
 
-    :param decoder: whether a decoder is accepted, too.
+    :param decoder: whether to accept a decoder, too.
     """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -148,7 +148,7 @@ def check_seq2seq(source: str | Path, config: Any) -> None:
 
 
 def _kind_of(config: Any) -> str:
-    """Name the kind of a model, by its config."""
+    """Name the kind of a model according to its config."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
     if config.is_encoder_decoder:
@@ -171,7 +171,7 @@ def _check_made_as(source: str | Path, config: Any) -> None:
 
 
 def _check_report(source: str | Path, model: Any, report: Mapping[str, Any], trained: bool, has_own_head: bool) -> None:
-    """Refuse what transformers reports about weights, except for heads that may be missing or unused."""
+    """Refuse problems with weights that transformers reports, except for heads that may be missing or unused."""
     prefix, parts = f"{model.base_model_prefix}.", {name for name, _ in model.base_model.named_children()} - {"pooler"}
 
     def is_head(name: str) -> bool:
@@ -191,11 +191,11 @@ def _check_report(source: str | Path, model: Any, report: Mapping[str, Any], tra
 def _check_names(
     source: str | Path, missing: Collection[str], unknown: Collection[str], expected: str, fix: str
 ) -> None:
-    """Refuse missing and unknown tensors; the complaint names the first."""
-    for names, kind in ((missing, "no tensor"), (unknown, "the unknown tensor")):
+    """Refuse missing and unknown tensors; the error names the first."""
+    for names, problem in ((missing, "no tensor"), (unknown, "the unknown tensor")):
         if names:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise input_error(source, f"{kind} {shorten(min(names), COMPLAINT_LENGTH)}{others}", expected, fix)
+            raise input_error(source, f"{problem} {shorten(min(names), COMPLAINT_LENGTH)}{others}", expected, fix)
 
 
 def check_numbers(source: str | Path, tensors: Mapping[str, Tensor], fix: str) -> None:
@@ -206,7 +206,7 @@ def check_numbers(source: str | Path, tensors: Mapping[str, Tensor], fix: str) -
 
 
 def check_tensors(source: str | Path, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], fix: str) -> None:
-    """Refuse tensors of a file whose names or shapes are not the wanted ones, or whose values are not finite."""
+    """Refuse tensors of a file whose names or shapes differ from the expected ones, or whose values are not finite."""
     expected = f"the {len(wanted)} tensors of this model"
     _check_names(source, wanted.keys() - tensors, tensors.keys() - wanted, expected, fix)
     for name, value in tensors.items():
@@ -222,7 +222,7 @@ def _other_shape(source: str | Path, name: str, found: Iterable[int], wanted: It
 
 
 def load_tensors(folder: str | Path, name: str, module: nn.Module | None, kind: type[Settings]) -> None:
-    """Load the weights of a layer that has a file of its own, which is empty without the layer."""
+    """Load the weights of a layer from its own file, which is empty if there is no such layer."""
     path = Path(folder) / name
     try:
         weights = load_file(path)
@@ -248,7 +248,7 @@ def read_settings(folder: str | Path, kind: type[Settings]) -> Settings:
 
 
 def own_settings(folder: str | Path, options: Settings) -> Settings:
-    """Read the settings of a model to start training from; options that contradict them are refused."""
+    """Read the settings of a model to start training from; refuse options that contradict them."""
     own = read_settings(folder, type(options))
     for field in dataclasses.fields(options):
         wanted, value = getattr(options, field.name), getattr(own, field.name)
@@ -272,6 +272,6 @@ def _read(node: Node, hint: Any) -> Any:
 
 
 def wrong_model(folder: str | Path, kind: type[EncoderSettings] | type[PairSettings], error: Exception) -> InputError:
-    """Build the complaint about a folder without a model of this kind."""
+    """Make the error for a folder without a model of this kind."""
     found, expected = f"no {kind.MODEL} ({error})", f"a folder that `{kind.STAGE}` wrote"
     return input_error(folder, found, expected, "name that folder, or train again")

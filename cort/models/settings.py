@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 from cort.settings.models import Representation, Scoring
 from cort.system.options import optional
 
-#: A fixed revision of a model on a hub: a commit, not a branch; or a pull request with the beginning of its commit. A
-#: hub offers its safetensors conversion of a pickled model as a pull request.
+#: A fixed revision of a model on a hub: a commit, or a pull request with the beginning of its commit, but no branch.
+#: Hubs offer safetensors conversions of pickled models as pull requests.
 REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+@[0-9a-f]{7,40}")
 
 #: what to do about a wrong file of a model, downloaded or not
@@ -22,7 +22,7 @@ HEAD = "head.safetensors"
 #: tokens of a predicted query, including the one that ends it
 LONGEST_QUERY = 512
 
-#: settings of a re-ranker that only these kinds have; all other settings are common
+#: settings that only these kinds of re-rankers have; all other settings are shared
 OF_KIND = {
     "cross_encoder": ("head",),
     "late_interaction": ("dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation", "ivfpq"),
@@ -40,9 +40,9 @@ def ref_of(revision: str) -> str:
 class EncoderSettings(Representation):
     """Settings of a CoRT encoder; lengths count special tokens. The defaults are the paper's."""
 
-    #: in a model folder: file of the settings; in messages: name of the model and of the stage that makes it
+    #: file of the settings in a model folder; name of the model, and of the stage that makes it, in messages
     FILE, MODEL, STAGE = "cort.json", "CoRT encoder", "train"
-    #: settings that every model folder has; older models lack the others and use their defaults
+    #: settings that every model folder has; others, which older models lack, have their defaults
     WRITTEN: ClassVar = ("pooling", "dimension", "query_length", "passage_length")
 
     activation: Literal["tanh", "identity"] = optional("tanh", "of the projection")
@@ -55,7 +55,7 @@ class EncoderSettings(Representation):
         return self.similarity != "inner_product"
 
     def saved(self) -> dict[str, Any]:
-        """Return the settings as a model folder has them."""
+        """Return the settings for a model folder."""
         return asdict(self)
 
 
@@ -70,7 +70,7 @@ class PairSettings(Scoring):
     kind: str = optional(Scoring.kind, "of re-ranker, one of `cort.models.rerankers`")  # type: ignore[assignment]
 
     def saved(self) -> dict[str, Any]:
-        """Return the settings as a model folder has them: without those of other kinds, and without the usual head."""
+        """Return the settings for a model folder: without those of other kinds, and without the default head."""
         of_others = {name for names in OF_KIND.values() for name in names}.difference(OF_KIND.get(self.kind, ()))
         of_others |= {"head"} if self.head == "classification" else set()
         return {name: value for name, value in asdict(self).items() if name not in of_others}

@@ -1,4 +1,4 @@
-"""Run a model on one shard of texts, on a leased device; imports torch only then.
+"""Job a model on one shard of texts, on a leased device; imports torch only then.
 
 Texts are divided into blocks of fixed size, and a shard is a sequence of complete blocks, so the number of shards does
 not change the result. With a folder of checkpoints, finished blocks are kept until the shard is complete, and an
@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.blocks import FinishedBlocks, ShardOptions, shard_blocks
+from cort.formats.blocks import FinishedBlocks, shard_blocks
 from cort.settings import models
 from cort.settings.fields import Precision
 from cort.system.devices import lease
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import Counter
 
 if TYPE_CHECKING:
     import torch
 
     from cort.models.encoder import Encoder
-    from cort.models.late_interaction import LateInteraction
+    from cort.models.rerankers import Reranker
     from cort.models.weigher import Weigher
 
 log = logging.getLogger(__name__)
@@ -36,25 +35,33 @@ log = logging.getLogger(__name__)
 Ranges: TypeAlias = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PassageOptions(ShardOptions):
-    """Options of stages that run a model on the passages."""
+@options_class
+class ModelOptions:
+    """Options of stages that run a model and can resume after the last finished block."""
 
     model: str = required("FOLDER")
-    tokens: str = required("ARROW", "token cache of the passages")
     precision: Precision = optional(models.Encoder.precision, "of the model")
     threads: int = thread_count()
+    checkpoints: str | None = optional(None, "keep finished blocks here until the output is complete", "FOLDER")
     output: str = required("PARQUET")
 
 
-class Run(NamedTuple):
+@options_class
+class PassageOptions(ModelOptions):
+    """Options of stages that run a model on a shard of the passages."""
+
+    tokens: str = required("ARROW", "token cache of the passages")
+    shard: str = optional("1-of-1", metavar="I-of-N")
+
+
+class Job(NamedTuple):
     """Where the model runs, the blocks that are finished, and the counter of texts."""
 
     device: torch.device
     finished: FinishedBlocks
     counter: Counter
 
-    def place(self, model: Encoder | LateInteraction | Weigher, precision: str) -> None:
+    def place(self, model: Encoder | Weigher | Reranker, precision: str) -> None:
         """Move a model to the device, and have it compute only what is not finished."""
         from cort.models.transformer import resume
 
@@ -64,13 +71,14 @@ class Run(NamedTuple):
 
 def compute_shard(
     stage: str,
-    options: PassageOptions,
+    options: ModelOptions,
+    shard: str,
     rows: int,
     size: int,
-    prepare: Callable[[Run], Callable[[Any], pa.RecordBatch]],
+    prepare: Callable[[Job], Callable[[Any], pa.RecordBatch]],
     write: Callable[[Iterator[pa.RecordBatch], int], None],
     decisive: Sequence[str],
-    files: Sequence[str] = (),
+    files: Sequence[str],
     read: Callable[[Ranges], Iterable[tuple[int, Any]]] | None = None,
     items: str = "passages",
 ) -> str:
@@ -79,22 +87,21 @@ def compute_shard(
     :param rows: number of texts in all shards; each block has `size` of them.
     :param prepare: moves the model to a device and returns the function that computes a block.
     :param write: called with the batches and the number of texts in the shard.
-    :param decisive: options that the result depends on, besides the model, the tokens and other `files`.
+    :param decisive: options that the result depends on, besides the model and the `files`.
     :param read: yields the number and the input of each block; by default, the input is the block's range of rows.
     :param items: what the log calls the texts.
     """
     from cort.models.transformer import choose_device, identity
 
-    ranges = shard_blocks(rows, options.shard, size)
+    ranges = shard_blocks(rows, shard, size)
     numbers, count = [start // size for start, _ in ranges], sum(end - start for start, end in ranges)
     with lease() as leased:
         device = choose_device(options.threads, leased)
         values = {name: getattr(options, name) for name in decisive} | {"device": device.type}
-        identify = partial(identity, stage, values, [options.tokens, *files], options.model)
-        finished = FinishedBlocks(options.checkpoints, identify)
+        finished = FinishedBlocks(options.checkpoints, partial(identity, stage, values, files, options.model))
         blocks = read(ranges) if read else zip(numbers, ranges, strict=True)
         with Counter(count, items) as counter:
-            compute = prepare(Run(device, finished, counter))
+            compute = prepare(Job(device, finished, counter))
             write(finished.each(blocks, compute, counter), count)
     finished.remove(numbers)
     return f"{count} of {rows} {items} on {device} in {options.precision}"

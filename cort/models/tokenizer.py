@@ -1,4 +1,4 @@
-"""How a tokenizer frames texts: its special tokens, found by tokenizing a probe, so that any BERT-like model works."""
+"""How a tokenizer frames texts: with special tokens, which tokenizing a probe reveals for any BERT-like model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Template:
 def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -> Tokenizer:
     """Load ``tokenizer.json`` of a model folder, without truncation and padding.
 
-    :param prompts: special tokens in them are tokenized as such; None takes the prompts of the folder.
+    :param prompts: special tokens in these prompts are tokenized as such; None takes the prompts of the folder.
     """
     from tokenizers import Tokenizer
 
@@ -68,7 +68,7 @@ def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -
             tokenizer = Tokenizer.from_str(json.dumps(read_tokenizer(folder, prompts)))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    # "[SEP]" in a text stands for these letters, not for the end of a segment.
+    # "[SEP]" in a text is plain text, not the end of a segment.
     tokenizer.encode_special_tokens = True
     return tokenizer
 
@@ -83,10 +83,10 @@ def read_tokenizer(folder: str | Path, prompts: Collection[str]) -> Any:
 
 @contextmanager
 def refusing(folder: str | Path) -> Iterator[None]:
-    """Turn errors of the tokenizers library, which has no class for them, into complaints about a folder."""
+    """Turn errors of the tokenizers library, which has no class for them, into errors about a folder."""
     try:
         yield
-    except BaseException as error:  # the library's panics are not derived from `Exception`
+    except BaseException as error:  # the library's panics do not derive from `Exception`
         ours = isinstance(error, Interrupted) or not isinstance(error, Exception)
         if ours and type(error).__name__ != "PanicException":
             raise
@@ -104,7 +104,7 @@ def fingerprint(folder: str | Path) -> str:
 
 
 def read_prompts(folder: str | Path) -> dict[str, str]:
-    """Read the prompts of an encoder's folder, by kind ("query" or "passage"); other folders have empty ones."""
+    """Read the prompts of an encoder's folder, by kind ("query" or "passage"); in other folders they are empty."""
     path = Path(folder) / EncoderSettings.FILE
     node = read_json(path, FIX) if path.is_file() else Node(path, {})
     written = node.of(dict)
@@ -126,18 +126,18 @@ def load_template(folder: str | Path, most: int = sys.maxsize) -> Template:
         before, between, after = single.ids[:start], pair.ids[start + count : second], single.ids[start + count :]
         vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     check_vocabulary(folder, vocabulary, most)
-    pad = _pad_id(folder, tokenizer)
+    pad = special_id(folder, tokenizer, "pad_token", "set it there")
     return Template(tuple(before), tuple(after), tuple(between), pair.type_ids[second], pad, vocabulary)
 
 
 def check_vocabulary(folder: str | Path, tokens: int, most: int) -> None:
-    """Refuse a tokenizer with ids for which the model has no embeddings."""
+    """Refuse a tokenizer with ids that have no embeddings in the model."""
     if tokens > most:
         raise input_error(folder, f"{tokens} tokens", f"at most the model's {most}", "use its own tokenizer")
 
 
 def read_special_tokens(folder: str | Path) -> dict[str, str | None]:
-    """Read the special tokens of ``tokenizer_config.json``, such as ``pad_token``; each is a text or an object."""
+    """Read the special tokens of ``tokenizer_config.json``, such as ``pad_token``; each is a string or an object."""
     path = Path(folder) / "tokenizer_config.json"
     if not path.exists():
         return {}
@@ -148,10 +148,11 @@ def read_special_tokens(folder: str | Path) -> dict[str, str | None]:
     return {key: value.read(str | None) for key, value in values.items()}
 
 
-def _pad_id(folder: str | Path, tokenizer: Tokenizer) -> int:
-    token = read_special_tokens(folder).get("pad_token", "[PAD]")
-    pad = tokenizer.token_to_id(token) if token else None
-    if pad is None:
+def special_id(folder: str | Path, tokenizer: Tokenizer, name: str, fix: str) -> int:
+    """Look up the id of a special token, such as ``pad_token``; by default, it is BERT's."""
+    token = read_special_tokens(folder).get(name, f"[{name.removesuffix('_token').upper()}]")
+    number = tokenizer.token_to_id(token) if token else None
+    if number is None:
         path = Path(folder) / "tokenizer_config.json"
-        raise input_error(path, f"the padding token {token!r}", "a token of the vocabulary", "set pad_token there")
-    return int(pad)
+        raise input_error(path, f"the {name} {token!r}", "a token of the vocabulary", fix)
+    return int(number)

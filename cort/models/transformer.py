@@ -1,4 +1,4 @@
-"""What all models share: saving, running on batches of similar length, fingerprints, devices and precision."""
+"""What models share: saving, forward passes over batches of similar length, fingerprints, devices and precision."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ log = logging.getLogger(__name__)
 
 Batch = TypeVar("Batch")
 
-#: libraries whose release can change what a model computes
+#: libraries whose releases can change what a model computes
 LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-# Tokens of text for which a prompt must leave room.
+# Tokens of text for which there must be room after a prompt.
 LEAST_AFTER_PROMPT = 4
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# Padded tokens per batch: few fit in a CPU's cache, many fill a GPU, and more need more padding (of SQuAD's passages
-# sorted by length, 0.1 % at 1,024, 2 % at 16,384, 7 % at 65,536; unsorted 67 %). Not a setting: padding changes the
+# Padded tokens per batch: few fit in a CPU's cache, many fill a GPU, but more need more padding (for SQuAD's passages
+# sorted by length, 0.1 % at 1,024, 2 % at 16,384, 7 % at 65,536; unsorted 67 %). Not a setting: padding affects the
 # last bits of the result.
 TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 16_384}
 
 
 class TextModel(nn.Module):
-    """A transformer, and layers that follow it, which subclasses add.
+    """A transformer and the layers after it, which subclasses add.
 
     :param segments: whether queries and passages differ in their segment ids.
     """
@@ -56,7 +56,7 @@ class TextModel(nn.Module):
         super().__init__()
         self.settings = settings
         if getattr(transformer, "pooler", None) is not None:
-            # The layers do not use it; unused weights should be neither trained nor saved.
+            # Not used by the layers; unused weights should be neither trained nor saved.
             transformer.pooler = None
         self.transformer = transformer
         self.inputs = accepted_inputs(transformer, segments)
@@ -72,7 +72,7 @@ class TextModel(nn.Module):
 
 
 def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str, ...]:
-    """Name the tensors that the model takes; segment ids only if it has embeddings for two segments.
+    """Name the tensors that the model accepts; segment ids only if it has embeddings for two segments.
 
     :param segments: whether queries and passages differ in them.
     """
@@ -81,12 +81,12 @@ def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str,
     if "token_type_ids" in inspect.signature(transformer.forward).parameters and config.type_vocab_size > 1:
         names.append("token_type_ids")
     elif segments:
-        log.warning("%s has no second segment that would tell queries from passages", config.model_type)
+        log.warning("%s has no second segment to tell queries from passages", config.model_type)
     return tuple(names)
 
 
 def most_tokens(transformer: nn.Module) -> int:
-    """Count the positions of a model; RoBERTa and its like number them from the padding token's id on."""
+    """Count the positions of a model; RoBERTa-like ones number positions from the padding token's id on."""
     base: Any = transformer.base_model
     positions = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
     padding = getattr(positions, "padding_idx", None)
@@ -107,7 +107,7 @@ def check_length(name: str, length: int, shortest: int, transformer: nn.Module, 
     :param prompt: tokens of a prompt before the text.
     """
     longest = most_tokens(transformer)
-    # Fewer tokens of text after a prompt would be the same in many texts.
+    # With fewer tokens after a prompt, many texts would be encoded alike.
     least = shortest + (prompt + LEAST_AFTER_PROMPT - 1 if prompt else 0)
     if not least <= length <= longest:
         if prompt:
@@ -121,20 +121,20 @@ def save_model(
     transformer: Any,
     tokenizer_folder: str | Path,
     settings: EncoderSettings | PairSettings,
-    weights: Mapping[str, dict[str, Tensor]] | None = None,
+    weights: Mapping[str, dict[str, Tensor]],
 ) -> None:
-    """Write transformer, tokenizer, settings, and other weights by file name; atomically."""
+    """Write transformer, tokenizer, settings, and other weights by file name, atomically."""
     with atomic_folder(folder) as temporary:
         transformer.save_pretrained(temporary)
         (temporary / settings.FILE).write_text(json.dumps(settings.saved(), indent=2) + "\n", encoding="utf-8")
         for name in TOKENIZER_FILES:
             shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
-        for name, tensors in (weights or {}).items():
+        for name, tensors in weights.items():
             save_file(tensors, temporary / name)
 
 
 def model_fingerprint(folder: str | Path) -> str:
-    """Identify a model by the bytes that its results depend on."""
+    """Identify a model by the files that its results depend on."""
     digest = hashlib.sha256()
     for path in sorted(Path(folder).iterdir()):
         if path.suffix in {".safetensors", ".json"}:
@@ -146,12 +146,12 @@ def model_fingerprint(folder: str | Path) -> str:
 
 
 def identity(module: str, options: Mapping[str, object], files: Iterable[str], model: str) -> str:
-    """Identify a computation by everything that its result depends on.
+    """Identify a computation by everything that affects its result.
 
     :param module: the stage, whose code and imports count.
     :param options: those that change the result, without paths.
     :param files: paths whose content counts, in a fixed order.
-    :param model: folder of the model that it uses or starts from.
+    :param model: folder of the model that is used or trained.
     """
     parts = {
         "options": dict(options),
@@ -171,7 +171,7 @@ def forward_by_length(
 ) -> Tensor:
     """Run sequences through the model in sub-batches of similar length.
 
-    :param token_budget: padded tokens per sub-batch; None takes that of `TOKEN_BUDGETS`.
+    :param token_budget: padded tokens per sub-batch; by default from `TOKEN_BUDGETS`.
     :returns: one output per sequence, in order, shape (sequences, ...).
     """
     parts: list[Tensor] = []
@@ -185,7 +185,7 @@ def forward_by_length(
 
 
 def _send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to a device; from pinned memory and asynchronously, so that the next batch is prepared meanwhile."""
+    """Copy to a device, from pinned memory and asynchronously, so that the next batch can be prepared meanwhile."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
@@ -202,9 +202,9 @@ def counted(model: nn.Module, counter: Counter) -> Iterator[None]:
 def resumable(
     compute: Callable[[Batch], Tensor], finished: FinishedBlocks, device: torch.device, counter: Counter | None = None
 ) -> Callable[[Batch], Tensor]:
-    """Wrap a function that computes the parts of blocks, batch by batch, so that kept parts are not computed again.
+    """Wrap a function that computes the parts of blocks, batch by batch, so that stored parts are not recomputed.
 
-    :param counter: of the texts or pairs in the batches.
+    :param counter: counts the texts or pairs in the batches.
     """
 
     def part(batch: Batch) -> Tensor:
@@ -222,14 +222,14 @@ def resumable(
 
 
 def resume(model: nn.Module, finished: FinishedBlocks, device: torch.device, counter: Counter | None = None) -> None:
-    """Make a model's outputs the parts of blocks, as in `resumable`."""
+    """Make the outputs of a model parts of blocks, as in `resumable`."""
     vars(model)["forward"] = resumable(model.forward, finished, device, counter)
 
 
 def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
-    """Choose the GPU if there is one, else `threads` threads of the CPU.
+    """Choose the GPU if there is one, otherwise the CPU with this many threads.
 
-    :param leased: devices reserved for this process; warns if torch can use none of them.
+    :param leased: devices reserved for this process; a warning is logged if torch cannot use them.
     """
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
@@ -243,12 +243,12 @@ def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
 def place(model: nn.Module, transformer: nn.Module, device: torch.device, precision: str) -> None:
     """Move a model to a device for inference: its transformer in `precision`, the layers after it in fp32.
 
-    Rounding the weights once is faster than autocast, which rounds them for each sub-batch and normalizes in fp32.
+    Rounding weights once is faster than autocast, which rounds them for each sub-batch and normalizes in fp32.
     """
     model.to(device)
     transformer.to(PRECISIONS[precision])
 
 
 def single(states: Tensor) -> Tensor:
-    """Convert half to single precision; higher precision stays."""
+    """Convert half to single precision; leave higher precision as it is."""
     return states.to(torch.promote_types(states.dtype, torch.float32))

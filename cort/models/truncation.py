@@ -28,7 +28,7 @@ MANY = 0.1
 
 @dataclass(frozen=True)
 class Truncation:
-    """Lengths of texts without special tokens, the limit, and the shares of texts and of tokens that are truncated."""
+    """Number and mean length of texts without special tokens, the limit, and shares of truncated texts and tokens."""
 
     texts: int
     mean_tokens: float
@@ -42,7 +42,7 @@ class Truncation:
 
 
 def measure_truncation(lengths: Counts, limit: int | Counts) -> Truncation:
-    """Measure texts of these lengths; if each text has its own limit, the mean limit is shown."""
+    """Measure texts of these lengths; if each text has its own limit, `limit` is their mean."""
     over = np.maximum(lengths - limit, 0)
     texts, tokens = max(len(lengths), 1), max(int(lengths.sum()), 1)
     shown = round(float(np.mean(limit))) if np.size(limit) else 0
@@ -50,7 +50,7 @@ def measure_truncation(lengths: Counts, limit: int | Counts) -> Truncation:
 
 
 def log_truncation(log: logging.Logger, source: str, lengths: Counts, limit: int | Counts) -> None:
-    """Log how much is truncated, as a warning if it is more than `MANY`."""
+    """Log how much is truncated, as a warning if the share of texts exceeds `MANY`."""
     truncation = measure_truncation(lengths, limit)
     log.log(logging.WARNING if truncation.cut_texts > MANY else logging.INFO, "%s: %s", source, truncation)
 
@@ -61,7 +61,7 @@ def query_limit(settings: Settings, template: Template) -> int:
 
 
 def passage_limit(settings: Settings, template: Template, queries: Counts) -> int | Counts:
-    """Count the tokens of a passage that fit; in a cross-encoder, in the room that queries of these lengths leave."""
+    """Count the tokens of a passage that fit; in a cross-encoder, next to queries of these lengths."""
     if isinstance(settings, EncoderSettings):
         return settings.passage_length - template.extra
     if settings.kind != "cross_encoder":
@@ -70,7 +70,7 @@ def passage_limit(settings: Settings, template: Template, queries: Counts) -> in
 
 
 def measure_texts(settings: Settings, tokenizer: str | Path, files: Mapping[str, str | Path]) -> dict[str, Truncation]:
-    """Measure the token caches that a model reads, by content: passages, or queries of a split.
+    """Measure the token caches that a model reads, by content (passages, or queries of a split).
 
     Passages of a cross-encoder are paired with a query of mean length.
 

@@ -1,4 +1,4 @@
-"""Term weighting with DeepCT (Dai & Callan, 2019): a weight for each word of a passage, read off its first subword.
+"""Term weighting with DeepCT (Dai & Callan, 2019): a weight for each word of a passage, predicted at its first subword.
 
 On disk: a transformers token-classification folder with one label. A word is a WordPiece token and the following tokens
 that begin with ``##``.
@@ -59,14 +59,12 @@ class Vocabulary:
         """Join subwords: the words, and the position of the first subword of each."""
         first = [place for place, token in enumerate(ids) if not place or not self.continues[token]]
         ends = [*first[1:], len(ids)][: len(first)]
-        return ["".join(map(self._text, ids[start:end])) for start, end in zip(first, ends, strict=True)], first
-
-    def _text(self, token: int) -> str:
-        return self.subwords[token].removeprefix(CONTINUES)
+        subwords = [self.subwords[token].removeprefix(CONTINUES) for token in ids]
+        return ["".join(subwords[start:end]) for start, end in zip(first, ends, strict=True)], first
 
 
 def words_of(texts: FramedTexts, vocabulary: Vocabulary, row: int) -> tuple[list[str], list[int]]:
-    """Words of a truncated text, and the position of the first subword of each among its framed tokens."""
+    """Return the words of a truncated text, and the position of the first subword of each among the framed tokens."""
     kept = texts.tokens[row][: texts.max_length - texts.template.extra]
     words, first = vocabulary.words(kept)
     return words, [place + len(texts.template.before) for place in first]
@@ -92,7 +90,7 @@ def term_weights(
 def load_vocabulary(folder: str | Path) -> Vocabulary:
     """Read the subwords of a model folder's tokenizer.
 
-    :raises InputError: unless it is a WordPiece tokenizer, whose tokens tell where words begin.
+    :raises InputError: unless it is a WordPiece tokenizer, whose tokens show where words begin.
     """
     path = Path(folder) / "tokenizer.json"
     model = read_json(path, FIX)["model"]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cort.retrieval.options import JavaOptions
 from cort.system.errors import input_error
-from cort.system.options import optional, thread_count
+from cort.system.options import optional, options_class, thread_count
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
     from cort.systems.base import Results
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class SearchOptions(JavaOptions):
     """Options of commands that open systems of an experiment."""
 

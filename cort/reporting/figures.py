@@ -1,4 +1,4 @@
-"""Drawing panels as SVG: the same bytes from the same data, readable in print, without colours and in dark mode."""
+"""Panels drawn as SVG: the same data give the same bytes, readable in print, without colours and in dark mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5
 WIDTH, HEIGHT = 4.2, 2.75
 # Inches of one row of a legend, and from the axes down to the first row.
 LEGEND_ROW, LEGEND_OFFSET = 0.185, 0.53
-# Points: the mean width of a letter in a legend, and of the handle beside it with its gaps.
+# Points: the mean width of a letter in a legend, and of its handle with gaps.
 LETTER, HANDLE = 4.8, 40.0
 FONT_SIZE = 9.0
 STYLE = {
@@ -52,7 +52,7 @@ STYLE = {
 
 
 def draw(panels: Sequence[Panel], salt: str, nothing: str) -> str:
-    """Draw panels, two per row, as one SVG file on white; it says `nothing` without panels. `salt` seeds its ids."""
+    """Draw panels, two per row, as one SVG file on white, which says `nothing` without panels; `salt` seeds its ids."""
     if not panels:
         return missing(nothing)
     svg = re.sub(r"<!DOCTYPE[^>]*>\n", "", _draw(panels, salt, PAPER))
@@ -177,11 +177,11 @@ def _draw_drops(axes: Any, lines: Sequence[Line]) -> None:
 
 
 def style_of(look: int) -> tuple[str, str, Any]:
-    """Return colour, marker and dashes of a look: 0 is black and solid, the others repeat only after 32."""
+    """Return colour, marker and dashes of a look: 0 is black and solid, others repeat only after 32."""
     if look == 0:
         return COLOURS[0], MARKERS[0], DASHES[0]
     turn, colour = divmod(look - 1, len(COLOURS) - 1)
-    # Each cycle through the colours shifts the dashes, so that their combinations do not repeat soon.
+    # Each cycle through the colours shifts the dashes, so that combinations do not repeat soon.
     return COLOURS[1 + colour], MARKERS[look % len(MARKERS)], DASHES[(colour + turn) % len(DASHES)]
 
 

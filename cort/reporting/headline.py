@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cort.evaluation.comparisons import NOT_SIGNIFICANT, TOO_FEW, WIN, Comparison, Comparisons
 from cort.evaluation.measures import Measures
@@ -11,8 +12,7 @@ from cort.reporting.labels import fixed, measure_label, plural, shown_interval, 
 from cort.reporting.tables import by_split, names_of_measures
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     """Sentences on a split: which system is best by the first measure, and further ones if there is more to say."""
 
     lead: str
@@ -33,7 +33,7 @@ class Standing:
         return measure_label(self.measure)
 
     def best(self, favourite: str | None = None) -> str:
-        """Name the best system; of several with the same three decimals the favourite, else the highest."""
+        """Return the best system; of those that agree to three decimals, the favourite or else the highest."""
         highest = max(round(value, 3) for value in self.values.values())
         alike = [name for name, value in self.values.items() if round(value, 3) == highest]
         return favourite if favourite in alike else max(alike, key=lambda name: self.values[name])
@@ -45,15 +45,15 @@ def headlines(
     """Say for each split which system is best by the first measure, what each step adds, and the last measure."""
     lines = []
     for split, block in by_split(measures).items():
-        rows = [row for one in comparisons if one.split == split for row in one.comparisons]
+        rows = [row for compared in comparisons if compared.split == split for row in compared.comparisons]
         standings = [_standing(name, block, rows) for name in names_of_measures(block)]
-        known = [one for one in standings if one.values]
-        if known and known[0] is standings[0]:
+        if standings and standings[0].values:
+            first, *others = standings
             place = f"On {dataset}, {split} ({plural(block[0].queries, 'query', 'queries')})"
-            best = known[0].best(baseline)
-            further = [*_steps_sentence(known[0], best, baseline)]
-            further += [_last(known[-1], best, baseline)] if len(known) > 1 else []
-            lines.append(Headline(f"{place}, {_lead(known[0], best, baseline)}.", " ".join(further)))
+            best = first.best(baseline)
+            further = [*_steps_sentence(first, best, baseline)]
+            further += [_last(standing, best, baseline) for standing in others if standing.values][-1:]
+            lines.append(Headline(f"{place}, {_lead(first, best, baseline)}.", " ".join(further)))
     return lines
 
 
@@ -67,7 +67,7 @@ def _lead(standing: Standing, best: str, baseline: str | None) -> str:
     if len(standing.values) == 1:
         return f"{best} reaches {label} {value}"
     if best == baseline:
-        second = replace(standing, values={name: one for name, one in standing.values.items() if name != best}).best()
+        second = replace(standing, values={name: mean for name, mean in standing.values.items() if name != best}).best()
         row = standing.rows.get((second, best))
         text = f"no system beats {best} in {label}, {value}; the next, {second}, has {fixed(standing.values[second])}"
         return text + (f", {_difference(row)}" if row else "")
@@ -90,14 +90,14 @@ def _undecided(row: Comparison) -> str:
 
 
 def _steps_sentence(standing: Standing, best: str, baseline: str | None) -> Iterator[str]:
-    """Say what each step to the best system adds, except what the lead says."""
+    """Say what each step to the best system adds, except for what the lead says."""
     steps = dict.fromkeys(_steps(standing, best))
     if texts := [_step(row) for row in steps if (row.system, row.baseline) != (best, baseline)]:
         yield f"Step by step, in {standing.label}: {'; '.join(texts)}."
 
 
 def _steps(standing: Standing, system: str) -> Iterator[Comparison]:
-    """Yield the comparisons of a system with the better of its parts and with its start, preceded by its parts' own."""
+    """Yield the comparisons of a system with its best part and with its start, after those of its parts."""
     rows = [row for (name, _), row in standing.rows.items() if name == system]
     parts = [row for row in rows if row.relation == "part"]
     starts = [row for row in rows if row.relation == "start"]

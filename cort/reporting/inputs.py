@@ -1,4 +1,4 @@
-"""Readers of the files that a report shows."""
+"""Readers of the files that reports show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,23 +25,15 @@ log = logging.getLogger(__name__)
 
 # Libraries whose version can change a number.
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
-# A diverged training writes nan as its loss: a gap in the figure, not a damaged file.
+# A diverged training writes nan as its loss; this is a gap in the figure, not a damaged file.
 NO_NUMBER = frozenset({"", "nan", "inf", "-inf"})
 LAST_STEP = 10**12
 UNKNOWN = frozenset({"-", "NA", "nan", "NaN", ""})
 COLUMNS = ("step", "epoch", "loss", "validation_loss", "learning_rate", "examples_per_second")
-# Only trainings whose best model is chosen by a measure have this column.
+# A column of trainings whose best model is chosen by a measure.
 MEASURE = "validation_measure"
 
 Series = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Filter:
-    """How many examples a filter kept and dropped, in the order of its file."""
-
-    name: str
-    counts: list[tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -77,8 +69,7 @@ class Input:
     sha256: str
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """All jobs of one rule; `peak_mb` is None if no job ran long enough to be measured."""
 
     rule: str
@@ -86,11 +77,6 @@ class Stage:
     seconds: float
     longest: float
     peak_mb: float | None
-
-
-def read_filter(name: str, path: str | Path) -> Filter:
-    """Read a mapping of outcome to count."""
-    return Filter(name, list(read_artifact(path, dict[str, int]).items()))
 
 
 def read_measures(paths: Sequence[str | Path]) -> list[Measures]:
@@ -103,11 +89,11 @@ def read_each(paths: Sequence[str | Path], kind: type[Measured]) -> list[Measure
     results: list[Measured] = []
     seen: dict[tuple[str, str], str | Path] = {}
     for path in paths:
-        one = read_artifact(path, kind)
-        if (first := seen.setdefault((one.system, one.split), path)) is not path:
-            again = f"system {shorten(one.system)} on split {shorten(one.split)} as in {first}"
+        result = read_artifact(path, kind)
+        if (first := seen.setdefault((result.system, result.split), path)) is not path:
+            again = f"system {shorten(result.system)} on split {shorten(result.split)} as in {first}"
             raise input_error(path, again, "each system and split once", "drop one of the two files")
-        results.append(one)
+        results.append(result)
     return results
 
 
@@ -126,31 +112,30 @@ def _rows(path: str | Path, separator: str, required: Sequence[str], fix: str) -
 
 
 def read_curve(name: str, path: str | Path) -> Curve:
-    """Read a CSV file with `COLUMNS` and optionally `MEASURE`; all cells except steps may be empty."""
+    """Read a CSV file with `COLUMNS` and possibly `MEASURE`; all cells except steps may be empty."""
     columns = (*COLUMNS, MEASURE)
     rows: list[list[float]] = []
     for row, cells in _rows(path, ",", COLUMNS, "name a curve as training wrote it"):
-        values = [_number_of_curve(path, row, column, cells.get(column, "")) for column in columns]
-        if not (rows[-1][0] if rows else -1) < values[0] <= LAST_STEP:
-            raise input_error(path, f"step {cells['step']}", "increasing steps", "fix the line", row)
-        rows.append(values)
+        step, *values = (_number_of_curve(path, row, column, cells.get(column, "")) for column in columns)
+        if not step.is_integer() or not (rows[-1][0] if rows else -1) < step <= LAST_STEP:
+            expected = "whole, increasing numbers"
+            raise input_error(path, f"{shorten(cells['step'])} in column step", expected, "fix the line", row)
+        rows.append([step, *values])
     if not rows:
         raise input_error(path, "no rows", "at least one step", "train again")
     return Curve(name, dict(zip(columns, np.array(rows).T, strict=True)))
 
 
 def _number_of_curve(path: str | Path, row: int, column: str, cell: str) -> float:
-    if column != "step" and cell in NO_NUMBER:
+    if cell in NO_NUMBER:
         return math.nan
-    number = float(cell) if NUMBER.fullmatch(cell) else math.nan
-    if not math.isfinite(number) or (column == "step" and not number.is_integer()):
-        expected = "a whole number" if column == "step" else "a number or nothing"
-        raise input_error(path, f"{shorten(cell)} in column {column}", expected, "fix the line", row)
+    if not NUMBER.fullmatch(cell) or not math.isfinite(number := float(cell)):
+        raise input_error(path, f"{shorten(cell)} in column {column}", "a number or nothing", "fix the line", row)
     return number
 
 
 def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
-    """Read facts by name and the input files, as `cort.provenance` recorded them; unknown facts are left out."""
+    """Read facts by name, and the input files, as `cort.provenance` recorded them; unknown facts are left out."""
     record = read_json(path)
     code, software = record["code"], record["software"]
     hardware: Hardware = record["hardware"].read(Hardware)
@@ -173,7 +158,7 @@ def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
 def read_stages(folder: str | Path) -> list[Stage]:
     """Sum time and memory of ``folder/<rule>/**/*.tsv`` per rule, longest total first; empty without a folder.
 
-    A damaged file is left out with a warning: a killed workflow may have left a job that wrote it at the same time.
+    A damaged file is left out with a warning: a job that outlived a killed workflow may have written it, too.
     """
     jobs: dict[str, list[tuple[float, float | None]]] = {}
     for path in sorted(Path(folder).rglob("*.tsv")):
@@ -188,7 +173,7 @@ def read_stages(folder: str | Path) -> list[Stage]:
             seconds, peaks = zip(*measured, strict=True)
             peak = max((peak for peak in peaks if peak is not None), default=None)
             stages.append(Stage(rule, len(measured), math.fsum(seconds), max(seconds), peak))
-    return sorted(stages, key=lambda one: (-one.seconds, one.rule))
+    return sorted(stages, key=lambda stage: (-stage.seconds, stage.rule))
 
 
 def _jobs(path: Path) -> Iterator[tuple[float, float | None]]:

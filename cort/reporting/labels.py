@@ -1,4 +1,4 @@
-"""How numbers, names, passages and addresses are written; words of a query are marked as in Table 6 of CoRT."""
+"""Format numbers, names, passages and addresses; mark the words of a query, as in Table 6 of CoRT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 RECALL = re.compile(r"R@([0-9]+)")
 
-# Characters of a passage that the report shows; the file of examples has all of them.
+# Characters of a passage that the report shows; the file of examples has the whole text.
 LONGEST_PASSAGE = 700
 STOP_WORDS = frozenset(
     # Plain text is easier to read and to check than a list of quoted words.
@@ -63,7 +63,7 @@ def plural(number: int, one: str, many: str) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """Format a p-value with four decimals, or as below the smallest of these."""
+    """Format a p-value with four decimals, or as less than 0.0001."""
     return MISSING if value is None else "<0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
@@ -93,7 +93,7 @@ def memory(megabytes: float | None) -> str:
 
 
 def clip(text: str, limit: int = LONGEST_PASSAGE) -> str:
-    """Cut a long text at the end of a word."""
+    """Truncate a long text at the end of a word."""
     if len(text) <= limit:
         return text
     head = text[:limit]
@@ -125,7 +125,7 @@ def stem(word: str) -> str:
             break
     if len(word) > SHORTEST_STEM and word[-1] in "ey":
         word = word[:-1]
-    # studies -> studi, study -> stud: the i of a plural goes with the y.
+    # studies -> studi, study -> stud: the i of a plural is dropped like the y.
     return word[:-1] if len(word) > SHORTEST_STEM and word.endswith("i") else word
 
 

@@ -12,7 +12,6 @@ import yaml
 from cort.evaluation.measures import Measures
 from cort.models.export import RELEASE, TRANSFORMER
 from cort.models.settings import EncoderSettings, PairSettings
-from cort.reporting.inputs import Filter
 from cort.reporting.page import render
 from cort.reporting.tables import Cell, Column, Table, systems_table, to_markdown
 from cort.settings.config import leaves
@@ -39,7 +38,7 @@ class Card:
     base: str | None
     revision: str | None
     settings: Mapping[str, Any]
-    filters: Sequence[Filter]
+    filters: Mapping[str, Mapping[str, int]]
     measures: Sequence[Measures]
 
 
@@ -48,7 +47,9 @@ def card_text(card: Card, model: EncoderSettings | PairSettings) -> str:
     kind = "encoder" if isinstance(model, EncoderSettings) else "reranker"
     header = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[kind], "tags": TAGS[kind]}
     header |= {"base_model": card.base} if card.base else {}
-    counts: list[list[Cell]] = [[one.name, *count] for one in card.filters for count in one.counts]
+    counts: list[list[Cell]] = [
+        [split, *count] for split, outcomes in card.filters.items() for count in outcomes.items()
+    ]
     settings = [
         (key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in leaves(card.settings)
     ]

@@ -1,4 +1,4 @@
-"""Figures as plain data: panels, lines, and a summary in words for screen readers."""
+"""Figures as plain data: panels, lines, and a summary for screen readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cort.reporting.tables import by_split, names_of_measures
 
 # Points drawn per curve: more than a printed panel can show.
 POINTS = 400
-# A training has this many smoothing windows.
+# Number of smoothing windows in a training.
 WINDOWS = 40
 
 
@@ -130,7 +130,7 @@ def _thin_line(label: str, steps: Series, values: Series, look: int, kind: str) 
 
 
 def last_values(lines: Iterable[Line]) -> str:
-    """Say which values the lines end at."""
+    """Describe the last value of each line."""
     ends = []
     for line in lines:
         known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]

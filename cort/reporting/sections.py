@@ -83,7 +83,7 @@ def judged_only_names(systems: Sequence[Measures]) -> dict[str, str]:
 
 def overlap_table(overlaps: Sequence[Overlap]) -> Table:
     """Tabulate all pairs of systems on all splits."""
-    heads = columns(split="", system="", other="", queries="", depth="", overlap="", same_first="same first passage")
+    heads = columns(split="", system="", other="", queries="", depth="", overlap="", same_first="same top passage")
     rows: list[list[Cell]] = [
         [overlap.split, pair.first, pair.second, overlap.queries, overlap.depth, pair.overlap, pair.same_first]
         for overlap in overlaps
@@ -309,7 +309,7 @@ def audit_panels(blocks: Sequence[AuditBlock]) -> list[Panel]:
             for look, index in enumerate(dict.fromkeys(row.index for row in searches), start=1):
                 rows = indexes[index]
                 lines.append(Line(index.upper(), [row.mean for row in rows], [row.recall for row in rows], look))
-            title = f"{block.encoder}, {block.split}, first {count(depth)}"
+            title = f"{block.encoder}, {block.split}, top {count(depth)}"
             best = (max(rows, key=lambda row: (row.recall, -row.mean)) for rows in indexes.values())
             reached = [f"{row.name}: {fixed(row.recall)} in {fixed(row.mean, 2)} ms" for row in best]
             ends = "; ".join([f"Exact search takes {fixed(exact.mean, 2)} ms", *reached])

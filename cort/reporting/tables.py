@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence, Set
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TypeAlias, TypeVar
 
 from cort.evaluation.comparisons import Comparison, Comparisons
@@ -121,7 +121,7 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
 def stages_table(stages: Iterable[Stage]) -> Table:
     """Tabulate wall time and memory per stage."""
     headings = {"seconds": "total (s)", "longest_seconds": "longest job (s)", "peak_memory_mb": "peak memory (MB)"}
-    return Table(columns(stage="", jobs="", **headings), list(map(astuple, stages)))
+    return Table(columns(stage="", jobs="", **headings), list(stages))
 
 
 def comparisons_table(comparisons: Iterable[Comparisons]) -> Table:

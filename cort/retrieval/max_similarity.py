@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -323,7 +323,7 @@ def _by_count(counts: Rows, tokens: int) -> Iterator[Rows]:
         yield from (equal[start : start + size] for start in range(0, len(equal), size))
 
 
-Encode: TypeAlias = Callable[[Rows], TokenVectors]
+Encode = Callable[[Rows], TokenVectors]
 
 
 class Search(Protocol):

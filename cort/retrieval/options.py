@@ -1,11 +1,8 @@
 """Options shared by several stages of retrieval, and checks of options."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
@@ -14,7 +11,7 @@ from cort.settings.evaluation import Audit
 from cort.settings.fields import DEPTH, SEED, Precision
 from cort.settings.models import Encoder
 from cort.system.errors import input_error
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 
 HEAP_MB = 2000
 
@@ -24,7 +21,7 @@ def choice(choices: Iterable[str], default: object = dataclasses.MISSING, help: 
     return dataclasses.field(default=default, metadata={"choices": tuple(choices), "help": help})
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class RunOptions:
     """Options of stages that write a run."""
 
@@ -33,7 +30,7 @@ class RunOptions:
     output: str = required("TREC")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class GraphOptions:
     """Options of stages that search a graph index."""
 
@@ -41,7 +38,7 @@ class GraphOptions:
     index: str = required("FOLDER", "the folder that `index` wrote")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class TokenOptions:
     """Options of stages that search token vectors."""
 
@@ -51,7 +48,7 @@ class TokenOptions:
     precision: Precision = optional(Encoder.precision, "of the transformer")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class IvfPqOptions(TokenOptions):
     """Options of stages that search an IVF-PQ index of token vectors."""
 
@@ -60,7 +57,7 @@ class IvfPqOptions(TokenOptions):
     candidates: int = optional(Audit.candidates, "nearest vectors of each query token", "N", ge=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class AuditOptions:
     """Options of stages that compare an approximate index with exact search."""
 
@@ -77,7 +74,7 @@ class AuditOptions:
     output: str = required("JSON")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class JavaOptions:
     """Options of stages that run Lucene."""
 
@@ -85,7 +82,7 @@ class JavaOptions:
     memory_mb: int = optional(HEAP_MB, f"Java heap (default: {HEAP_MB})", "MB")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class BM25Options(JavaOptions):
     """Options of stages that search for many queries with BM25."""
 

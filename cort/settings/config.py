@@ -1,6 +1,6 @@
-"""What a config says of its splits, sections and models, as far as one need not know which systems use them.
+"""The splits, sections and models in a config, without regard to the systems that use them.
 
-A config is what `cort/settings` describes, as nested mappings; in the checks, parts of a wrong shape are None.
+A config consists of nested mappings, as described by `cort/settings`; during checks, broken parts are None.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
-# The kind of re-rankers that can retrieve.
+# The kind of re-ranker that can retrieve.
 LATE_INTERACTION = "late_interaction"
-# Section of the models that are trained -> the key of a model with its examples.
+# Sections of trained models -> the key of a model with its training examples.
 LEARNERS = {"encoders": "triples", "rerankers": "pairs"}
 KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}
 
@@ -30,12 +30,12 @@ def listed(names: Iterable[str]) -> str:
 
 
 def any_of(names: Iterable[str]) -> str:
-    """Return a regular expression that matches these names, and nothing if there are none."""
+    """Return a regular expression for these names, which matches nothing if there are none."""
     return "|".join(map(re.escape, names)) or r"(?!)"
 
 
 def names_with_file(config: Config, section: str, has_file: bool = True) -> str:
-    """Return a regular expression that matches the names of a section's entries with a file, or of those without."""
+    """Return a regular expression for the names of a section's entries with, or without, a file."""
     return any_of(name for name, entry in config[section].items() if ("file" in entry) == has_file)
 
 
@@ -50,30 +50,30 @@ def evaluated_splits(config: Config) -> list[str]:
 
 
 def unjudged_splits(config: Config) -> list[str]:
-    """List the ranked splits without judgements, of which systems are compared, not measured."""
+    """List the ranked splits without judgements, on which systems are compared but not measured."""
     return [split for split in ranked_splits(config) if not is_judged(config, split)]
 
 
 def is_judged(config: Config, split: str) -> bool:
-    """Tell whether a split has judgements: it is not a file of queries alone."""
+    """Tell whether a split has judgements, that is, more than a file of queries."""
     settings = config["splits"][split]
-    # What is broken (None) may be meant to have some.
+    # A broken split (None) may be meant to have some.
     return settings is None or "queries" not in settings or "qrels" in settings
 
 
 def files_of_split(config: Config, name: str) -> Config:
-    """Return the split with a split's files: the split itself, or train, which a held-out one is drawn from."""
+    """Return the split whose files a split uses: its own or, for a held-out one, those of train."""
     split: Config = config["splits"][name]
     return config["splits"]["train"] if "hold_out" in split else split
 
 
 def one_or_more(named: str | list[str]) -> list[str]:
-    """List what a config names, where it may be one name or a list."""
+    """Return a list of names, where the config has a single name or a list."""
     return [named] if isinstance(named, str) else named
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """List the values in nested mappings by their paths, in the order of their names."""
+    """Map the paths in nested mappings to their values, in alphabetical order."""
     if not isinstance(value, Mapping) or not value:
         return {path: value}
     return {
@@ -101,27 +101,27 @@ def part_of(schema: Config, key: str) -> Config:
 
 
 def deciding(config: Config, schema: Config) -> Config:
-    """Copy the settings that decide results: without those the schema says decide nothing, but speed or safety."""
-    found = {}
+    """Copy the settings that affect results, not only speed or safety, according to the schema."""
+    kept = {}
     for key, value in config.items():
         part = part_of(schema, key)
         if part.get("affects_results", True):
-            found[key] = deciding(value, part) if isinstance(value, dict) else value
-    return found
+            kept[key] = deciding(value, part) if isinstance(value, dict) else value
+    return kept
 
 
 def token_encoders(config: Config) -> list[str]:
-    """List the re-rankers that can retrieve; a name that an encoder has, too, means the encoder."""
+    """List the re-rankers that can retrieve; where an encoder has the same name, the name means the encoder."""
     rerankers = {name: model or {} for name, model in config.get("rerankers", {}).items()}
     late = [name for name, model in rerankers.items() if model.get("kind") == LATE_INTERACTION]
     return [name for name in late if name not in config["encoders"]]
 
 
 def sources(examples: Config) -> list[str]:
-    """List the systems whose runs of the training queries provide the negatives of a model's examples."""
+    """List the systems whose runs of the training queries provide a model's negatives."""
     return one_or_more(examples["system"])
 
 
 def is_trained(model: Config) -> bool:
-    """Tell whether an encoder or re-ranker is trained here, not used as somebody released it."""
+    """Tell whether an encoder or re-ranker is trained here, not used as released."""
     return "training" in model

@@ -1,7 +1,7 @@
 """Declare the keys of a config as fields of a dataclass, and write them as a JSON schema.
 
-A key's type, default and bounds are its field; its meaning is the docstring below the field. A field whose default is
-None is left out of a config that does not set it, unless the field is `nullable`: then the config says null.
+A key's type, default and bounds are those of its field; its meaning is the docstring below the field. A key whose
+default is None is absent from a config that does not set it, unless the field is `nullable`: then it is null.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Schema: TypeAlias = dict[str, Any]
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 Cleaning: TypeAlias = Literal["raw", "fixed", "cort"]
 
-#: patterns of names: of files and folders; of splits, which stand in patterns of paths; of systems
+#: patterns of names: of files and folders; of splits, which are part of patterns of paths; of systems
 NAME = "^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 SPLIT_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"
 SYSTEM_NAME = "^[A-Za-z0-9][A-Za-z0-9+_.-]*$"
 
 AUTO = "^auto$"
-# Defaults of keys of the top level that stages have, too.
+# Defaults of top-level keys that are also options of stages.
 SEED, DEPTH = 42, 1000
 # Names of bounds here and in JSON schemas, of numbers and of lists.
 OF_NUMBERS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
@@ -37,18 +37,18 @@ TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def setting(default: Any = dataclasses.MISSING, help: str = "", metavar: str | None = None, **rules: Any) -> Any:
-    """Declare a key that has bounds or is special in another way; any other is a plain field.
+    """Declare a key with bounds or other rules; a key without is a plain field.
 
-    :param help: of an option, if the class is also one of options; `metavar`, too.
+    :param help: of the option, if stages inherit the key; `metavar` likewise.
     :param rules: `ge`, `gt`, `le`, `lt` of a number, or of each number in a list; `least` and `most` items of a list;
-        `pattern` of a text; `nullable`; `may_be_empty`; `affects_results=False` for a key that changes only speed or
+        `pattern` of a text; `nullable`; `may_be_empty`; `affects_results=False` for a key that only changes speed or
         safety; `also`: further rules of JSON schema.
     """
     return dataclasses.field(default=default, metadata={"rules": rules, "help": help, "metavar": metavar})
 
 
 def named(pattern: str, required: bool = False) -> Any:
-    """Declare a section whose entries have names of their own; if it is required, it has one at least."""
+    """Declare a section of named entries; a required one has at least one entry."""
     rules = {"names": pattern} | ({"also": {"minProperties": 1}} if required else {})
     return dataclasses.field(default_factory=dataclasses.MISSING if required else dict, metadata={"rules": rules})
 
@@ -64,7 +64,7 @@ def section(cls: type[Section]) -> type[Section]:
 
 @section
 class Released:
-    """What all models that may come from a hub have in common."""
+    """Keys of all models that may come from a hub."""
 
     revision: str | None = None
     """Commit of the hub repository, all 40 digits, with `pretrained`; required with a hub name."""
@@ -72,17 +72,17 @@ class Released:
 
 @functools.cache
 def schema_of(cls: Any) -> Schema:
-    """Return the JSON schema of a dataclass, which nobody may change."""
+    """Return the JSON schema of a dataclass; callers must not change it."""
     hints = typing.get_type_hints(cls)
     fields = dataclasses.fields(cls)
     properties = {field.name: _schema_of_field(field, hints[field.name]) for field in fields}
-    required = [field.name for field in fields if _is_required(field)]
+    required = [field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING]
     schema = {"type": "object", "additionalProperties": False, "properties": properties}
     return schema | ({"required": required} if required else {})
 
 
 def descriptions(cls: type[Any]) -> dict[str, str]:
-    """Read the meaning of each key from the source of a dataclass, those of inherited ones included."""
+    """Read the meaning of each key, inherited ones included, from the source code of a dataclass."""
     texts: dict[str, str] = {}
     for field in dataclasses.fields(cls):
         texts |= {field.name: field.metadata["meaning"]} if "meaning" in field.metadata else {}
@@ -96,12 +96,12 @@ def descriptions(cls: type[Any]) -> dict[str, str]:
 
 
 def described(cls: Any) -> Schema:
-    """Return the schema of a dataclass with the meaning of every key, for people and editors."""
+    """Return the schema of a dataclass with the meaning of each key, for people and editors."""
     schema = copy.deepcopy(schema_of(cls))
     texts = descriptions(cls)
     for name, hint in typing.get_type_hints(cls).items():
         part = schema["properties"][name]
-        # A key that several kinds of entries share is described where the first one has it.
+        # A key that several kinds of entries share is described in the first of them.
         part |= {"description": texts[name]} if name in texts else {}
         inner = part["additionalProperties"] if "propertyNames" in part else part
         for section in sections_in(hint):
@@ -112,15 +112,11 @@ def described(cls: Any) -> Schema:
 
 
 def sections_in(hint: Any) -> Iterator[Any]:
-    """Find the dataclass that a key's type is, or is made of."""
+    """Find the dataclasses that a key's type consists of."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         yield hint
     for part in typing.get_args(hint):
         yield from sections_in(part)
-
-
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _schema_of_field(field: dataclasses.Field[Any], hint: Any) -> Schema:
@@ -139,7 +135,7 @@ def _schema_of_field(field: dataclasses.Field[Any], hint: Any) -> Schema:
 
 
 def _schema_of_type(hint: Any, rules: dict[str, Any]) -> Schema:
-    """Write a type as a schema; None, for a key that is left out, counts for nothing."""
+    """Write a type as a schema; None stands for an absent key and is ignored."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _schema_of_choice([part for part in parts if part is not types.NoneType], rules)
@@ -156,10 +152,10 @@ def _schema_of_type(hint: Any, rules: dict[str, Any]) -> Schema:
 
 
 def _schema_of_choice(parts: list[Any], rules: dict[str, Any]) -> Schema:
-    """Write a union: of one type, of sections, of a number and `auto`, of a text and what holds several."""
+    """Write a union: of a single type, of sections, of a number and `auto`, or of a text and a list of texts."""
     schemas = [_schema_of_type(part, rules) for part in parts]
     if len(parts) > 1 and all(map(dataclasses.is_dataclass, parts)):
-        # Which of them is meant, and what that one needs, is for the reader of the config to find out.
+        # Checks of the config decide which of them is meant, and what it needs.
         properties = {key: value for schema in schemas for key, value in schema["properties"].items()}
         return {"type": "object", "additionalProperties": False, "properties": properties}
     if len(parts) > 1 and parts[1] == Literal["auto"]:

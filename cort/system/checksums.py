@@ -1,11 +1,9 @@
 """Checksums of what stages wrote, kept beside it, so that damaged or swapped files are noticed before they are read.
 
-The record of a file NAME is ``.NAME.sum`` beside it; that of a folder written in one piece is ``.sum`` inside it. Both
-are JSON: name -> size and checksum. A file without a record is accepted as it is, so deleting the record accepts a file
-that was replaced by hand.
+The record of a file NAME is ``.NAME.sum`` beside it; that of a folder written as a whole is ``.sum`` inside it. Both
+are JSON: name -> size and checksum. A file without a record is accepted; delete the record to accept a file that was
+replaced by hand.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -18,15 +16,15 @@ from typing import NamedTuple
 from cort.system.errors import input_error
 
 SUFFIX = ".sum"
-# Larger files, which take seconds to read, have only their size recorded. Longer names leave no room for the suffix.
+# Of larger files, which take seconds to read, only the size is recorded. Longer names leave no room for the suffix.
 LIMIT, NAME_BYTES = 1_000_000_000, 240
-# Bytes of a checksum in a record. BLAKE2b is the fastest safe function (1.4 seconds for the largest file).
+# Bytes of a recorded checksum. BLAKE2b is the fastest secure hash (1.4 seconds for the largest file).
 DIGEST_BYTES = 16
 THREADS = min(4, os.cpu_count() or 1)
 
 
 class Entry(NamedTuple):
-    """A file as a record describes it, and what to do if it differs."""
+    """A file as described by a record, and what to do if it differs."""
 
     path: Path
     size: int
@@ -35,34 +33,34 @@ class Entry(NamedTuple):
 
 
 def checksum(path: str | Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def record_of(path: Path) -> Path:
-    """Path of the record of a file or folder."""
+    """Return the path of the record of a file or folder."""
     if path.is_dir():
         return path / SUFFIX
     return path.with_name(f".{os.fsencode(path.name)[:NAME_BYTES].decode(errors='ignore')}{SUFFIX}")
 
 
 def describe(paths: Iterable[Path], folder: Path) -> str:
-    """Content of the record of files in a folder."""
+    """Return the content of a record about files in a folder."""
     entries = {path.relative_to(folder).as_posix(): [path.stat().st_size, _digest(path)] for path in paths}
     return json.dumps(entries, indent=2) + "\n"
 
 
 def existing_places(words: Iterable[str | Path]) -> list[str]:
-    """Files and folders among the values of options, each PATH or NAME=PATH."""
+    """List files and folders among the values of options, each PATH or NAME=PATH."""
     places = [place for word in map(str, words) for place in (word, word.partition("=")[2])]
     return [place for place in places if place and os.path.exists(place)]
 
 
 def verify(words: Iterable[str | Path]) -> None:
-    """Read all files and folders among the values of options, and compare them with their records.
+    """Compare all files and folders among the values of options with their records.
 
-    :raises InputError: names the first file that is not as it was written.
+    :raises InputError: for the first file that has changed since it was written.
     """
     entries = dict.fromkeys(entry for place in existing_places(words) for entry in _entries_of(Path(place)))
     with ThreadPoolExecutor(THREADS) as pool:
@@ -71,7 +69,7 @@ def verify(words: Iterable[str | Path]) -> None:
 
 
 def _entries_of(path: Path) -> Iterator[Entry]:
-    """Entries of a file or folder in its own record, or in that of the folder it was written with."""
+    """Yield the entries of a file or folder in its own record, or in that of its folder."""
     records = [record_of(path)] if path.is_dir() else [record_of(path), path.parent / SUFFIX]
     for record in filter(os.path.isfile, records):
         folder = record.parent

@@ -1,10 +1,8 @@
-"""The parts of a command line that all stages share: parser, log, one-line errors, exit status.
+"""What the command lines of all stages share: parser, log, one-line errors, exit status.
 
 A stage module has a dataclass ``Options`` (see `cort/system/options.py`), ``stage(options)`` and
 ``main = cli.main_of(Options, stage)``.
 """
-
-from __future__ import annotations
 
 import argparse
 import atexit
@@ -36,14 +34,14 @@ Options = TypeVar("Options")
 #: metavar of options that name folders
 FOLDER = "FOLDER"
 NAME_ANOTHER = "name another"
-#: environment variable: the lowest level of messages on the terminal if a log file has all of them
+#: environment variable: lowest level of messages on the terminal if a log file has all of them
 CONSOLE = "CORT_CONSOLE"
 
 
 def check_places(options: Any) -> None:
-    """Refuse pipes and devices, which can be read only once or without end, and outputs at places in use.
+    """Refuse pipes and devices, which can be read only once or endlessly, and outputs that overwrite other files used.
 
-    :raises InputError: names the first wrong place, before any output is written.
+    :raises InputError: for the first wrong place, before any output is written.
     """
     used = set()
     for place in existing_places(texts_of(options, outputs=False)):
@@ -77,7 +75,7 @@ def _check_output(option: str, place: str, is_folder: bool) -> None:
 
 
 def parser_of(options: type[Any], command: str = "") -> argparse.ArgumentParser:
-    """Parser of the stage with these ``Options``; its help is the module's docstring, of a command the options'."""
+    """Create the parser of a stage; its help is the module's docstring, or for a command that of its options."""
     module = sys.modules[options.__module__]
     prog = f"python -m {module.__spec__.name if module.__spec__ else module.__name__} {command}".rstrip()
     form = argparse.RawDescriptionHelpFormatter
@@ -89,39 +87,42 @@ def parser_of(options: type[Any], command: str = "") -> argparse.ArgumentParser:
 
 
 def main_of(options: type[Options], stage: Callable[[Options], None], command: str = "") -> Callable[..., int]:
-    """Make a stage's ``main(argv)``, which parses, runs the stage, and returns the exit status.
+    """Create a stage's ``main(argv)``, which parses, runs the stage, and returns the exit status.
 
-    Inputs must match the records of their checksums; outputs get such records. The exit status is 1 after a one-line
+    Inputs must match their recorded checksums; those of outputs are recorded. The exit status is 1 after a one-line
     error that the user can fix, and 2 after a traceback.
     """
 
-    def work(args: argparse.Namespace) -> None:
-        values = read_options(options, args)
-        check_bounds(values)
-        check_places(values)
-        verify(texts_of(values, outputs=False))
-        stage(values)
-        record_checksums(texts_of(values, outputs=True))
-
     def main(argv: Sequence[str] | None = None) -> int:
         parser = parser_of(options, command)
-        return _run(parser.prog, work, parser.parse_args(argv), sys.argv[1:] if argv is None else argv)
+        args = parser.parse_args(argv)
+
+        def work() -> None:
+            values = read_options(options, args)
+            check_bounds(values)
+            check_bounds(values)
+            check_places(values)
+            verify(texts_of(values, outputs=False))
+            stage(values)
+            record_checksums(texts_of(values, outputs=True))
+
+        return _run(parser.prog, work, args.log, sys.argv[1:] if argv is None else argv)
 
     return main
 
 
-def _run(prog: str, work: Callable[[argparse.Namespace], None], args: argparse.Namespace, words: Sequence[str]) -> int:
-    # Keep progress bars and notes of libraries, which are not imported yet, out of the log.
+def _run(prog: str, work: Callable[[], None], log_file: str | None, words: Sequence[str]) -> int:
+    # Keep progress bars and notes of libraries that are imported later out of the log.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    # The process frees its memory anyway: collecting garbage at its end takes a second once torch is imported.
+    # The system frees the memory anyway: a last garbage collection takes a second if torch is imported.
     atexit.register(gc.freeze)
     unwind_on_signals()
     started = time.perf_counter()
     try:
-        _configure_logging(args.log)
+        _configure_logging(log_file)
         log.info("cort %s: %s %s", __version__, prog, shlex.join(words))
-        work(args)
+        work()
     except InputError as error:
         log.error("%s", error)
         return 1
@@ -158,7 +159,7 @@ def _configure_logging(path: str | None) -> None:
     if path is not None:
         console.setLevel(os.environ.get(CONSOLE, "INFO"))
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        # Emptied, then appended to, because several processes of a stage may write to it.
+        # Truncated, then appended to, because several processes of a stage may write to it.
         Path(path).write_bytes(b"")
         handlers.append(logging.FileHandler(path, mode="a", encoding="utf-8", errors="backslashreplace"))
     template = "%(asctime)s %(levelname)s %(message)s"

@@ -1,29 +1,27 @@
-"""Stages with several commands: the first word of the command line names one, and each has options of its own.
+"""Stages with several commands: the first word of the command line names one, and each has its own options.
 
 Such a stage module has ``COMMANDS`` and ``main = main_of_commands(COMMANDS)``.
 """
-
-from __future__ import annotations
 
 import argparse
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from cort.system.cli import main_of, parser_of
 
 #: name -> options and function of a command; the docstring of the options is its help
-Commands: TypeAlias = Mapping[str, tuple[type[Any], Callable[[Any], None]]]
+Commands = Mapping[str, tuple[type[Any], Callable[[Any], None]]]
 
 
 def main_of_commands(commands: Commands) -> Callable[..., int]:
-    """Make a stage's ``main(argv)``, which runs the command that the first word names."""
+    """Create a stage's ``main(argv)``, which runs the command that the first word names."""
 
     def main(argv: Sequence[str] | None = None) -> int:
         words = list(sys.argv[1:] if argv is None else argv)
         if not words or words[0] not in commands:
-            # Shows the help or an error, and exits.
+            # Prints the help or an error, and exits.
             _overview(commands).parse_args(words)
         name, *arguments = words
         return main_of(*commands[name], name)(arguments)
@@ -32,7 +30,7 @@ def main_of_commands(commands: Commands) -> Callable[..., int]:
 
 
 def _overview(commands: Commands) -> argparse.ArgumentParser:
-    """Parser that knows the names of the commands, and what each is for."""
+    """Create a parser that knows the names of the commands, and what each does."""
     stage = parser_of(next(iter(commands.values()))[0])
     parser = argparse.ArgumentParser(
         prog=stage.prog, description=stage.description, formatter_class=stage.formatter_class

@@ -1,11 +1,9 @@
 """GPUs of this machine, and leases on them, so that no two stages use one device at the same time.
 
-A device is identified by its UUID if `nvidia-smi` lists it, so that processes which see different parts of a machine
+A device is identified by its UUID if `nvidia-smi` lists it, so that processes that see different parts of a machine
 agree on it; indices are those of nvidia-smi. A lease ends with its holder (see `locks`). The locks are in the folder
-that CORT_LEASES names, or in a folder of the user under the temporary one.
+that CORT_LEASES names, or in the user's own folder in the temporary folder.
 """
-
-from __future__ import annotations
 
 import logging
 import os
@@ -31,7 +29,7 @@ PATIENCE = 10
 
 
 class Gpu(NamedTuple):
-    """A GPU as `nvidia-smi` lists it; if it has `instances` (MIG), they are used instead of it."""
+    """A GPU as listed by `nvidia-smi`; if it has MIG `instances`, they are used instead."""
 
     number: int
     uuid: str
@@ -39,7 +37,7 @@ class Gpu(NamedTuple):
 
 
 def visible_devices() -> list[str]:
-    """Identities of the devices this process may use: those of CUDA_VISIBLE_DEVICES if it is set, otherwise all."""
+    """List the devices that this process may use: those in CUDA_VISIBLE_DEVICES if it is set, otherwise all."""
     return list(_discover()[0])
 
 
@@ -47,8 +45,8 @@ def visible_devices() -> list[str]:
 def lease(count: int = 1) -> Iterator[list[str]]:
     """Wait for a lease on `count` devices, or on all if there are fewer; yield their identities (none without GPUs).
 
-    During the lease CUDA sees only these devices, in this process unless it has used CUDA before, and in the processes
-    it calls, which must not ask for leases of their own.
+    During the lease, CUDA sees only these devices, in this process unless it has used CUDA before, and in processes
+    that it starts, which must not take leases of their own.
     """
     devices, by_index = _discover()
     # CUDA uses one MIG instance per process.
@@ -70,7 +68,7 @@ def lease(count: int = 1) -> Iterator[list[str]]:
 
 @contextmanager
 def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, also for processes started meanwhile, and restore them at the end."""
+    """Set environment variables, also for processes started meanwhile, and restore them afterwards."""
     before = {name: os.environ[name] for name in changes if name in os.environ}
     os.environ.update(changes)
     try:
@@ -93,9 +91,9 @@ def parse_listing(text: str) -> list[Gpu]:
 
 
 def select(setting: str, gpus: Sequence[Gpu] | None) -> dict[str, str]:
-    """Resolve a value of CUDA_VISIBLE_DEVICES as CUDA does: up to the first invalid entry, nothing if one repeats.
+    """Resolve a value of CUDA_VISIBLE_DEVICES like CUDA: up to the first invalid entry; nothing if an entry repeats.
 
-    Returns identity -> entry. If the `gpus` of the machine are unknown, entries serve as identities.
+    Return identity -> entry. If the `gpus` of the machine are unknown, entries serve as identities.
     """
     entries: dict[str, str] = {}
     for entry in map(str.strip, setting.split(",")):
@@ -111,7 +109,7 @@ def select(setting: str, gpus: Sequence[Gpu] | None) -> dict[str, str]:
 def _identify(entry: str, gpus: Sequence[Gpu] | None) -> str | None:
     if gpus is None:
         return entry if re.fullmatch(r"[0-9]+|(GPU|MIG)-[\w/-]+", entry) else None
-    # CUDA takes the first instance of a GPU that has some.
+    # CUDA takes the first instance of a GPU with instances.
     names = {gpu.uuid: (*gpu.instances, gpu.uuid)[0] for gpu in gpus}
     names |= {part: part for gpu in gpus for part in gpu.instances}
     if re.fullmatch("[0-9]+", entry):
@@ -124,7 +122,7 @@ def _identify(entry: str, gpus: Sequence[Gpu] | None) -> str | None:
 
 
 def _discover() -> tuple[dict[str, str], bool]:
-    """Devices this process may use, as of `select`, and whether indices are known to be those of nvidia-smi."""
+    """Return the devices that this process may use, as `select` does, and whether indices are those of nvidia-smi."""
     setting = os.environ.get(VISIBLE)
     if setting is not None and not select(setting, None):
         return {}, False
@@ -135,7 +133,7 @@ def _discover() -> tuple[dict[str, str], bool]:
 
 
 def _list_gpus() -> list[Gpu] | None:
-    """Ask nvidia-smi; None if it is missing, fails or does not answer."""
+    """List GPUs with nvidia-smi; None if it is missing, fails or does not answer."""
     try:
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
         command = ["nvidia-smi", "-L"]
@@ -148,13 +146,13 @@ def _list_gpus() -> list[Gpu] | None:
         log.warning("nvidia-smi does not answer within %g s: its GPUs are not used", PATIENCE)
         return None
     finally:
-        # Do not wait for it: a process that hangs in the driver cannot even be killed.
+        # Do not wait for it: a process that hangs in the driver cannot be killed.
         process.kill()
     return parse_listing(listing) if process.returncode == 0 else None
 
 
 def _lock_folder() -> Path:
-    """Folder of the locks; it must be the user's own, because whoever can write to it decides who waits."""
+    """Return the folder of the locks, which must be the user's own, because whoever writes to it decides who waits."""
     folder = Path(os.environ.get(FOLDER) or Path(tempfile.gettempdir()) / f"cort-devices-{os.getuid()}")
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)

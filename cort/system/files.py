@@ -1,12 +1,10 @@
 """Atomic writing, so that a partially written file is never mistaken for a complete one: temporary name, fsync, rename.
 
-Unfinished files lie in a folder of their own beside the target, ``.<target>.<host>-<pid>-<random>.tmp``, in which their
-writer locks the file `lock`. Since a lock ends with its holder, a folder whose lock is free was left by a dead writer,
-and is removed when the same target is written again. Some network file systems tell only one host of a lock, so writers
-remove only folders that bear the name of their own host. Where files cannot be locked at all, leftovers stay.
+Unfinished files are in a folder of their own beside the target, ``.<target>.<host>-<pid>-<random>.tmp``, where their
+writer holds a lock on the file `lock`. A lock ends with its holder, so a folder whose lock is free was left by a dead
+writer, and is removed when the same target is written again. On some network file systems, other hosts do not see a
+lock, so writers only remove folders with the name of their own host. Where files cannot be locked, leftovers remain.
 """
-
-from __future__ import annotations
 
 import errno
 import logging
@@ -31,10 +29,10 @@ from cort.system.locks import acquire
 LOCK = "lock"
 LEFTOVER = re.compile(r"\..+\.(\w+)-\d+-[0-9a-f]{8}\.tmp", re.ASCII)
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Bytes. Some libraries do not say why they cannot write a file; with less than this free, it is for lack of space.
+# Bytes. Some libraries do not say why they cannot write; with less free space than this, the disk is full.
 NO_ROOM = 64 << 10
 OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
-# Longest name of a file is 255 bytes; host, process id, random part and suffix take 54 at most.
+# File names have at most 255 bytes; host, process id, random part and suffix take up to 54.
 NAME_BYTES, HOST_CHARACTERS = 200, 24
 SECONDS_BETWEEN_FLUSHES = 1.0
 #: files that this process put in place with `atomic_file`
@@ -46,14 +44,14 @@ log = logging.getLogger(__name__)
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path; rename it into place on success, delete it on any failure.
 
-    Several processes, also on several hosts, may write one target: it is always the complete file of one of them.
+    Several processes, even on several hosts, may write one target: it is always the complete file of one of them.
     """
     target = Path(path)
     with _own_folder(target) as own:
         temporary = own / target.name
         yield temporary
         _fsync(temporary)
-        # The record of the old file: no record is better than a wrong one.
+        # This is the record of the old file; no record is better than a wrong one.
         record_of(target).unlink(missing_ok=True)
         os.replace(temporary, target)
         _fsync(target.parent)
@@ -62,12 +60,10 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path, recorded: bool = True) -> Iterator[Path]:
-    """Yield a temporary folder; on success it replaces `path` with all it holds, on failure it is deleted.
+    """Yield a temporary folder; on success it replaces the folder `path`, on failure it is deleted.
 
-    If `recorded`, it gets a record of its files' checksums.
-
-    Several processes may write one target: it is always the complete folder of one of them. While an old folder is
-    replaced, there is none for an instant.
+    If `recorded`, the checksums of its files are recorded in it. Several processes may write one target: it is always
+    the complete folder of one of them. While an old folder is replaced, there is none for an instant.
     """
     target = Path(path)
     with _own_folder(target) as own:
@@ -86,7 +82,7 @@ def atomic_folder(path: str | Path, recorded: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: str | Path) -> Iterator[Path]:
-    """Yield an empty folder on the disk of `path`, for work files while `path` is made; delete it in any case."""
+    """Yield an empty folder on the disk of `path`, for temporary files while `path` is made; delete it in any case."""
     with _own_folder(Path(path)) as own:
         temporary = own / "files"
         temporary.mkdir()
@@ -95,12 +91,12 @@ def temporary_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def flushing(path: Path) -> Iterator[None]:
-    """Flush a file to disk while it is written, so that `atomic_file` has little left to wait for."""
+    """Flush a file to disk while it is written, so that `atomic_file` need not wait for all of it at the end."""
     done = Event()
 
     def flush() -> None:
         while not done.wait(SECONDS_BETWEEN_FLUSHES):
-            with suppress(OSError), open(path, "rb") as handle:  # the writer meets the same error
+            with suppress(OSError), open(path, "rb") as handle:  # the writer gets the same error
                 os.fdatasync(handle.fileno())
 
     with ThreadPoolExecutor(1) as pool:
@@ -120,7 +116,7 @@ def write_text(path: str | Path, text: str) -> None:
 def record_checksums(outputs: Iterable[str]) -> None:
     """Write the records of output files, and of the files that this process wrote into output folders.
 
-    A file that another process replaced meanwhile is read again: the last process to write a record saw the last file.
+    A file that another process replaces meanwhile is read again, so the last record written is of the last file.
     """
     tops = [Path(output) for output in outputs]
     inside = [path for path in written if path.suffix != SUFFIX and any(top in path.parents for top in tops)]
@@ -131,10 +127,9 @@ def record_checksums(outputs: Iterable[str]) -> None:
 
 
 def remove_leftovers(folders: Iterable[Path]) -> list[Path]:
-    """Remove and return those of the folders that dead writers of this host left."""
-    host = _host()
+    """Remove and return those folders that were left by dead writers of this host."""
     named = ((folder, LEFTOVER.fullmatch(folder.name)) for folder in folders)
-    return [folder for folder, match in named if match and match[1] == host and _remove_if_dead(folder)]
+    return [folder for folder, match in named if match and match[1] == _host() and _remove_if_dead(folder)]
 
 
 @contextmanager
@@ -151,20 +146,20 @@ def _own_folder(target: Path) -> Iterator[Path]:
         except (OSError, InputError):
             raise
         except Exception as error:
-            # Libraries have exceptions of their own for a full disk. Some quote the system's message, some do not.
+            # Libraries raise their own exceptions for a full disk; only some quote the system's message.
             full = any(os.strerror(number) in str(error) for number in DISK_IS_FULL)
             if full or shutil.disk_usage(folder).free < NO_ROOM:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             raise
         finally:
-            # First, because some network file systems cannot delete open files.
+            # Before deletion, because some network file systems cannot delete open files.
             if lock is not None:
                 lock.release()
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         ours = str(error.filename or "").startswith(str(target.parent / prefix))
         if error.errno and (ours or error.errno in DISK_IS_FULL):
-            # Name the target: errors of open files name no file, and users do not know the temporary name.
+            # Name the target: errors about open files name no file, and the temporary name means nothing to users.
             raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
         raise
 
@@ -177,7 +172,7 @@ def _new_folder(parent: Path, prefix: str) -> tuple[Path, FileLock | None]:
         try:
             return folder, acquire(folder / LOCK)
         except (FileNotFoundError, FileExistsError, Timeout):
-            # Another writer came first, and removes the folder as a leftover.
+            # Another writer was faster, and removes the folder as a leftover.
             continue
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -187,8 +182,8 @@ def _new_folder(parent: Path, prefix: str) -> tuple[Path, FileLock | None]:
 def _remove_if_dead(folder: Path) -> bool:
     """Remove a temporary folder if its lock is free.
 
-    Its writer may be between making and locking it. Then only one of us gets the lock: if it is us, the writer sees
-    that its lock is taken or gone, and makes another folder.
+    Its writer may be between creating and locking it. Then only one of the two gets the lock: if it is this process,
+    the writer sees that its lock is taken or gone, and creates another folder.
     """
     # The lock may be held or gone, or belong to another user.
     with suppress(OSError):
@@ -201,7 +196,7 @@ def _remove_if_dead(folder: Path) -> bool:
 
 
 def _replace_folder(new: Path, target: Path, own: Path) -> None:
-    """Rename `new` to `target`, moving into `own` whatever others put there, until it works."""
+    """Rename `new` to `target`, repeatedly moving what is there into `own`, until it works."""
     moved: Path | None = None
     try:
         for attempt in count():
@@ -223,7 +218,7 @@ def _replace_folder(new: Path, target: Path, own: Path) -> None:
 
 
 def _host() -> str:
-    """Name of this host, in characters that every file system takes."""
+    """Return the name of this host, in characters that every file system accepts."""
     return re.sub("[^A-Za-z0-9]", "_", socket.gethostname()[:HOST_CHARACTERS])
 
 

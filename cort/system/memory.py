@@ -1,6 +1,4 @@
-"""Memory in bytes: what the machine has, what this process may use, what is free, and what was used at most."""
-
-from __future__ import annotations
+"""Memory in bytes: of the machine, usable by this process, free, and the peak so far."""
 
 import itertools
 import os
@@ -13,29 +11,29 @@ PROC_CGROUP, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def total_memory() -> int:
-    """Memory of the machine."""
+    """Return the memory of the machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def memory_limit() -> int:
-    """Memory this process may use: the machine's, or less if a control group limits it."""
+    """Return the memory that this process may use: the machine's, or less if a control group limits it."""
     return min([total_memory(), *_limits()])
 
 
 def free_memory() -> int:
-    """Memory this process can still get without swapping."""
+    """Return the memory that this process can still get without swapping."""
     import psutil
 
     return min(int(psutil.virtual_memory().available), memory_limit())
 
 
 def peak_memory() -> int:
-    """Largest resident set of this process or of any child it waited for."""
+    """Return the largest resident set of this process or of any child that it waited for."""
     return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * 1024
 
 
 def _limits() -> Iterator[int]:
-    """Limits of this process's control groups, of version 1 or 2, and of all groups above them."""
+    """Yield the limits of this process's control groups, of version 1 or 2, and of all groups above them."""
     for line in _read(PROC_CGROUP).splitlines():
         _, controllers, group = line.split(":", 2)
         folder, name = (CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (CGROUPS, "memory.max")

@@ -1,11 +1,9 @@
-"""Options of a command line, made from the fields of a dataclass, which define name, type, default and help.
+"""Command line options, defined by the fields of a dataclass: name, type, default and help.
 
 A field's type decides how its option is parsed: `int`, `float`, `str`, `bool` (True or False, as the workflow writes
 it), `Literal` (a choice), `tuple[X, ...]` (any number of values), `X | None` (may be omitted, or given without a
 value). A field without a default is a required option.
 """
-
-from __future__ import annotations
 
 import argparse
 import dataclasses
@@ -31,13 +29,19 @@ BOUNDS = {
 }
 
 
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+def options_class(fields: type[Settings]) -> type[Settings]:
+    """Make a class with fields for options an immutable dataclass with keyword arguments only."""
+    return dataclasses.dataclass(frozen=True, kw_only=True)(fields)
+
+
 def required(metavar: str | None = None, help: str = "", **bounds: float) -> Any:
     """Field of a required option; `bounds` of a number are `ge`, `gt`, `le` and `lt`."""
     return dataclasses.field(metadata={"metavar": metavar, "help": help, "bounds": bounds})
 
 
 def optional(default: object, help: str = "", metavar: str | None = None, **bounds: float) -> Any:
-    """Field of an option with a default, that of the config's key if it is one: ``optional(Training.epochs)``."""
+    """Field of an option with a default, if possible that of a config key: ``optional(Training.epochs)``."""
     return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help, "bounds": bounds})
 
 
@@ -59,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
 
 
 def read_options(settings: type[Settings], args: argparse.Namespace | object) -> Settings:
-    """Take the values of a dataclass from parsed arguments, or from options with more fields."""
+    """Read the values of a dataclass from parsed arguments, or from options with more fields."""
     values = {field.name: getattr(args, field.name) for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
     return settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
@@ -73,18 +77,19 @@ def check_bounds(options: Any) -> None:
         for value in _values(options, field):
             if value is not None and not all(holds(value, bound) for holds, _, bound in bounds):
                 expected = ", ".join(words.format(bound) for _, words, bound in bounds)
-                raise input_error(f"--{field.name.replace('_', '-')}", f"{value:g}", expected, "change it")
+                shown = f"{value:g}" if isinstance(value, float) else value
+                raise input_error(f"--{field.name.replace('_', '-')}", shown, expected, "change it")
 
 
 def texts_of(options: Any, outputs: bool) -> Iterator[str]:
-    """Text values of the options that name outputs, or of all other options."""
+    """Yield the text values of the options that name outputs, or of all other options."""
     for field in dataclasses.fields(options):
         if field.name.startswith("output") == outputs:
             yield from (value for value in _values(options, field) if isinstance(value, str))
 
 
 def to_words(options: Any) -> list[str]:
-    """Write options as the words of the command line that yields them."""
+    """Format options as the words of the command line that yields them."""
     words = []
     for field in dataclasses.fields(options):
         values = _values(options, field)
@@ -99,7 +104,7 @@ def _values(options: Any, field: dataclasses.Field[Any]) -> tuple[Any, ...]:
 
 
 def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
-    """Keyword arguments for the option in `add_argument`."""
+    """Return the keyword arguments of `add_argument` for an option."""
     given = {key: value for key, value in field.metadata.items() if value and key not in ("rules", "bounds")}
     required = field.default is dataclasses.MISSING
     given |= {"required": True} if required else {"default": field.default}
@@ -109,7 +114,7 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         hint, given["nargs"] = next(part for part in typing.get_args(hint) if part is not type(None)), "?"
     if hint is float and type(field.default) is int:
-        # As if it had been given: a training's processes get all options as words.
+        # As if given on the command line: the processes of a training get all options as words.
         given["default"] = float(field.default)
     if hint is bool:
         return given | {"type": _boolean, "metavar": "True|False"}
@@ -120,7 +125,7 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
 
 
 def _integer(text: str, smallest: int = 0, largest: int = LARGEST) -> int:
-    """Parse an integer that libraries can hold; no option has a meaning below 0."""
+    """Parse an integer that libraries can represent; no option may be negative."""
     number = int(_plain(text))
     if not smallest <= number <= largest:
         raise ValueError
@@ -139,7 +144,7 @@ def _number(text: str) -> float:
 
 
 def _plain(text: str) -> str:
-    """Refuse numbers that only Python accepts: with digits of other scripts, underscores or blanks."""
+    """Refuse numbers that only Python accepts: with digits of other scripts, underscores or spaces."""
     if not text.isascii() or "_" in text or text.split() != [text]:
         raise ValueError
     return text

@@ -1,7 +1,7 @@
-"""What makes a module's results: every project file it can import, each with a hash of what it does.
+"""The code behind a stage's results: every project file that it can import, each with a hash of what it does.
 
-The hash is one of the syntax tree, without docstrings and the version's number: comments, docstrings and formatting
-change nothing. Files that are no Python belong to the modules beside them that name them; their hash is the content's.
+A hash covers the syntax tree without docstrings and version number, so that comments, docstrings and formatting do not
+count. Files other than Python belong to the modules beside them that name them; their content is hashed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from cort.system.files import write_text
 
 ROOT = Path(__file__).parents[2]
-#: files under them change no result: command lines, files, locks, devices; and what keys mean, whose values are params
+#: folders whose code changes no result: command lines, files, locks, devices; and config keys, whose values are params
 APART = ("cort/system/", "cort/settings/")
 MODULE = re.compile(r"cort(\.\w+)*")
-#: what is known of sources by their content: to parse them all takes seconds, which no start of a workflow has
+#: facts about sources by their content, because parsing all of them takes seconds at each start of a workflow
 CACHE = Path(".snakemake") / "program.json"
 
 # A hash of what a source does, and the modules it names.
-Facts: TypeAlias = tuple[str, list[str]]
+Facts = tuple[str, list[str]]
 
 
 def program_of(stage: str) -> dict[str, str]:
-    """Hash every project file that `stage` (``"cort.fuse"``) imports, at once or later; the key is its path.
+    """Hash every project file that `stage` (``"cort.fuse"``) imports at any time; the key is its path.
 
-    Of a stage with several commands, name one (``"cort.encode tokens"``): what only others use does not count.
+    For a stage with several commands, name one (``"cort.encode tokens"``); code that only others use does not count.
     """
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     module, _, command = stage.partition(" ")
     file = _file_of(ROOT, module)
     waiting = list(_with_packages(module))
@@ -46,15 +46,15 @@ def program_of(stage: str) -> dict[str, str]:
         path = _file_of(ROOT, waiting.pop())
         if path is None or (name := path.relative_to(ROOT).as_posix()).startswith(APART):
             continue
-        found[name], modules = _facts(path, command if path == file else "")
-        found |= _data_of(path)
+        hashes[name], modules = _facts(path, command if path == file else "")
+        hashes |= _data_of(path)
         new = {part for name in modules for part in _with_packages(name)} - seen
         waiting.extend(new)
         seen |= new
     if len(known) > before and (ROOT / CACHE).parent.is_dir():
         with suppress(OSError):
             write_text(ROOT / CACHE, json.dumps(known))
-    return dict(sorted(found.items()))
+    return dict(sorted(hashes.items()))
 
 
 def _with_packages(module: str) -> Iterator[str]:
@@ -77,9 +77,9 @@ def _file_of(root: Path, module: str) -> Path | None:
 @functools.cache
 def _facts(path: Path, command: str) -> Facts:
     source, known = path.read_bytes(), _read_cache(ROOT)
-    # Another release of Python, or another version of this module, may see another program.
-    seen_by = f"{command} {sys.implementation.cache_tag}".encode()
-    key = _short(b"\n".join([source, seen_by, Path(__file__).read_bytes()]))
+    # The facts also depend on the release of Python and on this module.
+    context = f"{command} {sys.implementation.cache_tag}".encode()
+    key = _short(b"\n".join([source, context, Path(__file__).read_bytes()]))
     if key not in known:
         tree = ast.parse(source)
         if command:
@@ -101,9 +101,9 @@ def _keep_command(tree: ast.Module, command: str) -> None:
         statement = waiting.pop()
         if statement not in used:
             used.add(statement)
-            found = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-            read |= found
-            waiting += [names[name] for name in found & names.keys()]
+            mentioned = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            read |= mentioned
+            waiting += [names[name] for name in mentioned & names.keys()]
     tree.body = [statement for statement in tree.body if statement in used]
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and statement.module != "__future__":
@@ -111,7 +111,7 @@ def _keep_command(tree: ast.Module, command: str) -> None:
 
 
 def _defined(statement: ast.stmt) -> list[str]:
-    """Names that a statement at the top of a source defines."""
+    """List the names that a top-level statement defines."""
     match statement:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return [name]
@@ -126,7 +126,7 @@ def _defined(statement: ast.stmt) -> list[str]:
 
 @functools.cache
 def _data_of(path: Path) -> dict[str, str]:
-    """Hash the files that are no Python, beside a source or in folders beside it, which the source names."""
+    """Hash the files, other than Python, that a source names and that are beside it or in folders beside it."""
     source = path.read_text(encoding="utf-8")
     named = [other for other in _data_beside(path.parent) if f'"{other.name}"' in source]
     files = [file for other in named for file in ([other] if other.is_file() else sorted(other.rglob("*")))]
@@ -135,11 +135,11 @@ def _data_of(path: Path) -> dict[str, str]:
 
 @functools.cache
 def _data_beside(folder: Path) -> list[Path]:
-    return [one for one in sorted(folder.iterdir()) if one.suffix != ".py" and not (one / "__init__.py").is_file()]
+    return [path for path in sorted(folder.iterdir()) if path.suffix != ".py" and not (path / "__init__.py").is_file()]
 
 
 def _names(tree: ast.AST) -> Iterator[str]:
-    """Names that a source imports, modules or names inside one, and its strings, which may name modules to be run."""
+    """Yield the modules and names that a source imports, and its strings, which may name modules to run."""
     children = ast.iter_child_nodes(tree)
     match tree:
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
@@ -155,15 +155,15 @@ def _names(tree: ast.AST) -> Iterator[str]:
 
 
 def _plain(node: Any) -> Any:
-    """Take what counts of a syntax tree: no places, nothing empty, which differs between releases of Python."""
+    """Keep what matters in a syntax tree: no positions, and nothing empty, which differs between releases of Python."""
     if isinstance(node, ast.AST):
         fields = ((name, _plain(value)) for name, value in ast.iter_fields(node))
         return type(node).__name__, [(name, value) for name, value in fields if value is not None and value != []]
-    return [_plain(one) for one in node if not _is_idle(one)] if isinstance(node, list) else node
+    return [_plain(child) for child in node if not _is_idle(child)] if isinstance(node, list) else node
 
 
 def _is_idle(statement: object) -> bool:
-    """Tell whether a statement is a docstring, says the version, or is for type checkers alone."""
+    """Whether a statement is a docstring, sets the version, or is for type checkers only."""
     match statement:
         case ast.Expr(value=ast.Constant(value=str())) | ast.Assign(targets=[ast.Name(id="__version__")]):
             return True

@@ -18,7 +18,8 @@ SECONDS_BETWEEN_LINES = 5.0
 class Counter:
     """Counts finished `items` ("passages") and shows how many of `total` are done, how fast, and the time left.
 
-    `done` were finished earlier; `note` returns more to show. Use it as a context; nothing is shown unless `shown`.
+    `done` were finished earlier; `note` returns more text to show. Use it as a context manager; nothing is shown unless
+    `shown`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Counter:
             self._bar.close()
 
     def advance(self, number: int) -> None:
-        """Count items that were finished now."""
+        """Count newly finished items."""
         self.count += number
         if self._bar is not None:
             self._bar.update(number)
@@ -79,7 +80,7 @@ def track(
     done: int = 0,
     size: Callable[[Item], int] = lambda _: 1,
 ) -> Iterator[Item]:
-    """Yield `items` unchanged and show how many things of this name are done; an item stands for `size` of them."""
+    """Yield `items` unchanged and show how many of `name` are done; each item counts as `size` of them."""
     with Counter(total, name, done) as counter:
         for item in items:
             yield item
@@ -87,7 +88,7 @@ def track(
 
 
 def left_text(seconds: float) -> str:
-    """Format the time left in the largest unit of which it is at least one."""
+    """Format the time left in the largest unit that fits."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit} left"

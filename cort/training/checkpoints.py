@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 KEPT = 2
 NAME = re.compile(r"checkpoint-(\d+)\.safetensors")
-# Writing takes seconds: temporary files this old (in seconds) were left by a killed process, perhaps on another host.
+# Writing takes seconds; temporary files older than this (in seconds) were left by a killed process, perhaps elsewhere.
 STALE = 3600.0
-# Another process with the same training may remove the folder at any moment, when it is done.
+# Another process with the same training may finish, and remove the folder, at any moment.
 ATTEMPTS = 5
 ALIGNMENT = 8
 DTYPES = {
@@ -56,7 +56,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one training in `folder`, to be written `every` so many seconds.
+    """The checkpoints of one training in `folder`, written `every` so many seconds.
 
     :param identify: returns the identity of the training; called once, by the process that reads and writes.
     """
@@ -70,7 +70,7 @@ class Checkpoints:
         return self.folder / f"checkpoint-{step}.safetensors"
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest complete checkpoint of this training; log a line for each newer file that is not used."""
+        """Read the newest complete checkpoint of this training; log each newer file that is skipped."""
         _despite_others(lambda: self.folder.mkdir(parents=True, exist_ok=True))
         wanted, damaged = self._identity(), False
         for path in self._paths().values():
@@ -119,7 +119,7 @@ class Checkpoints:
             self.folder.rmdir()
 
     def remaining(self) -> int | None:
-        """Update of the newest usable checkpoint; None if there is none."""
+        """Return the update of the newest usable checkpoint, or None."""
         return next((step for step, path in self._paths().items() if path not in self._unusable), None)
 
     def _sweep(self) -> None:
@@ -127,12 +127,12 @@ class Checkpoints:
         temporary = [path for path in self._files() if path.name.startswith(".checkpoint-")]
         remove_leftovers(temporary)
         for path in temporary:
-            with suppress(OSError):  # it is gone by now
+            with suppress(OSError):  # it is already gone
                 if time.time() - path.stat().st_mtime > STALE:
                     shutil.rmtree(path, ignore_errors=True)
 
     def _paths(self) -> dict[int, Path]:
-        """Checkpoints by their update, newest first."""
+        """Map updates to the paths of their checkpoints, newest first."""
         paths = {int(match[1]): path for path in self._files() if (match := NAME.fullmatch(path.name))}
         return dict(sorted(paths.items(), reverse=True))
 
@@ -147,7 +147,7 @@ class DamagedError(ValueError):
 
 
 def write_checkpoint(handle: BinaryIO, identity: str, checkpoint: Checkpoint) -> None:
-    """Write the safetensors format tensor by tensor: its own library needs a copy of all GPU tensors at once."""
+    """Write safetensors tensor by tensor; the library itself would need a copy of all GPU tensors at once."""
     state = {"step": checkpoint.step, "identity": identity, **checkpoint.state}
     text = json.dumps(state, default=methodcaller("tolist"))
     header: dict[str, Any] = {"__metadata__": {"state": text, "sha256": digest(text, checkpoint.tensors)}}
@@ -174,10 +174,10 @@ def read_checkpoint(path: Path) -> tuple[str, Checkpoint]:
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-            # Copies: tensors that map the file would keep its disk space in use after it was removed.
+            # Copies, because tensors that map the file would keep its disk space in use after it is removed.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        # Safetensors opens the file twice, by name; the second time torch reports any failure as a RuntimeError.
+        # Safetensors opens the file by name twice; the second time, torch reports any failure as a RuntimeError.
         if not path.exists():
             raise FileNotFoundError(path) from error
         raise DamagedError(str(error)) from error
@@ -199,7 +199,7 @@ def digest(state: str, tensors: dict[str, Tensor]) -> str:
 
 
 def _despite_others(action: Callable[[], None]) -> None:
-    """Retry if another process removes the folder meanwhile, which pathlib reports in one of two ways."""
+    """Retry if another process removes the folder meanwhile, for which pathlib has two errors."""
     for _ in range(ATTEMPTS - 1):
         with suppress(FileNotFoundError, FileExistsError):
             return action()

@@ -1,7 +1,7 @@
 """Likely false negatives: passages that the encoder before training scores about as high as the judged positive.
 
-Such a passage is more likely relevant, but not judged, than a mistake to be unlearned (Moreira et al., 2024,
-"NV-Retriever", section 4; Solatorio, 2024, "GISTEmbed").
+Such a passage is probably relevant but unjudged, not a mistake to be unlearned (Moreira et al., 2024, "NV-Retriever",
+section 4; Solatorio, 2024, "GISTEmbed").
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Guide:
-    """Vectors before training of all texts of some triples, and the relative margin below the positive's score."""
+    """Vectors of all texts of some triples before training, and the relative margin below the positive's score."""
 
     margin: float
     queries: Vectors
     passages: Vectors
 
     def too_near(self, triples: Rows) -> npt.NDArray[np.bool_]:
-        """Find passages that score above ``(1 - margin)`` times the positive, if that score is not negative.
+        """Find passages that score above ``(1 - margin)`` times the positive's score, if that is not negative.
 
         :param triples: rows of queries, positives and negatives, (3, mini-batches, n).
-        :returns: (mini-batches, n, 2n); the value of a query's own positive is meaningless.
+        :returns: (mini-batches, n, 2n); the value for a query's own positive is meaningless.
         """
         queries, *passages = triples
         vectors = self.queries.of(queries), self.passages.of(np.concatenate(passages, axis=-1))
@@ -73,7 +73,7 @@ def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str) -> Vecto
 
 
 def report_left_out(guide: Guide, triples: Rows, size: int) -> None:
-    """Log the shares of passages that are too near, in mini-batches of `size` triples."""
+    """Log the shares of passages left out in mini-batches of `size` triples."""
     count = triples.shape[1] // size * size
     if not count:
         return

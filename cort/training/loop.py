@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 Options = TypeVar("Options", bound=TrainingOptions)
 Result = TypeVar("Result")
 
-#: options that affect where results go, speed, checkpoints and failure, but not the weights
+#: options that affect paths, speed, checkpoints and failure, but not the weights
 NOT_DECISIVE = (
     *("output", "output_curve", "output_selection", "events", "threads", "processes"),
     *("checkpoints", "checkpoint_every", "require_gain"),
@@ -57,10 +57,10 @@ TAGS = {
 class Task:
     """What is trained.
 
-    `split` joins the mini-batches of an update, given as the positions of their examples, up to a number of tokens.
-    `losses` computes one number per mini-batch of a micro-batch, `validate` is for held-out examples, and `save` writes
-    the model under a name. `unranked`, which a re-ranker should beat, is the measure of the validation candidates in
-    the order of the first stage.
+    `split` joins the mini-batches of an update, given as positions of their examples, into micro-batches up to a number
+    of tokens. `losses` computes one number per mini-batch of a micro-batch, `validate` evaluates held-out examples, and
+    `save` writes the model under a name. `unranked` is the measure of the validation candidates in the order of the
+    first stage, which a re-ranker should exceed.
     """
 
     model: nn.Module
@@ -76,7 +76,7 @@ class Task:
 def train(options: Options, make_task: Callable[[Options], Task]) -> None:
     """Train, write models and curve, and remove the checkpoints.
 
-    :param make_task: called after the seed was set, as it draws new weights.
+    :param make_task: called after the seed is set, because it draws new weights.
     """
     from accelerate import PartialState
 
@@ -95,19 +95,19 @@ def train(options: Options, make_task: Callable[[Options], Task]) -> None:
 
 
 def make_deterministic(seed: int, threads: int) -> None:
-    """Fix every source of randomness; the same machine then gives the same weights."""
+    """Fix every source of randomness, so that the same machine gives the same weights."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
     # Not `warn_only`: the backward pass of attention would then be nondeterministic on a GPU. `_run_or_rerun` warns.
     torch.use_deterministic_algorithms(True)
-    # Filling new tensors halves the speed, and no stage reads memory that it did not write.
+    # Filling new tensors would halve the speed, and no stage reads memory that it has not written.
     deterministic: Any = torch.utils.deterministic
     deterministic.fill_uninitialized_memory = False
 
 
 def _identity(options: TrainingOptions, examples: int) -> str:
-    """Identify the training by everything that affects its result; its paths and number of processes may change."""
+    """Identify a training by everything that affects its result; paths and the number of processes may change."""
     values: dict[str, Any] = vars(options)
     files = options.files()
     decisive = {name: value for name, value in values.items() if name not in {*files, *NOT_DECISIVE, "base_model"}}
@@ -120,14 +120,14 @@ def _identity(options: TrainingOptions, examples: int) -> str:
 def fit(
     task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None = None, events: str | None = None
 ) -> tuple[list[CurvePoint], Selection]:
-    """Train on each example once, in order, and save "best" and "last" at the end; the start may be the best.
+    """Train on each example once, in order, and save "best" and "last" at the end; the initial model may be the best.
 
-    An incomplete last mini-batch is dropped: its loss would have fewer terms than all others. With `checkpoints`, the
-    training resumes from the newest one.
+    An incomplete last mini-batch is dropped, because its loss would have fewer terms than all others. With
+    `checkpoints`, training resumes from the newest one.
 
     :param events: folder for TensorBoard.
-    :raises Interrupted: it was asked to end and wrote a checkpoint.
-    :raises InputError: it diverged, or gained nothing and a gain is required.
+    :raises Interrupted: a signal ended the training, after a checkpoint was written.
+    :raises InputError: the training diverged, or it gained nothing although a gain is required.
     """
     if settings.precision == "fp16" and not torch.cuda.is_available():
         raise input_error("precision", "fp16 on a CPU", "fp32 or bf16", "change it")
@@ -175,20 +175,16 @@ class _Loop:
         log.info("validation every %d updates, warm-up %d updates, learning rate %g", every, warmup, rate)
         with self.preemption.answering(), self._open_events() as self.events:
             self._train()
-        selection = self._selection()
+        now, sign = self.progress, -1.0 if settings.by_measure else 1.0
+        start, best = (sign * (value or 0.0) for value in (now.start, now.best))
+        selection = Selection(settings.best_model_metric, start, best, now.best_step, self.task.unranked)
         report_gain(selection, settings.require_gain)
         if self.first:
             self.task.save("last")
             self.task.model.load_state_dict(self.state.best)
             self.task.save("best")
         self.accelerator.end_training()
-        return self.progress.curve, selection
-
-    def _selection(self) -> Selection:
-        now, metric = self.progress, self.settings.best_model_metric
-        sign = -1.0 if self.settings.by_measure else 1.0
-        start, best = (sign * (value or 0.0) for value in (now.start, now.best))
-        return Selection(metric, start, best, now.best_step, self.task.unranked)
+        return now.curve, selection
 
     def _train(self) -> None:
         done = self.progress.step
@@ -209,7 +205,7 @@ class _Loop:
                 self.since = time.perf_counter()
 
     def _run_or_rerun(self, work: Callable[[], Result]) -> Result:
-        """Run `work`; if an op has no deterministic CUDA kernel, warn and rerun it without determinism."""
+        """Run `work`; if an op has no deterministic CUDA kernel, warn and run it again without determinism."""
         try:
             return work()
         except RuntimeError as error:
@@ -225,7 +221,7 @@ class _Loop:
     def _update(self, step: int) -> None:
         losses: list[tuple[MicroBatch, Tensor]] = []
         self.model.train()
-        # The last update may have fewer.
+        # The last update may have fewer examples.
         examples = np.arange((step - 1) * self.per_update, min(step * self.per_update, self.task.examples))
         size = min(self.settings.batch_size, len(examples))
         batches = self.task.split(examples, size, activation_limit(self.settings, self.accelerator.num_processes))
@@ -236,7 +232,7 @@ class _Loop:
         self.last_loss = total_loss(step, losses, len(examples))
         limit = self.settings.max_gradient_norm or math.inf
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
-        # In fp16 the gradient scaler skips such an update, and scales the next losses down.
+        # In fp16, the gradient scaler skips such an update and scales the next losses down.
         if self.settings.precision != "fp16" and not math.isfinite(norm):
             raise diverged(step, f"gradients of norm {norm}")
         self.state.optimizer.step()
@@ -250,7 +246,7 @@ class _Loop:
         self.preemption.ask()
         if not completes:
             self.preemption.leave_if_asked()
-        # The gradients of several processes are averaged, but their sum is the gradient of the loss.
+        # Gradients are averaged over processes, but the gradient of the loss is their sum.
         self.accelerator.backward(share_of(losses, batch, examples) * self.accelerator.num_processes)
         self.counter.advance(batch.size)
         return losses.detach()
@@ -261,7 +257,7 @@ class _Loop:
         return f"update {self.progress.step} of {self.updates}{loss}, learning rate {rate:.2g}"
 
     def _open_events(self) -> Any:
-        """Open a file for TensorBoard, if asked for; events that earlier calls wrote after this update become void."""
+        """Open a file for TensorBoard, if wanted; events that earlier calls wrote after this update become void."""
         if self.events_folder is None or not self.first:
             return nullcontext()
         from tensorboardX import SummaryWriter  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -269,7 +265,7 @@ class _Loop:
         return SummaryWriter(logdir=self.events_folder, purge_step=self.progress.step + 1, write_to_disk=True)
 
     def _close_row(self) -> None:
-        """Validate and add a row to the curve if one is due; the first is due before the first update."""
+        """Validate and add a row to the curve if due; the first row is due before the first update."""
         step, begun = self.progress.step, self.progress.losses or not self.progress.curve
         validate = step % self.settings.validate_every == 0 or step == self.updates
         if not begun or not (validate or step % max(self.updates // POINTS_OF_CURVE, 1) == 0):
@@ -300,39 +296,30 @@ class _Loop:
         by_measure = self.settings.by_measure
         also = f", {self.settings.best_model_metric} {measure:.4f}" if by_measure else ""
         log.info("update %d of %d: validation loss %.5f%s", step, self.updates, loss, also)
-        # Either value falls as the model gets better.
-        self._keep_if_best(-measure if by_measure else loss)
+        self.state.keep_if_best(-measure if by_measure else loss)
         return Validation(loss, measure if by_measure else None)
-
-    def _keep_if_best(self, value: float) -> None:
-        now = self.progress
-        now.stale += 1
-        if now.best is None or value < now.best:
-            now.best, now.best_step, now.stale = value, now.step, 0
-            now.start = value if now.start is None else now.start
-            if self.first:
-                self.state.keep_best()
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Give each parameter its weight decay; biases and the weights of layer normalisation are vectors."""
+    """Group parameters by their weight decay; biases and the weights of layer normalisation are vectors."""
     if settings.decay == "all":
         return [{"params": list(model.parameters()), "weight_decay": settings.weight_decay}]
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
-    return [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    groups: dict[float, list[nn.Parameter]] = {settings.weight_decay: [], 0.0: []}
+    for parameter in model.parameters():
+        groups[settings.weight_decay if parameter.dim() > 1 else 0.0].append(parameter)
+    return [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()]
 
 
 def share_of(losses: Tensor, batch: MicroBatch, examples: int) -> Tensor:
-    """Share of a micro-batch in the loss of an update, which is the mean over all mini-batches."""
+    """Contribution of a micro-batch to the loss of an update, which is the mean over all mini-batches."""
     share: Tensor = losses.sum() * (batch.shape[1] / examples)
     return share
 
 
 def total_loss(step: int, losses: Sequence[tuple[MicroBatch, Tensor]], examples: int) -> float:
-    """Add up the losses of an update; done once per update, as each look synchronizes with the GPU.
+    """Add up the losses of an update; only once per update, because reading a loss synchronizes with the GPU.
 
-    :raises InputError: NaN or infinite.
+    :raises InputError: for a NaN or infinite loss.
     """
     total = 0.0
     for batch, values in losses:
@@ -346,7 +333,7 @@ def total_loss(step: int, losses: Sequence[tuple[MicroBatch, Tensor]], examples:
 
 @contextmanager
 def enough_memory(settings: TrainingSettings) -> Iterator[None]:
-    """Turn a lack of memory into an error that names the setting to lower."""
+    """Turn out-of-memory errors into one that names the setting to lower."""
     try:
         yield
     except RuntimeError as error:
@@ -359,6 +346,6 @@ def enough_memory(settings: TrainingSettings) -> Iterator[None]:
 
 
 def diverged(step: int, found: str) -> InputError:
-    """Make the error of an update with a NaN or infinite number."""
+    """Make the error for a NaN or infinite number in an update."""
     fix = "lower learning_rate, set max_gradient_norm, or train in fp32"
     return input_error(f"update {step}", found, "a finite number", fix)

@@ -1,9 +1,9 @@
 """Training objectives: a loss and its settings are one entry of `ENCODER_OBJECTIVES` or `RERANKER_OBJECTIVES`.
 
-To add an objective, write a function and, if it has settings, a dataclass of them; enter both under the name that the
-experiment uses. All settings become keys of the config, params of the rule that trains, and options of its stage; the
-first line of the function's docstring says in config/README.md what it does. The first entry is the default. The
-workflow reads these entries as well and must not wait for torch, so the functions import it.
+To add an objective, write a function and, if it has settings, a dataclass for them; enter both under the name that
+experiments use. Settings become keys of the config, params of the rule that trains, and options of its stage; the first
+line of the function's docstring describes the objective in config/README.md. The first entry is the default. The
+workflow reads these entries, too, and must not wait for torch, so only the functions import it.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class NoSettings:
 class EncoderObjective:
     """A loss of an encoder, called with mini-batches of triples, its settings, and the similarity of vectors.
 
-    It returns one number per mini-batch. `judgements` and `teacher` say that it reads `Batch.relevant` or
-    `Batch.margins`. Only a loss that reads `Batch.others` is `guided`: it leaves out negatives that may be relevant.
+    It returns one number per mini-batch. Set `judgements` if it reads `Batch.relevant`, `teacher` if it reads
+    `Batch.margins`, and `guided` if it reads `Batch.others`, to leave out negatives that may be relevant.
     """
 
     loss: Callable[[Batch, Any, Similarity], Tensor]
@@ -88,7 +88,7 @@ class Triplet:
 
 
 def triplet_loss(batch: Batch, settings: Triplet, similarity_of: Similarity) -> Tensor:
-    """Triplet margin loss of each query and every other passage of the mini-batch (CoRT, section 3.3), summed up.
+    """Triplet margin loss of each query and every other passage of the mini-batch, summed up (CoRT, section 3.3).
 
     For query i all 2n passages except its own positive are negatives: ``max(0, sim(q_i, d) - sim(q_i, d+) + margin)``.
 
@@ -104,7 +104,7 @@ def triplet_loss(batch: Batch, settings: Triplet, similarity_of: Similarity) -> 
 
 
 def multilabel_margin_loss(batch: Batch, _: NoSettings, similarity_of: Similarity) -> Tensor:
-    """Margin loss of every relevant passage against every other one of the mini-batch (RepBERT, section 3.2).
+    """Margin loss of every relevant passage against every other passage of the mini-batch (RepBERT, section 3.2).
 
     For query i: the sum of ``max(0, 1 - (sim(q_i, d+) - sim(q_i, d)))`` over its relevant passages d+ and all other
     passages d of the mini-batch, divided by the number of passages.
@@ -137,9 +137,9 @@ class InfoNCE:
         ge=0,
         lt=1,
     )
-    """With `info_nce`, leave out the passages that may be relevant though nobody judged them: those that the encoder,
-    as it was before training, scores above (1 - this) times the query's positive, among hard negatives and in the
-    batch; null for none."""
+    """With `info_nce`, leave out passages that are probably relevant but unjudged: hard negatives and passages of the
+    batch that the encoder before training scores above (1 - this) times the score of the query's positive; null to
+    leave out none."""
 
 
 def info_nce_loss(batch: Batch, settings: InfoNCE, similarity_of: Similarity) -> Tensor:
@@ -193,7 +193,7 @@ class Pointwise:
     """Settings of the pointwise loss."""
 
     pos_weight: float = setting(1.0, "of positives in the pointwise loss", gt=0, le=10_000)
-    """Weight of the positives in the pointwise loss; as many as there are negatives balances both."""
+    """Weight of the positives in the pointwise loss; the number of negatives per positive balances both."""
 
 
 def pointwise_loss(logits: Tensor, relevance: Tensor, settings: Pointwise) -> Tensor:
@@ -209,7 +209,7 @@ def pointwise_loss(logits: Tensor, relevance: Tensor, settings: Pointwise) -> Te
 
 
 def softmax_loss(logits: Tensor, relevance: Tensor, _: NoSettings) -> Tensor:
-    """Cross-entropy of the positives among their negatives, whose groups `training.batch_size` counts.
+    """Cross-entropy of each positive among its negatives; `training.batch_size` counts these groups.
 
     This is the localised contrastive loss (Gao et al., 2021).
 

@@ -1,7 +1,7 @@
 """Forward passes of training: which examples go together, at what precision, and shared among the processes.
 
-The loss couples only the examples of one mini-batch (CoRT: 6 triples of 600), so many mini-batches can be encoded
-together, sorted by length; the gradients are those of one mini-batch after another, up to rounding.
+The loss only couples the examples of a mini-batch (CoRT: 6 of 600 triples), so many mini-batches can be encoded
+together, sorted by length. Up to rounding, the gradients are those of one mini-batch after another.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def make_accelerator(precision: str) -> Any:
 
     handlers: list[Any] = []
     if "LOCAL_RANK" in os.environ:
-        # Processes make different numbers of forward passes per mini-batch: no pass may communicate by itself.
+        # Processes make different numbers of forward passes per mini-batch, so passes must not communicate.
         handlers.append(DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True))
         handlers.append(InitProcessGroupKwargs(timeout=LONGEST_WAIT))
-        # Accelerate does not pass on torch's new name of the setting.
+        # Accelerate still uses the old name of torch's setting.
         warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
     accelerator = Accelerator(
         mixed_precision={"fp32": "no"}.get(precision, precision),
@@ -51,8 +51,8 @@ def make_accelerator(precision: str) -> Any:
         kwargs_handlers=handlers,
     )
     if torch.distributed.is_initialized():
-        # Deleting a group joins Gloo's threads while it holds Python's global lock, which one of them may need to
-        # release a tensor: a deadlock. With an extra reference the group is never deleted, and ends with its process.
+        # Deleting a group joins Gloo's threads while holding Python's global lock, which one of them may need to free a
+        # tensor: a deadlock. An extra reference keeps the group until its process ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(torch.distributed.group.WORLD))
     return accelerator
 
@@ -67,12 +67,12 @@ def exchange(accelerator: Any, *values: float) -> list[list[float]]:
 
 
 def activation_limit(settings: TrainingSettings, processes: int) -> float:
-    """Tokens whose activations may be kept for the backward pass; no limit if activations are computed again."""
+    """Return how many tokens' activations may be kept for the backward pass; no limit if they are recomputed."""
     return inf if settings.gradient_checkpointing else settings.tokens_at_once * processes
 
 
 def join_consecutive(examples: Rows, size: int, tokens: npt.NDArray[np.integer], limit: float) -> list[MicroBatch]:
-    """Join consecutive mini-batches of `size` examples up to `limit` tokens; a longer one stands alone."""
+    """Join consecutive mini-batches of `size` examples up to `limit` tokens; a longer one remains alone."""
     starts, joined = [0], 0
     for position, total in enumerate(tokens.reshape(-1, size).sum(1).tolist()):
         if position > starts[-1] and joined + total > limit:
@@ -83,24 +83,24 @@ def join_consecutive(examples: Rows, size: int, tokens: npt.NDArray[np.integer],
 
 
 def join_by_length(examples: Rows, tokens: npt.NDArray[np.integer], limit: float) -> list[MicroBatch]:
-    """Join examples of similar length, longest first, each a mini-batch of its own: no other changes its loss."""
+    """Join examples of similar length, longest first; each is a mini-batch, whose loss does not depend on others."""
     order = np.argsort(-np.asarray(tokens), kind="stable")
     return join_consecutive(examples[order], 1, tokens[order], limit)
 
 
 class Forward:
-    """Run sequences through `model`; each process runs its share, and all of them get all outputs.
+    """Run sequences through `model`; each process runs its share, and all processes get all outputs.
 
-    Gradients flow to the process that computed an output. If every process computes the loss of all outputs, the sum of
-    their gradients is the gradient of the loss. With `alone`, this process runs all sequences itself.
+    Gradients flow back in the process that computed an output. If every process computes the loss of all outputs, the
+    sum of their gradients is the gradient of the loss. With `alone`, this process runs all sequences itself.
     """
 
     def __init__(self, model: nn.Module, settings: TrainingSettings, accelerator: Any, alone: bool = False) -> None:
         self.model, self.device, self._accelerator = model, accelerator.device, accelerator
         self._processes = 1 if alone else accelerator.num_processes
         self._gradient_checkpointing = settings.gradient_checkpointing
-        # On a CPU, larger sub-batches only add padding: with SQuAD's triples, 96 per update, 1.10 tokens are computed
-        # for each real one; with four times the budget 1.26, and 1.60 one mini-batch at a time.
+        # On a CPU, larger sub-batches only add padding. With SQuAD's triples, 96 per update, 1.10 tokens are computed
+        # per real token; with four times the budget 1.26, and with one mini-batch at a time 1.60.
         on_gpu = self.device.type == "cuda"
         self._tokens = settings.tokens_at_once if on_gpu else min(settings.tokens_at_once, TOKEN_BUDGETS["cpu"])
 
@@ -112,7 +112,7 @@ class Forward:
         shares = [order[rank :: self._processes] for rank in range(self._processes)]
         rank = self._accelerator.process_index
         mine = shares[rank]
-        # All processes take part in every pass; one without a share runs any sequence and drops the output.
+        # All processes take part in every pass; one without a share runs some sequence and drops the output.
         outputs = self._run(sequences.take(mine if len(mine) else order[:1]))  # (share, ...)
         padded = outputs.detach().new_zeros(len(shares[0]), *outputs.shape[1:])
         padded[: len(mine)] = outputs.detach()[: len(mine)]
@@ -126,7 +126,7 @@ class Forward:
     def _run(self, sequences: Sequences) -> Tensor:
         model: Callable[[dict[str, Tensor]], Tensor] = self.model
         if self._gradient_checkpointing and torch.is_grad_enabled():
-            # Activations are dropped, and computed again in the backward pass, sub-batch by sub-batch.
+            # Activations are dropped, and recomputed in the backward pass, sub-batch by sub-batch.
             model = partial(checkpoint, self.model, use_reentrant=False)
         with self._accelerator.autocast():
             return single(forward_by_length(model, sequences, self.device, self._tokens))  # (sequences, ...)

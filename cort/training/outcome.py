@@ -1,19 +1,19 @@
-"""What a training reports: its curve, which model is the best, and whether that gained anything; no torch."""
+"""What a training reports: its curve, its best model, and whether training gained anything; imports no torch."""
 
 from __future__ import annotations
 
-import csv
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from cort.formats.artifacts import csv_text
 from cort.system.errors import input_error
-from cort.system.files import atomic_file
+from cort.system.files import write_text
 
 log = logging.getLogger(__name__)
 
-#: value of `best_model_metric` that is no measure
+#: the value of `best_model_metric` that is not a measure
 LOSS = "loss"
 
 
@@ -34,13 +34,12 @@ class CurvePoint(NamedTuple):
 
 def write_curve(path: str | Path, curve: list[CurvePoint]) -> None:
     """Write the curve as CSV, absent values empty."""
-    with atomic_file(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
-        csv.writer(handle, lineterminator="\n").writerows([CurvePoint._fields, *curve])
+    write_text(path, csv_text(CurvePoint._fields, curve))
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How the best model was chosen: the value of `metric`, the loss or a measure, before training and at its best.
+    """How the best model was chosen: its value of `metric` (the loss or a measure), and the value before training.
 
     `unranked` is the measure of a re-ranker's candidates in the order of the first stage.
     """
@@ -53,12 +52,12 @@ class Selection:
 
     @property
     def better_than_unranked(self) -> bool:
-        """Whether a re-ranker orders its candidates better than the first stage did; True if that is unknown."""
+        """Whether a re-ranker orders its candidates better than the first stage; True if that is unknown."""
         return self.unranked is None or self.best > self.unranked
 
     @property
     def complaint(self) -> str | None:
-        """What the best model is no better than; None if it beats both its start and not re-ranking."""
+        """What the best model does not exceed: its start, or the first stage's order; None if it exceeds both."""
         if self.best_step == 0:
             return f"{self.start:.4f} before the first update"
         if not self.better_than_unranked:
@@ -67,9 +66,9 @@ class Selection:
 
 
 def report_gain(selection: Selection, required: bool) -> None:
-    """Log whether the training gained anything.
+    """Log whether training gained anything.
 
-    :raises InputError: it gained nothing, and a gain is `required`.
+    :raises InputError: it gained nothing although a gain is `required`.
     """
     best = f"{selection.metric} {selection.best:.4f} after update {selection.best_step}"
     if selection.complaint is None:

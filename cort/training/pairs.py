@@ -1,4 +1,4 @@
-"""Training a re-ranker on pairs: rows of token caches, the loss of pairs or groups, and the validation."""
+"""Training a re-ranker on pairs: rows of token caches, the loss of pairs or groups, and validation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length
 from cort.training.selection import Validation, read_candidates
 from cort.training.settings import RerankerTraining
 
-# Validation candidates are scored in blocks: late interaction keeps the vectors of one block in memory.
+# Validation candidates are scored in blocks, because late interaction keeps the vectors of a block in memory.
 PAIRS_AT_ONCE = 8_192
 
 
@@ -35,7 +35,7 @@ PAIRS_AT_ONCE = 8_192
 class PairTexts:
     """Pairs as rows of the token caches, with their labels, how to score their texts, and the loss of examples.
 
-    Example i has the pairs from ``starts[i]`` to ``starts[i + 1]``: one, or those of a group.
+    Example i consists of the pairs from ``starts[i]`` to ``starts[i + 1]``: a single pair, or a group.
     """
 
     queries: Rows
@@ -49,7 +49,7 @@ class PairTexts:
         return len(self.starts) - 1
 
     def split(self, examples: Rows, _: int, limit: float) -> list[MicroBatch]:
-        """Join examples up to `limit` tokens: those of similar length, or consecutive ones where these share texts."""
+        """Join examples up to `limit` tokens: those of similar length or, if pairs share texts, consecutive ones."""
         rows, sizes = self._rows(examples)
         tokens = self.pairs.lengths(self.queries[rows], self.passages[rows])
         tokens = np.add.reduceat(tokens, np.cumsum(sizes) - sizes)
@@ -74,7 +74,7 @@ class PairTexts:
         return self.pairs.texts(self.queries[rows], self.passages[rows])
 
     def _rows(self, examples: Rows) -> tuple[Rows, Rows]:
-        """Rows of the pairs of examples, and the number of pairs of each example."""
+        """Return the rows of the examples' pairs, and the number of pairs of each example."""
         first, sizes = self.starts[examples], np.diff(self.starts)[examples]
         return np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum()), sizes
 

@@ -1,10 +1,10 @@
 """One process per GPU: a stage starts workers that run it again, passes signals on to them, and ends them.
 
-Torchrun's elastic agent (torch 2.13) cannot replace this launcher. After a signal it does not tell how the workers
-ended: with a checkpoint (status 75 or 130), without one (1), or while still loading (128 + signal). Its workers survive
-it when it is killed, and its store listens on all network interfaces.
+Torchrun's elastic agent (torch 2.13) cannot replace this launcher. After a signal, it does not report how the workers
+ended: with a checkpoint (status 75 or 130), without one (1), or while still loading (128 + signal). If it is killed,
+its workers survive, and its store listens on all network interfaces.
 
-A worker imports torch only after the kernel knows that it must die with its launcher.
+A worker imports torch only after it has told the kernel to kill it when its launcher ends.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def stage_name(options: TrainingOptions) -> str:
 
 
 def usable_processes(wanted: int) -> int:
-    """Limit the number of processes to that of GPUs, unless the environment asks for the CPU."""
+    """Limit the number of processes to the number of GPUs, unless the environment chooses the CPU."""
     if wanted == 1 or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"1", "true", "yes", "on"}:
         return wanted
     import torch
 
     gpus = torch.cuda.device_count()
     if gpus < wanted:
-        log.info("%d processes asked for, %d GPUs found", wanted, gpus)
+        log.info("%d processes requested, %d GPUs available", wanted, gpus)
     return max(min(wanted, gpus), 1)
 
 
@@ -91,8 +91,8 @@ def _launch(options: TrainingOptions, processes: int) -> None:
     store = open_store()
     handlers = logging.getLogger().handlers
     environment = {
-        # The workers share a machine and need no other network. Torch writes hints for developers that Python's warning
-        # filters cannot suppress. The user's own environment takes precedence.
+        # The workers share a machine and need no other network. Torch logs hints for developers, which Python's warning
+        # filters cannot suppress. The user's environment takes precedence.
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -111,7 +111,7 @@ def _launch(options: TrainingOptions, processes: int) -> None:
     with Requests() as requests:
         try:
             for rank in map(str, range(processes)):
-                # A session of its own: only the launcher passes Ctrl-C on.
+                # In a session of its own, it gets Ctrl-C only from the launcher.
                 ranked = {**environment, "RANK": rank, "LOCAL_RANK": rank}
                 workers.append(subprocess.Popen(command, env=ranked, start_new_session=True))
             codes, passed = _wait(workers, requests)
@@ -135,9 +135,9 @@ def open_store() -> TCPStore:
 
 
 def _wait(workers: Sequence[Worker], requests: Requests) -> tuple[list[int], int | None]:
-    """Pass signals on until all workers are done or one failed.
+    """Pass signals on until all workers have ended or one has failed.
 
-    :returns: exit codes, 0 for workers that still run, and the last signal passed on.
+    :returns: exit codes, 0 for workers that are still running, and the last signal passed on.
     """
     passed: int | None = None
     while True:
@@ -163,7 +163,7 @@ def _end(workers: Sequence[Worker]) -> None:
 
 
 def _status(codes: Sequence[int], passed: int | None) -> int:
-    """Exit status from the workers' exit codes: that of the worker that failed first, or the one they agreed on."""
+    """Derive the exit status from the workers' exit codes: that of the first to fail, or the one they share."""
     for rank, code in enumerate(codes):
         if code < 0 and -code not in REQUESTS:
             log.error("process %d was killed by signal %d (out of memory?); the others were ended", rank, -code)
@@ -197,7 +197,7 @@ def exit_with(main: Callable[[], int]) -> NoReturn:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent` ends, however it ends."""
+    """Have the kernel kill this process when `parent` ends, in whatever way."""
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
@@ -206,7 +206,7 @@ def die_with(parent: int) -> None:
 
 
 def _work_together(work: Callable[[], None]) -> None:
-    """Work as one of several processes; only the first one logs what all of them run into."""
+    """Work as one of several processes, of which only the first logs what happens in all of them."""
     if LAUNCHER in os.environ and _is_first():
         if path := os.environ[LOG]:
             handler = logging.FileHandler(path, mode="a", encoding="utf-8")
@@ -222,8 +222,8 @@ def _work_together(work: Callable[[], None]) -> None:
             raise
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        # The first process reports an error of the input. Any other error may be a mere consequence of the end of
-        # another process; this one is then ended during the grace period.
+        # The first process reports errors in the input. Any other error may just be a consequence of another process's
+        # end; the launcher then ends this process within the grace period.
         if not (_is_first() and isinstance(error, InputError | OSError)):
             time.sleep(GRACE)
         raise

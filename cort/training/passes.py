@@ -28,11 +28,11 @@ def iter_rows(path: Path, columns: int) -> Iterator[Rows]:
 
 
 def draw_rows(blocks: Iterator[Rows], total: int, count: int, seed: int) -> Iterator[Rows]:
-    """Keep `count` of `total` rows, drawn at random, in order; 0 keeps all."""
+    """Keep `count` of `total` rows, drawn at random and in their original order; 0 keeps all."""
     generator, left, wanted = np.random.default_rng([seed]), total, count if 0 < count < total else total
     for block in blocks:
         size, left = len(block), left - len(block)
-        # The number of drawn rows that are in this block is random, too.
+        # How many of the drawn rows are in this block is random, too.
         drawn = int(generator.hypergeometric(size, left, wanted)) if 0 < wanted < size + left else min(wanted, size)
         yield block[np.sort(generator.choice(size, drawn, replace=False)) if drawn < size else slice(None)]
         wanted -= drawn

@@ -1,12 +1,11 @@
 """Training examples drawn from judgements and rankings, for `triples` (encoders) and `pairs` (re-rankers).
 
-Each query has a pool of positives, which are judged relevant, and of negatives, which are on a range of ranks but not
-judged relevant. Data are in columns: MS MARCO's training queries have fifty million results.
+Each query has a pool of positives, which are judged relevant, and of negatives, which are within a range of ranks but
+not judged relevant. Data are in columns, because MS MARCO's training queries have fifty million results.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,22 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.artifacts import write_artifact
 from cort.formats.ids import positions
+from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
 from cort.settings.collection import Split
 from cort.settings.fields import SEED
 from cort.settings.models import Triples
 from cort.settings.training import Epochs
 from cort.system.errors import input_error
-from cort.system.files import write_text
-from cort.system.options import optional, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 Positions = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class SamplingOptions(Epochs):
     """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 
@@ -57,7 +57,7 @@ def write_epochs(
     """Sample and write the examples of all epochs; log and write the counts.
 
     :param examples: what the log calls them.
-    :param sample_epoch: called with pools, an epoch and the counts, to which it may add.
+    :param sample_epoch: called with the pools, an epoch, and the counts, to which it may add.
     """
     (pools, counts), rows = read_pools(options), 0
     with tables.open_writer(options.output, schema) as writer:
@@ -65,14 +65,14 @@ def write_epochs(
             table = sample_epoch(pools, epoch, counts)
             writer.write_table(table)
             rows += table.num_rows
-        write_text(options.output_counts, json.dumps(counts, indent=2) + "\n")
+        write_artifact(options.output_counts, counts)
     for name, count in counts.items():
         log.info("%s: %d", name, count)
     log.info("wrote %d %s of %d epochs", rows, examples, options.epochs)
 
 
 def read_pools(options: SamplingOptions) -> tuple[pa.RecordBatch, dict[str, int]]:
-    """Read files and build pools; pools and counts as of `build_pools`, which lists the counts."""
+    """Read the files and build pools; return what `build_pools` returns."""
     qrels = tables.read_table(options.qrels, tables.QRELS)
     results = join_runs([read_run(path) for path in options.run], options.first_rank, options.last_rank)
     pools, counts = build_pools(qrels, options.relevance_level, results, options.minimum_results)
@@ -87,9 +87,9 @@ def read_pools(options: SamplingOptions) -> tuple[pa.RecordBatch, dict[str, int]
 
 @dataclass(frozen=True)
 class Results:
-    """Results on the given ranks, sorted by query: row i is of query ``queries[i]``.
+    """Results within a range of ranks, sorted by query: row i belongs to query ``queries[i]``.
 
-    `sizes` has the length of the longest ranking of each query.
+    `sizes` has the length of each query's longest ranking.
     """
 
     query_ids: pa.Array
@@ -100,9 +100,9 @@ class Results:
 
 
 def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
-    """Collect the results between two ranks, both inclusive; a document of several runs has its best rank.
+    """Collect the results between two ranks, both inclusive; a document in several runs gets its best rank.
 
-    Queries are in the order of their first run, their results in the order of rank and run.
+    Queries are in the order in which they first occur, their results by rank and run.
     """
     query_ids = pa.array(dict.fromkeys(query_id for run in runs for query_id in run.query_ids), pa.string())
     sizes, parts = np.zeros(len(query_ids), np.int64), []
@@ -126,7 +126,7 @@ def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
 def build_pools(
     qrels: pa.Table, relevance_level: int, results: Results, minimum_results: int
 ) -> tuple[pa.RecordBatch, dict[str, int]]:
-    """Build a pool per query, and count what each filter dropped.
+    """Build a pool per query, and count what each filter drops.
 
     Columns: `query_id`, the lists `positives` and `negatives`, and `ranks` of the negatives. Queries whose longest
     ranking is shorter than `minimum_results` are dropped.
@@ -166,7 +166,7 @@ def build_pools(
 
 
 def limit_pools(pools: pa.RecordBatch, maximum: int, seed: int) -> pa.RecordBatch:
-    """Keep at most `maximum` pools drawn at random, in their order; 0 keeps all."""
+    """Keep at most `maximum` pools, drawn at random and in their original order; 0 keeps all."""
     if not 0 < maximum < len(pools):
         return pools
     drawn = np.random.default_rng(seed).choice(len(pools), size=maximum, replace=False)
@@ -174,16 +174,14 @@ def limit_pools(pools: pa.RecordBatch, maximum: int, seed: int) -> pa.RecordBatc
 
 
 def shuffle(pools: pa.RecordBatch, seed: int, epoch: int) -> tuple[Positions, np.random.Generator]:
-    """Return the pools' positions in the random order of one epoch, and the generator for its examples."""
+    """Return the positions of the pools in the random order of an epoch, and the generator for its examples."""
     generator = np.random.default_rng([seed, epoch])
     return generator.permutation(len(pools)), generator
 
 
 def draw(lists: pa.ListArray, chosen: Positions, generator: np.random.Generator) -> Positions:
     """Draw one value from each of the chosen lists, none of them empty; positions in ``lists.values``."""
-    offsets = lists.offsets.to_numpy().astype(np.int64)
-    drawn: Positions = offsets[chosen] + generator.integers(0, np.diff(offsets)[chosen])
-    return drawn
+    return draw_distinct(lists, chosen, 1, generator)[:, 0]
 
 
 def draw_distinct(lists: pa.ListArray, chosen: Positions, count: int, generator: np.random.Generator) -> Positions:
@@ -193,7 +191,7 @@ def draw_distinct(lists: pa.ListArray, chosen: Positions, count: int, generator:
     drawn = np.full((len(chosen), count), -1)
     for column in range(count):
         place = generator.integers(0, np.maximum(sizes - column, 1))
-        # The place counts only values not yet drawn: skip the drawn ones, the lowest first.
+        # The position counts only values not drawn yet: skip drawn ones, the lowest first.
         for taken in np.sort(drawn[:, :column], axis=1).T:
             place += place >= taken
         drawn[:, column] = np.where(column < sizes, place, np.iinfo(np.int64).max)
@@ -204,7 +202,7 @@ def draw_distinct(lists: pa.ListArray, chosen: Positions, count: int, generator:
 def _are_judged(
     queries: Positions, doc_ids: pa.Array, judged_queries: Positions, judged_documents: pa.ChunkedArray
 ) -> npt.NDArray[np.bool_]:
-    """Tell which (query, document) pairs are judged."""
+    """Mark the (query, document) pairs that are judged."""
     encoded = pc.dictionary_encode(doc_ids)
     documents = positions(judged_documents, encoded.dictionary)
     known = (judged_queries >= 0) & (documents >= 0)
@@ -213,5 +211,4 @@ def _are_judged(
 
 
 def _lists(sizes: Positions, values: pa.Array) -> pa.ListArray:
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+    return pa.ListArray.from_arrays(pa.array(offsets_of(sizes), pa.int32()), values)

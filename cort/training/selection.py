@@ -1,7 +1,7 @@
 """Choosing the best model by a measure over the validation queries.
 
-An encoder ranks, for every query, one pool of passages: the top candidates of all queries and all relevant passages. A
-re-ranker ranks each query's own candidates.
+An encoder ranks the same pool of passages for every query: the top candidates of all queries and all relevant passages.
+A re-ranker ranks each query's own candidates.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from cort.evaluation.measures import Qrels, evaluate_run, means, qrels_by_query
 from cort.evaluation.names import parse_measures
 from cort.formats import tables
 from cort.formats.ids import positions
+from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
 from cort.system.errors import input_error
@@ -26,7 +27,7 @@ from cort.training.losses import Similarity
 from cort.training.microbatches import Rows
 from cort.training.settings import TrainingOptions
 
-# No measure that models are chosen by looks deeper.
+# No measure for choosing models goes deeper.
 MAXIMUM_DEPTH = 1_000
 QUERIES_AT_ONCE = 256
 
@@ -40,7 +41,7 @@ class Validation(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidates:
-    """The top results, from the run `source`, of the validation queries with relevant passages; their judgements."""
+    """Top results, from the run `source`, of the validation queries with relevant passages; and their judgements."""
 
     run: Run
     source: str
@@ -54,7 +55,7 @@ class Candidates:
         return rows[self.run.query_numbers()], passages.rows_of(self.run.doc_ids, self.source)
 
     def value(self, run: Run) -> float:
-        """Mean of the measure over the judged queries."""
+        """Return the mean of the measure over the judged queries."""
         values = evaluate_run(run, self.qrels, [self.measure], self.relevance_level)
         return means(values, [self.measure])[self.measure]
 
@@ -80,14 +81,14 @@ def read_candidates(options: TrainingOptions) -> Candidates | None:
     queries = run.query_numbers()
     kept = np.flatnonzero((run.ranks() <= options.pool_depth) & judged[queries])
     sizes = np.bincount(queries[kept], minlength=len(run))[judged]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    first = Run(query_ids.filter(judged).to_pylist(), offsets, run.doc_ids.take(pa.array(kept)), run.scores[kept])
-    return Candidates(first, source, qrels_by_query(relevant, qrels), options.best_model_metric, relevance_level)
+    doc_ids = run.doc_ids.take(pa.array(kept))
+    top = Run(query_ids.filter(judged).to_pylist(), offsets_of(sizes), doc_ids, run.scores[kept])
+    return Candidates(top, source, qrels_by_query(relevant, qrels), options.best_model_metric, relevance_level)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows of the queries, and of the passages that all of them rank."""
+    """Rows of the queries, and of the passages that are ranked for each of them."""
 
     candidates: Candidates
     query_ids: list[str]

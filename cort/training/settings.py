@@ -1,4 +1,4 @@
-"""Hyper-parameters of a training, and the options of the training stages except those of their losses; no torch."""
+"""Hyper-parameters of training, and options of the training stages except those of losses; imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cort.settings.collection import Split
 from cort.settings.fields import SEED
 from cort.settings.training import Optimization
 from cort.system.errors import input_error
-from cort.system.options import optional, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES
 from cort.training.outcome import LOSS
 
@@ -46,7 +46,7 @@ class TrainingSettings(Optimization):
         return self.best_model_metric != LOSS
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class TrainingOptions(TrainingSettings):
     """Options that encoders and re-rankers share."""
 
@@ -78,7 +78,7 @@ class TrainingOptions(TrainingSettings):
     relevance_level: int = optional(Split.relevance_level, "lowest grade that counts as positive", ge=1)
 
     def files(self) -> list[str]:
-        """Names of the options whose files affect the result."""
+        """List the options whose files affect the result."""
         return [
             option.name
             for option in fields(self)
@@ -86,7 +86,7 @@ class TrainingOptions(TrainingSettings):
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class EncoderTraining(EncoderSettings, TrainingOptions):
     """Options of training an encoder on triples."""
 
@@ -99,7 +99,7 @@ class EncoderTraining(EncoderSettings, TrainingOptions):
     start: str | None = optional(None, "an encoder whose weights to start from", "FOLDER")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class RerankerTraining(PairSettings, TrainingOptions):
     """Options of training a re-ranker on pairs."""
 

@@ -1,4 +1,4 @@
-"""Everything that a training needs to resume exactly where it was interrupted, and when to write it to a checkpoint."""
+"""Everything that a training needs to resume exactly where it was interrupted, and when checkpoints are written."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MODEL, OPTIMIZER, BEST = "model", "optimizer", "best"
 
 @dataclass
 class Progress:
-    """How far a training is; `losses`, `examples` and `seconds` are of the updates since the last row of the curve.
+    """Progress of a training; `losses`, `examples` and `seconds` belong to the updates since the last row of the curve.
 
-    `start` and `best` are the loss, or the negated measure, before the first update and of the best model, which has
-    `best_step` updates; `stale` counts the validations since.
+    `start` and `best` are the loss, or the negated measure, before the first update and after update `best_step`, which
+    gave the best model; `stale` counts the validations since then.
     """
 
     step: int = 0
@@ -49,8 +49,8 @@ class Progress:
 class TrainingState:
     """Weights, optimizer, schedule, progress and random states of a training.
 
-    Between two updates only the random states change. They are marked after each update, so that a checkpoint can be
-    written in the middle of the next one.
+    During an update, only random states and gradients change. Random states are marked after each update, so that a
+    checkpoint can be written in the middle of the next one.
     """
 
     def __init__(self, model: nn.Module, optimizer: Any, schedule: Any, accelerator: Any) -> None:
@@ -61,7 +61,7 @@ class TrainingState:
         self.mark()
 
     def advance(self, step: int, loss: float, examples: int, seconds: float) -> None:
-        """Record that update `step` is done."""
+        """Record that update `step` is complete."""
         self.progress.step = step
         self.progress.losses.append(loss)
         self.progress.examples += examples
@@ -89,12 +89,21 @@ class TrainingState:
         """Go back to the marked random states."""
         restore_random_states(self._random, self.accelerator.device)
 
-    def keep_best(self) -> None:
-        """Remember the current weights as the best so far."""
-        self.best = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+    def keep_if_best(self, value: float) -> None:
+        """Remember the current model if it is the best so far.
+
+        :param value: a loss or a negated measure, which falls as the model gets better.
+        """
+        now = self.progress
+        now.stale += 1
+        if now.best is None or value < now.best:
+            now.best, now.best_step, now.stale = value, now.step, 0
+            now.start = value if now.start is None else now.start
+            if self.accelerator.is_main_process:
+                self.best = {name: weights.detach().cpu().clone() for name, weights in self.model.state_dict().items()}
 
     def capture(self) -> Checkpoint:
-        """Take a checkpoint of the last update; all processes must call this together."""
+        """Capture a checkpoint of the last complete update; all processes must call this together."""
         from accelerate.utils import gather_object
 
         scaler = self.accelerator.scaler
@@ -110,7 +119,7 @@ class TrainingState:
         return Checkpoint(self.progress.step, tensors, state)
 
     def restore(self, checkpoint: Checkpoint | None) -> bool:
-        """Go back to the checkpoint that the first process read; return whether it read one."""
+        """Restore the checkpoint that the first process has read; return whether there was one."""
         tensors, state = (checkpoint.tensors, checkpoint.state) if checkpoint else ({}, None)
         self.best = _part(BEST, tensors)
         shared = {name: tensor for name, tensor in tensors.items() if not name.startswith(f"{BEST}.")}
@@ -124,7 +133,7 @@ class TrainingState:
         self._restore_optimizer(_part(OPTIMIZER, tensors))
         if self.accelerator.scaler:
             self.accelerator.scaler.load_state_dict(state["scaler"])
-        # With more processes than before, the new ones keep the states they started with.
+        # If there are more processes than before, the new ones keep their initial states.
         if self.accelerator.process_index < len(state["random"]):
             restore_random_states(state["random"][self.accelerator.process_index], self.accelerator.device)
         self.mark()
@@ -141,7 +150,7 @@ class TrainingState:
 
 
 def random_states(device: torch.device) -> dict[str, Any]:
-    """Random states of this process: torch on the CPU and on `device`, Python, and numpy's legacy generator."""
+    """Return the random states of this process: torch's on CPU and `device`, Python's, and numpy's legacy generator."""
     states = {
         "torch": torch.get_rng_state(),
         "numpy": np.random.get_state(),  # noqa: NPY002 - libraries still draw from it
@@ -151,7 +160,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
-    """Restore what `random_states` returned, also after a round trip through JSON, and on another kind of device."""
+    """Restore what `random_states` returned, also after a round trip through JSON or on another type of device."""
     torch.set_rng_state(torch.as_tensor(states["torch"], dtype=torch.uint8))
     np.random.set_state(states["numpy"])  # noqa: NPY002
     version, words, normal = states["python"]
@@ -171,7 +180,7 @@ def _part(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _share(accelerator: Any, tensors: dict[str, Tensor], state: Any) -> tuple[dict[str, Tensor], Any]:
-    """Send the first process's tensors and JSON value to all processes."""
+    """Send the tensors and the JSON value of the first process to all processes."""
     if accelerator.num_processes == 1:
         return tensors, state
     message = [{name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}, state]
@@ -187,7 +196,7 @@ def _share(accelerator: Any, tensors: dict[str, Tensor], state: Any) -> tuple[di
 
 
 class PreemptionHandler:
-    """Resumes from the newest checkpoint, and writes one from time to time and when a signal asks to end.
+    """Resumes from the newest checkpoint; writes one from time to time, and when a signal asks to end the training.
 
     All processes call the same methods at the same time. Without `checkpoints`, signals are not handled.
     """
@@ -195,14 +204,14 @@ class PreemptionHandler:
     def __init__(self, checkpoints: Checkpoints | None, state: TrainingState, updates: int) -> None:
         self._checkpoints, self._state, self._updates = checkpoints, state, updates
         self._accelerator, self._several = state.accelerator, state.accelerator.num_processes > 1
-        # The launcher counts each Ctrl-C and passes it on to the workers.
+        # With several processes, the launcher counts each Ctrl-C and passes it on.
         self._requests = Requests(patient=self._several)
         self._signal, self._is_due = 0, False
         self._written: tuple[int, int] | None = None
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Resume from the newest checkpoint, and take signals as requests to end with a checkpoint."""
+        """Resume from the newest checkpoint; treat signals as requests to end with a checkpoint."""
         if self._checkpoints is None:
             yield
             return
@@ -217,7 +226,7 @@ class PreemptionHandler:
         except (Interrupted, InputError):
             raise
         except Exception:
-            # This may follow from the end of another process, after which the launcher ended this one.
+            # Perhaps a consequence of another process's end, after which the launcher terminated this one.
             if self._several and self._requests.received == signal.SIGTERM:
                 signal.raise_signal(signal.SIGTERM)
             raise
@@ -233,16 +242,16 @@ class PreemptionHandler:
         return answers[0][2:]
 
     def save_if_due(self) -> None:
-        """Write a checkpoint if it is time; if that fails the training continues."""
+        """Write a checkpoint if one is due; if that fails, training continues."""
         if self._is_due:
             if failure := self._save():
                 log.warning("no checkpoint of update %d: %s; training continues", self._state.progress.step, failure)
             self._last = time.monotonic()
 
     def leave_if_asked(self) -> None:
-        """Write a checkpoint of the last update and leave if any process was asked to end.
+        """If any process was asked to end, write a checkpoint of the last complete update and leave.
 
-        :raises Interrupted: with the exit status that makes a scheduler try again.
+        :raises Interrupted: with the exit status after which a scheduler tries again.
         """
         if not self._several:
             self.ask()
@@ -264,7 +273,7 @@ class PreemptionHandler:
 
     @contextmanager
     def interruptible(self, model: Any) -> Iterator[None]:
-        """Leave the body before the next pass through `model` when a signal arrives; call `ask` afterwards."""
+        """Leave the block before the next pass through `model` after a signal; the caller then calls `ask`."""
 
         def check(*_: object) -> None:
             if self._requests.received:
@@ -278,7 +287,7 @@ class PreemptionHandler:
             hook.remove()
 
     def _save(self) -> str | None:
-        """Write a checkpoint unless it is written already; return why that failed, or None."""
+        """Write a checkpoint unless it exists already; return why that failed, or None."""
         assert self._checkpoints  # noqa: S101 - callers have checked
         checkpoint = self._state.capture()
         written = self._written == self._position() and self._checkpoints.path(checkpoint.step).exists()
@@ -289,14 +298,14 @@ class PreemptionHandler:
                 self._written = self._position()
             except OSError as error:
                 failure = error.strerror or str(error)
-        # No process continues, or leaves, before the checkpoint is on the disk.
+        # No process continues or leaves before the checkpoint is on disk.
         failed = exchange(self._accelerator, failure is not None)[0][0]
         return failure or ("the first process could not write it" if failed else None)
 
     def _position(self) -> tuple[int, int]:
-        """Distinguish an update before its row of the curve from the same update after it."""
+        """Identify a state: an update before, or after, its row of the curve was added."""
         return self._state.progress.step, len(self._state.progress.curve)
 
 
 class _AskedError(Exception):
-    """Leaves a validation."""
+    """Ends a validation early."""

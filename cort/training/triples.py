@@ -1,4 +1,4 @@
-"""Training an encoder on triples: rows of token caches, the loss of mini-batches, and the validation."""
+"""Training an encoder on triples: rows of token caches, the loss of mini-batches, and validation."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def read_triples(path: str, queries: Tokens, passages: Tokens) -> Rows:
 
 
 class KnownPairs:
-    """Query-passage pairs of a table, as rows of the token caches, to look up their place in the table."""
+    """Query-passage pairs of a table, as rows of the token caches, whose position in the table can be looked up."""
 
     def __init__(self, table: pa.Table, source: str, queries: Tokens, passages: Tokens) -> None:
         self._passages = len(passages)
         query_rows, passage_rows = queries.rows_of(table["query_id"], source), passages.rows_of(table["doc_id"], source)
         pairs, places = np.unique(query_rows * self._passages + passage_rows, return_index=True)
-        # A last entry that is no pair: every search ends before it.
+        # A sentinel: every search ends before it.
         self._pairs, self._places = np.append(pairs, np.iinfo(np.int64).max), np.append(places, -1)
 
     def find(self, queries: Rows, passages: Rows) -> Rows:
-        """Rows of the table that hold the pairs, -1 for unknown pairs; the two shapes are broadcast."""
+        """Return the rows of the table with these pairs, -1 for unknown pairs; the two shapes are broadcast."""
         pairs = queries * self._passages + passages
         # A binary search per pair: mini-batches are small, and the table is large.
         places = np.searchsorted(self._pairs, pairs)
@@ -66,7 +66,7 @@ class KnownPairs:
 
 
 def read_judgements(path: str, relevance_level: int, queries: Tokens, passages: Tokens) -> KnownPairs:
-    """Look up the relevant pairs; `relevance_level` is the lowest grade that counts."""
+    """Look up the relevant pairs; `relevance_level` is the lowest relevant grade."""
     table = tables.read_table(path, tables.QRELS)
     return KnownPairs(table.filter(pc.greater_equal(table["relevance"], relevance_level)), path, queries, passages)
 
@@ -96,7 +96,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class TripleTexts:
-    """Triples as `read_triples` reads them, their texts, their loss, and what it needs to know about them."""
+    """Triples as returned by `read_triples`, their texts, their loss, and what the loss needs to know about them."""
 
     triples: Rows
     queries: Texts
@@ -126,7 +126,7 @@ class TripleTexts:
 
 @dataclass(frozen=True)
 class Batch:
-    """Mini-batches of n triples: their rows, (3, mini-batches, n), and vectors, (mini-batches, n, e) each."""
+    """Mini-batches of n triples: rows of shape (3, mini-batches, n), and vectors of shape (mini-batches, n, e)."""
 
     texts: TripleTexts
     rows: Rows
@@ -143,7 +143,7 @@ class Batch:
     def relevant(self) -> Tensor:
         """Which passages are relevant to which query, (mini-batches, n, 2n).
 
-        A query's own positive is relevant, whatever the judgements say.
+        A query's own positive is always relevant, whatever the judgements say.
         """
         queries, positives, negatives = self.rows
         passages = np.concatenate([positives, negatives], axis=-1)  # (mini-batches, 2n)
@@ -154,7 +154,7 @@ class Batch:
 
     @property
     def others(self) -> Tensor:
-        """Which passages, except the query's own positive, are or may be relevant, (mini-batches, n, 2n)."""
+        """Which passages other than the query's own positive are, or may be, relevant, (mini-batches, n, 2n)."""
         others = self.relevant
         if self.texts.guide:
             others |= torch.from_numpy(self.texts.guide.too_near(self.rows)).to(others.device)
@@ -171,10 +171,10 @@ class Batch:
 
 
 def make_objective(loss: str, options: object, similarity: str) -> Callable[[Batch], Tensor]:
-    """Make the function that computes the loss of mini-batches, (mini-batches,).
+    """Make the function that computes the loss of each mini-batch, (mini-batches,).
 
-    :param options: has the settings of the loss, and perhaps others.
-    :param similarity: of vectors, by name.
+    :param options: have the settings of the loss, and perhaps others.
+    :param similarity: name of the similarity of vectors.
     """
     objective = ENCODER_OBJECTIVES[loss]
     settings, similarity_of = read_options(objective.settings, options), SIMILARITIES[similarity]
@@ -182,7 +182,7 @@ def make_objective(loss: str, options: object, similarity: str) -> Callable[[Bat
 
 
 def _guided(encoder: Encoder, margin: float, size: int, *parts: TripleTexts) -> list[TripleTexts]:
-    """Have the encoder before training find likely false negatives; passages of several parts are encoded once."""
+    """Find likely false negatives with the encoder before training; passages of several parts are encoded once."""
     rows = np.concatenate([part.triples[1:].reshape(-1) for part in parts])
     passages = encode_start(encoder, parts[0].passages, rows, "passages")
     queries = [encode_start(encoder, part.queries, part.triples[0], "queries") for part in parts]

@@ -1,9 +1,7 @@
-import io
 import re
 import signal
 import socket
 import subprocess
-import tarfile
 
 import pytest
 import yaml
@@ -15,6 +13,7 @@ from cort.experiment.keys import Experiment
 from cort.settings import paths
 from cort.settings.fields import schema_of
 from scripts.sandbox import TINY, copy_with_tiny, digests, executable
+from tests.support.archives import tar_of
 from tests.support.changes import run_module, snakemake
 from tests.support.common import md5_of, wait_until
 from tests.support.jobs import job
@@ -158,14 +157,11 @@ def publish(tree, server):
     """Put the tiny experiment's files onto a server that misbehaves, and into the catalogue of a copy; its config."""
     data = tree / "tiny" / "data"
     config = yaml.safe_load((tree / TINY).read_text("utf-8"))
-    files, packed = {}, io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name in ("queries.train.tsv", "collection.tsv", "run.test.trec"):
-            archive.add(data / name, name)
-    content = packed.getvalue()
+    packed = ("queries.train.tsv", "collection.tsv", "run.test.trec")
+    content = tar_of(*((name, (data / name).read_bytes()) for name in packed))
     urls = [server.url + "/nowhere", server.serve("/tiny.tar.gz", content, Step(cut=1_000), Step())]
-    files["tiny/all.tar.gz"] = {"urls": urls, "bytes": len(content), "md5": md5_of(content)}
-    for name in ("queries.train.tsv", "collection.tsv", "run.test.trec"):
+    files = {"tiny/all.tar.gz": {"urls": urls, "bytes": len(content), "md5": md5_of(content)}}
+    for name in packed:
         lines = len((data / name).read_bytes().splitlines())
         files[f"tiny/{name}"] = {"archive": "tiny/all.tar.gz", "member": name, "lines": lines}
     for name in ("qrels.train.tsv", "queries.test.tsv", "qrels.test.tsv"):
@@ -231,9 +227,8 @@ def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path):
         server.steps["/tiny.tar.gz"] = [Step(stall=2_000), Step()]
         target = "results/tiny/raw/tiny/collection.tsv"
         arguments = (target, "--cores", "1", "--configfile", config)
-        running = subprocess.Popen(
-            [executable("snakemake"), *arguments], cwd=tree, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
-        )
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+        running = subprocess.Popen([executable("snakemake"), *arguments], cwd=tree, **silent)
         wait_until(lambda: server.sent["/tiny.tar.gz"] == [2_000])
         wait_until(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))
         running.send_signal(signal.SIGKILL)

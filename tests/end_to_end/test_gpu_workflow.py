@@ -106,9 +106,8 @@ def test_the_number_of_shards_is_that_of_the_shards_there_are_unless_set(tree):
         assert plan(tree, "--cores", 8)[0] == 4
         assert plan(tree, "--cores", 8, "--set-scatter", "encode=5")[0] == 5
         # A job of some other number is still known, as it is to a call of Snakemake on a cluster's node.
-        status, output = snakemake(
-            tree, "--dry-run", "--configfile", "tiny/tiny.yaml", "--cores", 8, f"{EMBEDDINGS}/passages.2-of-7.arrow"
-        )
+        options = ("--dry-run", "--configfile", "tiny/tiny.yaml", "--cores", 8)
+        status, output = snakemake(tree, *options, f"{EMBEDDINGS}/passages.2-of-7.arrow")
         assert (status, planned(output)["encode"]) == (0, 1), output
     finally:
         shutil.rmtree(tree / "results")
@@ -143,9 +142,8 @@ rule probe:
 def test_the_number_of_shards_stays_the_same_in_jobs(tmp_path):
     folder = copy_with_tiny(tmp_path / "tree")
     (folder / "probe.smk").write_text(PROBE, "utf-8")
-    status, output = snakemake(
-        folder, "probe.txt", "--snakefile", "probe.smk", "--cores", 1, "--configfile", "tiny/tiny.yaml"
-    )
+    options = ("--snakefile", "probe.smk", "--cores", 1, "--configfile", "tiny/tiny.yaml")
+    status, output = snakemake(folder, "probe.txt", *options)
     assert status == 0, output
     assert (folder / "probe.txt").read_text("utf-8").split() == ["1-of-3", "2-of-3", "3-of-3"]
 

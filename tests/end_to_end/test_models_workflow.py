@@ -141,12 +141,8 @@ def test_a_second_round_starts_from_the_first_and_learns_from_a_reranker(built, 
     first = config["encoders"]["encoder"]
     more = {"start": "encoder", "teacher": "cross", "loss": "margin_mse", "similarity": "inner_product"}
     training = {**first["training"], "best_model_metric": "RR@10", "pool_depth": 5}
-    config["encoders"]["second"] = {
-        **first,
-        **more,
-        "triples": {**first["triples"], "system": "cort"},
-        "training": training,
-    }
+    triples = {**first["triples"], "system": "cort"}
+    config["encoders"]["second"] = {**first, **more, "triples": triples, "training": training}
     config["systems"]["second"] = {"retrieve": "second"}
     (folder / "second.yaml").write_text(yaml.safe_dump(config), "utf-8")
     measures = "results/tiny/measures/test/second.json"

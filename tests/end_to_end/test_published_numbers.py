@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from cort import collection, evaluate, import_run, reproduction, split
+from tests.support.common import command_line
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 META, SAMPLE = DATA / "msmarco-meta", DATA / "msmarco-sample"
@@ -52,14 +53,9 @@ def tables(tmp_path_factory):
     for year, qrels in names:
         topics = next(META.glob(f"topics.{year}*")).read_text("utf-8")
         (folder / f"{year}.tsv").write_text(topics.replace("\r\n", "\n"), "utf-8")
-        files = {
-            "queries": folder / f"{year}.tsv",
-            "qrels": qrels,
-            "passages": folder / "passages.parquet",
-            "output-queries": folder / f"{year}.queries.parquet",
-            "output-qrels": folder / f"{year}.qrels.parquet",
-        }
-        assert split.main([word for name, path in files.items() for word in (f"--{name}", str(path))]) == 0
+        files = {"queries": folder / f"{year}.tsv", "qrels": qrels, "passages": folder / "passages.parquet"}
+        files |= {f"output-{name}": folder / f"{year}.{name}.parquet" for name in ("queries", "qrels")}
+        assert split.main(command_line(files, {})) == 0
     return folder
 
 

@@ -71,20 +71,11 @@ def test_the_import_loads_once():
 @pytest.mark.parametrize(
     "source",
     [
-        "import pickle",
-        "from pickle import loads",
-        "import os, joblib.numpy_pickle",
-        "from torch import load",
-        "torch.load(path)",
-        "torch.load(path, weights_only=False)",
-        "torch.load(path, weights_only=flag)",
-        "torch.hub.load('a', 'b')",
-        "np.load(path, allow_pickle=True)",
-        "AutoModel.from_pretrained(name, trust_remote_code=True)",
-        "AutoModel.from_pretrained(name, trust_remote_code=trusted)",
-        "options = {'trust_remote_code': True}",
-        "options['trust_remote_code'] = True",
-        "eval(text)",
+        *("import pickle", "from pickle import loads", "import os, joblib.numpy_pickle", "from torch import load"),
+        *(f"torch.load(path{more})" for more in ("", ", weights_only=False", ", weights_only=flag")),
+        *("torch.hub.load('a', 'b')", "np.load(path, allow_pickle=True)", "eval(text)"),
+        *(f"AutoModel.from_pretrained(name, trust_remote_code={value})" for value in ("True", "trusted")),
+        *("options = {'trust_remote_code': True}", "options['trust_remote_code'] = True"),
     ],
 )
 def test_the_test_finds(source):

@@ -11,20 +11,9 @@ import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny
 from tests.support import slurm
+from tests.support import slurm as cluster
 from tests.support.changes import snakemake
 from tests.support.common import ROOT
-from tests.support.slurm import (
-    FAIL,
-    HANG,
-    PROFILE,
-    SAVE_WHEN_WARNED,
-    WAIT_FOR_GO,
-    WARN_AFTER_VALIDATION,
-    Run,
-    Sandbox,
-    wait_until,
-    write_profile,
-)
 from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned
 
 LOCAL = {rule for rule, text in RULES.items() if "localrule: True" in text}
@@ -40,11 +29,8 @@ def read_profile(name):
     return yaml.safe_load((ROOT / "profiles" / name / "profile.yaml").read_text("utf-8"))
 
 
-def test_profile_keeps_all_of_the_default_one():
+def test_profile_keeps_all_of_the_default_one_and_gives_gpus_to_rules_there_are():
     assert read_profile("default").items() <= read_profile("slurm").items()
-
-
-def test_profile_gives_gpus_to_rules_there_are():
     assert read_profile("slurm")["set-resources"].keys() == ON_GPUS
 
 
@@ -69,9 +55,8 @@ def test_missing_packages_are_named_in_one_line(tmp_path):
     command = ["bash", tmp_path / "script", "start", tmp_path / "slurm"]
     done = subprocess.run(command, env={"PATH": str(tools)}, capture_output=True, text=True)
     assert done.returncode == slurm.CANNOT_RUN_HERE
-    assert done.stderr.splitlines() == [
-        "error: found no munged, expected SLURM and MUNGE; apt-get install --no-install-recommends slurm-wlm munge"
-    ]
+    install = "apt-get install --no-install-recommends slurm-wlm munge"
+    assert done.stderr.splitlines() == [f"error: found no munged, expected SLURM and MUNGE; {install}"]
 
 
 def test_wrong_usage_is_told(tmp_path):
@@ -104,19 +89,19 @@ def processes_of(folder):
 
 @pytest.mark.slow
 def test_sandbox_starts_once_and_stops_without_a_trace(tmp_path):
-    sandbox = Sandbox(tmp_path)
+    sandbox = cluster.Sandbox(tmp_path)
     sandbox.start()
     try:
         again = sandbox.call("start")
         assert (again.returncode, "stop it first" in again.stderr) == (1, True)
         assert sandbox.call("status").returncode == 0
         sandbox.command("sbatch", "--output", "/dev/null", "--wrap", "sleep 600 & srun sleep 600")
-        wait_until(lambda: [job for job in sandbox.jobs() if job["JobState"] == "RUNNING"], "the job")
+        cluster.wait_until(lambda: [job for job in sandbox.jobs() if job["JobState"] == "RUNNING"], "the job")
         assert len(processes_of(tmp_path)) > 3
     finally:
         sandbox.stop()
     assert sandbox.call("status").returncode == 1
-    wait_until(lambda: not processes_of(tmp_path), "processes to end", 10)
+    cluster.wait_until(lambda: not processes_of(tmp_path), "processes to end", 10)
     sandbox.stop()
 
 
@@ -126,7 +111,7 @@ def test_sandbox_starts_once_and_stops_without_a_trace(tmp_path):
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
     """A running sandbox."""
-    sandbox = Sandbox(tmp_path_factory.mktemp("sandbox"))
+    sandbox = cluster.Sandbox(tmp_path_factory.mktemp("sandbox"))
     sandbox.start()
     yield sandbox
     sandbox.stop()
@@ -136,17 +121,17 @@ def sandbox(tmp_path_factory):
 def tree(sandbox, tmp_path_factory):
     """A copy of the project in which SLURM built the tiny experiment from nothing, on a bad day, in one go."""
     tree = copy_with_tiny(tmp_path_factory.mktemp("cluster"))
-    sandbox.inject(["cort.tokenize", "queries.test.parquet"], SAVE_WHEN_WARNED)
-    sandbox.inject(["cort.retrieve", "runs/test/bm25.trec"], HANG)
-    sandbox.inject(["cort.train_reranker"], WARN_AFTER_VALIDATION)
-    sandbox.inject(["cort.retrieve", "graph", "cort-onng"], FAIL)
-    hanging = sandbox.inject(["cort.retrieve", "graph", "cort-onng"], HANG)
+    sandbox.inject(["cort.tokenize", "queries.test.parquet"], cluster.SAVE_WHEN_WARNED)
+    sandbox.inject(["cort.retrieve", "runs/test/bm25.trec"], cluster.HANG)
+    sandbox.inject(["cort.train_reranker"], cluster.WARN_AFTER_VALIDATION)
+    sandbox.inject(["cort.retrieve", "graph", "cort-onng"], cluster.FAIL)
+    hanging = sandbox.inject(["cort.retrieve", "graph", "cort-onng"], cluster.HANG)
     limits = {
         # SLURM looks every 30 s: jobs are warned 45 to 75 s after their start.
         "tokenize": {"runtime": 2, "slurm_extra": "'--signal=USR1@45'"},
         "bm25": {"runtime": "1 if attempt == 1 else 5", "slurm_extra": ""},
     }
-    run = Run(sandbox, tree, write_profile(tree, "bad-day", set_resources=limits))
+    run = cluster.Run(sandbox, tree, cluster.write_profile(tree, "bad-day", set_resources=limits))
     run.wait_until(lambda: {"cort.train"} & {stage["stage"] for stage in sandbox.stages()}, "training", 900)
     sandbox.restart_controller(pause=3)
     run.wait_until(hanging.exists, "the job to cancel", 900)
@@ -189,9 +174,9 @@ def test_heavy_rules_run_in_slurm_and_light_ones_do_not(sandbox, tree):
 def test_jobs_ask_for_what_rule_and_profile_say(sandbox, tree):
     for job in sandbox.jobs():
         text = RULES[job["rule"]]
+        # The test's profile allows two CPUs at most.
         asked = {
             "Partition": "gpu" if job["rule"] in ON_GPUS else "cpu",
-            # The test's profile allows two at most.
             "NumCPUs": "2" if " threads: " in text else "1",
         }
         assert {name: job[name] for name in asked} == asked, job
@@ -283,14 +268,14 @@ def is_done(tree):
 @pytest.mark.slow
 def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finished):
     # The other form of asking for GPUs, as the profile's comment gives it.
-    gres = re.search(r"want --gres: (\{.*\})", (finished / PROFILE).read_text("utf-8"))[1]
-    profile = write_profile(finished, "no-retries", gpus=gres, retries=0, set_scatter=ONE_SHARD)
+    gres = re.search(r"want --gres: (\{.*\})", (finished / cluster.PROFILE).read_text("utf-8"))[1]
+    profile = cluster.write_profile(finished, "no-retries", gpus=gres, retries=0, set_scatter=ONE_SHARD)
     (finished / "results/tiny/runs/test/cort-onng.trec").unlink()
     (finished / "results/tiny/scores/cross/test.parquet").unlink()
     (finished / "results/tiny/runs/test/cort+bm25-cross.trec").unlink()
     before = len(sandbox.jobs())
-    sandbox.inject(["cort.retrieve", "graph", "cort-onng"], FAIL)
-    status, output = Run(sandbox, finished, profile, *RUNS).wait()
+    sandbox.inject(["cort.retrieve", "graph", "cort-onng"], cluster.FAIL)
+    status, output = cluster.Run(sandbox, finished, profile, *RUNS).wait()
     assert status == 1
     # The other branch was finished, with the GPU it asked for.
     assert (finished / RUNS[SYSTEMS.index("cort+bm25-cross")]).read_bytes()
@@ -300,7 +285,7 @@ def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finishe
     ]
     (seen,) = [stage for stage in sandbox.stages() if stage["SLURM_JOB_ID"] == sandbox.jobs("score")[-1]["JobId"]]
     assert seen["CUDA_VISIBLE_DEVICES"] in ("0", "1")
-    status, output = Run(sandbox, finished, profile, *RUNS).wait()
+    status, output = cluster.Run(sandbox, finished, profile, *RUNS).wait()
     assert status == 0, output[-10_000:]
     assert planned(output) == {"retrieve_graph": 1, "total": 1}
     assert [job["rule"] for job in sandbox.jobs()[before + 2 :]] == ["retrieve_graph"]
@@ -310,24 +295,22 @@ def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finishe
 
 @pytest.mark.slow
 def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, finished):
-    profile = write_profile(finished, "killed", set_scatter=ONE_SHARD)
+    profile = cluster.write_profile(finished, "killed", set_scatter=ONE_SHARD)
     name = RUNS[SYSTEMS.index("cort-onng")]
     (finished / name).unlink()
     before = len(sandbox.jobs("retrieve_graph", "cort-onng"))
-    waiting = [sandbox.inject(["cort.retrieve", "graph", "cort-onng"], WAIT_FOR_GO) for _ in range(2)]
-    first = Run(sandbox, finished, profile, *RUNS)
+    waiting = [sandbox.inject(["cort.retrieve", "graph", "cort-onng"], cluster.WAIT_FOR_GO) for _ in range(2)]
+    first = cluster.Run(sandbox, finished, profile, *RUNS)
     first.wait_until(waiting[0].exists, "the first job")
     first.kill()
-    second = Run(sandbox, finished, profile, *RUNS)
+    second = cluster.Run(sandbox, finished, profile, *RUNS)
     second.wait_until(waiting[1].exists, "the second job")
     # Two jobs write the same file now.
     assert states(sandbox, "retrieve_graph", "cort-onng")[before:] == ["RUNNING", "RUNNING"]
     (sandbox.faults / "go").touch()
     status, output = second.wait()
     assert status == 0, output[-10_000:]
-    wait_until(
-        lambda: states(sandbox, "retrieve_graph", "cort-onng")[before:] == ["COMPLETED", "COMPLETED"],
-        "the first job's end",
-    )
+    both = ["COMPLETED", "COMPLETED"]
+    cluster.wait_until(lambda: states(sandbox, "retrieve_graph", "cort-onng")[before:] == both, "the first job's end")
     assert is_done(finished)
     assert (finished / name).read_bytes() == (built / name).read_bytes()

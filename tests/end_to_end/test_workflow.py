@@ -14,23 +14,10 @@ import pytest
 import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny, executable
+from tests.support import workflow as support
 from tests.support.changes import altered, run_module, snakemake
 from tests.support.common import COMMIT
 from tests.support.explorer import unpack
-from tests.support.workflow import (
-    RULES,
-    SYSTEMS,
-    UNUSED,
-    late_config,
-    module_of,
-    parse,
-    planned,
-    ready_config,
-    released_config,
-    stage_modules,
-    unjudged_config,
-    weighed_config,
-)
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
 # Exact retrieval in parts, and vectors in shards.
@@ -47,10 +34,10 @@ def tree(tmp_path_factory):
 REPORT_TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", support.RULES)
 def test_rule_is_a_command_with_a_log_and_says_what_it_does(rule):
-    text = RULES[rule]
-    assert f'shell:\n        "python -m cort.{module_of(rule)} ' in text
+    text = support.RULES[rule]
+    assert f'shell:\n        "python -m cort.{support.module_of(rule)} ' in text
     assert "--log {log:q}" in text
     assert re.search(r"message:\n", text)
     assert "run:" not in text.replace("run:q", "")
@@ -92,18 +79,18 @@ def write_experiments(tree):
             "systems": {"bm25": {"retrieve": "bm25"}},
             "latency": {"split": "test", "systems": ["bm25"]},
         },
-        "released": released_config(config),
-        "ready": ready_config(config, **model),
-        "weighed": weighed_config(config, **model),
-        "late": late_config(config, indexed=True),
-        "unjudged": unjudged_config(config),
+        "released": support.released_config(config),
+        "ready": support.ready_config(config, **model),
+        "weighed": support.weighed_config(config, **model),
+        "late": support.late_config(config, indexed=True),
+        "unjudged": support.unjudged_config(config),
     }.items():
         (tree / f"{name}.yaml").write_text(yaml.safe_dump(experiment), "utf-8")
         yield (f"{name}.yaml",)
 
 
 def test_tiny_experiment_plans_every_stage_that_needs_no_network(plans):
-    assert RULES.keys() - planned(plans[TINY]).keys() == UNUSED
+    assert support.RULES.keys() - support.planned(plans[TINY]).keys() == support.UNUSED
 
 
 def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_rule(plans):
@@ -118,7 +105,7 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
             rules.add(rule)
             files += [log, benchmark]
         assert len(set(files)) == len(files)
-    assert RULES.keys() - rules == {"score_triples"}
+    assert support.RULES.keys() - rules == {"score_triples"}
     for file in ("encode/encoder.1-of-1", "collection"):
         assert f"log: logs/tiny/{file}.log" in plans[TINY]
     for file in ("encode/encoder.1-of-1", "collection/collection"):
@@ -133,8 +120,8 @@ def test_every_command_is_one_the_stage_takes(plans):
         python, option, module, *arguments = shlex.split(command.replace("'<TBD>'", "1").replace("<TBD>", "1"))
         assert (python, option) == ("python", "-m")
         modules.add(module)
-        parse(module, arguments)
-    assert modules == {f"cort.{name}" for name in stage_modules()}
+        support.parse(module, arguments)
+    assert modules == {f"cort.{name}" for name in support.stage_modules()}
 
 
 @pytest.mark.slow
@@ -160,7 +147,7 @@ def test_an_encoder_can_learn_from_what_its_own_reranker_scores(tree):
     status, output = snakemake(tree, "--dry-run", "--configfile", "taught.yaml")
     assert status == 0, output
     # The evaluated split, and both training splits.
-    assert planned(output)["score"] == 3
+    assert support.planned(output)["score"] == 3
 
 
 def test_mistakes_are_shown_at_once_and_nothing_runs(tree):
@@ -201,11 +188,8 @@ def test_a_mistake_in_judgements_ends_the_build_before_anything_else_begins_and_
     status, output = snakemake(tree, "--cores", 2, "--configfile", "wrong.yaml")
     assert (status, "Traceback" in output) == (1, False)
     place, line = output.splitlines()[-1].split(": ", 1)
-    assert re.fullmatch(
-        r"wrong\.tsv: row 4: found the doc_id 'none\d+', expected a passage of the collection; remove the row or name "
-        "the files that belong together",
-        line,
-    )
+    expected = "expected a passage of the collection; remove the row or name the files that belong together"
+    assert re.fullmatch(rf"wrong\.tsv: row 4: found the doc_id 'none\d+', {expected}", line)
     assert place == "logs/wrong/split/test.log"
     assert line in (tree / place).read_text("utf-8")
     assert {path.name for path in (tree / "logs" / "wrong").iterdir()} == {"collection.log", "split"}
@@ -237,12 +221,8 @@ def test_a_folder_for_output_that_is_none_is_one_line(tmp_path):
     tree = copy_with_tiny(tmp_path)
     is_file = ("a file", "move it away")
     is_link = ("a link to /nowhere/disk, which does not exist", "mount that disk, or remove the link")
-    for name, (found, fix) in (
-        ("results", is_link),
-        ("results", is_file),
-        ("results/tiny", is_link),
-        ("logs", is_file),
-    ):
+    cases = (("results", is_link), ("results", is_file), ("results/tiny", is_link), ("logs", is_file))
+    for name, (found, fix) in cases:
         path = tree / name
         path.parent.mkdir(exist_ok=True)
         path.symlink_to("/nowhere/disk") if found is is_link[0] else path.write_text("", "utf-8")
@@ -270,7 +250,7 @@ def run_lines(path):
 def test_every_system_has_a_run(built):
     runs = built / "results" / "tiny" / "runs"
     names = {str(path.relative_to(runs)) for path in runs.rglob("*.trec")}
-    assert names == {*(f"test/{system}.trec" for system in SYSTEMS), "train/bm25.trec", "validation/bm25.trec"}
+    assert names == {*(f"test/{system}.trec" for system in support.SYSTEMS), "train/bm25.trec", "validation/bm25.trec"}
     counts = {"test": QUERIES["test"], "train": QUERIES["train"] - HELD_OUT, "validation": HELD_OUT}
     for name in sorted(names):
         rankings = run_lines(runs / name)
@@ -286,7 +266,7 @@ def test_every_system_has_a_run(built):
 @pytest.mark.slow
 def test_measures_have_the_promised_form(built):
     folder = built / "results" / "tiny" / "measures" / "test"
-    for system in SYSTEMS:
+    for system in support.SYSTEMS:
         measures = json.loads((folder / f"{system}.json").read_text("utf-8"))
         assert (measures["system"], measures["split"], measures["queries"]) == (system, "test", QUERIES["test"])
         assert list(measures["mean"]) == ["RR@10", "nDCG@20", "R@20", "R@50"]
@@ -301,14 +281,14 @@ def test_report_tables_and_figures_are_there(built):
     report = built / "results" / "tiny" / "report"
     page = (report / "index.html").read_text("utf-8")
     assert "Tiny &amp; whole" in page
-    assert all(system in page for system in SYSTEMS)
+    assert all(system in page for system in support.SYSTEMS)
     tables = {f"tables/{name}.{ending}" for name in REPORT_TABLES for ending in ("csv", "md", "tex")}
     figures = {f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")}
     found = {str(path.relative_to(report)) for path in report.rglob("[!.]*") if path.is_file()}
     others = {name for name in found if name.startswith(("reproduction/", "explore/"))}
     assert found - others == {"index.html", *tables, *figures}
     with open(report / "tables" / "systems.csv", encoding="utf-8", newline="") as handle:
-        assert [row[1] for row in csv.reader(handle)][1:] == list(SYSTEMS)
+        assert [row[1] for row in csv.reader(handle)][1:] == list(support.SYSTEMS)
     for name in figures:
         assert "<svg" in (report / name).read_text("utf-8")[:2_000]
 
@@ -318,7 +298,7 @@ def test_links_lead_to_what_the_explorer_has(built):
     results = built / "results" / "tiny"
     report, comparisons = results / "report", results / "comparisons"
     index = unpack(report / "explore" / "test" / "data" / "index.js")[1]
-    assert tuple(index["systems"]) == SYSTEMS
+    assert tuple(index["systems"]) == support.SYSTEMS
     page = html.unescape((report / "index.html").read_text("utf-8"))
     links = [(report, link) for link in re.findall(r'href="(explore/[^"]+)"', page)]
     with open(comparisons / "test.queries.csv", encoding="utf-8", newline="") as handle:
@@ -328,7 +308,7 @@ def test_links_lead_to_what_the_explorer_has(built):
         path, _, shown = link.partition("#")
         assert (folder / path).is_file()
         names = dict(parse_qsl(shown))
-        assert {names.get("a", "bm25"), names.get("b", "bm25")} <= {*SYSTEMS}
+        assert {names.get("a", "bm25"), names.get("b", "bm25")} <= {*support.SYSTEMS}
         assert names.get("measure", "RR@10") in index["measures"]
         assert names.get("q", index["ids"][0]) in index["ids"]
 
@@ -355,11 +335,11 @@ def test_snakemake_writes_its_own_report(built, tmp_path):
 @pytest.mark.slow
 def test_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
-    names = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
+    names = [f"results/tiny/runs/test/{system}.trec" for system in support.SYSTEMS]
     options = ("--cores", 2, "--configfile", "tiny/tiny.yaml", *PARTS)
     status, output = snakemake(folder, *names, *options)
     assert status == 0, output[-10_000:]
-    jobs = planned(output)
+    jobs = support.planned(output)
     assert (jobs["encode"], jobs["retrieve_part"]) == (3, 2)
     assert jobs["merge"] == jobs["onng"] == jobs["hnsw"] == 1
     assert "retrieve" not in jobs
@@ -399,7 +379,7 @@ def test_protected_models_are_not_trained_again_unasked(built, tmp_path):
 def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_path):
     tree = copy_with_tiny(tmp_path)
     tiny = yaml.safe_load((tree / TINY).read_text("utf-8"))
-    config, test = unjudged_config(tiny), tiny["splits"]["test"]
+    config, test = support.unjudged_config(tiny), tiny["splits"]["test"]
     page = _build(tree, config)
     assert "No split has judgements, so there are no measures." in page
     assert "Mean share of the" in page
@@ -413,12 +393,10 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     index = unpack(explorer / "index.js")[1]
     assert (len(index["ids"]), index["measures"], index["overlap"]) == (QUERIES["test"], [], 10)
     assert 'href="explore/test/index.html"' in page
-    said = subprocess.run(
-        [executable("python"), "-m", "workflow.verdicts", "--configfile", "unjudged.yaml"],
-        **{"cwd": tree, "check": True, "capture_output": True, "text": True},
-    ).stdout
-    assert "test: no judgements; the report shows the overlap of the systems" in said
-    assert said.count("index.html") == 2
+    command = [executable("python"), "-m", "workflow.verdicts", "--configfile", "unjudged.yaml"]
+    said = subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True)
+    assert "test: no judgements; the report shows the overlap of the systems" in said.stdout
+    assert said.stdout.count("index.html") == 2
 
     # Some of its queries are judged.
     judged = (tree / test["qrels"]).read_text("utf-8").splitlines(keepends=True)[::2]

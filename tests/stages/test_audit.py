@@ -2,7 +2,6 @@ import json
 from dataclasses import asdict
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cort import audit, evaluate, index, report, retrieve
@@ -13,6 +12,7 @@ from cort.reporting.sections import audit_blocks, audit_panels, audits_table, ro
 from cort.reporting.tables import to_csv, to_markdown
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.graph_search import open_index
+from tests.support.common import command_line, write_rows
 from tests.support.online import write_results
 from tests.support.vectors import names, shard, unit
 
@@ -30,10 +30,8 @@ def folder(tmp_path_factory):
     shard(folder / "q.arrow", names("q", QUERIES), queries)
     best = np.argsort(-(queries @ vectors.T), axis=1)
     rows = [(f"q{query}", f"d{best[query, rank]}", 1) for query in range(0, QUERIES, 2) for rank in (0, 7, 15)]
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    tables.write_table(folder / "qrels.parquet", pa.table(columns, schema=tables.QRELS))
-    ids = pa.table([names("q", QUERIES), ["a query"] * QUERIES], schema=tables.QUERIES)
-    tables.write_table(folder / "queries.parquet", ids)
+    write_rows(folder / "qrels.parquet", tables.QRELS, rows)
+    write_rows(folder / "queries.parquet", tables.QUERIES, [(name, "a query") for name in names("q", QUERIES)])
     options = ["--M", "4", "--ef-construction", "10", "--output", str(folder / "hnsw")]
     assert index.main(["hnsw", "--passages", *passages, *options]) == 0
     options = ["--edges", "5", "--outgoing", "3", "--incoming", "4", "--threads", "1", "--output", str(folder / "onng")]
@@ -45,22 +43,11 @@ WIDTHS = {"hnsw": [10, 20, 60], "onng": [-0.3, 0.0, 0.3]}
 
 
 def run(folder, kind, *more, output=None, **replaced):
-    options = {
-        "--passages": [str(folder / name) for name in ("p1.arrow", "p2.arrow")],
-        "--queries": [str(folder / "q.arrow")],
-        "--qrels": [str(folder / "qrels.parquet")],
-        "--kind": [kind],
-        "--index": [str(folder / kind)],
-        "--widths": [str(width) for width in WIDTHS[kind]],
-        "--depths": ["5", "20"],
-        "--measures": MEASURES,
-        "--encoder": ["e"],
-        "--split": ["dev"],
-        "--threads": ["1"],
-        "--output": [str(output or folder / f"{kind}.json")],
-    } | {f"--{name}": value for name, value in replaced.items()}
-    words = [word for option, values in options.items() for word in (option, *values)]
-    return audit.main(["graph", *words, *more])
+    named = {"passages": [folder / "p1.arrow", folder / "p2.arrow"], "queries": folder / "q.arrow", "kind": kind}
+    named |= {"qrels": folder / "qrels.parquet", "index": folder / kind, "widths": WIDTHS[kind], "depths": [5, 20]}
+    named |= {"measures": MEASURES, "encoder": "e", "split": "dev", "threads": 1}
+    named |= {"output": output or folder / f"{kind}.json"}
+    return audit.main(["graph", *command_line(named, replaced), *more])
 
 
 def brute_force(query, depth):
@@ -207,30 +194,20 @@ def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(fol
     assert (tmp_path / "run.trec").read_bytes() == run
 
 
+BEST = "audit.json: found at best epsilon 0.2 with 0.9000 of the exact top 20"
+
+
 @pytest.mark.parametrize(
     ("audit", "more", "complaint"),
     [
-        (
-            made(),
-            ["--recall", "0.95"],
-            "audit.json: found as the best epsilon 0.2 with 0.9000 of the exact first 20, expected a recall of 0.95; "
-            "add larger values to audit.epsilons or ask for less",
-        ),
-        (
-            made("hnsw", "ef", recalls={(50, 20): 0.9}),
-            [],
-            "found the audit of an hnsw index of model m, expected of an o",
-        ),
+        (made(), ["--recall", "0.95"], f"{BEST}, expected a recall of 0.95; add larger values to audit.epsilons or"),
+        (made("hnsw", "ef", recalls={(50, 20): 0.9}), [], "found the audit of an hnsw index of model m, expected of"),
         (made(model="n"), [], "found the audit of an onng index of model n"),
         (made("hnsw", "ef"), [], "audit.json: found ef 0.1, expected a whole number from 1"),
         (made(recalls={(0.1, 20): 1.5}), [], "found 1.5 at searches[0].recall, expected a number from 0 to 1"),
         (made("onng", "ef"), [], "found 'onng' with 'ef' at index"),
         (made(), ["--recall", "0"], "--recall: found 0, expected more than 0, at most 1"),
-        (
-            made(),
-            ["--width", "0.1"],
-            "--width: found 0.1 beside --audit, expected no value, as it has no effect; leave",
-        ),
+        (made(), ["--width", "0.1"], "--width: found 0.1 beside --audit, expected no value, as it has no effect;"),
         (None, ["--recall", "0.5"], "--recall: found 0.5 without --audit, expected no value"),
     ],
 )
@@ -262,16 +239,15 @@ def test_a_table_has_exact_search_first_and_all_searches_by_depth():
 
 def test_a_panel_has_a_line_per_index_and_exact_search():
     first, second = audit_panels(audit_blocks(both()))
-    assert first.title == "e, dev, first 5"
+    assert first.title == "e, dev, top 5"
     assert [(line.label, line.kind, line.x, line.y) for line in second.lines] == [
         ("exact search", "line", [8.0, 8.0], [0.8, 1.0]),
         ("ONNG", "points", [2.0, 2.0, 2.0], [0.8, 0.9, 0.9]),
         ("HNSW", "points", [2.0], [0.99]),
     ]
     assert second.ticks == [2.0, 5.0, 10.0]
-    assert second.summary.endswith(
-        "Exact search takes 8.00 ms; onng, epsilon 0.2: 0.900 in 2.00 ms; hnsw, ef 50: 0.990 in 2.00 ms."
-    )
+    graphs = "onng, epsilon 0.2: 0.900 in 2.00 ms; hnsw, ef 50: 0.990 in 2.00 ms."
+    assert second.summary.endswith(f"Exact search takes 8.00 ms; {graphs}")
 
 
 def test_measures_stand_in_the_order_of_the_experiment(tmp_path):

@@ -14,10 +14,8 @@ from tests.support.common import command_line, write_ranked
 @pytest.fixture
 def call(tmp_path):
     def call(run, reference, *depths):
-        files = {
-            "run": write_ranked(tmp_path / "f.trec", run),
-            "reference": write_ranked(tmp_path / "r.trec", reference),
-        }
+        files = {"run": write_ranked(tmp_path / "f.trec", run)}
+        files |= {"reference": write_ranked(tmp_path / "r.trec", reference)}
         names = {"reference-name": "official", "system": "f", "split": "dev", "output": tmp_path / "out.json"}
         words = command_line(files | names, {})
         return analyze.main(["consistency", *words, "--depths", *map(str, depths)]), tmp_path / "out.json"
@@ -28,14 +26,9 @@ def call(tmp_path):
 def test_known_answer(call):
     status, output = call({"1": list("abcd"), "2": list("xy")}, {"2": list("y"), "1": list("dab")}, 1, 2, 3, 4)
     assert status == 0
-    assert json.loads(output.read_text()) == {
-        "system": "f",
-        "split": "dev",
-        "reference": "official",
-        "queries": 2,
-        "depths": [1, 2, 3, 4],
-        "consistency": pytest.approx([(1 + 0) / 2, (1 + 1 / 2) / 2, (2 / 3 + 1 / 2) / 2, (3 / 4 + 1 / 2) / 2]),
-    }
+    factors = [(1 + 0) / 2, (1 + 1 / 2) / 2, (2 / 3 + 1 / 2) / 2, (3 / 4 + 1 / 2) / 2]
+    expected = {"system": "f", "split": "dev", "reference": "official", "queries": 2, "depths": [1, 2, 3, 4]}
+    assert json.loads(output.read_text()) == expected | {"consistency": pytest.approx(factors)}
 
 
 @pytest.mark.parametrize(

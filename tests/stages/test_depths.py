@@ -58,10 +58,9 @@ def test_equals_reranking_and_evaluating_cut_rankings(weight):
     scores = generator.integers(0, 4, len(candidates.doc_ids)).astype(float)
     qrels = {q: {f"d{d}": int(generator.integers(0, 3)) for d in range(0, 30, 2)} for q in rankings}
     names = ["RR@10", "nDCG@5", "AP"]
-    columns = measure_depths(
-        candidates, partial(mix_run, candidates, scores, weight=weight), qrels, [1, 7, 20, 50], names
-    )
-    for position, depth in enumerate([1, 7, 20, 50]):
+    depths, mixed = [1, 7, 20, 50], partial(mix_run, candidates, scores, weight=weight)
+    columns = measure_depths(candidates, mixed, qrels, depths, names)
+    for position, depth in enumerate(depths):
         expected = make_run({r.query_id: r.doc_ids[:depth] for r in rerank_run(candidates, scores, depth, weight)})
         values = measures.evaluate_run(expected, qrels, names)
         assert {name: columns[name][position] for name in names} == measures.means(values, names)
@@ -77,15 +76,10 @@ def make_run(rankings):
 @pytest.mark.parametrize(
     ("numbers", "values", "expected"),
     [
-        ([1, 2, 4, 8], [0.1, 0.2, 0.3, 0.4], None),
-        ([1, 2, 4, 8], [0.1, 0.2, 0.2 * 1.004, 0.4], 2),
-        ([1, 2, 4, 8], [0.1, 0.2, 0.2 * 1.006, 0.2 * 1.006], 4),
-        ([1, 2, 4], [0.3, 0.2, 0.4], 1),
-        ([512, 1000], [0.3, 0.3], None),
-        ([4, 1, 2], [0.2, 0.1, 0.2], 2),
-        ([1, 2], [0.0, 0.0], None),
-        ([1], [0.5], None),
-        ([], [], None),
+        *(([1, 2, 4, 8], [0.1, 0.2, 0.3, 0.4], None), ([1, 2, 4, 8], [0.1, 0.2, 0.2 * 1.004, 0.4], 2)),
+        *(([1, 2, 4, 8], [0.1, 0.2, 0.2 * 1.006, 0.2 * 1.006], 4), ([1, 2, 4], [0.3, 0.2, 0.4], 1)),
+        *(([512, 1000], [0.3, 0.3], None), ([4, 1, 2], [0.2, 0.1, 0.2], 2), ([1, 2], [0.0, 0.0], None)),
+        *(([1], [0.5], None), ([], [], None)),
     ],
 )
 def test_saturation(numbers, values, expected):
@@ -95,9 +89,7 @@ def test_saturation(numbers, values, expected):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"numbers": (0, 1)}, "--depths: found 0 1, expected increasing numbers from 1"),
-        ({"numbers": (2, 1)}, "--depths: found 2 1, expected increasing numbers from 1"),
-        ({"numbers": (1, 1)}, "--depths: found 1 1, expected increasing numbers from 1"),
+        *(({"numbers": (n, 1)}, f"--depths: found {n} 1, expected increasing numbers from 1") for n in (0, 1, 2)),
         ({"names": ("MRR",)}, "measures: found 'MRR'"),
     ],
 )

@@ -65,24 +65,15 @@ def test_stage_writes_texts_ranks_and_labels(arguments, tmp_path) -> None:
     assert {key: content[key] for key in content if key != "examples"} == {
         "split": "test", "first": "cort", "second": "bm25", "queries": 3, "better_first": 1, "better_second": 1,
     }  # fmt: skip
-    assert content["examples"] == [
-        {
-            "query_id": "1",
-            "query": "first query",
-            "advantage": 1 - 1 / 2,
-            "relevant": {"doc_id": "p1", "text": "text 1", "rank_first": 1, "rank_second": 2},
-            "top_first": {"doc_id": "p1", "text": "text 1", "relevant": True},
-            "top_second": {"doc_id": "p2", "text": "text 2", "relevant": False},
-        },
-        {
-            "query_id": "2",
-            "query": "second <query>",
-            "advantage": -1.0,
-            "relevant": {"doc_id": "p3", "text": "text 3", "rank_first": None, "rank_second": 1},
-            "top_first": {"doc_id": "p4", "text": "text 4", "relevant": None},
-            "top_second": {"doc_id": "p3", "text": "text 3", "relevant": True},
-        },
-    ]
+    first, second = content["examples"]
+    assert (first["query_id"], first["query"], first["advantage"]) == ("1", "first query", 1 - 1 / 2)
+    assert first["relevant"] == {"doc_id": "p1", "text": "text 1", "rank_first": 1, "rank_second": 2}
+    assert first["top_first"] == {"doc_id": "p1", "text": "text 1", "relevant": True}
+    assert first["top_second"] == {"doc_id": "p2", "text": "text 2", "relevant": False}
+    assert (second["query_id"], second["query"], second["advantage"]) == ("2", "second <query>", -1.0)
+    assert second["relevant"] == {"doc_id": "p3", "text": "text 3", "rank_first": None, "rank_second": 1}
+    assert second["top_first"] == {"doc_id": "p4", "text": "text 4", "relevant": None}
+    assert second["top_second"] == {"doc_id": "p3", "text": "text 3", "relevant": True}
 
 
 def test_stage_refuses_a_passage_that_is_not_there(arguments, tmp_path, capsys) -> None:

@@ -89,9 +89,13 @@ def test_a_member_of_an_archive_is_not_for_this_stage(complaint, tmp_path):
     assert line.startswith("msmarco/collection.tsv: found a member of msmarco/collectionandqueries.tar.gz, expected")
 
 
-def test_an_unknown_name_gets_the_nearest(arguments, complaint, output):
+def test_an_unknown_name_gets_the_nearest_and_a_folder_that_is_not_there_is_refused(
+    arguments, complaint, output, tmp_path
+):
     line = complaint(download_file, arguments("test/txt.tsv"), output)
     assert line.endswith("did you mean test/text.tsv?")
+    line = complaint(download_file, arguments("test/text.tsv", tmp_path / "nowhere"), output)
+    assert line.startswith(f"{tmp_path / 'nowhere'}: found no such folder")
 
 
 @pytest.mark.parametrize("place", ["test/text.tsv", "text.tsv", "published-text.tsv"])
@@ -145,11 +149,6 @@ def test_a_right_copy_is_preferred_to_a_wrong_one(arguments, output, tmp_path):
     (tmp_path / "text.tsv").write_bytes(TEXT)
     assert download_file(arguments("test/text.tsv", tmp_path)) == 0
     assert output.read_bytes() == TEXT
-
-
-def test_a_folder_that_is_not_there_is_refused(arguments, complaint, output, tmp_path):
-    line = complaint(download_file, arguments("test/text.tsv", tmp_path / "nowhere"), output)
-    assert line.startswith(f"{tmp_path / 'nowhere'}: found no such folder")
 
 
 @pytest.mark.parametrize("option", ["stall", "attempts"])

@@ -1,11 +1,9 @@
-import json
 import shutil
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from cort import encode
 from cort.formats.embeddings import all_ids, all_vectors, open_shards
@@ -16,6 +14,7 @@ from cort.models.late_interaction import load_token_encoder
 from cort.models.tokenizer import fingerprint
 from cort.models.transformer import model_fingerprint
 from tests.support.common import command_line
+from tests.support.released import change_json, change_weights
 
 CPU = torch.device("cpu")
 BLOCKS = {"vectors": "BLOCK", "tokens": "TOKEN_BLOCK"}
@@ -199,11 +198,8 @@ def test_tokens_of_another_tokenizer_are_refused(model, caches, tmp_path, compla
 @pytest.mark.parametrize("similarity", ["angular", "inner_product"])
 def test_vectors_with_nan_are_refused(make_encoder, caches, tmp_path, complaint, similarity):
     broken = shutil.copytree(make_encoder(), tmp_path / "broken")
-    settings = json.loads((broken / "cort.json").read_text()) | {"similarity": similarity, "projection": True}
-    (broken / "cort.json").write_text(json.dumps(settings))
-    weights = load_file(broken / "model.safetensors")
-    weights["embeddings.LayerNorm.weight"][0] = 3e38
-    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    change_json(broken / "cort.json", similarity=similarity, projection=True)
+    change_weights(broken / "model.safetensors", lambda weights: weights["embeddings.LayerNorm.weight"][:1].fill_(3e38))
     output = tmp_path / "a.arrow"
     line = complaint(encode.main, options(broken, caches, output), output)
     expected = "length 1" if similarity == "angular" else "finite numbers"
@@ -215,14 +211,12 @@ def test_vectors_with_nan_are_refused(make_encoder, caches, tmp_path, complaint,
 
 def test_token_vectors_that_overflow_half_precision_are_refused(make_reranker, caches, tmp_path, complaint):
     folder = make_reranker(kind="late_interaction", similarity="dot")
-    weights = load_file(folder / "head.safetensors")
-    save_file({name: 1e6 * tensor for name, tensor in weights.items()}, folder / "head.safetensors")
+    change_weights(folder / "head.safetensors", lambda weights: [tensor.mul_(1e6) for tensor in weights.values()])
     output = tmp_path / "a.arrow"
     line = complaint(encode.main, options(folder, caches, output, command="tokens"), output)
     assert line.startswith(f"{caches['passages']}: found in fp32 a token vector of the text '")
-    assert line.endswith(
-        "expected finite numbers up to 65504; use precision fp32 and similarity cosine, or train the model again"
-    )
+    fix = "use precision fp32 and similarity cosine, or train the model again"
+    assert line.endswith(f"expected finite numbers up to 65504; {fix}")
 
 
 def test_a_model_without_token_vectors_is_refused(make_reranker, caches, tmp_path, complaint):

@@ -4,36 +4,26 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
 from cort import export_model
-from cort.models.cross_encoder import (
-    Pairs,
-    PairSettings,
-    load_cross_encoder,
-    new_cross_encoder,
-)
-from cort.models.encoder import load_encoder, new_encoder, save_encoder, texts_of
+from cort.models.cross_encoder import PairSettings, new_cross_encoder
+from cort.models.encoder import new_encoder, save_encoder
 from cort.models.rerankers import save_reranker
 from cort.models.settings import EncoderSettings
 from tests.support import released
 from tests.support.cards import card_of, cells
-from tests.support.common import contents
+from tests.support.common import command_line, contents
+from tests.support.released import difference, logits_of, vectors_of
 
-CPU = torch.device("cpu")
 TOLERANCE = 1e-6
 # A text over any limit, an empty one, special tokens spelled out, letters that a filter removes.
 STRANGE = ["ba " * 200, "", "[SEP] bako [CLS] rilu", "Bäko — rílu!", "٣ ko; ri", "x"]
 TICKS = "\\`" * 3
 
 
-def options_of(named):
-    return [str(word) for key, value in named.items() for word in (f"--{key.replace('_', '-')}", *value)]
-
-
 def export(folder, model, **changes):
     named = {"model": [model], "name": ["it"], "dataset": ["world"], "output": [folder]}
-    assert export_model.main(options_of(named | changes)) == 0
+    assert export_model.main(command_line(named, changes)) == 0
     return folder
 
 
@@ -60,29 +50,6 @@ def make_model(make_base_model, lm, tmp_path):
     return make
 
 
-def own_vectors(model, tokens, kind):
-    encoder, template = load_encoder(model)
-    with torch.inference_mode():
-        texts = texts_of(tokens, template, encoder.settings, kind)
-        vectors = texts.encode(encoder, np.arange(len(tokens)), CPU, 4_096)
-    if encoder.settings.similarity == "angular":
-        vectors = torch.nn.functional.normalize(vectors, dim=-1)
-    return vectors.numpy()
-
-
-def difference(vectors, expected):
-    """Largest difference of two arrays; for numbers above 1, relative to the largest."""
-    return np.abs(vectors - expected).max() / max(np.abs(expected).max(), 1)
-
-
-def own_logits(model, queries, passages):
-    reranker, template = load_cross_encoder(model)
-    pairs = Pairs(queries, passages, template, reranker.settings)
-    rows = np.arange(len(queries))
-    with torch.inference_mode():
-        return pairs.score(reranker, rows, rows, CPU, 4_096).numpy()
-
-
 @pytest.fixture
 def peer():
     return pytest.importorskip("sentence_transformers")
@@ -92,6 +59,8 @@ def load(peer, kind, folder):
     return getattr(peer, kind)(str(folder), device="cpu", local_files_only=True)
 
 
+ROBERTA = {"model_type": "roberta", "max_position_embeddings": 50}
+DISTILBERT = {"model_type": "distilbert", "dim": 32, "hidden_dim": 64, "intermediate_size": None}
 ENCODERS = {
     "CoRT": (EncoderSettings("cls", 8, 12, 16), {}),
     "CoRT, mean": (EncoderSettings("mean", 32, 20, 48), {}),
@@ -101,11 +70,8 @@ ENCODERS = {
     "last token, no tanh": (EncoderSettings("last", 8, 12, 16, "inner_product", activation="identity"), {}),
     "ALBERT": (EncoderSettings("cls", 8, 12, 16), {"model_type": "albert", "embedding_size": 16}),
     "ELECTRA": (EncoderSettings("mean", 8, 12, 16), {"model_type": "electra", "embedding_size": 16}),
-    "no segments": (EncoderSettings("mean", 8, 12, 16), {"model_type": "roberta", "max_position_embeddings": 50}),
-    "no segments, no pooler": (
-        EncoderSettings("cls", 8, 12, 16, "inner_product"),
-        {"model_type": "distilbert", "dim": 32, "hidden_dim": 64, "intermediate_size": None},
-    ),
+    "no segments": (EncoderSettings("mean", 8, 12, 16), ROBERTA),
+    "no segments, no pooler": (EncoderSettings("cls", 8, 12, 16, "inner_product"), DISTILBERT),
 }
 
 
@@ -115,7 +81,7 @@ def test_an_encoder_gives_the_same_vectors_of_queries_and_passages(peer, make_mo
     model = make_model(settings, **architecture)
     loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model))
     texts = [*world.query_texts, *world.texts[:20], *STRANGE]
-    expected = {kind: own_vectors(model, tokens_of(model, texts, kind=kind), kind) for kind in ("query", "passage")}
+    expected = {kind: vectors_of(model, tokens_of(model, texts, kind=kind), kind) for kind in ("query", "passage")}
     assert difference(loaded.encode_query(texts), expected["query"]) <= TOLERANCE
     assert difference(loaded.encode_document(texts), expected["passage"]) <= TOLERANCE
     assert difference(loaded.encode(texts), expected["passage"]) <= TOLERANCE
@@ -132,8 +98,8 @@ def test_the_filter_of_the_authors_is_part_of_the_tokenizer(peer, make_model, to
     loaded = load(peer, "SentenceTransformer", export(tmp_path / "export", model, cleaning=[form]))
     texts = [*STRANGE, "ba—ko", "(ba) 'ko'", "  ba\tko\n", "ba,ko;ri:lu/ne?sa!to.", "日本 ba", "—"]
     vectors = loaded.encode_query(texts)
-    assert difference(vectors, own_vectors(model, tokens_of(model, texts, "query", form), "query")) <= TOLERANCE
-    other = own_vectors(model, tokens_of(model, texts, "query", "cort" if form == "raw" else "raw"), "query")
+    assert difference(vectors, vectors_of(model, tokens_of(model, texts, "query", form), "query")) <= TOLERANCE
+    other = vectors_of(model, tokens_of(model, texts, "query", "cort" if form == "raw" else "raw"), "query")
     assert np.abs(vectors - other).max() > 1e-3
 
 
@@ -149,9 +115,8 @@ def test_queries_and_passages_share_their_weights(peer, make_model, tmp_path):
 
 
 def test_sentence_transformers_can_save_the_model_again(peer, make_model, tmp_path):
-    loaded = load(
-        peer, "SentenceTransformer", export(tmp_path / "export", make_model(EncoderSettings("cls", 8, 12, 16)))
-    )
+    folder = export(tmp_path / "export", make_model(EncoderSettings("cls", 8, 12, 16)))
+    loaded = load(peer, "SentenceTransformer", folder)
     loaded.save_pretrained(str(tmp_path / "again"))
     again = load(peer, "SentenceTransformer", tmp_path / "again")
     for name in ("encode_query", "encode_document"):
@@ -162,11 +127,8 @@ RERANKERS = {
     "BERT": (PairSettings(12, 32), {}),
     "long queries": (PairSettings(24, 32), {}),
     "a linear layer": (PairSettings(12, 32, head="linear"), {}),
-    "a linear layer, no segments": (
-        PairSettings(12, 32, head="linear"),
-        {"model_type": "roberta", "max_position_embeddings": 50},
-    ),
-    "no segments": (PairSettings(12, 32), {"model_type": "roberta", "max_position_embeddings": 50}),
+    "a linear layer, no segments": (PairSettings(12, 32, head="linear"), ROBERTA),
+    "no segments": (PairSettings(12, 32), ROBERTA),
 }
 
 
@@ -181,7 +143,7 @@ def test_a_reranker_gives_the_same_logits(peer, make_model, world, tokens_of, tm
     assert not short.all()
     queries = [query for query, keep in zip(queries, short, strict=True) if keep]
     passages = [*world.texts, *STRANGE, "ba " * 200][-len(queries) :]
-    expected = own_logits(model, tokens_of(model, queries), tokens_of(model, passages))
+    expected = logits_of(model, tokens_of(model, queries), tokens_of(model, passages))
     assert difference(loaded.predict(list(zip(queries, passages, strict=True))), expected) <= TOLERANCE
     # Logits: a sigmoid gives none below 0.
     assert expected.min() < 0
@@ -194,11 +156,11 @@ def test_this_project_can_load_the_folder(make_model, world, tokens_of, tmp_path
     # It gives the same tokens, but also truncates and sets segments, so the fingerprint of its caches differs.
     exported = tokens_of(folder, world.texts)
     assert [list(tokens[row]) for row in range(9)] == [list(exported[row]) for row in range(9)]
-    assert np.array_equal(own_vectors(folder, exported, "query"), own_vectors(model, tokens, "query"))
+    assert np.array_equal(vectors_of(folder, exported, "query"), vectors_of(model, tokens, "query"))
     for head in ("classification", "linear"):
         pairs = make_model(PairSettings(12, 32, head=head))
         again = export(tmp_path / head, pairs) / "transformer"
-        logits, expected = (own_logits(each, *[tokens_of(each, world.query_texts)] * 2) for each in (again, pairs))
+        logits, expected = (logits_of(each, *[tokens_of(each, world.query_texts)] * 2) for each in (again, pairs))
         assert np.array_equal(logits, expected)
 
 
@@ -244,17 +206,9 @@ def card(make_model, tmp_path):
     measures = [write_measures(tmp_path / "1.json"), write_measures(tmp_path / "2.json", "cort_onng*", value=0.5)]
     settings = {"loss": "multilabel_margin", "projection": True, "training": {"epochs": 9, "note": "a|b `c`\n# d"}}
     model = make_model(EncoderSettings("cls", 8, 12, 16))
-    folder = export(
-        tmp_path / "export",
-        model,
-        name=["cort-e8"],
-        hub_name=["albert/albert-base-v2"],
-        revision=["8e2f239"],
-        settings=[json.dumps(settings)],
-        counts=[f"train={counts}"],
-        measures_files=measures,
-    )
-    return card_of(folder)
+    named = {"name": ["cort-e8"], "hub_name": ["albert/albert-base-v2"], "revision": ["8e2f239"]}
+    named |= {"settings": [json.dumps(settings)], "counts": [f"train={counts}"], "measures_files": measures}
+    return card_of(export(tmp_path / "export", model, **named))
 
 
 def test_the_card_describes_data_settings_measures_and_what_to_cite(card):
@@ -263,23 +217,13 @@ def test_the_card_describes_data_settings_measures_and_what_to_cite(card):
     assert header["pipeline_tag"] == "sentence-similarity"
     assert header["base_model"] == "albert/albert-base-v2"
     assert "license" not in header
-    for row in (
-        ["train", "queries kept", "123"],
-        ["train", "dropped: a|b", "4"],
-        ["projection", "true"],
-        ["training.epochs", "9"],
-        ["training.note", "a|b \\`c\\` # d"],
-        ["dev|test", "cort", "7", "1", "0.250", "**0.500**"],
-        ["dev|test", "cort\\_onng\\*", "7", "1", "**0.500**", "**0.500**"],
-    ):
-        assert row in cells(text)
-    for words in (
-        'SentenceTransformer("cort-e8")',
-        "Wrzalik, Marco",
-        "Zhan, Jingtao",
-        "albert-base-v2 at revision 8e2f",
-    ):
-        assert words in text
+    rows = [["train", "queries kept", "123"], ["train", "dropped: a|b", "4"], ["projection", "true"]]
+    rows += [["training.epochs", "9"], ["training.note", "a|b \\`c\\` # d"]]
+    rows += [["dev|test", "cort", "7", "1", "0.250", "**0.500**"]]
+    rows += [["dev|test", "cort\\_onng\\*", "7", "1", "**0.500**", "**0.500**"]]
+    assert [row for row in rows if row not in cells(text)] == []
+    known = ('SentenceTransformer("cort-e8")', "Wrzalik, Marco", "Zhan, Jingtao", "albert-base-v2 at revision 8e2f")
+    assert [words for words in known if words not in text] == []
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == ["# cort-e8", "## Use", "## Training", "## Quality", "## Versions", "## Citation"]
     assert len({len(row) for row in cells(text)}) == 3
@@ -322,11 +266,11 @@ def test_other_folders_and_options_are_refused(make_model, lm, complaint, tmp_pa
     named = {"model": [model], "name": ["it"], "dataset": ["world"], "output": [tmp_path / "new"]}
 
     def refused(**changes):
-        return complaint(export_model.main, options_of(named | changes), tmp_path / "new")
+        return complaint(export_model.main, command_line(named, changes), tmp_path / "new")
 
     assert "neither cort.json nor reranker.json" in refused(model=[lm])
     assert "--settings: found unreadable content" in refused(settings=["{"])
-    assert "--settings: found a JSON list" in refused(settings=["[]"])
+    assert "--settings: found [], expected an object" in refused(settings=["[]"])
     assert "--counts: found 'train', expected NAME=VALUE" in refused(counts=["train"])
     path = write_measures(tmp_path / "1.json")
     path.write_text(path.read_text("utf-8")[:40], "utf-8")

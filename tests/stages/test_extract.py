@@ -1,6 +1,5 @@
 import gzip
 import io
-import lzma
 import os
 import stat
 import tarfile
@@ -12,6 +11,7 @@ import yaml
 
 from cort import download
 from cort.downloads import archives, catalog
+from tests.support.archives import tar_of, zip_of
 from tests.support.common import md5_of
 from tests.support.misbehaving_server import serving
 
@@ -25,32 +25,15 @@ def extract_member(words):
 def entry(name, content=TEXT, **fields):
     """A member of a tar archive."""
     info = tarfile.TarInfo(name)
-    info.size = len(content)
     for field, value in fields.items():
         setattr(info, field, value)
     return info, content
 
 
-def tar(*entries):
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for info, content in entries:
-            archive.addfile(info, io.BytesIO(content) if info.isreg() else None)
-    return packed.getvalue()
-
-
-def zipped(*entries, compression=zipfile.ZIP_DEFLATED):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", compression) as archive:
-        for name, content in entries:
-            archive.writestr(name, content)
-    return packed.getvalue()
-
-
 #: packs one file
 PACK = {
-    "tar.gz": lambda name, content=TEXT: tar(entry(name, content)),
-    "zip": lambda name, content=TEXT: zipped((name, content)),
+    "tar.gz": lambda name, content=TEXT: tar_of((name, content)),
+    "zip": lambda name, content=TEXT: zip_of((name, content), compression=zipfile.ZIP_DEFLATED),
 }
 
 
@@ -102,11 +85,11 @@ def refused(arguments, complaint, output, tmp_path):
 
 OTHER = ("other.tsv", b"x" * 50_000)
 GOOD = {
-    "tar.gz": ("tar.gz", tar(entry(*OTHER), entry("file.tsv"), entry("more/after.tsv")), "file.tsv"),
-    "dot": ("tar.gz", tar(entry("./file.tsv")), "file.tsv"),
-    "xz": ("tar.xz", lzma.compress(gzip.decompress(tar(entry(*OTHER), entry("file.tsv")))), "file.tsv"),
-    "deflated": ("zip", zipped(OTHER, ("set/file.tsv", TEXT)), "set/file.tsv"),
-    "stored": ("zip", zipped(OTHER, ("set/file.tsv", TEXT), compression=zipfile.ZIP_STORED), "set/file.tsv"),
+    "tar.gz": ("tar.gz", tar_of(entry(*OTHER), entry("file.tsv"), entry("more/after.tsv")), "file.tsv"),
+    "dot": ("tar.gz", tar_of(("./file.tsv", TEXT)), "file.tsv"),
+    "xz": ("tar.xz", tar_of(OTHER, ("file.tsv", TEXT), form="xz"), "file.tsv"),
+    "deflated": ("zip", zip_of(OTHER, ("set/file.tsv", TEXT), compression=zipfile.ZIP_DEFLATED), "set/file.tsv"),
+    "stored": ("zip", zip_of(OTHER, ("set/file.tsv", TEXT)), "set/file.tsv"),
 }
 
 
@@ -118,12 +101,17 @@ def test_only_the_member_asked_for_is_extracted(arguments, output, suffix, conte
 
 
 def test_a_last_line_may_lack_its_end(arguments, output):
-    assert extract_member(arguments(tar(entry("file.tsv", TEXT[:-1])))) == 0
+    assert extract_member(arguments(tar_of(entry("file.tsv", TEXT[:-1])))) == 0
     assert output.read_bytes() == TEXT[:-1]
 
 
+def test_a_file_outside_archives_is_not_for_this_stage(complaint, tmp_path):
+    argv = ["--name", "msmarco/qrels.dev.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
+    assert "expected a member of an archive; use `cort.download file`" in complaint(extract_member, argv)
+
+
 def test_the_archive_is_fetched_if_need_be_and_kept(arguments, output):
-    content = tar(entry("file.tsv"))
+    content = tar_of(("file.tsv", TEXT))
     with serving() as server:
         argv = arguments(content, urls=[server.serve("/a.tar.gz", content)], name="")
         for _ in range(2):
@@ -143,14 +131,14 @@ def test_a_copy_of_the_member_is_used_without_the_archive(arguments, output, tmp
 
 
 def test_a_copy_is_ignored_if_the_catalogue_cannot_check_it(arguments, output, tmp_path):
-    argv = arguments(tar(entry("file.tsv")), lines=None)
+    argv = arguments(tar_of(("file.tsv", TEXT)), lines=None)
     (tmp_path / "mine" / "file.tsv").write_bytes(b"another file of that name\n")
     assert extract_member(argv) == 0
     assert output.read_bytes() == TEXT
 
 
 def test_a_copy_with_other_lines_is_refused_and_left_alone(arguments, complaint, output, tmp_path):
-    argv = arguments(tar(entry("file.tsv")))
+    argv = arguments(tar_of(("file.tsv", TEXT)))
     mine = tmp_path / "mine" / "file.tsv"
     mine.write_bytes(TEXT + b"one more\n")
     line = complaint(extract_member, argv, output)
@@ -164,72 +152,22 @@ def test_without_network_and_folder_the_error_names_the_archive(arguments, compl
     assert "fetch http://127.0.0.1:9/archive elsewhere and put it into the folder" in line
 
 
-def test_a_file_outside_archives_is_not_for_this_stage(complaint, tmp_path):
-    argv = ["--name", "msmarco/qrels.dev.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
-    assert "expected a member of an archive; use `cort.download file`" in complaint(extract_member, argv)
-
-
 @pytest.mark.parametrize(
     "hostile",
     [
-        entry("../escaped"),
-        entry("/tmp/cort-escaped"),  # noqa: S108
-        entry("raw/../../escaped"),
-        link("raw", "/"),
-        link("escaped", "/etc/passwd"),
-        link("escaped", "/etc/passwd", tarfile.LNKTYPE),
+        *map(entry, ("../escaped", "raw/../../escaped", "/tmp/cort-escaped")),  # noqa: S108
+        *(link("raw", "/"), link("escaped", "/etc/passwd"), link("escaped", "/etc/passwd", tarfile.LNKTYPE)),
         entry("escaped", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=3),
         entry("escaped", b"", type=tarfile.FIFOTYPE),
     ],
     ids=lambda one: f"{one[0].type.decode()} {one[0].name}",
 )
 def test_other_members_are_never_unpacked(arguments, output, tmp_path, hostile):
-    assert extract_member(arguments(tar(hostile, entry("file.tsv")))) == 0
+    assert extract_member(arguments(tar_of(hostile, entry("file.tsv")))) == 0
     assert output.read_bytes() == TEXT
     assert {path.name for path in tmp_path.iterdir()} == {"mine", "raw", "catalog.yaml"}
     assert [path.name for path in output.parent.glob("[!.]*")] == ["taken.tsv"]
     assert not Path("/tmp/cort-escaped").exists()  # noqa: S108
-
-
-@pytest.mark.parametrize("name", ["../file.tsv", "/file.tsv", "raw/../file.tsv", ".//../file.tsv"])
-def test_a_path_that_leads_elsewhere_is_another_name(refused, name):
-    for suffix, pack in PACK.items():
-        assert "found no 'file.tsv' in it" in refused(pack(name), suffix)
-
-
-@pytest.mark.parametrize(
-    ("member", "found"),
-    [
-        (link("file.tsv", "/etc/passwd"), "a link to '/etc/passwd'"),
-        (link("file.tsv", "/etc/passwd", tarfile.LNKTYPE), "a link to '/etc/passwd'"),
-        (entry("file.tsv", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "a device"),
-        (entry("file.tsv", b"", type=tarfile.BLKTYPE), "a device"),
-        (entry("file.tsv", b"", type=tarfile.FIFOTYPE), "a device"),
-        (entry("file.tsv", b"", type=tarfile.DIRTYPE), "not a plain file"),
-    ],
-    ids=["symbolic", "hard", "character", "block", "pipe", "folder"],
-)
-def test_a_member_that_is_no_plain_file_is_refused(refused, member, found):
-    assert f"found file.tsv, {found}, expected a plain file" in refused(tar(member))
-
-
-def test_a_sparse_member_is_refused(refused, monkeypatch):
-    monkeypatch.setattr(tarfile.TarInfo, "issparse", lambda _: True)
-    assert "expected a plain file" in refused(tar(entry("file.tsv")))
-
-
-@pytest.mark.parametrize(("mode", "found"), [(stat.S_IFLNK, "a link"), (stat.S_IFCHR, "a folder or device")])
-def test_a_member_of_a_zip_that_is_no_plain_file_is_refused(refused, mode, found):
-    info = zipfile.ZipInfo("file.tsv")
-    info.external_attr = (mode | 0o777) << 16
-    assert f"found file.tsv, {found}" in refused(zipped((info, "/etc/passwd")), "zip")
-
-
-def test_an_encrypted_member_is_refused(refused):
-    content = bytearray(zipped(("file.tsv", TEXT)))
-    for offset in (6, content.rindex(b"PK\x01\x02") + 8):
-        content[offset] |= 1
-    assert "found file.tsv, encrypted" in refused(bytes(content), "zip")
 
 
 @pytest.mark.parametrize("suffix", PACK)
@@ -247,7 +185,7 @@ def test_a_bomb_of_unknown_size_is_refused(refused, suffix):
 
 
 def test_a_bomb_before_the_member_is_refused(refused):
-    content = tar(entry("other", bytes(50_000_000)), entry("file.tsv"))
+    content = tar_of(entry("other", bytes(50_000_000)), entry("file.tsv"))
     assert "found more than 100 times its size when unpacked" in refused(content)
 
 
@@ -263,60 +201,67 @@ def test_a_bomb_in_a_header_is_refused(refused):
     assert "found more than 100 times its size when unpacked" in refused(packed.getvalue())
 
 
-FLIPPED = bytearray(zipped(("file.tsv", TEXT)))
-FLIPPED[len(FLIPPED) // 2] ^= 0xFF
-WITH_LAST = tar(entry("file.tsv"), entry("after.tsv", os.urandom(3_000_000)))
-DAMAGED = {
-    "xz": ("tar.xz", lzma.compress(gzip.decompress(tar(entry("file.tsv"))))[:-2000]),
-    "flipped": ("zip", bytes(FLIPPED)),
-    "checksum": ("tar.gz", WITH_LAST[:-8] + b"0000" + WITH_LAST[-4:]),
+def of_mode(mode):
+    info = zipfile.ZipInfo("file.tsv")
+    info.external_attr = (mode | 0o777) << 16
+    return zip_of((info, "/etc/passwd"))
+
+
+def flipped(content, *places, bits=0xFF):
+    changed = bytearray(content)
+    for place in places:
+        changed[place] ^= bits
+    return bytes(changed)
+
+
+LINK, DEVICE = (f"found file.tsv, {what}, expected a plain file" for what in ("a link to '/x'", "a device"))
+DAMAGED, MISSING = "found a damaged archive (", "found no 'file.tsv' in it, expected that file"
+TAR, ZIP, STORED = PACK["tar.gz"]("file.tsv"), PACK["zip"]("file.tsv"), zip_of(("file.tsv", TEXT))
+WITH_LAST = tar_of(entry("file.tsv"), entry("after.tsv", os.urandom(3_000_000)))
+CHARACTERS = entry("file.tsv", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=5)
+REFUSED = {
+    "symbolic link": ("tar.gz", tar_of(link("file.tsv", "/x")), LINK),
+    "hard link": ("tar.gz", tar_of(link("file.tsv", "/x", tarfile.LNKTYPE)), LINK),
+    "characters": ("tar.gz", tar_of(CHARACTERS), DEVICE),
+    "blocks": ("tar.gz", tar_of(entry("file.tsv", b"", type=tarfile.BLKTYPE)), DEVICE),
+    "pipe": ("tar.gz", tar_of(entry("file.tsv", b"", type=tarfile.FIFOTYPE)), DEVICE),
+    "folder": ("tar.gz", tar_of(entry("file.tsv", b"", type=tarfile.DIRTYPE)), "found file.tsv, not a plain file"),
+    "link.zip": ("zip", of_mode(stat.S_IFLNK), "found file.tsv, a link"),
+    "device.zip": ("zip", of_mode(stat.S_IFCHR), "found file.tsv, a folder or device"),
+    "encrypted": ("zip", flipped(STORED, 6, STORED.rindex(b"PK\x01\x02") + 8, bits=1), "found file.tsv, encrypted"),
+    "xz": ("tar.xz", tar_of(("file.tsv", TEXT), form="xz")[:-2000], DAMAGED),
+    "flipped.zip": ("zip", flipped(ZIP, len(ZIP) // 2), DAMAGED),
+    "flipped.tar.gz": ("tar.gz", flipped(TAR, len(TAR) // 2), "found "),
+    "checksum": ("tar.gz", WITH_LAST[:-8] + b"0000" + WITH_LAST[-4:], DAMAGED),
+    "twice": ("tar.gz", tar_of(entry("file.tsv"), entry("./file.tsv", b"other")), "found 'file.tsv' twice"),
+    "twice.zip": ("zip", zip_of(("file.tsv", b""), ("xxxx.tsv", TEXT)).replace(b"xxxx", b"file"), "'file.tsv' 2 times"),
 }
-DAMAGED |= {f"page.{suffix}": (suffix, b"<html>not found</html>" * 50) for suffix in PACK}
-DAMAGED |= {
-    f"{share}.{suffix}": (suffix, (content := pack("file.tsv"))[: int(len(content) * share)])
-    for suffix, pack in PACK.items()
-    for share in (0.02, 0.3, 0.9)
-}
+for suffix, pack in PACK.items():
+    for name in ("other.tsv", "../file.tsv", "/file.tsv", "raw/../file.tsv", ".//../file.tsv"):
+        REFUSED[f"{name}.{suffix}"] = (suffix, pack(name), MISSING)
+    REFUSED[f"page.{suffix}"] = (suffix, b"<html>not found</html>" * 50, DAMAGED)
+    REFUSED[f"no archive.{suffix}"] = (suffix, gzip.compress(b"not found"), "found ")
+    for share in (0.02, 0.3, 0.9):
+        REFUSED[f"{share}.{suffix}"] = (suffix, pack("file.tsv")[: int(len(pack("file.tsv")) * share)], DAMAGED)
+    for text in (TEXT + b"one more\n", TEXT[:-100]):
+        lines = f"{len(text.splitlines())} lines"
+        found = f"found file.tsv with {lines}, expected 20000 lines; it is another version"
+        REFUSED[f"{lines}.{suffix}"] = (suffix, pack("file.tsv", text), found)
 
 
-@pytest.mark.parametrize(("suffix", "content"), DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_archive_is_refused(refused, suffix, content):
-    assert "found a damaged archive (" in refused(content, suffix)
+@pytest.mark.parametrize(("suffix", "content", "found"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_archive_with_that_file_is_refused(refused, suffix, content, found):
+    assert found in refused(content, suffix)
 
 
-def test_a_flipped_byte_and_a_gzip_without_an_archive_are_refused(refused):
-    content = bytearray(tar(entry("file.tsv")))
-    content[len(content) // 2] ^= 0xFF
-    assert ": found " in refused(bytes(content))
-    for suffix in PACK:
-        assert ": found " in refused(gzip.compress(b"not found"), suffix)
-
-
-@pytest.mark.parametrize("suffix", PACK)
-def test_a_missing_member_is_named(refused, suffix):
-    assert "found no 'file.tsv' in it, expected that file" in refused(PACK[suffix]("other.tsv"), suffix)
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_member_that_is_there_twice_is_refused(refused):
-    assert "found 'file.tsv' twice" in refused(tar(entry("file.tsv"), entry("./file.tsv", b"other")))
-    assert "found the file 'file.tsv' 2 times" in refused(zipped(("file.tsv", b"other"), ("file.tsv", TEXT)), "zip")
-
-
-@pytest.mark.parametrize("suffix", PACK)
-@pytest.mark.parametrize("content", [TEXT + b"one more\n", TEXT[:-100]])
-def test_a_member_with_another_number_of_lines_is_refused(refused, suffix, content):
-    line = refused(PACK[suffix]("file.tsv", content), suffix)
-    assert "found file.tsv with " in line
-    assert " lines, expected 20000 lines; it is another version" in line
-
-
-def test_a_member_with_another_checksum_is_refused(refused):
-    assert "with the md5 " in refused(tar(entry("file.tsv")), md5="0" * 32, lines=None)
+def test_a_member_with_another_checksum_and_a_sparse_one_are_refused(refused, monkeypatch):
+    assert "with the md5 " in refused(tar_of(("file.tsv", TEXT)), md5="0" * 32, lines=None)
+    monkeypatch.setattr(tarfile.TarInfo, "issparse", lambda _: True)
+    assert "expected a plain file" in refused(tar_of(("file.tsv", TEXT)))
 
 
 def test_a_full_disk_is_one_line(arguments, complaint, mount_disk, output):
     mount_disk(output.parent, 64)
-    line = complaint(extract_member, arguments(tar(entry("file.tsv", os.urandom(300_000))), lines=None))
+    line = complaint(extract_member, arguments(tar_of(entry("file.tsv", os.urandom(300_000))), lines=None))
     assert "No space left" in line
     assert not output.exists()

@@ -1,5 +1,4 @@
 import json
-import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +8,7 @@ from cort import expand, weigh
 from cort.formats import tables
 from cort.formats.expansions import iter_expanded
 from cort.system.errors import InputError
+from tests.support.archives import zip_of
 from tests.support.common import write_rows
 
 TEXTS = {"d0": "oil war oil", "d1": "gas map king", "d2": "rock oil ship"}
@@ -79,7 +79,7 @@ def test_predictions_for_another_collection_are_refused(tmp_path, complaint, lin
 def test_predictions_that_fit_other_passages_are_taken_with_a_warning(tmp_path, lines, capsys):
     assert expand.main(["import", *map(str, import_predictions(tmp_path, lines))]) == 0
     assert "WARNING" in (said := capsys.readouterr().err)
-    assert "p.txt: the queries of passages 1 to 30 share no more words with them than with others; if" in said
+    assert "p.txt: queries 1 to 30 share no more words with their own passages than with others; if" in said
 
 
 SENTENCES = ["机器学习是人工智能", "今天天气很好我们去", "地球是太阳系的行星", "足球比赛昨天晚上"]
@@ -88,10 +88,7 @@ FITTING = {
     "few": (["some word"] * 3, [["other"]] * 3),
     "identical": (["the same words"] * 30, [["same"]] * 30),
     "digits": ([f"{n} {n * 7 % 90}" for n in range(30)], [[f"number {n * 7 % 90}"] for n in range(30)]),
-    "Chinese": (
-        [f"{SENTENCES[n % 4]}很有意思。" for n in range(30)],
-        [[f"什么是{SENTENCES[n % 4][:4]}"] for n in range(30)],
-    ),
+    "Chinese": ([f"{one}很有意思。" for one in SENTENCES * 8], [[f"什么是{one[:4]}"] for one in SENTENCES * 8]),
     "Thai": ([["ภาษาไทยง่าย", "แมวกินปลา"][n % 2] for n in range(30)], [[["ไทย", "ปลา"][n % 2]] for n in range(30)]),
 }
 
@@ -107,9 +104,8 @@ DOCUMENTS = {"d2": "ship rock rock rock", "d0": "oil " * 40 + "war"}
 def write_documents(folder, documents, name="weighted.jsonl"):
     lines = [json.dumps({"id": doc_id, "contents": text}) for doc_id, text in documents.items()]
     if name.endswith(".zip"):
-        with zipfile.ZipFile(folder / name, "w") as archive:
-            for number, line in enumerate(lines):
-                archive.writestr(f"docs/docs{number:02d}.json", f"{line}\n")
+        members = ((f"docs/docs{number:02d}.json", f"{line}\n") for number, line in enumerate(lines))
+        (folder / name).write_bytes(zip_of(*members))
     else:
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     return ["--documents", folder / name, "--passages", folder / "passages.parquet", "--output", folder / "w.parquet"]
@@ -138,14 +134,8 @@ def test_rows_are_taken_as_arrow_takes_them():
         ('{"id": "d0"}', "row 1: found"),
         ('{"id": "d0", "contents": 5}', "expected an object with the texts id and contents"),
         ("oil oil war", "row 1: found 'oil oil war'"),
-        (
-            '{"id": "d0", "contents": ""}\n{"id": "d9", "contents": "oil"}',
-            "row 2: found document 'd9' (1 are no passag",
-        ),
-        (
-            '{"id": "d0", "contents": "", "vector": {"oil": 3}}',
-            "row 1: found the key 'vector', expected 'contents' with",
-        ),
+        ('{"id": "d0", "contents": ""}\n{"id": "d9", "contents": "oil"}', "row 2: found document 'd9' (1 are not"),
+        ('{"id": "d0", "contents": "", "vector": {"oil": 3}}', "row 1: found the key 'vector', expected 'contents' w"),
         (r'{"id": "d0", "contents": "oil \ud800"}', r"row 1: found half a character (\ud800) in 'contents', expected"),
         (r'{"id": "d0", "contents": "oil \u0000"}', "row 1: found a NUL character"),
         ("[" * 100_000, "(nested too deeply), expected one JSON object"),
@@ -163,25 +153,16 @@ def test_invalid_weighted_documents_are_refused(data, complaint, text, words):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        (
-            [("b.json", "d1"), ("a.json", "d2 d1")],
-            "w.zip: b.json: row 1: found id 'd1' again (it is already in row 2 of ",
-        ),
+        ([("b.json", "d1"), ("a.json", "d2 d1")], "w.zip: b.json: row 1: found id 'd1' again (it is already in row 2"),
         ([("b.json", "d2 d9"), ("a.json", "d1")], "w.zip: b.json: row 2: found document 'd9'"),
         ([("a.json", "d1"), ("a.json", "d2")], "w.zip: found the file 'a.json' 2 times, expected each name once"),
     ],
 )
 def test_errors_in_a_zip_name_the_member_and_its_row(data, complaint, files, words):
     options = write_documents(data, {}, "w.zip")
-    with zipfile.ZipFile(data / "w.zip", "w") as archive:
-        archive.writestr("__MACOSX/._a.json", b"\0")
-        for name, ids in files:
-            lines = (json.dumps({"id": one, "contents": "oil"}) for one in ids.split())
-            archive.writestr(name, "\ufeff" + "\r\n".join(lines))
+    members = [("__MACOSX/._a.json", b"\0")]
+    for name, ids in files:
+        lines = (json.dumps({"id": one, "contents": "oil"}) for one in ids.split())
+        members.append((name, "\ufeff" + "\r\n".join(lines)))
+    (data / "w.zip").write_bytes(zip_of(*members))
     assert words in complaint(weigh.main, ["import", *options], data / "w.parquet")
-
-
-def test_a_damaged_zip_is_refused(data, complaint):
-    options = write_documents(data, DOCUMENTS, "weighted.zip")
-    (data / "weighted.zip").write_bytes((data / "weighted.zip").read_bytes()[:100])
-    assert "found a damaged archive" in complaint(weigh.main, ["import", *options], data / "w.parquet")

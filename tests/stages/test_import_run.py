@@ -109,9 +109,13 @@ def test_texts_of_candidates_are_not_kept_in_memory(tmp_path):
     assert kilobytes < 120_000
 
 
-def test_depth_keeps_the_best(folder):
+def test_depth_keeps_the_best_and_is_more_than_0(folder, complaint):
     _, output = run(folder, TREC, depth=2)
     assert ranking(output) == [("2", "c", "1"), ("2", "b", "2"), ("1", "d", "1"), ("1", "c", "2")]
+    named = {"run": folder / "x", "queries": folder / "x", "passages": folder / "x", "tag": "t"}
+    output = folder / "other" / "run.trec"
+    line = complaint(import_run.main, command_line(named, {"depth": 0, "output": output}), output)
+    assert line.startswith("--depth: found 0, expected 1 or more")
 
 
 @pytest.mark.parametrize(
@@ -157,13 +161,6 @@ def test_bad_runs_are_refused(folder, capsys, text, complaint):
     assert f"{folder}/published.run: " in error
     assert complaint in error
     assert not output.parent.exists()
-
-
-def test_a_depth_of_zero_is_refused(folder, complaint):
-    named = {"run": folder / "x", "queries": folder / "x", "passages": folder / "x", "tag": "t"}
-    output = folder / "out" / "run.trec"
-    line = complaint(import_run.main, command_line(named, {"depth": 0, "output": output}), output)
-    assert line.startswith("--depth: found 0, expected 1 or more")
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("run.*")), ids=lambda path: path.name)

@@ -193,12 +193,7 @@ def test_a_rebuild_replaces_the_index(tmp_path, kind):
 @pytest.mark.parametrize(
     ("kinds", "vectors", "more", "complaint"),
     [
-        (
-            GRAPHS,
-            2 * unit(3, 60),
-            (),
-            "p.arrow: found a vector of length 2, expected unit vectors; use exact retrieval",
-        ),
+        (GRAPHS, 2 * unit(3, 60), (), "p.arrow: found a vector of length 2, expected unit vectors; use exact retrie"),
         (GRAPHS, unit(3, 60) * np.nan, (), "p.arrow: found a vector of length nan, expected unit vectors"),
         (GRAPHS, unit(3, 0), (), "p.arrow: found no passage, expected at least one"),
         (["hnsw"], unit(3, 60), ("--M", "1"), "--M: found 1, expected 2 or more"),
@@ -297,11 +292,7 @@ def test_an_index_of_the_other_kind_is_refused(built, tmp_path, capsys):
     [
         ("hnsw", ("--depth", "0"), "--depth: found 0, expected 1 or more"),
         ("hnsw", ("--width", "20.5"), "--width: found ef 20.5, expected a whole number from 1"),
-        (
-            "hnsw",
-            ("--depth", "20", "--width", "19"),
-            "--width: found ef 19, expected 20 (the depth) or more; raise it or",
-        ),
+        ("hnsw", ("--depth", "20", "--width", "19"), "--width: found ef 19, expected 20 (the depth) or more; raise it"),
         ("onng", ("--width", "-1"), "--width: found epsilon -1, expected a number above -1"),
     ],
 )

@@ -9,24 +9,13 @@ from safetensors.torch import load_file, save, save_file
 
 from cort import pretrained
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, PairSettings, load_cross_encoder, new_cross_encoder
-from cort.models.encoder import load_encoder, new_encoder, texts_of
+from cort.models.cross_encoder import PairSettings, load_cross_encoder, new_cross_encoder
+from cort.models.encoder import load_encoder, new_encoder
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
 from cort.system.errors import InputError
-from tests.support.released import (
-    PROMPTS,
-    change_json,
-    change_weights,
-    copy_model,
-    tokens_of,
-    without_end,
-    write_json,
-    write_modules,
-    write_transformer,
-)
+from tests.support import released as support
 
-CPU = torch.device("cpu")
 TOLERANCE = 1e-5
 TANH, IDENTITY = "activation.Tanh", "linear.Identity"
 #: where it is installed, sentence-transformers is asked, too
@@ -60,19 +49,13 @@ def take_in(source, output, kind="encoder", **changes):
     return output
 
 
-def vectors_of(model, texts, kind, folder):
-    """Compute vectors as they are stored."""
-    encoder, template = load_encoder(model)
-    texts = texts_of(tokens_of(folder, model, texts, kind), template, encoder.settings, kind)
-    return texts.vectors(encoder, np.arange(len(texts.tokens)), CPU).numpy()
+def own_vectors(model, texts, kind, folder):
+    return support.vectors_of(model, support.tokens_of(folder, model, texts, kind), kind)
 
 
-def logits_of(model, queries, passages, folder):
-    reranker, template = load_cross_encoder(model)
-    caches = tokens_of(folder, model, queries, "query"), tokens_of(folder, model, passages)
-    rows = np.arange(len(queries))
-    with torch.inference_mode():
-        return Pairs(*caches, template, reranker.settings).score(reranker, rows, rows, CPU).numpy()
+def own_logits(model, queries, passages, folder):
+    queries = support.tokens_of(folder, model, queries, "query")
+    return support.logits_of(model, queries, support.tokens_of(folder, model, passages))
 
 
 def states_of(folder, texts, length):
@@ -81,9 +64,8 @@ def states_of(folder, texts, length):
 
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, dtype=torch.float32)
     # Special tokens in a text are ordinary letters here.
-    batch = tokenizer(
-        texts, padding=True, truncation=True, max_length=length, return_tensors="pt", split_special_tokens=True
-    )
+    options = {"padding": True, "truncation": True, "return_tensors": "pt", "split_special_tokens": True}
+    batch = tokenizer(texts, max_length=length, **options)
     with torch.inference_mode():
         return model.eval()(**batch).last_hidden_state, batch["attention_mask"]
 
@@ -105,14 +87,13 @@ def known_vectors(folder, texts, kind, wanted):
 
 
 def check_close(vectors, expected):
-    """Compare arrays; the difference of numbers above 1 is relative to the largest."""
-    assert np.abs(vectors - expected).max() / max(np.abs(expected).max(), 1) <= TOLERANCE
+    assert support.difference(vectors, expected) <= TOLERANCE
 
 
 def check_vectors(folder, model, texts, tmp_path, wanted):
     """Compare the vectors of a model with formulas on the released folder, and with sentence-transformers."""
     for kind in ("query", "passage"):
-        check_close(vectors_of(model, texts, kind, tmp_path), known_vectors(folder, texts, kind, wanted))
+        check_close(own_vectors(model, texts, kind, tmp_path), known_vectors(folder, texts, kind, wanted))
     if PEER:
         from sentence_transformers import SentenceTransformer
 
@@ -123,7 +104,7 @@ def check_vectors(folder, model, texts, tmp_path, wanted):
         for kind in ("query", "passage"):
             prompt, unit = (wanted.get("prompts") or {}).get(kind, ""), load_encoder(model)[0].settings.unit_length
             expected = loaded.encode(texts, prompt=prompt, normalize_embeddings=unit)
-            check_close(vectors_of(model, texts, kind, tmp_path), expected)
+            check_close(own_vectors(model, texts, kind, tmp_path), expected)
 
 
 def refused(complaint, tmp_path, folder, kind="encoder", **changes):
@@ -136,7 +117,7 @@ def released(lm, tmp_path):
     torch.manual_seed(5)
 
     def write(name="released", **wanted):
-        return write_modules(copy_model(lm, tmp_path / name), **wanted)
+        return support.write_modules(support.copy_model(lm, tmp_path / name), **wanted)
 
     return write
 
@@ -149,8 +130,8 @@ def test_vectors_are_those_of_the_modules(released, world, tmp_path, name):
 
 
 def test_a_plain_transformers_folder_is_read_with_mean_pooling(lm, world, tmp_path):
-    model = take_in(copy_model(lm, tmp_path / "plain"), tmp_path / "model")
-    vectors = vectors_of(model, world.texts[:9], "passage", tmp_path)
+    model = take_in(support.copy_model(lm, tmp_path / "plain"), tmp_path / "model")
+    vectors = own_vectors(model, world.texts[:9], "passage", tmp_path)
     check_close(vectors, known_vectors(lm, world.texts[:9], "passage", {}))
 
 
@@ -162,7 +143,7 @@ def test_options_override_the_files(released, world, tmp_path):
     assert (settings.pooling, settings.query_prompt, settings.passage_prompt) == ("cls", "ko ri: ", "lu: ")
     assert (settings.query_length, settings.passage_length) == (20, 9)
     wanted = {"pooling": "cls", "prompts": {"query": "ko ri: ", "passage": "lu: "}, "length": 9}
-    vectors = vectors_of(model, world.texts[:9], "passage", tmp_path)
+    vectors = own_vectors(model, world.texts[:9], "passage", tmp_path)
     check_close(vectors, known_vectors(folder, world.texts[:9], "passage", wanted))
     off = load_encoder(take_in(folder, tmp_path / "off", query_prompt=""))[0].settings
     assert off.query_prompt == ""
@@ -170,7 +151,7 @@ def test_options_override_the_files(released, world, tmp_path):
 
 def test_a_cache_made_with_another_prompt_is_refused(released, world, tmp_path):
     folder = released(prompts={"query": "ba: "})
-    cache = tokens_of(tmp_path, take_in(folder, tmp_path / "one"), world.query_texts, "query")
+    cache = support.tokens_of(tmp_path, take_in(folder, tmp_path / "one"), world.query_texts, "query")
     other = take_in(folder, tmp_path / "two", query_prompt="ko: ")
     with pytest.raises(InputError, match=r"query\.arrow: found tokens of tokenizer"):
         Tokens(cache.path, fingerprint(other))
@@ -179,35 +160,35 @@ def test_a_cache_made_with_another_prompt_is_refused(released, world, tmp_path):
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "decoder"])
 def test_other_tokenizers_and_models(world, tmp_path, kind):
-    folder = write_transformer(tmp_path / "released", world.texts, kind)
+    folder = support.write_transformer(tmp_path / "released", world.texts, kind)
     prompts = {"query": "ba ko: ", "passage": "Ri: "}
     wanted = {"pooling": "lasttoken" if kind == "decoder" else "mean", "prompts": prompts, "length": 30}
-    model = take_in(write_modules(folder, **wanted), tmp_path / "model")
+    model = take_in(support.write_modules(folder, **wanted), tmp_path / "model")
     texts = [*world.texts[:9], "ba " * 200, "Bäko — rílu!", "  ba\tko ", "BA ko"]
     check_vectors(folder, model, texts, tmp_path, wanted)
 
 
 def test_the_promised_end_token_is_added(world, tmp_path, complaint, capsys):
-    folder = write_transformer(tmp_path / "released", world.texts, "decoder")
-    write_modules(folder, pooling="lasttoken", length=12)
+    folder = support.write_transformer(tmp_path / "released", world.texts, "decoder")
+    support.write_modules(folder, pooling="lasttoken", length=12)
     texts = [*world.texts[:9], "ba", "ba " * 200]
     expected = known_vectors(folder, texts, "passage", {"pooling": "lasttoken", "length": 12})
-    without_end(folder)
+    support.without_end(folder)
     model = take_in(folder, tmp_path / "model")
     assert load_encoder(model)[1].after == (0,)
-    check_close(vectors_of(model, texts, "passage", tmp_path), expected)
+    check_close(own_vectors(model, texts, "passage", tmp_path), expected)
     assert "appends no token" not in capsys.readouterr().err
-    change_json(folder / "tokenizer_config.json", add_eos_token=False)
+    support.change_json(folder / "tokenizer_config.json", add_eos_token=False)
     take_in(folder, tmp_path / "no-end")
     assert f"{folder}: its tokenizer appends no token" in capsys.readouterr().err
     for changes in ({"eos_token": None}, {"add_eos_token": "true"}, {"add_bos_token": True}):
-        change_json(folder / "tokenizer_config.json", **{"add_eos_token": True, **changes})
+        support.change_json(folder / "tokenizer_config.json", **{"add_eos_token": True, **changes})
         assert refused(complaint, tmp_path, folder).startswith(f"{folder}/tokenizer_config.json: found ")
 
 
 def test_another_end_token_than_the_promised_one_is_refused(world, tmp_path, complaint):
-    folder = write_modules(write_transformer(tmp_path / "released", world.texts, "sentencepiece"))
-    change_json(folder / "tokenizer_config.json", add_eos_token=True, eos_token="<unk>")  # noqa: S106
+    folder = support.write_modules(support.write_transformer(tmp_path / "released", world.texts, "sentencepiece"))
+    support.change_json(folder / "tokenizer_config.json", add_eos_token=True, eos_token="<unk>")  # noqa: S106
     expected = "add_eos_token true and eos_token <unk>, but tokenizer.json adds ['</s>']"
     assert expected in refused(complaint, tmp_path, folder)
 
@@ -231,7 +212,7 @@ def test_special_tokens_in_prompts_are_tokens(released, world, tmp_path):
     tokenizer = add_special(folder, "<query>", "<doc>")
     model = take_in(folder, tmp_path / "model")
     for kind, (prompt, own) in {"query": ("<query> ", "<query>"), "passage": ("ba<doc>", "<doc>")}.items():
-        cache = tokens_of(tmp_path, model, ["ko ri", "[SEP] ko"], kind)
+        cache = support.tokens_of(tmp_path, model, ["ko ri", "[SEP] ko"], kind)
         expected = tokenizer(prompt + "ko ri", add_special_tokens=False)["input_ids"]
         assert tokenizer.convert_tokens_to_ids(own) in expected
         assert cache[0].tolist() == expected
@@ -246,7 +227,7 @@ def test_a_prompt_leaves_room_for_text(released, tmp_path, complaint, kind):
     expected = f"--{kind}_length: found 15, expected 16 to 48 tokens with a prompt of 10 tokens; change the length or"
     assert refused(complaint, tmp_path, folder, **changes).startswith(expected)
     model = take_in(folder, tmp_path / "model", **{**changes, f"{kind}_length": 16})
-    change_json(model / "cort.json", **{f"{kind}_length": 12})
+    support.change_json(model / "cort.json", **{f"{kind}_length": 12})
     with pytest.raises(InputError, match=rf"cort\.json: {kind}_length: found 12, expected 16 to 48 tokens"):
         load_encoder(model)
 
@@ -261,11 +242,11 @@ def test_half_precision_weights_are_used_in_single_precision(released, world, tm
 
 
 def test_texts_are_lowercased_if_the_files_say_so(world, tmp_path):
-    folder = write_transformer(tmp_path / "released", world.texts, "sentencepiece")
-    write_modules(folder, length=30)
-    change_json(folder / "sentence_bert_config.json", do_lower_case=True)
+    folder = support.write_transformer(tmp_path / "released", world.texts, "sentencepiece")
+    support.write_modules(folder, length=30)
+    support.change_json(folder / "sentence_bert_config.json", do_lower_case=True)
     model = take_in(folder, tmp_path / "model")
-    upper, lower = (vectors_of(model, [text], "query", tmp_path) for text in ("BA Ko ri", "ba ko ri"))
+    upper, lower = (own_vectors(model, [text], "query", tmp_path) for text in ("BA Ko ri", "ba ko ri"))
     assert np.array_equal(upper, lower)
 
 
@@ -276,11 +257,11 @@ def classifier(lm, tmp_path):
 
     def write(labels, **changes):
         torch.manual_seed(6)
-        folder = copy_model(lm, tmp_path / f"classifier{labels}")
+        folder = support.copy_model(lm, tmp_path / f"classifier{labels}")
         model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=labels)
         model.classifier.bias.data.normal_()
         model.save_pretrained(folder)
-        change_json(folder / "config.json", **changes)
+        support.change_json(folder / "config.json", **changes)
         return folder
 
     return write
@@ -289,16 +270,15 @@ def classifier(lm, tmp_path):
 def name_segments(folder, segments):
     """Have a tokenizer return segment ids or not."""
     names = ["input_ids", *["token_type_ids"] * segments, "attention_mask"]
-    change_json(folder / "tokenizer_config.json", model_input_names=names)
+    support.change_json(folder / "tokenizer_config.json", model_input_names=names)
 
 
 def known_logits(folder, queries, passages, relevant=1):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    batch = AutoTokenizer.from_pretrained(folder)(
-        queries, passages, padding=True, truncation=True, max_length=48, return_tensors="pt"
-    )
+    options = {"padding": True, "truncation": True, "max_length": 48, "return_tensors": "pt"}
+    batch = AutoTokenizer.from_pretrained(folder)(queries, passages, **options)
     with torch.inference_mode():
         logits = model(**batch).logits
     return (logits[:, 0] if logits.shape[1] == 1 else logits[:, relevant] - logits[:, 1 - relevant]).numpy()
@@ -314,7 +294,7 @@ def test_logits_are_those_of_the_classifier(classifier, world, tmp_path, labels,
     passages = [*world.texts[:12], "ba ko " * 100]
     expected = known_logits(folder, queries, passages)
     assert expected.std() > 1e-3
-    logits = logits_of(model, queries, passages, tmp_path)
+    logits = own_logits(model, queries, passages, tmp_path)
     check_close(logits, expected)
     if PEER:
         from sentence_transformers import CrossEncoder
@@ -327,10 +307,7 @@ def test_logits_are_those_of_the_classifier(classifier, world, tmp_path, labels,
 @pytest.mark.parametrize(
     ("names", "relevant"),
     [
-        (("relevant", "not_relevant"), 0),
-        (("Irrelevant", "Relevant"), 1),
-        (("yes", "no"), 0),
-        (("0", "1"), 1),
+        *((("relevant", "not_relevant"), 0), (("Irrelevant", "Relevant"), 1), (("yes", "no"), 0), (("0", "1"), 1)),
         (("NEGATIVE", "POSITIVE"), 1),
     ],
 )
@@ -338,16 +315,14 @@ def test_the_logit_is_that_of_the_label_that_means_relevant(classifier, world, t
     folder = classifier(2, id2label=dict(zip("01", names, strict=True)), label2id={names[0]: 0, names[1]: 1})
     model = take_in(folder, tmp_path / "model", "reranker")
     queries, passages = world.query_texts[:5], world.texts[:5]
-    check_close(logits_of(model, queries, passages, tmp_path), known_logits(folder, queries, passages, relevant))
+    check_close(own_logits(model, queries, passages, tmp_path), known_logits(folder, queries, passages, relevant))
 
 
 @pytest.mark.parametrize(
     ("labels", "changes"),
     [
-        (2, {"id2label": {"0": "a", "1": "b"}}),
-        (2, {"id2label": {"0": "relevant", "1": "positive"}}),
-        (2, {"id2label": {"0": "relevant", "1": "LABEL_1"}}),
-        (2, {"id2label": {"0": "LABEL_1", "1": "LABEL_0"}}),
+        *((2, {"id2label": {"0": one, "1": two}}) for one, two in (("a", "b"), ("relevant", "positive"))),
+        *((2, {"id2label": {"0": one, "1": two}}) for one, two in (("relevant", "LABEL_1"), ("LABEL_1", "LABEL_0"))),
         (2, {"id2label": {"1": "no", "2": "yes"}}),
         (2, {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 1, "yes": 0}}),
         (1, {"id2label": {"0": "irrelevant"}}),
@@ -385,13 +360,13 @@ def test_a_model_of_this_project_is_read(make_encoder, make_reranker, tmp_path):
 
 def test_complaints_about_a_model_of_this_project_say_what_to_do(make_encoder, tmp_path, complaint):
     for name, content in (("cort.json", b"[]"), ("projection.safetensors", save({}))):
-        folder = copy_model(make_encoder(), tmp_path / name)
+        folder = support.copy_model(make_encoder(), tmp_path / name)
         (folder / name).write_bytes(content)
         assert refused(complaint, tmp_path, folder).endswith("; correct it, or download or build the model again")
 
 
 def edit(path, **changes):
-    return lambda folder: change_json(folder / path, **changes)
+    return lambda folder: support.change_json(folder / path, **changes)
 
 
 def edit_modules(**changes):
@@ -400,7 +375,7 @@ def edit_modules(**changes):
     def change(folder):
         modules = json.loads((folder / "modules.json").read_text("utf-8"))
         modules[1:2] = [modules[1] | changes] if changes else []
-        write_json(folder / "modules.json", modules)
+        support.write_json(folder / "modules.json", modules)
 
     return change
 
@@ -413,11 +388,11 @@ def put(path, name, value):
         if value is None:
             del weights[name]
 
-    return lambda folder: change_weights(folder / path / "model.safetensors", change)
+    return lambda folder: support.change_weights(folder / path / "model.safetensors", change)
 
 
 def settle(**content):
-    return lambda folder: write_json(folder / "sentence_bert_config.json", content)
+    return lambda folder: support.write_json(folder / "sentence_bert_config.json", content)
 
 
 def write_integer_shards(folder):
@@ -426,7 +401,11 @@ def write_integer_shards(folder):
     save_file({name: value.long() for name, value in weights.items()}, folder / "part.safetensors", {"format": "pt"})
     (folder / "model.safetensors").unlink()
     index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "part.safetensors")}
-    write_json(folder / "model.safetensors.index.json", index)
+    support.write_json(folder / "model.safetensors.index.json", index)
+
+
+def adapt(folder):
+    support.write_json(folder / "adapter_config.json", {"peft_type": "LORA"})
 
 
 def leave_pickle(path):
@@ -439,6 +418,7 @@ def leave_pickle(path):
 
 ST = "sentence_transformers.models"
 CONFIG, TOKENIZER, POOLING, DENSE = "config.json", "tokenizer_config.json", "1_Pooling/config.json", "2_Dense"
+CLS = "pooling_mode_cls_token"
 INT8, FLOAT8 = torch.int8, torch.float8_e4m3fn
 BAD = {
     "custom module": (edit_modules(type="modeling_x.Pooling"), "the module 'modeling_x.Pooling', custom code"),
@@ -451,10 +431,7 @@ BAD = {
     "tokenizer code": (edit(TOKENIZER, auto_map={"AutoTokenizer": ["a.B", None]}), "a.B"),
     "pickle": (leave_pickle(""), "no safetensors weights, expected model.safetensors"),
     "pickled Dense": (leave_pickle(DENSE), "no safetensors weights of the module Dense"),
-    "adapter": (
-        lambda folder: write_json(folder / "adapter_config.json", {"peft_type": "LORA"}),
-        "the adapter 'adapter_config.json', expected a model with complete weights; merge",
-    ),
+    "adapter": (adapt, "the adapter 'adapter_config.json', expected a model with complete weights; merge"),
     "integers in a Dense": (put(DENSE, "linear.weight", torch.ones(8, 32, dtype=INT8)), "'linear.weight' of type"),
     "8 bits in a Dense": (put(DENSE, "linear.bias", torch.ones(8, dtype=FLOAT8)), "'linear.bias' of type torch.float8"),
     "8 bits": (put("", "pooler.dense.bias", torch.ones(32, dtype=FLOAT8)), "of type F8_E4M3, expected floating point"),
@@ -469,28 +446,19 @@ BAD = {
     "Dense of another size": (edit(f"{DENSE}/config.json", out_features=9), "linear.bias of shape (8,), expected"),
     "Dense of another input": (edit(f"{DENSE}/config.json", in_features=31), "in_features 31, expected 32"),
     "no activation": (edit(f"{DENSE}/config.json", activation_function=None), "null at activation_function"),
-    "unknown layer": (
-        put("", "linear.weight", torch.ones(8, 32)),
-        "the unknown tensor 'linear.weight', expected those of its config.json",
-    ),
-    "quoted length": (
-        edit(TOKENIZER, model_max_length="512"),
-        "tokenizer_config.json: found '512' at model_max_length, expected a number; correct it, or download",
-    ),
+    "unknown layer": (put("", "linear.weight", torch.ones(8)), "the unknown tensor 'linear.weight', expected those of"),
+    "quoted length": (edit(TOKENIZER, model_max_length="512"), "'512' at model_max_length, expected a number; correct"),
     "no arguments": (settle(model_args="x"), "'x' at model_args, expected an object"),
     "tokenizer arguments": (settle(tokenizer_args={"add_eos_token": True}), "tokenizer_args 'add_eos_token' of the Tr"),
     "task": (settle(transformer_task="fill-mask"), "fill"),
-    "quoted pooling": (
-        edit(POOLING, pooling_mode_cls_token="true"),  # noqa: S106
-        "'true' at pooling_mode_cls_token, expected true or false; correct it, or download",
-    ),
-    "no padding token": (edit(TOKENIZER, pad_token=None), "the padding token None"),
+    "quoted pooling": (edit(POOLING, **{CLS: "true"}), f"'true' at {CLS}, expected true or false; correct it, or down"),
+    "no padding token": (edit(TOKENIZER, pad_token=None), "the pad_token None"),
     "unknown pooling": (edit(POOLING, pooling_mode="max"), "the Pooling 'max', expected one of mean"),
-    "two poolings": (edit(POOLING, pooling_mode_cls_token=True), "the Pooling 'cls, mean'"),
+    "two poolings": (edit(POOLING, **{CLS: True}), "the Pooling 'cls, mean'"),
     "unknown activation": (edit(f"{DENSE}/config.json", activation_function="torch.nn.ReLU"), "a Dense with 'torch"),
     "residual": (edit(f"{DENSE}/config.json", use_residual=True), "a Dense with a residual"),
-    "unknown similarity": (edit(PROMPTS, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
-    "unknown default": (edit(PROMPTS, default_prompt_name="s2q"), "default_prompt_name 's2q', expected one"),
+    "unknown similarity": (edit(support.PROMPTS, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
+    "unknown default": (edit(support.PROMPTS, default_prompt_name="s2q"), "default_prompt_name 's2q', expected one"),
 }
 
 
@@ -504,22 +472,20 @@ def test_an_unreadable_model_is_refused(released, tmp_path, complaint, name):
     assert found in line
 
 
-def test_an_unknown_prompt_is_refused(released, tmp_path, complaint):
+def test_unknown_prompts_and_prompts_that_are_not_pooled_are_refused(released, tmp_path, complaint):
     folder = released(prompts={"query": "ba: ", "s2p": "ko: "})
     line = refused(complaint, tmp_path, folder, query_prompt_name="s2s")
     assert line.startswith("--query-prompt-name: found 's2s', expected a prompt of ")
     assert "query, s2p; name one" in line
-
-
-def test_a_prompt_that_is_not_pooled_is_refused(released, tmp_path, complaint):
-    folder = released()
-    change_json(folder / POOLING, include_prompt=False)
+    folder = released("not pooled")
+    support.change_json(folder / POOLING, include_prompt=False)
     take_in(folder, tmp_path / "without")
     assert "a Pooling without the prompt" in refused(complaint, tmp_path, folder, query_prompt="ba: ")
 
 
 def test_a_decoder_needs_last_token_pooling(world, tmp_path, complaint):
-    folder = write_modules(write_transformer(tmp_path / "released", world.texts, "decoder"), pooling="mean")
+    folder = support.write_transformer(tmp_path / "released", world.texts, "decoder")
+    support.write_modules(folder, pooling="mean")
     expected = "found a qwen3, a decoder, expected an encoder of text like BERT"
     assert expected in refused(complaint, tmp_path, folder)
 
@@ -530,8 +496,8 @@ def test_an_encoder_or_a_classifier_of_inferences_is_no_reranker(released, class
     assert expected in refused(complaint, tmp_path, folder, "reranker")
     expected = "found the modules Transformer, Pooling, Normalize, expected Transformer"
     assert expected in refused(complaint, tmp_path, released(), "reranker")
-    plain = copy_model(lm, tmp_path / "plain")
-    change_json(plain / CONFIG, num_labels=1)
+    plain = support.copy_model(lm, tmp_path / "plain")
+    support.change_json(plain / CONFIG, num_labels=1)
     assert "found no tensor 'classifier.bias' and 1 more" in refused(complaint, tmp_path, plain, "reranker")
 
 

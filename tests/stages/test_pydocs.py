@@ -9,17 +9,7 @@ import pytest
 from cort import pydocs
 from cort.formats.raw import iter_passages, iter_qrels, iter_queries
 from cort.formats.records import Text
-from cort.pydocs import (
-    Docstring,
-    Options,
-    Source,
-    iter_docstrings,
-    list_sources,
-    parse_file,
-    read_lock,
-    select,
-    split_queries,
-)
+from cort.pydocs import Docstring, Options, Source
 from cort.system.errors import InputError
 from tests.support.common import command_line, contents, logged, refusal, write_file
 
@@ -88,20 +78,16 @@ with open("x"):
 
 
 def test_docstrings_of_every_definition_in_source_order():
-    assert list(iter_docstrings("pkg/a.py", ast.parse(CODE))) == [
-        Docstring("pkg/a.py", "Module summary on two lines.", "Module body. More of it."),
-        Docstring("pkg/a.py:Outer", "Outer summary.", ""),
-        Docstring("pkg/a.py:Outer.method", "Method summary.", "Method body."),
-        Docstring("pkg/a.py:Outer.method.inner", "Inner summary.", "Inner body."),
-        Docstring("pkg/a.py:Outer.value", "Get.", ""),
-        Docstring("pkg/a.py:Outer.value#2", "Set.", ""),
-        Docstring("pkg/a.py:Outer.Nested.documented", "Deep.", ""),
-        Docstring("pkg/a.py:branch", "First.", ""),
-        Docstring("pkg/a.py:branch#2", "Second.", ""),
-        Docstring("pkg/a.py:handler", "In a handler.", ""),
-        Docstring("pkg/a.py:matched", "In a case.", ""),
-        Docstring("pkg/a.py:half", "Half ? character, NUL.", ""),
+    expected = [
+        ("", "Module summary on two lines.", "Module body. More of it."),
+        *((":Outer", "Outer summary.", ""), (":Outer.method", "Method summary.", "Method body.")),
+        *((":Outer.method.inner", "Inner summary.", "Inner body."), (":Outer.value", "Get.", "")),
+        *((":Outer.value#2", "Set.", ""), (":Outer.Nested.documented", "Deep.", ""), (":branch", "First.", "")),
+        *((":branch#2", "Second.", ""), (":handler", "In a handler.", ""), (":matched", "In a case.", "")),
+        (":half", "Half ? character, NUL.", ""),
     ]
+    found = list(pydocs.iter_docstrings("pkg/a.py", ast.parse(CODE)))
+    assert found == [Docstring(f"pkg/a.py{place}", *texts) for place, *texts in expected]
 
 
 INVALID = [b"def f(:\n", b"\x00", b"# coding: nonsense\n", b"'\xff'\n", b"(" * 5000]
@@ -118,7 +104,7 @@ INVALID = [b"def f(:\n", b"\x00", b"# coding: nonsense\n", b"'\xff'\n", b"(" * 5
 def test_invalid_python_is_none_and_declared_encodings_are_read(tmp_path, content, expected):
     path = tmp_path / "a.py"
     path.write_bytes(content)
-    assert parse_file(Source("a.py", str(path), "p")) == expected
+    assert pydocs.parse_file(Source("a.py", str(path), "p")) == expected
 
 
 def test_long_elif_chain_needs_no_recursion():
@@ -132,17 +118,13 @@ def test_long_elif_chain_needs_no_recursion():
             last = last.orelse[0]
         last.orelse = module.body
         module = wrapper
-    assert list(iter_docstrings("a.py", module)) == [Docstring("a.py:f", "Found.", "")]
+    assert list(pydocs.iter_docstrings("a.py", module)) == [Docstring("a.py:f", "Found.", "")]
 
 
 def test_a_file_belongs_to_the_first_package_and_names_have_no_blanks():
-    packages = [
-        Source("b.py", "/1/b.py", "one"),
-        Source("b.py", "/1/b.py", "two"),
-        Source("c d.py", "/1/c d.py", "one"),
-    ]
+    packages = [Source("b.py", "/1/b.py", package) for package in ("one", "two")] + [Source("c d.py", "/1/c", "one")]
     library = [Source("b.py", "/lib/b.py", "library"), Source("a.py", "/lib/a.py", "library")]
-    assert list_sources(packages, library) == [library[1], packages[0]]
+    assert pydocs.list_sources(packages, library) == [library[1], packages[0]]
 
 
 def test_the_lock_lists_pins(tmp_path):
@@ -151,17 +133,19 @@ def test_the_lock_lists_pins(tmp_path):
         "torch==2.13.0+cpu\nalpha==1.0 \\\n    --hash=sha256:00\nBeta_x.y==2!3.0rc1  # why\n"
     )
     path = write_file(tmp_path / "requirements.lock", text)
-    assert read_lock(path) == {"torch": "2.13.0+cpu", "alpha": "1.0", "Beta_x.y": "2!3.0rc1"}
+    assert pydocs.read_lock(path) == {"torch": "2.13.0+cpu", "alpha": "1.0", "Beta_x.y": "2!3.0rc1"}
 
 
 @pytest.mark.parametrize("line", ["numpy>=2", "numpy", "numpy==2; python_version < '3'", "numpy==2.*", "../numpy"])
 def test_lock_lines_that_are_not_pins_are_refused(tmp_path, line):
     path = write_file(tmp_path / "requirements.lock", f"alpha==1.0\n{line}\n")
     expected = f"row 2: found {line!r}, expected name==version; pin each package exactly (`pip freeze`)"
-    assert refusal(read_lock, path) == expected
+    assert refusal(pydocs.read_lock, path) == expected
 
 
 BODY = "one two three"
+DROPPED = [f"dropped: {what}" for what in ("summary too short or too long", "body too short", "body seen before")]
+DROPPED.append("queries dropped: summary seen before")
 
 
 def test_filters_count_in_order_and_ignore_the_order_of_files():
@@ -174,41 +158,34 @@ def test_filters_count_in_order_and_ignore_the_order_of_files():
         Docstring("e.py", "two words", "another body here"),
         Docstring("f.py", "one two three four", "a third body of more words"),
     ]
-    passages, queries, counts = select(docstrings, LIMITS)
+    passages, queries, counts = pydocs.select(docstrings, LIMITS)
     expected = [("a.py", BODY), ("e.py", "another body here"), ("f.py", "a third body of more words")]
     assert passages == expected
     assert queries == [Text("q:a.py", "two words"), Text("q:f.py", "one two three four")]
-    assert list(counts.items()) == [
-        ("docstrings", 7),
-        ("dropped: summary too short or too long", 2),
-        ("dropped: body too short", 1),
-        ("dropped: body seen before", 1),
-        ("queries dropped: summary seen before", 1),
-        ("passages kept", 7 - 2 - 1 - 1),
-        ("queries kept", 3 - 1),
-    ]
+    names = ("docstrings", *DROPPED, "passages kept", "queries kept")
+    assert list(counts.items()) == list(zip(names, (7, 2, 1, 1, 1, 7 - 2 - 1 - 1, 3 - 1), strict=True))
     for seed in range(5):
         random.Random(seed).shuffle(docstrings)  # noqa: S311
-        assert select(docstrings, LIMITS) == (passages, queries, counts)
+        assert pydocs.select(docstrings, LIMITS) == (passages, queries, counts)
 
 
 def test_split_is_a_partition_drawn_from_sorted_ids():
     queries = [Text(f"q:{n}.py", f"text {n}") for n in range(20)]
-    splits = split_queries(queries, 3, 5, seed=42)
+    splits = pydocs.split_queries(queries, 3, 5, seed=42)
     assert {name: len(part) for name, part in splits.items()} == {"train": 12, "validation": 3, "test": 5}
     assert sorted(query for part in splits.values() for query in part) == sorted(queries)
     for part in splits.values():
         assert part == [query for query in queries if query in part]
     drawn = random.Random(42).sample(sorted(query.id for query in queries), 8)  # noqa: S311
     assert {query.id for query in splits["validation"]} == set(drawn[:3])
-    again = split_queries(queries[::-1], 3, 5, seed=42)
+    again = pydocs.split_queries(queries[::-1], 3, 5, seed=42)
     assert {name: set(part) for name, part in again.items()} == {name: set(part) for name, part in splits.items()}
 
 
 @pytest.mark.parametrize(("validation", "test"), [(10, 10), (0, 1), (1, 0), (-1, 5)])
 def test_a_split_with_too_few_queries_is_refused(validation, test):
     with pytest.raises(InputError) as error:
-        split_queries([Text(f"q:{n}", "text") for n in range(20)], validation, test, seed=0)
+        pydocs.split_queries([Text(f"q:{n}", "text") for n in range(20)], validation, test, seed=0)
     assert str(error.value) == (
         f"--validation-queries and --test-queries: found {validation} and {test} of 20 queries, expected at least "
         "one each, and some left for training; ask for fewer queries or loosen the word limits"
@@ -287,17 +264,9 @@ def test_stage_writes_what_the_other_stages_read(installation, tmp_path, caplog)
         assert all(qrel.query_id == f"q:{qrel.doc_id}" and qrel.relevance == 1 for qrel in qrels)
         judged += [qrel.doc_id for qrel in qrels]
     assert sorted(judged) == names
-    assert json.loads((folder / "filters.json").read_text()) == {
-        "files": 10 + 1 + 2,
-        "files dropped: not valid Python": 1,
-        "docstrings": 12,
-        "dropped: summary too short or too long": 0,
-        "dropped: body too short": 0,
-        "dropped: body seen before": 1,
-        "queries dropped: summary seen before": 0,
-        "passages kept": 11,
-        "queries kept": 11,
-    }
+    expected = {"files": 10 + 1 + 2, "files dropped: not valid Python": 1, "docstrings": 12}
+    expected |= dict(zip(DROPPED, (0, 0, 1, 0), strict=True)) | {"passages kept": 11, "queries kept": 11}
+    assert json.loads((folder / "filters.json").read_text()) == expected
     messages = logged(caplog)
     assert "files not parsed: made_up/bad.py" in messages
     assert "queries: train 6, validation 2, test 3" in messages
@@ -314,6 +283,7 @@ def test_processes_change_no_byte_and_other_files_in_the_folder_stay(installatio
     assert (first / "mine.txt").exists()
 
 
+UNRECORDED = "{lock}: found unrecorded without a list of its files"
 INSTALL = "run `pip install -r {lock}`"
 NUMBERS = "expected 1 or more; change it"
 
@@ -326,10 +296,7 @@ NUMBERS = "expected 1 or more; change it"
             ({"pins": f"{pin}\n"}, f"{{lock}}: found made-up 1.0+local installed, expected {pin}; {INSTALL}")
             for pin in ("made-up==1.1", "made-up==1.0+cpu")
         ),
-        (
-            {"pins": "unrecorded==2.0\n"},
-            f"{{lock}}: found unrecorded without a list of its files, expected a package installed by pip; {INSTALL}",
-        ),
+        ({"pins": "unrecorded==2.0\n"}, f"{UNRECORDED}, expected a package installed by pip; {INSTALL}"),
         ({"pins": "# nothing\n"}, "{lock}: found no packages, expected lines of name==version; name the lock file"),
         ({"min_query_words": 6}, "--min-query-words: found 6, expected at most --max-query-words, 5; lower it"),
         ({"min_query_words": 0}, f"--min-query-words: found 0, {NUMBERS}"),

@@ -18,15 +18,9 @@ from tests.support.common import contents
 from tests.support.online import write_results
 from tests.support.reporting import NASTY, Outline, comparisons
 
-FILES = [
-    *(
-        f"tables/{name}.{ending}"
-        for name in ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
-        for ending in ("csv", "md", "tex")
-    ),
-    *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")),
-    "index.html",
-]
+TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
+FILES = [f"tables/{name}.{ending}" for name in TABLES for ending in ("csv", "md", "tex")]
+FILES += ["index.html", *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training"))]
 # Tables 1 and 2 of the CoRT paper.
 BM25 = Measures("bm25", "dev", 1, 6980, {"RR@10": 0.187, "R@50": 0.592, "R@200": 0.738})
 CORT = Measures("cort_1", "dev", 1, 6980, {"RR@10": 0.271, "R@50": None})
@@ -122,10 +116,8 @@ def test_unjudged_passages_are_shown_where_negative_judgements_are_deep(tmp_path
     positive = replace(JUDGED, split="positive", judged=Judged(9260, 9260, 430, 400, MEAN))
     text = page_of(tmp_path, [replace(BM25, split="dl19"), JUDGED, sparse, positive])
     tables = Outline(text).tables
-    assert tables["judged-1"] == [
-        ["System", "Unjudged", "P@10", "MAP"],
-        ["cort_1", "26.0 %2.6", "0.5420.600", "0.2900.300"],
-    ]
+    assert tables["judged-1"][0] == ["System", "Unjudged", "P@10", "MAP"]
+    assert tables["judged-1"][1:] == [["cort_1", "26.0 %2.6", "0.5420.600", "0.2900.300"]]
     assert "judged-2" not in tables
     assert "dl19, 215 judgements per query." in text
     assert (tmp_path / "report/tables/judged.csv").read_text().splitlines()[:3] == [
@@ -135,30 +127,24 @@ def test_unjudged_passages_are_shown_where_negative_judgements_are_deep(tmp_path
     ]
 
 
+INITIAL, LAST = "the initial model: no update was better", "the last model, as configured (checkpoint: last)"
+NO_BETTER = "no better than not re-ranking"
+
+
 def test_the_kept_model_of_each_training(full, tmp_path):
     selections = {
-        "a": (Selection("loss", 2.5, 0.69, 1159), ["loss", MISSING, "2.5000", "0.6900", "after update 1,159"]),
-        "b": (Selection("RR@10", 0.2, 0.4, 7, 0.3), ["MRR@10", "0.3000", "0.2000", "0.4000", "after update 7"]),
-        "c": (
-            Selection("nDCG@10", 0.2, 0.3, 7, 0.3),
-            ["nDCG@10", "0.3000", "0.2000", "0.3000", "after update 7; no better than not re-ranking"],
-        ),
-        "d": (
-            Selection("nDCG@10", 0.2, 0.2, 0, 0.3),
-            [
-                *("nDCG@10", "0.3000", "0.2000", "0.2000"),
-                "the initial model: no update was better; no better than not re-ranking",
-            ],
-        ),
-        "e": (
-            Selection("RR@10", 0.3, 0.3, 0),
-            ["MRR@10", MISSING, "0.3000", "0.3000", "the last model, as configured (checkpoint: last)"],
-        ),
+        "a": (("loss", 2.5, 0.69, 1159), f"loss {MISSING} 2.5000 0.6900 after update 1,159"),
+        "b": (("RR@10", 0.2, 0.4, 7, 0.3), "MRR@10 0.3000 0.2000 0.4000 after update 7"),
+        "c": (("nDCG@10", 0.2, 0.3, 7, 0.3), f"nDCG@10 0.3000 0.2000 0.3000 after update 7; {NO_BETTER}"),
+        "d": (("nDCG@10", 0.2, 0.2, 0, 0.3), f"nDCG@10 0.3000 0.2000 0.2000 {INITIAL}; {NO_BETTER}"),
+        "e": (("RR@10", 0.3, 0.3, 0), f"MRR@10 {MISSING} 0.3000 0.3000 {LAST}"),
     }
-    files = [f"{name}={write(tmp_path, f'{name}.json', asdict(one))}" for name, (one, _) in selections.items()]
+    files = [
+        f"{name}={write(tmp_path, f'{name}.json', asdict(Selection(*one)))}" for name, (one, _) in selections.items()
+    ]
     assert report.main([*full, "--selections", *files]) == 0
     rows = Outline((tmp_path / "report/index.html").read_text()).tables["selections"]
-    assert rows[1:] == [[name, *row] for name, (_, row) in selections.items()]
+    assert rows[1:] == [[name, *row.split(" ", 4)] for name, (_, row) in selections.items()]
 
 
 def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path):
@@ -182,7 +168,7 @@ def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path):
     assert len(tables["contrasts-1"]) == 3
     assert '<th scope="row">cort_1</th><td class="number">137</td><td class="number">0.859</td>' in text
     assert '<th scope="row">weak</th><td class="number">not reached</td>' in text
-    assert "the recall of the first 1,000 passages of bm25 (recall 0.857)" in text
+    assert "to reach the recall of the top 1,000 passages of bm25 (recall 0.857)" in text
 
 
 @pytest.mark.parametrize(("systems", "compared"), [(3, ["a", "b", "c"]), (11, ["b"])])
@@ -208,10 +194,8 @@ def test_queries_that_splits_share_are_a_warning(small, tmp_path):
     file = write(tmp_path, "leakage.json", [asdict(Shared(*pair)) for pair in pairs])
     assert report.main([*small, "--leakage", file]) == 0
     warnings = re.findall("<strong>Warning:</strong> (.*)</p>", (tmp_path / "report" / "index.html").read_text())
-    assert [text.partition(" share ")[0] for text in warnings] == [
-        "dev (7 queries) and train",
-        "dev (7 queries) and validation",
-    ]
+    splits = [text.partition(" share ")[0] for text in warnings]
+    assert splits == ["dev (7 queries) and train", "dev (7 queries) and validation"]
 
 
 def test_all_files_are_written_and_the_same_again(full, tmp_path):

@@ -91,18 +91,13 @@ BEIR = "query-id\tcorpus-id\tscore\n"
 TOGETHER = "expected --hold-out and --part together or not at all, --seed with them or with --sample; add the others"
 PAIR = "found judgement (query_id doc_id) 'q1 d1' again"
 APART = "remove the row or name the files that belong together"
+QUERY, PASSAGE = f"expected one of the queries; {APART}", f"expected a passage of the collection; {APART}"
 BAD_FILES = [
     ({"queries": "q1\ta\nq2\tb\nq1\td\n"}, "queries.tsv: row 3: found query_id 'q1' again (it is already in row 1)"),
     ({"qrels": "q1 0 d1 1\nq2 0 d1 1\nq1 0 d1 0\n"}, f"qrels.tsv: row 3: {PAIR} (it is already in row 1)"),
     ({"qrels": BEIR + "q1\td1\t1\nq1\td1\t1\n"}, f"qrels.tsv: row 3: {PAIR} (it is already in row 2)"),
-    (
-        {"qrels": "q1 0 d1 1\nq8 0 d1 1\n"},
-        f"qrels.tsv: row 2: found the query_id 'q8', expected one of the queries; {APART}",
-    ),
-    (
-        {"qrels": BEIR + "q1\td1\t1\nq1\td3\t1\n"},
-        f"qrels.tsv: row 3: found the doc_id 'd3', expected a passage of the collection; {APART}",
-    ),
+    ({"qrels": "q1 0 d1 1\nq8 0 d1 1\n"}, f"qrels.tsv: row 2: found the query_id 'q8', {QUERY}"),
+    ({"qrels": BEIR + "q1\td1\t1\nq1\td3\t1\n"}, f"qrels.tsv: row 3: found the doc_id 'd3', {PASSAGE}"),
     ({"qrels": ""}, "qrels.tsv: found an empty file, expected at least one; name the file that holds the judgements"),
     ({"qrels": BEIR}, "qrels.tsv: found no judgements, expected at least one; name the file that holds the judgements"),
     ({"qrels": "q1 0 d1 0\nq2 0 d1 -1\n"}, "qrels.tsv: found no grade above 0, expected at least one relevant passage"),
@@ -120,11 +115,7 @@ MORE = "change --hold-out or bring more judged queries"
         *(((), changes, complaint) for changes, complaint in BAD_FILES),
         ((*REST, "3"), {}, f"--hold-out: found 3 of 3 judged queries, expected between 1 and 2; {MORE}"),
         ((*REST, "0"), {}, f"--hold-out: found 0 of 3 judged queries, expected between 1 and 2; {MORE}"),
-        (
-            (*REST, "1"),
-            {"qrels": "q1 0 d1 1\n"},
-            "--hold-out: found 1 of 1 judged queries, expected at least 2; change",
-        ),
+        ((*REST, "1"), {"qrels": "q1 0 d1 1\n"}, "--hold-out: found 1 of 1 judged queries, expected at least 2; chang"),
         (("--hold-out", "1"), {}, f"command line: found only --hold-out, {TOGETHER}"),
         (("--sample", "1"), {}, f"command line: found only --sample, {TOGETHER}"),
         (("--seed", "1"), {}, f"command line: found only --seed, {TOGETHER}"),

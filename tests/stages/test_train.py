@@ -312,26 +312,24 @@ def test_the_curve_can_be_watched_in_tensorboard(options, tmp_path):
             stream.read(4)
             for value in event.summary.value:
                 shown.setdefault(value.tag, {})[event.step] = value.simple_value
-    assert set(shown) == {
-        *("loss/training", "loss/validation", "progress/learning_rate"),
-        *("progress/epoch", "progress/examples_per_second"),
-    }
+    progress = {f"progress/{name}" for name in ("learning_rate", "epoch", "examples_per_second")}
+    assert set(shown) == {"loss/training", "loss/validation", *progress}
     curve = read_curve(tmp_path / "curve.csv")
     for tag, column in (("loss/training", "loss"), ("loss/validation", "validation_loss")):
         expected = {int(row["step"]): row[column] for row in curve if row[column] is not None}
         assert shown[tag] == pytest.approx(expected, rel=1e-6)
 
 
+NONE = "found none, expected a file with"
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
         ({"qrels": "x"}, "--qrels: found a file, expected none with --loss triplet"),
-        ({"loss": "info_nce", "qrels": "x"}, "--validation-qrels: found none, expected a file with --loss info_nce"),
-        (
-            {"best_model_metric": "RR@10"},
-            "--validation-qrels: found none, expected a file with --loss triplet and --best-model-metric RR@10; name",
-        ),
-        ({"loss": "margin_mse"}, "--teacher-scores: found none, expected a file with --loss margin_mse"),
+        ({"loss": "info_nce", "qrels": "x"}, f"--validation-qrels: {NONE} --loss info_nce"),
+        ({"best_model_metric": "RR@10"}, f"--validation-qrels: {NONE} --loss triplet and --best-model-metric RR@10;"),
+        ({"loss": "margin_mse"}, f"--teacher-scores: {NONE} --loss margin_mse"),
         ({"validation_run": "x"}, "--validation-run: found a file, expected none with --loss triplet and --best-model"),
         ({"temperature": 0}, "--temperature: found 0, expected more than 0; change it"),
         ({"processes": 0}, "--processes: found 0, expected 1 or more; change it"),

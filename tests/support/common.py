@@ -73,9 +73,13 @@ def read_curve(path):
         return [{name: float(cell) if cell else None for name, cell in row.items()} for row in csv.DictReader(handle)]
 
 
+def table_of(schema, rows):
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
 def write_rows(path, schema, rows):
     """Write a table; its path as text."""
-    write_table(path, pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
+    write_table(path, table_of(schema, rows))
     return str(path)
 
 
@@ -92,9 +96,10 @@ def contents(folder):
 
 
 def command_line(named, changes):
-    """Options of a stage by name; `changes` are keyword arguments that replace or add some."""
-    named = named | {name.replace("_", "-"): value for name, value in changes.items()}
-    return [str(part) for name, value in named.items() for part in (f"--{name}", value)]
+    """Options of a stage by name, of one value or a list; `changes` are keyword arguments that replace or add some."""
+    named = {name.replace("_", "-"): value for name, value in (named | changes).items()}
+    listed = {name: value if isinstance(value, list) else [value] for name, value in named.items()}
+    return [str(part) for name, values in listed.items() for part in (f"--{name}", *values)]
 
 
 def gpu_uuid(number):

@@ -51,9 +51,8 @@ class Tree:
         """Run a module, and kill it, with its processes or alone, once the output is `enough`; status and output."""
         command = [executable("python"), "-m", *map(str, words)]
         with open(self.said, "wb") as said:
-            process = subprocess.Popen(
-                command, cwd=self.folder, env=self.environment, stdout=said, stderr=said, start_new_session=True
-            )
+            options = {"cwd": self.folder, "env": self.environment, "start_new_session": True}
+            process = subprocess.Popen(command, stdout=said, stderr=said, **options)
         try:
             while (status := process.poll()) is None and not enough(self.said.read_text("utf-8", "replace")):
                 time.sleep(0.1)

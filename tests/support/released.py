@@ -3,12 +3,15 @@
 import json
 import shutil
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
 from cort import tokenize
 from cort.formats import tables
 from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import Pairs, load_cross_encoder
+from cort.models.encoder import load_encoder, texts_of
 from cort.models.tokenizer import fingerprint
 from tests.support.common import write_rows
 
@@ -52,9 +55,8 @@ def write_tokenizer(folder, texts, kind):
         tokenizer.normalizer = normalizers.NFKC()
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
         special = list(names.values())
-        trainer = trainers.UnigramTrainer(
-            vocab_size=150, special_tokens=special, unk_token=names["unk_token"], show_progress=False
-        )
+        options = {"vocab_size": 150, "special_tokens": special, "unk_token": names["unk_token"]}
+        trainer = trainers.UnigramTrainer(**options, show_progress=False)
         single, pair, more = "<s> $A </s>", "<s> $A </s> </s> $B </s>", {"sep_token": "</s>", "cls_token": "<s>"}
     else:
         names = {"pad_token": "<|end|>", "eos_token": "<|end|>"}
@@ -62,9 +64,8 @@ def write_tokenizer(folder, texts, kind):
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         special, alphabet = ["<|end|>"], pre_tokenizers.ByteLevel.alphabet()
-        trainer = trainers.BpeTrainer(
-            vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-        )
+        options = {"vocab_size": 300, "special_tokens": special, "initial_alphabet": alphabet}
+        trainer = trainers.BpeTrainer(**options, show_progress=False)
         single, pair, more = "$A <|end|>", "$A $B <|end|>", {}
     tokenizer.train_from_iterator(texts, trainer)
     tokens = [(name, tokenizer.token_to_id(name)) for name in special]
@@ -144,6 +145,26 @@ def tokens_of(folder, model, texts, kind="passage", cleaning="raw"):
     options = ["--tokenizer", str(model), "--texts", table, "--cleaning", cleaning, "--output", cache]
     assert tokenize.main(options) == 0
     return Tokens(cache, fingerprint(model))
+
+
+def vectors_of(model, tokens, kind):
+    """Compute the vectors of a cache as they are stored."""
+    encoder, template = load_encoder(model)
+    texts = texts_of(tokens, template, encoder.settings, kind)
+    return texts.vectors(encoder, np.arange(len(tokens)), torch.device("cpu")).numpy()
+
+
+def logits_of(model, queries, passages):
+    """Score the pairs of the rows of two caches."""
+    reranker, template = load_cross_encoder(model)
+    rows, pairs = np.arange(len(queries)), Pairs(queries, passages, template, reranker.settings)
+    with torch.inference_mode():
+        return pairs.score(reranker, rows, rows, torch.device("cpu")).numpy()
+
+
+def difference(numbers, expected):
+    """Largest difference of two arrays; for numbers above 1, relative to the largest."""
+    return np.abs(numbers - expected).max() / max(np.abs(expected).max(), 1)
 
 
 def copy_model(source, folder):

@@ -57,6 +57,11 @@ class Outline(HTMLParser):
         assert not [value for value in self.values("src") + self.values("href") if "//" in value]
 
 
+CONSISTENCY = {"kind": "consistency", "title": "C", "split": "dev"}
+DEPTHS = {"kind": "depths", "title": "Quality", "split": "dev", "measure": "RR@10", "depths": [1, 2, 4]}
+DEPTHS |= {"tolerance": "exact"}
+SIZES = {"kind": "systems", "title": "Size", "x_label": "pairs", "split": "dev", "measure": "RR@10"}
+NOT_RUN = {"x": 10, "system": "none"}
 PAPER = {
     "title": f"A paper {NASTY}",
     "reference": "Nobody, 2020",
@@ -86,32 +91,15 @@ PAPER = {
             "number": "Figure 1",
             "title": "Curves.",
             "panels": [
-                {
-                    "kind": "depths",
-                    "title": "Quality",
-                    "split": "dev",
-                    "measure": "RR@10",
-                    "depths": [1, 2, 4],
-                    "tolerance": "exact",
-                    "series": [{"label": "Re", "system": "re", "saturation": 2, "published": [[1, 0.1]]}],
-                },
-                {"kind": "consistency", "title": "C", "split": "dev", "series": [{"label": "F", "system": "bm25"}]},
-                {
-                    "kind": "systems",
-                    "title": "Size",
-                    "x_label": "pairs",
-                    "split": "dev",
-                    "measure": "RR@10",
-                    "series": [{"label": "Sizes", "points": [{"x": 1, "system": "bm25"}, {"x": 10, "system": "none"}]}],
-                },
+                {**DEPTHS, "series": [{"label": "Re", "system": "re", "saturation": 2, "published": [[1, 0.1]]}]},
+                {**CONSISTENCY, "series": [{"label": "F", "system": "bm25"}]},
+                {**SIZES, "series": [{"label": "Sizes", "points": [{"x": 1, "system": "bm25"}, NOT_RUN]}]},
             ],
         },
         "figure-2": {
             "number": "Figure 2",
             "title": "Nothing of ours.",
-            "panels": [
-                {"kind": "consistency", "title": "C", "split": "dev", "series": [{"label": "G", "system": "g"}]}
-            ],
+            "panels": [{**CONSISTENCY, "series": [{"label": "G", "system": "g"}]}],
         },
     },
 }

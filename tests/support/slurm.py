@@ -158,9 +158,8 @@ class Run:
         command += ["--configfile", "tiny/tiny.yaml"]
         self.log = tree / f"{profile}.log"
         with open(self.log, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen(
-                command, cwd=tree, env=sandbox.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            options = {"cwd": tree, "env": sandbox.environment, "stdin": subprocess.DEVNULL}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, **options)
 
     def wait_until(self, condition, what, seconds=180):
         """Wait for something that has to happen while this runs."""

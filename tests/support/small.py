@@ -5,14 +5,12 @@ Passages are short ones from a sample of MS MARCO, or made up; each query consis
 
 import gzip
 import hashlib
-import io
 import itertools
 import json
 import random
 import re
-import tarfile
-import zipfile
 from urllib.parse import quote
+from zipfile import ZIP_DEFLATED
 
 import yaml
 
@@ -20,6 +18,7 @@ from cort.base_model import train_tokenizer
 from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog
 from cort.models.settings import ref_of
+from tests.support.archives import tar_of, zip_of
 from tests.support.common import ROOT
 from tests.support.misbehaving_server import Step
 from tests.support.released import write_json, write_modules
@@ -65,18 +64,9 @@ def tsv(rows, separator="\t"):
 
 def archive_of(name, members):
     """Pack files into an archive of the type that its name says."""
-    packed = io.BytesIO()
     if name.endswith(".zip"):
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            for member, content in members.items():
-                archive.writestr(member, content)
-        return packed.getvalue()
-    with tarfile.open(fileobj=packed, mode=f"w:{name[-2:]}") as archive:
-        for member, content in members.items():
-            entry = tarfile.TarInfo(member)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
+        return zip_of(*members.items(), compression=ZIP_DEFLATED)
+    return tar_of(*members.items(), form=name[-2:])
 
 
 def contents_of(catalog, passages):
@@ -109,13 +99,10 @@ def _msmarco(passages, topics):
         "msmarco/top1000.dev.tsv": tsv((query, doc_id, text, passages[doc_id]) for query, text, doc_id in ranked),
         "msmarco/qidpidtriples.train.full.tsv.gz": numbers,
         "msmarco/qidpidtriples.train.full.2.tsv.gz": numbers,
-        "msmarco/triples.train.small.tsv": tsv(
-            (text, passages[positive], passages[negative]) for _, text, positive, negative in triples
-        ),
-        "doctttttquery/run.dev.small.tsv": tsv(
-            (query, doc_id, row % CANDIDATES + 1) for row, (query, _, doc_id) in enumerate(ranked)
-        ),
+        "msmarco/triples.train.small.tsv": tsv((text, passages[one], passages[two]) for _, text, one, two in triples),
     }
+    places = ((query, doc_id, row % CANDIDATES + 1) for row, (query, _, doc_id) in enumerate(ranked))
+    contents["doctttttquery/run.dev.small.tsv"] = tsv(places)
     for name in ("train", "dev", "dev.small", "eval", "eval.small"):
         contents[f"msmarco/queries.{name}.tsv"] = tsv(topic[:2] for topic in topics[name])
         contents[f"msmarco/qrels.{name}.tsv"] = tsv((query, 0, doc_id, 1) for query, _, doc_id in topics[name])
@@ -274,15 +261,13 @@ def _unigram(texts):
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
-    )
+    plain = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    tokenizer.normalizer = normalizers.Sequence(plain)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     tokenizer.decoder = decoders.Metaspace()
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.UnigramTrainer(
-        vocab_size=2_000, special_tokens=special, unk_token=special[1], show_progress=False
-    )
+    options = {"vocab_size": 2_000, "special_tokens": special, "unk_token": special[1]}
+    trainer = trainers.UnigramTrainer(**options, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     single, pair = "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
     framed = [("[CLS]", 2), ("[SEP]", 3)]

@@ -18,6 +18,7 @@ from cort.formats import tables
 from tests.support.common import ROOT, command_line, contents
 
 TIMEOUT = 300
+PARTS = "train", "validation"
 
 
 class Pool(NamedTuple):
@@ -64,23 +65,11 @@ def long_training_options(lm, caches, examples, stage, output, /, **changes):
         "train": ("triples", {"pooling": "mean", "dimension": 16, "passage-length": 24, "batch-size": 2}),
         "train_reranker": ("pairs", {"max-length": 32, "batch-size": 4}),
     }[stage]
-    shared = {
-        "base-model": lm,
-        table: examples / f"{table}.train.parquet",
-        f"validation-{table}": examples / f"{table}.validation.parquet",
-        "passages": caches["passages"],
-        "queries": caches["queries.train"],
-        "validation-queries": caches["queries.validation"],
-        "query-length": 12,
-        "gradient-accumulation": 3,
-        "learning-rate": 0.002,
-        "warmup-updates": 2,
-        "validate-every": 6,
-        "seed": 1,
-        "output": output / "model",
-        "output-curve": output / "curve.csv",
-        "output-selection": output / "selection.json",
-    }
+    shared = {"base-model": lm, "passages": caches["passages"], "queries": caches["queries.train"], "seed": 1}
+    shared[table], shared[f"validation-{table}"] = (examples / f"{table}.{part}.parquet" for part in PARTS)
+    shared |= {"validation-queries": caches["queries.validation"], "query-length": 12, "gradient-accumulation": 3}
+    shared |= {"learning-rate": 0.002, "warmup-updates": 2, "validate-every": 6, "output": output / "model"}
+    shared |= {"output-curve": output / "curve.csv", "output-selection": output / "selection.json"}
     return command_line(shared | own, changes)
 
 
@@ -104,15 +93,10 @@ class Process:
 
     def __init__(self, stage, argv, **environment):
         command = [sys.executable, "-m", f"cort.{stage}", *argv]
-        self.process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stderr=subprocess.PIPE,
-            text=True,
-            # As in a terminal, wherever the tests run.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
+        options = {"cwd": ROOT, "env": {**os.environ, **environment}, "stderr": subprocess.PIPE, "text": True}
+        # As in a terminal, wherever the tests run.
+        options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.process = subprocess.Popen(command, **options)
         self.lines, self.grown = [], threading.Condition()
         self.reader = threading.Thread(target=self._read)
         self.reader.start()

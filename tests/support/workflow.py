@@ -17,9 +17,8 @@ def rules():
     """Return name -> text of every rule but `all`; of one that is made from another, its own and that one's."""
     found = {}
     for path in [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]:
-        parts = re.split(
-            r"^(?:use )?rule (?:(\w+) as )?(\w+)(?: with)?:\n", path.read_text("utf-8"), flags=re.MULTILINE
-        )
+        heading = re.compile(r"^(?:use )?rule (?:(\w+) as )?(\w+)(?: with)?:\n", re.MULTILINE)
+        parts = heading.split(path.read_text("utf-8"))
         for base, name, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
             found[name] = text + found.get(base, "")
     return {name: text for name, text in found.items() if name != "all"}
@@ -29,18 +28,8 @@ RULES = rules()
 # What makes raw files; the tiny experiment has its own.
 RAW = {"pydocs", "download", "extract"}
 #: rules without a job in the tiny experiment: its models are trained, without a teacher, no weights tuned, no latency
-UNUSED = RAW | {
-    "import_encoder",
-    "pretrained_encoder",
-    "pretrained_reranker",
-    "pretrained_weigher",
-    "pretrained_expander",
-    "expand",
-    "weigh",
-    "latency",
-    "score_triples",
-    "overlap",
-}
+UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
+UNUSED |= {"import_encoder", "expand", "weigh", "latency", "score_triples", "overlap"}
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "retrieve_part", "merge"}
 UNUSED |= {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
@@ -139,12 +128,8 @@ def ready_config(tiny, model, **more):
         },
         # Of the encoder's name.
         "rerankers": {"ready": {**origin, "depth": 20}},
-        "systems": {
-            "bm25": {"retrieve": "bm25"},
-            "ready": {"retrieve": "ready"},
-            "other": {"retrieve": "other"},
-            "bm25-cross": {"rerank": "bm25", "reranker": "ready"},
-        },
+        "systems": {name: {"retrieve": name} for name in ("bm25", "ready", "other")}
+        | {"bm25-cross": {"rerank": "bm25", "reranker": "ready"}},
     }
 
 

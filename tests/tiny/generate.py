@@ -77,7 +77,15 @@ def make_run(query: str, texts: list[str]) -> list[tuple[str, float]]:
 
 def make_config(data: Path) -> dict[str, Any]:
     """Describe the experiment: models of a few thousand weights, a system of each kind."""
+    architecture = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    architecture |= {"intermediate_size": 64, "max_position_embeddings": 96}
     training = {"epochs": 2, "batch_size": 8, "gradient_accumulation": 1, "learning_rate": 1.0e-3, "warmup_updates": 2}
+    training |= {"validate_every": 5}
+    triples, pairs = ({"first_rank": first, "last_rank": 20, "minimum_results": 5} for first in (2, 1))
+    encoder = {"base_model": "small", "pooling": "mean", "dimension": 16, "query_length": 24, "passage_length": 64}
+    encoder |= {"triples": triples, "onng": {"edges": 10, "outgoing": 5, "incoming": 10}}
+    encoder |= {"hnsw": {"M": 4, "ef_construction": 20}}
+    cross = {"base_model": "small", "query_length": 24, "max_length": 90, "depth": 20, "pairs": pairs}
     files = {name: {kind: f"{data}/{kind}.{name}.tsv" for kind in ("queries", "qrels")} for name in QUERIES}
     return {
         "dataset": "tiny",
@@ -94,42 +102,9 @@ def make_config(data: Path) -> dict[str, Any]:
         },
         "expanders": {"doc2query": {"file": f"{data}/predictions.zip", "queries": 2}},
         "weighers": {"deepct": {"file": f"{data}/weighted.jsonl"}},
-        "base_models": {
-            "small": {
-                "vocabulary_size": 300,
-                "architecture": {
-                    "model_type": "bert",
-                    "hidden_size": 32,
-                    "num_hidden_layers": 1,
-                    "num_attention_heads": 2,
-                    "intermediate_size": 64,
-                    "max_position_embeddings": 96,
-                },
-            }
-        },
-        "encoders": {
-            "encoder": {
-                "base_model": "small",
-                "pooling": "mean",
-                "dimension": 16,
-                "query_length": 24,
-                "passage_length": 64,
-                "triples": {"first_rank": 2, "last_rank": 20, "minimum_results": 5},
-                "training": {**training, "validate_every": 5},
-                "onng": {"edges": 10, "outgoing": 5, "incoming": 10},
-                "hnsw": {"M": 4, "ef_construction": 20},
-            }
-        },
-        "rerankers": {
-            "cross": {
-                "base_model": "small",
-                "query_length": 24,
-                "max_length": 90,
-                "depth": 20,
-                "pairs": {"first_rank": 1, "last_rank": 20, "minimum_results": 5},
-                "training": {**training, "validate_every": 5},
-            }
-        },
+        "base_models": {"small": {"vocabulary_size": 300, "architecture": architecture}},
+        "encoders": {"encoder": encoder | {"training": {**training}}},
+        "rerankers": {"cross": cross | {"training": {**training}}},
         "systems": {
             "bm25": {"retrieve": "bm25"},
             "cort": {"retrieve": "encoder"},
@@ -213,9 +188,8 @@ def write_experiment(folder: str | Path, seed: int = 7) -> Path:
             for query_id, text in queries.items()
             for rank, result in enumerate(make_run(text, texts), start=1)
         ]
-        _write(
-            data / f"run.{name}.trec", [f"{query} Q0 {doc} {rank} {score} other" for query, rank, doc, score in ranked]
-        )
+        lines = [f"{query} Q0 {doc} {rank} {score} other" for query, rank, doc, score in ranked]
+        _write(data / f"run.{name}.trec", lines)
     (data / "paper.yaml").write_text(yaml.safe_dump(make_paper(), sort_keys=False), encoding="utf-8")
     config = folder / "tiny.yaml"
     config.write_text(yaml.safe_dump(make_config(data), sort_keys=False), encoding="utf-8")

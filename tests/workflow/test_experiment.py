@@ -6,21 +6,10 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
+from cort.experiment import models
 from cort.experiment.checks import ConfigError, complete
 from cort.experiment.config import splits_of
 from cort.experiment.keys import Experiment
-from cort.experiment.models import (
-    encoders_pattern,
-    indexes_of,
-    named_models,
-    place_of_base_model,
-    reranked_by,
-    systems_with,
-    teachers,
-    trained_models,
-    trainings,
-    used_models,
-)
 from cort.experiment.splits import splits_apart
 from cort.settings.config import deciding, evaluated_splits, is_trained
 from cort.settings.fields import schema_of
@@ -52,37 +41,17 @@ def test_mistake_is_reported_in_one_line_and_no_other(case):
 
 
 def test_all_mistakes_are_reported_at_once():
-    lines = complaints(
-        {
-            "colour": "red",
-            "seed": -1,
-            "encoders encoder polling": "mean",
-            "encoders encoder margin": "wide",
-            "splits validation": GONE,
-            "systems bm25": {"retrieve": "nobody"},
-            "systems a": {"interleave": ["b", "cort"]},
-            "systems b": {"interleave": ["a", "cort"]},
-            "evaluation baseline": "c",
-        }
-    )
-    assert [line.split(": found ")[0] for line in lines] == [
-        "encoders.encoder",
-        "encoders.encoder.margin",
-        "evaluation.baseline",
-        "seed",
-        "splits",
-        "systems.a",
-        "systems.bm25.retrieve",
-        "top level",
-    ]
+    changes = {"colour": "red", "seed": -1, "encoders encoder polling": "mean", "encoders encoder margin": "wide"}
+    changes |= {"splits validation": GONE, "systems bm25": {"retrieve": "nobody"}, "evaluation baseline": "c"}
+    changes |= {f"systems {one}": {"interleave": [other, "cort"]} for one, other in ("ab", "ba")}
+    lines = complaints(changes)
+    places = ["encoders.encoder", "encoders.encoder.margin", "evaluation.baseline", "seed", "splits", "systems.a"]
+    assert [line.split(": found ")[0] for line in lines] == [*places, "systems.bm25.retrieve", "top level"]
 
 
-def test_two_unknown_keys_of_one_mapping_are_two_lines():
+def test_two_unknown_keys_are_two_lines_and_a_broken_part_is_not_taken_for_a_missing_one():
     lines = complaints({"lexical bm25 k1_": 1.0, "lexical bm25 tun": {}})
     assert [line.split("; ")[1] for line in lines] == ["did you mean k1?", "did you mean tune?"]
-
-
-def test_a_broken_part_is_not_taken_for_a_missing_one():
     # The encoder and the split exist, whatever is wrong inside.
     assert len(complaints({"encoders encoder margin": "wide", "splits test qrels": 5})) == 2
 
@@ -109,15 +78,13 @@ def test_tuning_needs_a_split_to_tune_on():
     (line,) = mistakes_in(config | {"lexical": {"bm25": {"tune": {}}}})
     assert line.startswith("lexical.bm25.tune: found no split train, expected training queries")
     config["systems"]["both"] = {"fuse": {**LINEAR, "systems": ["bm25", "other"], "tune": "RR@10"}}
-    assert mistakes_in(config) == [
-        "systems.both.fuse.tune: found no split validation, expected validation queries to tune on; add the split"
-    ]
+    fix = "expected validation queries to tune on; add the split"
+    assert mistakes_in(config) == [f"systems.both.fuse.tune: found no split validation, {fix}"]
 
 
 def test_pydocs_makes_its_own_splits():
-    lines = complaints(
-        {"collection": {"pydocs": {}}, "splits": {"train": {}, "validation": {"hold_out": 3}, "test": {}, "dev": {}}}
-    )
+    splits = {"train": {}, "validation": {"hold_out": 3}, "test": {}, "dev": {}}
+    lines = complaints({"collection": {"pydocs": {}}, "splits": splits})
     assert lines == [
         "splits.dev: found the split dev, expected train, validation, test, as pydocs makes them; remove it",
         "splits.validation: found hold_out, expected none, as pydocs makes the split; remove it",
@@ -127,47 +94,35 @@ def test_pydocs_makes_its_own_splits():
 def circle_of(changes):
     """Return the circle of the one complaint."""
     (line,) = complaints(changes)
-    match = re.fullmatch(
-        r"systems\.(\S+): found the circle (.+), expected no system to wait for itself; "
-        r"break it, or give a re-ranker of several of them a copy under another name",
-        line,
-    )
+    fix = "break it, or copy a re-ranker that several of them share under another name"
+    expected = f"expected no system to wait for itself; {fix}"
+    match = re.fullmatch(rf"systems\.(\S+): found the circle (.+), {expected}", line)
     names = match[2].split(" -> ")
     assert match[1] == names[0] == names[-1]
     return set(names)
+
+
+BOTH = {"systems a": {"interleave": ["b", "bm25"]}}
+OTHER = {"rerankers other": {"base_model": "small", "pairs": {"last_rank": 20}}}
+MIXED = {"systems mixed": {"interleave": ["cort+bm25-cross", "bm25"]}}
+FILTERED = {"expanders doc2query filter": {"reranker": "cross"}}
 
 
 @pytest.mark.parametrize(
     ("changes", "circle"),
     [
         ({"systems a": {"interleave": ["a", "bm25"]}}, {"a"}),
-        ({"systems a": {"interleave": ["b", "bm25"]}, "systems b": {"interleave": ["bm25", "a"]}}, {"a", "b"}),
-        (
-            {
-                "systems a": {"interleave": ["b", "bm25"]},
-                "systems b": {"rerank": "a", "reranker": "other"},
-                "rerankers other": {"base_model": "small", "pairs": {"last_rank": 20}},
-            },
-            {"a", "b"},
-        ),
+        (BOTH | {"systems b": {"interleave": ["bm25", "a"]}}, {"a", "b"}),
+        (BOTH | OTHER | {"systems b": {"rerank": "a", "reranker": "other"}}, {"a", "b"}),
         # Through what a model learns from, or what filters predicted queries.
         ({"encoders encoder triples system": "cort"}, {"cort"}),
         ({"encoders encoder triples system": "cort+bm25"}, {"cort+bm25", "cort"}),
         ({"rerankers cross pairs system": "cort+bm25-cross"}, {"cort+bm25-cross"}),
-        (
-            {"expanders doc2query filter": {"reranker": "cross"}, "rerankers cross pairs system": "expanded"},
-            {"expanded"},
-        ),
+        (FILTERED | {"rerankers cross pairs system": "expanded"}, {"expanded"}),
         # `twice` waits for the scores of `cross`, which wait for its candidates, made by `cross`.
-        (
-            {
-                "systems mixed": {"interleave": ["cort+bm25-cross", "bm25"]},
-                "systems twice": {"rerank": "mixed", "reranker": "cross"},
-            },
-            {"mixed", "cort+bm25-cross"},
-        ),
+        (MIXED | {"systems twice": {"rerank": "mixed", "reranker": "cross"}}, {"mixed", "cort+bm25-cross"}),
         # A system that only waits for a circle is not blamed.
-        ({"systems a": {"interleave": ["b", "bm25"]}, "systems b": {"interleave": ["b", "bm25"]}}, {"b"}),
+        (BOTH | {"systems b": {"interleave": ["b", "bm25"]}}, {"b"}),
     ],
 )
 def test_systems_that_wait_for_themselves_are_refused(changes, circle):
@@ -177,22 +132,10 @@ def test_systems_that_wait_for_themselves_are_refused(changes, circle):
 def test_no_circle_where_an_encoder_learns_from_reranked_bm25():
     teacher = {"rerank": "bm25", "reranker": "cross"}
     config = completed({"systems teacher": teacher, "encoders encoder triples system": "teacher"})
-    assert teachers(config) == ["teacher", "bm25"]
+    assert models.teachers(config) == ["teacher", "bm25"]
     # On training queries the candidates of `cort+bm25-cross` would wait for the encoder.
-    assert reranked_by(config, "cross", "train") == ["bm25"]
-    assert reranked_by(config, "cross", "test") == ["cort+bm25", "bm25"]
-
-
-def test_published_runs_that_share_no_split():
-    lines = complaints(
-        {
-            "splits dev": FILES,
-            "systems published run": {"test": "a.trec"},
-            "systems other": {"run": {"dev": "b.trec"}},
-            "systems both": {"interleave": ["published", "other"]},
-        }
-    )
-    assert lines == ["systems.both: found no split its published runs share, expected one at least; add run files"]
+    assert models.reranked_by(config, "cross", "train") == ["bm25"]
+    assert models.reranked_by(config, "cross", "test") == ["cort+bm25", "bm25"]
 
 
 def test_defaults_are_filled_in_and_the_original_is_left_alone():
@@ -228,18 +171,9 @@ def test_a_split_has_measures_of_its_own_or_those_of_all():
 def test_kinds_and_names():
     config = completed({"systems c.rt": {"retrieve": "encoder"}})
     kinds = {name: type(system).__name__ for name, system in all_systems(config).items()}
-    assert kinds == {
-        "bm25": "Bm25",
-        "cort": "Dense",
-        "cort-onng": "Graph",
-        "cort-hnsw": "Graph",
-        "cort+bm25": "Interleave",
-        "cort+bm25-cross": "Rerank",
-        "published": "Published",
-        "expanded": "Bm25",
-        "weighed": "Bm25",
-        "c.rt": "Dense",
-    }
+    expected = {"cort": "Dense", "cort-onng": "Graph", "cort-hnsw": "Graph", "cort+bm25": "Interleave"}
+    expected |= {"cort+bm25-cross": "Rerank", "published": "Published", "c.rt": "Dense"}
+    assert kinds == expected | dict.fromkeys(("bm25", "expanded", "weighed"), "Bm25")
     for rule in {system.rules[0] for system in all_systems(config).values()}:
         matched = {name for name in kinds if re.fullmatch(made_by(config, rule), name)}
         assert matched == {name for name, system in all_systems(config).items() if rule in system.rules}
@@ -248,18 +182,18 @@ def test_kinds_and_names():
 def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name():
     config = completed({**LATE, "systems late": {"retrieve": "late"}})
     assert system_of(config, "late").rules == ("retrieve_tokens",)
-    assert used_models(config, "rerankers") == ["cross", "late"]
-    assert systems_with(config, "late") == ["late"]
+    assert models.used_models(config, "rerankers") == ["cross", "late"]
+    assert models.systems_with(config, "late") == ["late"]
     assert system_of(config, "late").describe() == "late interaction late, exact search"
     for index, words in (({}, "probes 32"), ({"probes": "auto"}, "recall 0.99 of exact search")):
         config = completed({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}})
         assert system_of(config, "late").rules == ("retrieve_ivfpq",)
-        assert indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
+        assert models.indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
         assert system_of(config, "late").describe() == f"late interaction late, IVF-PQ with {words}"
     renamed = {name.replace("late", "encoder"): value for name, value in LATE.items()} | {"exports": ["cross"]}
     config = completed(renamed)
     assert system_of(config, "cort").rules[0] == "retrieve"
-    assert used_models(config, "rerankers") == ["cross"]
+    assert models.used_models(config, "rerankers") == ["cross"]
 
 
 def test_names_of_no_system_match_nothing():
@@ -269,56 +203,42 @@ def test_names_of_no_system_match_nothing():
 
 
 def test_splits_of_published_runs_and_what_is_made_from_them():
-    config = completed(
-        {
-            "splits dev": FILES,
-            "splits dl19": FILES,
-            "systems published run": {"dl19": "a.trec", "test": "b.trec"},
-            "systems mixed": {"interleave": ["published", "bm25"]},
-            "systems mixed-cross": {"rerank": "mixed", "reranker": "cross"},
-        }
-    )
+    changes = {"splits dev": FILES, "splits dl19": FILES, "systems mixed": {"interleave": ["published", "bm25"]}}
+    changes |= {"systems mixed-cross": {"rerank": "mixed", "reranker": "cross"}}
+    config = completed(changes | {"systems published run": {"dl19": "a.trec", "test": "b.trec"}})
     assert evaluated_splits(config) == ["test", "dev", "dl19"]
     assert splits_of(config, "bm25") == ["test", "dev", "dl19"]
     for name in ("published", "mixed", "mixed-cross"):
         assert splits_of(config, name) == ["test", "dl19"]
-    assert reranked_by(config, "cross", "test") == ["cort+bm25", "mixed"]
-    assert reranked_by(config, "cross", "dev") == ["cort+bm25"]
-    assert reranked_by(config, "cross", "train") == []
+    assert models.reranked_by(config, "cross", "test") == ["cort+bm25", "mixed"]
+    assert models.reranked_by(config, "cross", "dev") == ["cort+bm25"]
+    assert models.reranked_by(config, "cross", "train") == []
 
 
 NOTHING_LEARNT = {key: GONE for key in ("encoders", "rerankers", "exports", "evaluation", "papers", "submissions")}
+FUSED = {"systems fused": {"fuse": {"systems": ["bm25", "expanded"], "method": "linear", "tune": "RR@10"}}}
+FUSED |= {"systems expanded": {"retrieve": "expanded"}}
+BOTH_APART = ["train=test", "validation=test"]
 NOTHING_LEARNT |= {"lexical bm25": GONE, "systems": {"bm25": {"retrieve": "bm25"}}}
 
 
 @pytest.mark.parametrize(
     ("changes", "apart"),
     [
-        ({}, ["train=test", "validation=test"]),
-        (
-            {"encoders encoder checkpoint": "last", "rerankers cross checkpoint": "last"},
-            ["train=test", "validation=test"],
-        ),
+        ({}, BOTH_APART),
+        ({f"{model} checkpoint": "last" for model in ("encoders encoder", "rerankers cross")}, BOTH_APART),
         (NOTHING_LEARNT, []),
         (NOTHING_LEARNT | {"lexical bm25": {"tune": {}}}, ["train=test"]),
-        (
-            NOTHING_LEARNT
-            | {"systems fused": {"fuse": {"systems": ["bm25", "expanded"], "method": "linear", "tune": "RR@10"}}}
-            | {"systems expanded": {"retrieve": "expanded"}},
-            ["validation=test"],
-        ),
+        (NOTHING_LEARNT | FUSED, ["validation=test"]),
         # Nobody measures what has no judgements, nor what is drawn apart.
-        ({"splits other": {"queries": "q.tsv"}}, ["train=test", "validation=test"]),
+        ({"splits other": {"queries": "q.tsv"}}, BOTH_APART),
         ({"splits train": GONE, "splits validation": GONE} | NOTHING_LEARNT, []),
         # It may not be sure that two samples share a query.
         (
             {"splits train sample": 9, "splits dev": {**TRAINING_FILES, "sample": 9}},
             ["train=test", "train=dev", "validation=test", "validation=dev"],
         ),
-        (
-            {"splits validation": {**TRAINING_FILES, "without": "train"}},
-            ["train=validation", "train=test", "validation=test"],
-        ),
+        ({"splits validation": {**TRAINING_FILES, "without": "train"}}, ["train=validation", *BOTH_APART]),
     ],
 )
 def test_splits_that_may_share_no_query(changes, apart):
@@ -326,14 +246,11 @@ def test_splits_that_may_share_no_query(changes, apart):
     assert [f"{first}={second}" for first, second in found] == apart
 
 
-def test_splits_do_not_leave_out_each_other():
+def test_splits_do_not_leave_out_each_other_but_may_leave_out_several_others():
     assert complaints({"splits test without": ["train"], "splits train without": "test"}) == [
         f"splits.{name}.without: found {other!r}, expected another split made of whole files; name one"
         for name, other in (("test", "train"), ("train", "test"))
     ]
-
-
-def test_a_split_may_leave_out_several_others():
     config = completed({"splits dev": {**FILES, "without": "test"}, "splits train without": ["test", "dev"]})
     for split in ("train", "validation"):
         found = excluded_queries(config, SimpleNamespace(split=split))
@@ -354,8 +271,8 @@ def test_an_experiment_without_judgements_has_runs_and_pages():
 
 def test_used_models():
     config = completed({"encoders unused": {"base_model": "small", "triples": {"last_rank": 20}}})
-    assert used_models(config, "encoders") == ["encoder"]
-    assert used_models(config, "rerankers") == ["cross"]
+    assert models.used_models(config, "encoders") == ["encoder"]
+    assert models.used_models(config, "rerankers") == ["cross"]
 
 
 def released(**changes):
@@ -370,11 +287,11 @@ def released(**changes):
 
 def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
     config = released()
-    assert used_models(config, "encoders") == ["encoder"]
-    assert trained_models(config, "encoders") == []
-    assert teachers(config) == []
-    assert re.fullmatch(encoders_pattern(config, trained=False), "encoder")
-    assert not re.fullmatch(encoders_pattern(config, trained=True), "encoder")
+    assert models.used_models(config, "encoders") == ["encoder"]
+    assert models.trained_models(config, "encoders") == []
+    assert models.teachers(config) == []
+    assert re.fullmatch(models.encoders_pattern(config, trained=False), "encoder")
+    assert not re.fullmatch(models.encoders_pattern(config, trained=True), "encoder")
 
 
 def test_a_released_model_is_a_base_model_of_its_own_name():
@@ -386,9 +303,8 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     assert config["base_models"]["encoder.ready"] == expected
     assert config["base_models"]["encoder.tuned"]["revision"] == COMMIT
     encoders = config["encoders"]
-    assert encoders["ready"].keys() == {
-        *("base_model", "pretrained", "query_length", "precision", "storage", "checkpoint", "onng", "hnsw")
-    }
+    known = {"base_model", "pretrained", "query_length", "precision", "storage", "checkpoint", "onng", "hnsw"}
+    assert encoders["ready"].keys() == known
     assert [is_trained(encoders[name]) for name in ("ready", "tuned", "encoder")] == [False, True, True]
     assert not is_trained(config["rerankers"]["again"])
     folders = [Results(config).weights("encoders", name).split("/")[2:4] for name in ("ready", "tuned")]
@@ -402,15 +318,14 @@ def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
     changes |= {"rerankers encoder": cross, "rerankers up": {"pretrained": "b"}, "encoders up": {"pretrained": "a"}}
     changes["exports"] = ["encoders.encoder", "rerankers.encoder", "cross"]
     config = completed(changes)
-    titles = trainings(config)
+    titles = models.trainings(config)
     assert list(titles.values()) == ["encoder (encoder)", "cross", "encoder (re-ranker)"]
     assert len({*of_trainings(config, CURVE).values()}) == len(of_trainings(config, CURVE)) == 3
-    assert [place_of_base_model(config, name) for name in ("encoder.up", "reranker.up", "small")] == [
-        *("encoders.up", "rerankers.up", "base_models.small")
-    ]
+    places = {"encoder.up": "encoders.up", "reranker.up": "rerankers.up", "small": "base_models.small"}
+    assert {name: models.place_of_base_model(config, name) for name in places} == places
     assert [config["base_models"][f"{kind}.up"]["pretrained"] for kind in ("encoder", "reranker")] == ["a", "b"]
-    assert systems_with(config, "encoders.encoder") == ["cort", "cort-onng", "cort-hnsw"]
-    assert systems_with(config, "rerankers.encoder") == ["bm25-both"]
+    assert models.systems_with(config, "encoders.encoder") == ["cort", "cort-onng", "cort-hnsw"]
+    assert models.systems_with(config, "rerankers.encoder") == ["bm25-both"]
     assert [path.split("/")[3] for path in exports(config)] == ["encoders.encoder", "rerankers.encoder", "cross"]
 
 
@@ -425,30 +340,25 @@ def test_a_released_encoder_may_be_part_of_what_another_learns_from():
     encoders = {"encoder": {"base_model": "small", "released": "a.ckpt"}, "other": trained}
     changes = {"encoders": encoders, "rerankers": {}, "systems": systems, "exports": ["other"], "submissions": {}}
     config = completed(changes | {"evaluation": {}, "splits train": FILES})
-    assert trained_models(config, "encoders") == ["other"]
-    assert teachers(config) == ["cort"]
+    assert models.trained_models(config, "encoders") == ["other"]
+    assert models.teachers(config) == ["cort"]
 
 
 def test_exported_models_and_the_systems_they_are_part_of():
     config = completed()
-    models = named_models(config)
-    assert [models[name] for name in config["exports"]] == [("encoders", "encoder"), ("rerankers", "cross")]
-    assert systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
-    assert systems_with(config, "cross") == ["cort+bm25-cross"]
+    named = models.named_models(config)
+    assert [named[name] for name in config["exports"]] == [("encoders", "encoder"), ("rerankers", "cross")]
+    assert models.systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
+    assert models.systems_with(config, "cross") == ["cort+bm25-cross"]
     assert exports(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
 
 
 def test_descriptions():
     config = completed()
     assert [system.describe() for system in all_systems(config).values()] == [
-        "BM25, Anserini",
-        "encoder encoder, exact search",
-        "encoder encoder, ONNG with epsilon 0.2",
-        "encoder encoder, HNSW with recall 0.9 of exact search",
-        "cort and bm25 interleaved",
-        "top 10 of cort+bm25 re-ranked by cross",
-        "published run",
-        "BM25, Anserini, passages expanded by doc2query",
+        *("BM25, Anserini", "encoder encoder, exact search", "encoder encoder, ONNG with epsilon 0.2"),
+        *("encoder encoder, HNSW with recall 0.9 of exact search", "cort and bm25 interleaved"),
+        *("top 10 of cort+bm25 re-ranked by cross", "published run", "BM25, Anserini, passages expanded by doc2query"),
         "BM25, Anserini, terms weighted by deepct",
     ]
 
@@ -501,8 +411,8 @@ def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
         "chosen": "top 20 of tuned re-ranked by cross, its weight tuned for RR@10 on validation",
     }
     # What is tuned waits for the re-ranker's scores of validation candidates; who only re-ranks does not.
-    assert reranked_by(config, "cross", "validation") == ["tuned"]
-    assert reranked_by(config, "cross", "train") == []
+    assert models.reranked_by(config, "cross", "validation") == ["tuned"]
+    assert models.reranked_by(config, "cross", "train") == []
 
 
 def test_validation_runs_are_as_deep_as_those_that_weights_are_for():

@@ -264,13 +264,11 @@ def test_one_of_many_gets_the_lock_and_the_next_one_when_it_is_killed(here):
     for _ in range(3):
         holders = [start_holder() for _ in range(5)]
         try:
-            losers = wait_until(
-                lambda holders=holders: [one for one in holders if one.poll() is not None][3:] and holders
-            )
-            alive = [one for one in losers if one.poll() is None]
+            wait_until(lambda holders=holders: sum(one.poll() is not None for one in holders) > 3)
+            alive = [one for one in holders if one.poll() is None]
             assert len(alive) == 1
             assert alive[0].stdout.readline() == "mine\n"
-            errors = [one.communicate()[1] for one in losers if one is not alive[0]]
+            errors = [one.communicate()[1] for one in holders if one is not alive[0]]
             assert all("found a running workflow (process" in error for error in errors)
         finally:
             for one in holders:

@@ -35,83 +35,61 @@ def lines_about(tmp_path, changes):
 
 
 T, P = "tables table-1", "figures figure-1 panels"
-MISTAKES = {
-    "no title": ({"title": GONE}, "top level: found no key title, expected it to be set; add it"),
-    "unknown key": (
-        {f"{T} tolerence": "near"},
-        "tables.table-1: found the unknown key tolerence, expected one of number, title, note, scale, system, split, "
-        "measure, depth, tolerance, why, columns, rows; did you mean tolerance?",
-    ),
-    "text for a number": (
-        {f"{T} scale": "100"},
-        "tables.table-1.scale: found '100', expected a number; write 100.0, without quotes",
-    ),
-    "unknown measure": (
-        {f"{T} columns 0 measure": "MRR@10"},
-        "tables.table-1.columns.0.measure: found the name 'MRR@10', expected a match of "
-        r"^((RR|nDCG|AP)(@[1-9][0-9]*)?|(R|P|Success)@[1-9][0-9]*|latency(@[1-9][0-9]*)?|rank|unjudged@10)$; rename it",
-    ),
-    "unknown reason": (
-        {f"{T} rows 1 values 0 why": ["sed"]},
-        "tables.table-1.rows.1.values.why: found 'sed', expected one of seed, file, table; did you mean seed?",
-    ),
-    "unknown tolerance": (
-        {f"{T} columns 1 tolerance": "far"},
-        "tables.table-1.columns.1.tolerance: found 'far', expected one of near, exact; add it or fix the name",
-    ),
-    "a value too few": (
-        {f"{T} rows 0 values": [18.7, 290]},
-        "tables.table-1.rows.0.values: found 2 values, expected 3, one per column; fix it",
-    ),
-    "a system too many": (
-        {f"{T} rows 1 systems": ["a", "b", "c", "d"]},
-        "tables.table-1.rows.1.systems: found 4 values, expected 3, one per column; fix it",
-    ),
-    "system and systems": (
-        {f"{T} rows 1 system": "a"},
-        "tables.table-1.rows.1: found system beside systems, expected one of them; remove one",
-    ),
-    "no measure": (
-        {f"{T} columns 0 measure": GONE, f"{T} rows 1 values 0": None},
-        "tables.table-1.rows.0: found no measure for the column 'MRR@10', expected one of row, column or table to name "
-        "it; add measure",
-    ),
-    "no measure of a panel": (
-        {f"{P} 0 measure": GONE},
-        "figures.figure-1.panels.0: found no measure, expected it with the kind depths; add it",
-    ),
-    "points of a curve": (
-        {f"{P} 1 series 0 points": [{"x": 1, "system": "a"}]},
-        "figures.figure-1.panels.1.series.0.points: found points with the kind consistency, expected them with "
-        "systems; name a system",
-    ),
-    "unknown reason of what is not computed": (
-        {f"{T} rows 0 not_computed": "sed"},
-        "tables.table-1.rows.0.not_computed: found 'sed', expected one of seed, file, table; did you mean seed?",
-    ),
-    "a change too few": (
-        {f"{T} rows 0 changes": [1, 2]},
-        "tables.table-1.rows.0.changes: found 2 values, expected 3, one per column; fix it",
-    ),
-    "changes from nowhere": (
+ROWS, PANELS = "tables.table-1.rows", "figures.figure-1.panels"
+MEASURE = r"^((RR|nDCG|AP)(@[1-9][0-9]*)?|(R|P|Success)@[1-9][0-9]*|latency(@[1-9][0-9]*)?|rank|unjudged@10)$"
+SED = "found 'sed', expected one of seed, file, table; did you mean seed?"
+COUNT = "expected 3, one per column; fix it"
+NAMED = "for the column 'MRR@10', expected one of row, column or table to name it"
+KEYS = "expected one of number, title, note, scale, system, split, measure, depth, tolerance, why, columns, rows"
+# Changes, what is said, and where, unless it is where the last change is.
+MISTAKES = [
+    ({"title": GONE}, "found no key title, expected it to be set; add it", "top level"),
+    ({"title": 3}, "found 3, expected text; put it in quotes"),
+    ({f"{T} tolerence": "x"}, f"found the unknown key tolerence, {KEYS}; did you mean tolerance?", "tables.table-1"),
+    ({f"{T} scale": "100"}, "found '100', expected a number; write 100.0, without quotes"),
+    ({f"{T} scale": 0}, "found 0, expected more than 0; fix the value"),
+    ({f"{T} columns 0 measure": "MRR@10"}, f"found the name 'MRR@10', expected a match of {MEASURE}; rename it"),
+    ({f"{T} columns 1 tolerance": "far"}, "found 'far', expected one of near, exact; add it or fix the name"),
+    ({f"{T} rows 0 values": [18.7, 290]}, f"found 2 values, {COUNT}"),
+    ({f"{T} rows 0 values 0": "1"}, "found '1', expected a number or a mapping or null; fix the value"),
+    ({f"{T} rows 0 changes": [1, 2]}, f"found 2 values, {COUNT}"),
+    (
         {f"{T} rows 0 changes": [1, 2, 3], f"{T} rows 0 change_from": "at 5"},
-        "tables.table-1.rows.0.change_from: found 'at 5', expected one of MRR@10, ms, at 4; did you mean at 4?",
+        "found 'at 5', expected one of MRR@10, ms, at 4; did you mean at 4?",
     ),
-    "saturation without tolerance": (
+    ({f"{T} rows 0 not_computed": "sed"}, SED),
+    ({f"{T} rows 1 values 0 why": ["sed"]}, SED, f"{ROWS}.1.values.why"),
+    ({f"{T} rows 1 systems": ["a", "b", "c", "d"]}, f"found 4 values, {COUNT}"),
+    ({f"{T} rows 1 system": "a"}, "found both system and systems, expected one of them; remove one", f"{ROWS}.1"),
+    (
+        {f"{T} columns 0 measure": GONE, f"{T} rows 1 values 0": None},
+        f"found no measure {NAMED}; add measure",
+        f"{ROWS}.0",
+    ),
+    (
+        {f"{T} split": GONE, f"{T} rows 1 split": "dev", f"{T} rows 0 values 1": None},
+        f"found no split {NAMED}; add split",
+        f"{ROWS}.0",
+    ),
+    ({f"{P} 0 measure": GONE}, "found no measure, expected it with the kind depths; add it", f"{PANELS}.0"),
+    (
         {f"{P} 0 tolerance": GONE},
-        "figures.figure-1.panels.0.series.0.saturation: found saturation, expected it with kind depths and a tolerance "
-        "of the panel; add the tolerance or remove it",
+        "found saturation, expected it with kind depths and a tolerance of the panel; add the tolerance or remove it",
+        f"{PANELS}.0.series.0.saturation",
     ),
-    "wrong kind": (
-        {f"{P} 1 kind": "bars"},
-        "figures.figure-1.panels.1.kind: found 'bars', expected one of depths, consistency, systems; choose one",
+    ({f"{P} 1 kind": "bars"}, "found 'bars', expected one of depths, consistency, systems; choose one"),
+    (
+        {f"{P} 1 series 0 points": [{"x": 1, "system": "a"}]},
+        "found points with the kind consistency, expected them with systems; name a system",
     ),
-}
+]
 
 
-@pytest.mark.parametrize(("changes", "line"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake_in_a_paper_is_reported_in_one_line_and_no_other(tmp_path, changes, line):
-    assert lines_about(tmp_path, changes) == [line]
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[line for _, line, *_ in MISTAKES])
+def test_mistake_in_a_paper_is_reported_in_one_line_and_no_other(tmp_path, mistake):
+    changes, line, *place = mistake
+    (place,) = place or [list(changes)[-1].replace(" ", ".")]
+    assert lines_about(tmp_path, changes) == [f"{place}: {line}"]
 
 
 def test_files_that_are_no_papers(tmp_path):
@@ -190,10 +168,7 @@ def test_systems_that_share_no_split_with_the_reference():
 
 def test_files_of_an_experiment():
     config = completed({"splits dev": FILES, "systems published run": {"test": "a.trec"}})
-    assert submissions(config) == [
-        "results/tiny/submissions/leaderboard.tsv",
-        "results/tiny/submissions/track.trec",
-    ]
+    assert submissions(config) == [f"results/tiny/submissions/{name}" for name in ("leaderboard.tsv", "track.trec")]
     settings = {name: submission(config, Wildcards(fromdict={"submission": name})) for name in config["submissions"]}
     assert settings["leaderboard"] == ["--form", "msmarco"]
     assert settings["track"] == ["--form", "trec", "--run-id", "tiny-1"]

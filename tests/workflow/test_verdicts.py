@@ -20,10 +20,7 @@ def experiment(**evaluation):
         "collection": {"passages": "p.tsv"},
         "splits": {**files, "validation": {"hold_out": 9}},
         "base_models": {"small": {"pretrained": "folder"}},
-        "encoders": {
-            "first": {**encoder, "training": {}},
-            "second": {**encoder, "start": "first", "training": {}},
-        },
+        "encoders": {"first": encoder | {"training": {}}, "second": encoder | {"start": "first", "training": {}}},
         "rerankers": {"cross": {"base_model": "small", "pairs": {"system": "bm25"}, "training": {}}},
         "systems": {
             "bm25": {"retrieve": "bm25"},

@@ -1,4 +1,4 @@
-"""The folder of an explorer's page: what every page has, and data files that hand it JSON, within a limit on bytes."""
+"""The folder of an explorer's page: the page itself, and data files that give it JSON, within a limit on bytes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from cort.system.progress import track
 
 ASSETS = ("index.html", "explorer.js", "explorer.css")
 BYTES_PER_MEGABYTE = 1_000_000
-# For what is written last: the counts of texts left out, and the record of checksums.
+# Bytes reserved for what is written last: the counts of texts left out, and the record of checksums.
 RESERVE = 50_000
-# Limits of a file of results: small, so that a query loads at once. Results count over all systems.
+# Limits of a file of results, which is small so that a query loads quickly. Results are those of all systems.
 RESULTS_PER_SHARD, QUERIES_PER_SHARD = 12_000, 20
 # Depth at which rankings of a split without judgements are compared.
 COMMON = 10
-# Compression ratio of English text. Text that compresses better loses more texts than it had to.
+# Compression ratio of English text. With text that compresses better, more texts than necessary are left out.
 BYTES_PER_PACKED_BYTE = 1.9
 # Characters kept of a passage, so that no single passage fills a file.
 LONGEST = 5_000
@@ -53,7 +53,7 @@ class Texts:
         self._rows = rows
 
     def __getitem__(self, numbers: npt.NDArray[np.int32]) -> list[str]:
-        """Return texts; those that were cut end in ``… (the first 5,000 of 7,654 characters)``."""
+        """Return texts; truncated ones end in ``… (the first 5,000 of 7,654 characters)``."""
         rows = self._rows[numbers]
         chunks = np.searchsorted(self._starts, rows, side="right") - 1
         # One by one, because Arrow would first concatenate all chunks.
@@ -102,7 +102,7 @@ class Experiment:
 class Written:
     """The size of a page's folder, its number of texts, and how many of them were left out.
 
-    Every query has the texts of its relevant passages and of at least `others` more.
+    Every query keeps the texts of its relevant passages and of at least `others` more.
     """
 
     bytes: int
@@ -153,7 +153,7 @@ def write_page(folder: Path, experiment: Experiment, texts: Texts, megabytes: in
 
 
 def _first_pair(values: Sequence[Values]) -> tuple[int, int]:
-    """Choose the systems that are shown first: the best of all but the first by the first measure, and the first."""
+    """Choose the systems that are shown at first: the first, against the best of the others by the first measure."""
     if not values[0].measures:
         return min(1, len(values) - 1), 0
     means = [float(np.nanmean(system.values[:, 0])) for system in values]
@@ -161,11 +161,11 @@ def _first_pair(values: Sequence[Values]) -> tuple[int, int]:
 
 
 class Query(NamedTuple):
-    """A query as the page reads it, and the texts of its passages, which the page may lack.
+    """A query as the page reads it, and the texts of its passages, some of which may be left out of the page.
 
-    In the record, `docs` are ids: the `relevant` first ones are the relevant passages, followed by what systems rank
-    first. `grades` has None for an unjudged passage. `rankings` has indexes into `docs`, per system. `ranks` has the
-    ranks of the relevant passages in the complete runs, per system; 0 where they were not retrieved.
+    In the record, `docs` are ids: `relevant` relevant passages, followed by the top results of all systems. `grades`
+    has None for an unjudged passage. `rankings` has indexes into `docs`, per system. `ranks` has the ranks of the
+    relevant passages in the complete runs, per system; 0 where they were not retrieved.
     """
 
     record: dict[str, Any]
@@ -178,7 +178,7 @@ class Query(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """A file of results: how many texts besides those of relevant passages a query has, all texts, those left out."""
+    """A file of results: texts that each query keeps besides those of relevant passages; all texts; texts left out."""
 
     content: bytes
     others: int
@@ -187,16 +187,16 @@ class Shard(NamedTuple):
 
 
 def pack(name: str, content: Any) -> bytes:
-    """Make a script that hands over `content`: JSON, compressed, in base64, which cannot end a script element."""
+    """Make a script that passes on `content` as compressed JSON in base64, which cannot end a script element."""
     packed = zlib.compress(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(), 6)
     return b'shard("%s","%s");\n' % (name.encode("ascii"), base64.b64encode(packed))
 
 
 def values_of(values: Values, rankings: Rankings, system: int, qrels: Qrels) -> dict[str, Any]:
-    """Describe a system on all queries: values by measure, rank of the first relevant passage, is the top judged.
+    """Describe a system on all queries: values by measure, first rank of a relevant passage, whether the top is judged.
 
     A measure has few distinct values; each query refers to one of them, None for a query without judgements. If no
-    query has any, the numbers of the first `COMMON` passages are added, because systems are then compared by overlap.
+    query has judgements, the top `COMMON` passages are added, because systems are then compared by overlap.
     """
     measures = []
     for column in range(len(values.measures)):
@@ -217,24 +217,20 @@ def values_of(values: Values, rankings: Rankings, system: int, qrels: Qrels) -> 
 
 def describe_query(query: int, rankings: Rankings, judged: dict[str, int], texts: Texts) -> Query:
     """Gather the results of all systems for a query: passages by their best rank, then in the order of systems."""
-    top = rankings.top[query]
     span = slice(rankings.offsets[query], rankings.offsets[query + 1])
-    relevant = rankings.relevant[span]
+    relevant, top = rankings.relevant[span].tolist(), rankings.top[query]
+    tops = [row[row != UNKNOWN].tolist() for row in top]
     listed = top.T.ravel()
-    passages, first = np.unique(np.concatenate([relevant, listed[listed != UNKNOWN]]), return_index=True)
-    order = np.argsort(first)
-    numbers = passages[order]
-    place = np.empty(len(passages), dtype=np.int64)
-    place[order] = np.arange(len(passages))
-    counts = (top != UNKNOWN).sum(axis=1)
-    docs = rankings.ids.take(numbers).to_pylist()
+    place = {number: at for at, number in enumerate(dict.fromkeys([*relevant, *listed[listed != UNKNOWN].tolist()]))}
+    numbers = np.array(list(place), dtype=np.int32)
+    docs = rankings.ids.take(pa.array(numbers)).to_pylist()
     record = {
         "docs": docs,
         "grades": [judged.get(doc_id) for doc_id in docs],
         "relevant": len(relevant),
         "ranks": rankings.ranks[:, span].tolist(),
-        "rankings": [place[np.searchsorted(passages, row[:n])].tolist() for row, n in zip(top, counts, strict=True)],
-        "scores": [row[:n].tolist() for row, n in zip(rankings.scores[query], counts, strict=True)],
+        "rankings": [[place[number] for number in ranking] for ranking in tops],
+        "scores": [row[: len(ranking)].tolist() for row, ranking in zip(rankings.scores[query], tops, strict=True)],
     }
     return Query(record, texts[numbers])
 
@@ -250,19 +246,17 @@ def fit(name: str, queries: Sequence[Query], others: int, limit: float) -> Shard
 
     The texts of relevant passages, ids and scores are packed even beyond the limit.
     """
-    sizes = [np.array([0, *(len(text.encode()) for text in one.texts)]) for one in queries]
-    longest = max(map(len, sizes))
     # texts[n]: bytes of the texts if n others are kept per query.
-    texts = np.zeros(longest)
-    for one, size in zip(queries, sizes, strict=True):
-        kept = np.cumsum(size)[one.record["relevant"] :]
-        texts += np.pad(kept, (0, longest - len(kept)), "edge")
+    texts = np.zeros(1 + max(len(query.texts) for query in queries))
+    for query in queries:
+        sizes = np.cumsum([0, *(len(text.encode()) for text in query.texts)])[query.record["relevant"] :]
+        texts += np.pad(sizes, (0, len(texts) - len(sizes)), "edge")
     others = min(others, len(texts) - 1)
     while True:
-        content = pack(name, [one.cut(others) for one in queries])
+        content = pack(name, [query.cut(others) for query in queries])
         if len(content) <= limit or others == 0:
-            left_out = sum(max(0, len(one.texts) - one.record["relevant"] - others) for one in queries)
-            return Shard(content, others, sum(len(one.texts) for one in queries), left_out)
+            left_out = sum(max(0, len(query.texts) - query.record["relevant"] - others) for query in queries)
+            return Shard(content, others, sum(len(query.texts) for query in queries), left_out)
         wanted = texts[others] - BYTES_PER_PACKED_BYTE * (len(content) - limit)
         others = max(0, min(others - 1, int(np.searchsorted(texts, wanted, side="right")) - 1))
 
@@ -272,7 +266,7 @@ def shards(queries: Iterator[Query], bounds: Sequence[int], limit: float) -> Ite
     others = sys.maxsize
     for number, (start, end) in enumerate(itertools.pairwise(bounds)):
         share = limit * (end - start) / (bounds[-1] - start)
-        # Most shards are alike, so the search starts a little above the previous number.
+        # Shards are much alike, so the search starts a little above the previous number.
         shard = fit(f"results-{number}", [*itertools.islice(queries, end - start)], others + others // 16 + 1, share)
         others = shard.others if shard.left_out else sys.maxsize
         limit -= len(shard.content)

@@ -1,4 +1,4 @@
-"""The first results of systems, and the ranks of relevant passages: flat columns, no object per result."""
+"""The top results of systems, and the ranks of relevant passages, in flat columns without an object per result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = -1
 
 
 class Top(NamedTuple):
-    """The first results of all queries, concatenated: ids and scores, and the number of results of each query."""
+    """The top results of all queries, concatenated: ids and scores, and the number of results of each query."""
 
     doc_ids: pa.Array
     scores: npt.NDArray[np.float64]
@@ -51,7 +51,7 @@ class Rankings(NamedTuple):
 
 
 def first_results(run: Run, query_ids: Sequence[str], number: int) -> Top:
-    """Take the first `number` results of each of these queries."""
+    """Take the top `number` results of each of these queries."""
     places = positions(pa.array(query_ids, pa.string()), pa.array(run.query_ids, pa.string()))
     starts, ends = run.offsets[places], run.offsets[places + 1]
     counts = np.where(places == UNKNOWN, 0, np.minimum(ends - starts, number))
@@ -82,15 +82,15 @@ def ranks_of(run: Run, qrels: Qrels, query_ids: Sequence[str], relevant: Relevan
 def combine(tops: Sequence[Top], relevant: Relevant, ranks: Sequence[npt.NDArray[np.int32]]) -> Rankings:
     """Combine the results of all systems, and number all passages."""
     listed = pa.array(relevant.doc_ids, pa.string())
-    encoded = pa.concat_arrays([*(one.doc_ids for one in tops), listed]).dictionary_encode()
+    encoded = pa.concat_arrays([*(results.doc_ids for results in tops), listed]).dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int32)
-    queries, longest = len(relevant.offsets) - 1, max((int(one.counts.max(initial=0)) for one in tops), default=0)
-    top = np.full((queries, len(tops), longest), UNKNOWN, dtype=np.int32)
+    longest = max((int(results.counts.max(initial=0)) for results in tops), default=0)
+    top = np.full((len(relevant.offsets) - 1, len(tops), longest), UNKNOWN, dtype=np.int32)
     scores = np.zeros(top.shape)
     start = 0
-    for system, one in enumerate(tops):
-        filled = np.arange(longest) < one.counts[:, None]
-        top[:, system][filled] = codes[start : start + len(one.doc_ids)]
-        scores[:, system][filled] = one.scores
-        start += len(one.doc_ids)
+    for system, results in enumerate(tops):
+        filled = np.arange(longest) < results.counts[:, None]
+        top[:, system][filled] = codes[start : start + len(results.doc_ids)]
+        scores[:, system][filled] = results.scores
+        start += len(results.doc_ids)
     return Rankings(encoded.dictionary, top, scores, codes[start:], relevant.offsets, np.stack(ranks))

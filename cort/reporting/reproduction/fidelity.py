@@ -6,7 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cort.evaluation.depths import Consistency, Depths, saturation
@@ -18,9 +18,9 @@ from cort.system.errors import shorten
 
 WITHIN, OFF, NOT_RUN, CANNOT = "within", "off", "not run", "cannot be computed"
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not computed"
-# The measure that gives the rank of the only relevant passage.
+# The measure that determines the rank of the only relevant passage.
 RANKED = "RR@1000"
-# Known of every run: precision, and the share of unjudged passages among the first results.
+# Known for every run: precision, and the share of unjudged passages, at the top.
 PRECISION, UNJUDGED = f"P@{FIRST}", f"unjudged@{FIRST}"
 # Decimal numbers are not exact in binary: 0.271 - 0.27 is slightly more than 0.001.
 ROUNDING = 1e-9
@@ -144,7 +144,7 @@ def read_latencies(path: str | Path) -> list[Latency]:
     node = read_json(path)
     is_list = "latencies" in node.of(dict)
     latencies: list[Latency] = node["latencies"].read(list[Latency]) if is_list else [node.read(Latency)]
-    if len({(one.system, one.split) for one in latencies}) < len(latencies):
+    if len({(latency.system, latency.split) for latency in latencies}) < len(latencies):
         raise node["latencies"].complain("a system and split twice", "each once")
     return latencies
 
@@ -159,15 +159,14 @@ def compare(number: Number, results: Results) -> NumberResult:
         mark, reason = CANNOT, number.not_computed
     if difference is not None:
         mark = WITHIN if abs(difference) <= number.within + ROUNDING else OFF
-    names = {one.name for one in fields(Number)} & {one.name for one in fields(NumberResult)}
-    same = {name: getattr(number, name) for name in names}
+    same = {name: value for name, value in vars(number).items() if name in NumberResult.__annotations__}
     return NumberResult(**same, ours=ours, difference=difference, mark=mark, not_run_because=reason)
 
 
 def find(number: Quantity, results: Results) -> float | str:
     """Return our value, or the reason why there is none."""
     if number.system is None:
-        return "no system of ours stands for it"
+        return "none of our systems corresponds to it"
     place = number.system, number.split
     if number.measure.startswith("latency"):
         latency = results.latencies.get(place)
@@ -188,7 +187,7 @@ def find(number: Quantity, results: Results) -> float | str:
 
 
 def _means(measures: Measures) -> Mapping[str, float | None]:
-    """Return the means, and what is known of the first results of every run."""
+    """Return the means, and what is known about the top results of every run."""
     judged = measures.judged
     if judged is None or not judged.results:
         return measures.mean
@@ -229,39 +228,43 @@ def _on_curve(number: Quantity, curve: Depths | None) -> float | str:
 
 def count(numbers: Iterable[NumberResult]) -> Counts:
     """Count the marks."""
-    counted = Counter(one.mark for one in numbers)
-    return Counts(counted[WITHIN], counted[OFF], counted[NOT_RUN], counted[CANNOT])
+    counted = Counter(number.mark for number in numbers)
+    return Counts(*(counted[mark] for mark in (WITHIN, OFF, NOT_RUN, CANNOT)))
 
 
 def judge(claim: Claim, results: Results) -> ClaimResult:
-    """Judge a claim: it fails if one comparison fails; otherwise it is unknown if one comparison lacks a value."""
-    comparisons = [_compare_values(one, results) for one in claim.comparisons]
-    outcomes = {one.outcome for one in comparisons}
-    outcome = next(one for one in (FAILS, UNKNOWN, HOLDS) if one in outcomes)
+    """Judge a claim: it fails if any comparison fails; otherwise, it is unknown if any comparison lacks a value."""
+    comparisons = [_compare_values(comparison, results) for comparison in claim.comparisons]
+    outcomes = {comparison.outcome for comparison in comparisons}
+    outcome = next(outcome for outcome in (FAILS, UNKNOWN, HOLDS) if outcome in outcomes)
     return ClaimResult(claim.section, claim.text, claim.note, outcome, comparisons)
 
 
-def _compare_values(one: Comparison, results: Results) -> ComparisonResult:
-    first, second = _operand(one.first, results), one.second
-    other = second if isinstance(second, float) else _operand(second, results)
+def _compare_values(comparison: Comparison, results: Results) -> ComparisonResult:
+    relation, by, second = comparison.relation, comparison.by, comparison.second
+    first = _value(comparison.first, results)
+    other, words = (
+        (second, "the paper's number") if isinstance(second, float) else (_value(second, results), describe(second))
+    )
     outcome = UNKNOWN
     if first is not None and other is not None:
-        gap = {"higher": first - other, "lower": other - first, "near": -abs(first - other)}[one.relation]
-        # Without `by`, equal values count neither as higher nor as lower.
-        least = -one.by if one.relation == "near" else one.by or 2 * ROUNDING
+        gap = {"higher": first - other, "lower": other - first, "near": -abs(first - other)}[relation]
+        # Without `by`, equal values are neither higher nor lower.
+        least = -by if relation == "near" else by or 2 * ROUNDING
         outcome = HOLDS if gap >= least - ROUNDING else FAILS
-    words = "the paper's number" if isinstance(second, float) else describe(second)
-    return ComparisonResult(describe(one.first), one.relation, words, [first, other], one.by, outcome)
+    return ComparisonResult(describe(comparison.first), relation, words, [first, other], by, outcome)
 
 
-def _operand(one: Operand, results: Results) -> float | None:
-    values = [find(one, results)] + ([find(replace(one, system=one.minus), results)] if one.minus else [])
-    known = [value for value in values if not isinstance(value, str)]
-    return None if len(known) < len(values) else known[0] - sum(known[1:])
+def _value(operand: Operand, results: Results) -> float | None:
+    value, minus = (
+        find(operand, results),
+        find(replace(operand, system=operand.minus), results) if operand.minus else 0.0,
+    )
+    return None if isinstance(value, str) or isinstance(minus, str) else value - minus
 
 
-def describe(one: Operand) -> str:
+def describe(operand: Operand) -> str:
     """Describe a value."""
-    depth = "" if one.depth is None else f" at {one.depth}"
-    minus = f" less that of {one.minus}" if one.minus else ""
-    return f"{measure_label(one.measure)}{depth} of {one.system}{minus} on {one.split}"
+    depth = "" if operand.depth is None else f" at {operand.depth}"
+    minus = f" minus that of {operand.minus}" if operand.minus else ""
+    return f"{measure_label(operand.measure)}{depth} of {operand.system}{minus} on {operand.split}"

@@ -45,7 +45,9 @@ def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -
     files: dict[str, str] = {}
     rows, judged, shown = [], [], []
     for paper in papers:
-        compared = {one.name: [compare(number, results) for number in one.numbers] for one in paper.exhibits}
+        compared = {
+            exhibit.name: [compare(number, results) for number in exhibit.numbers] for exhibit in paper.exhibits
+        }
         numbers = [number for exhibit in compared.values() for number in exhibit]
         counts, claims = count(numbers), [judge(claim, results) for claim in paper.claims]
         log.info(
@@ -57,32 +59,29 @@ def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -
         for table in paper.tables:
             own = Table(COLUMNS, number_rows(paper, compared[table.name]))
             files |= in_formats(f"tables/{paper.name}.{table.name}", own)
-        panels = {figure.name: make_panels(figure.panels, results, compared[figure.name]) for figure in paper.figures}
+        drawn = []
         for figure in paper.figures:
+            panels = make_panels(figure.panels, results, compared[figure.name])
             salt, nothing = f"{paper.name}-{figure.name}", f"{figure.number} of {paper.name}: not run."
-            files[f"figures/{paper.name}.{figure.name}.svg"] = figures.draw(panels[figure.name], salt, nothing)
+            files[f"figures/{paper.name}.{figure.name}.svg"] = figures.draw(panels, salt, nothing)
+            drawn.append((figure, figures.draw_inline(panels, salt), compared[figure.name]))
         shown.append(
             {
                 "paper": paper,
                 "counts": counts,
                 # Numbers beyond their tolerance, by the reasons they share.
-                "off": grouped((one for one in numbers if one.mark == OFF), lambda one: tuple(one.why)),
-                "impossible": grouped((one for one in numbers if one.mark == CANNOT), lambda one: one.not_run_because),
+                "off": grouped((number for number in numbers if number.mark == OFF), lambda number: tuple(number.why)),
+                "impossible": grouped(
+                    (number for number in numbers if number.mark == CANNOT), lambda number: number.not_run_because
+                ),
                 "claims": claims,
                 "outcomes": Counter(claim.outcome for claim in claims),
                 "tables": [(table, table_cells(table, compared[table.name])) for table in paper.tables],
-                "figures": [
-                    (
-                        figure,
-                        figures.draw_inline(panels[figure.name], f"{paper.name}-{figure.name}"),
-                        compared[figure.name],
-                    )
-                    for figure in paper.figures
-                ],
+                "figures": drawn,
             }
         )
     numbers = [number for paper in judged for number in paper.numbers]
-    reasons = Counter(one.not_run_because for one in numbers if one.mark == NOT_RUN)
+    reasons = Counter(number.not_run_because for number in numbers if number.mark == NOT_RUN)
     page = render(
         "reproduction.html.jinja",
         title=title,
@@ -99,26 +98,27 @@ def build(title: str, dataset: str, papers: Sequence[Paper], results: Results) -
 
 
 def number_rows(paper: Paper, numbers: Iterable[NumberResult]) -> list[list[Cell]]:
-    """Tabulate numbers of a paper, one row each, in units of the measures."""
+    """Tabulate numbers of a paper, one per row, in the units of our measures."""
     return [
         [
-            *(paper.name, paper.numbering[one.where], one.row, one.column, one.system or "", one.split, one.measure),
-            *(one.depth, one.published, one.ours, one.difference, one.within, one.mark),
+            *(paper.name, paper.numbering[number.where], number.row, number.column, number.system or ""),
+            *(number.split, number.measure, number.depth),
+            *(number.published, number.ours, number.difference, number.within, number.mark),
         ]
-        for one in numbers
+        for number in numbers
     ]
 
 
 def make_panels(panels: Sequence[Part], results: Results, numbers: Sequence[NumberResult]) -> list[Panel]:
     """Plot our curves and those that the paper prints; panels without either are left out."""
-    return [panel for one in panels if (panel := _panel(one, results, numbers)) is not None]
+    return [drawn for panel in panels if (drawn := _panel(panel, results, numbers))]
 
 
 def _panel(panel: Part, results: Results, numbers: Sequence[NumberResult]) -> Panel | None:
     lines: list[Line] = []
     for look, series in enumerate(panel["series"]):
         label = series["label"]
-        drop = next((one.ours for one in numbers if one.row == label and one.ours is not None), None)
+        drop = next((number.ours for number in numbers if number.row == label and number.ours is not None), None)
         if points := _points(panel, series, results):
             saturated = "" if drop is None else f" (saturates at {labels.count(round(drop))})"
             x, y = zip(*points, strict=True)
@@ -141,7 +141,7 @@ def _points(panel: Part, series: Part, results: Results) -> list[tuple[float, fl
     pairs: Iterable[tuple[float, float | None]] = ()
     if kind == "systems":
         systems = [(point["x"], results.measures.get((point["system"], split))) for point in series.get("points", ())]
-        pairs = [(x, one.mean.get(measure)) for x, one in systems if one]
+        pairs = [(x, measures.mean.get(measure)) for x, measures in systems if measures]
     elif kind == "consistency" and (factors := results.consistency.get(place)):
         pairs = zip(factors.depths, factors.consistency, strict=True)
     elif kind == "depths" and (curve := results.depths.get(place)) and measure in curve.measures:

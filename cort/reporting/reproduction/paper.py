@@ -23,10 +23,10 @@ RELATIONS = {"higher": ("than", "by"), "lower": ("than", "by"), "near": ("to", "
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """What is measured of a system on a split, at `depth` re-ranked candidates if that is given.
+    """What is measured for a system on a split, at `depth` re-ranked candidates if given.
 
     `quantity` is "measure", or "saturation": the number of candidates at which the measure saturates, one of `depths`
-    if these are given.
+    if given.
     """
 
     system: str | None
@@ -107,7 +107,7 @@ class PaperTable(Exhibit):
 
     @property
     def has_changes(self) -> bool:
-        """Whether the paper prints relative changes beside its numbers."""
+        """Whether the paper prints relative changes next to its numbers."""
         return any(number.change is not None for number in self.numbers)
 
 
@@ -120,7 +120,7 @@ class PaperFigure(Exhibit):
 
 @dataclass(frozen=True)
 class Paper:
-    """Everything of a paper that is compared."""
+    """Everything in a paper that is compared."""
 
     name: str
     title: str
@@ -271,7 +271,7 @@ def _check_row(place: str, row: Part, table: Part, paper: Part) -> Iterator[str]
     if "changes" in row:
         yield from check_name(f"{place}.change_from", row.get("change_from", ""), _labels(table))
     if {"system", "systems"} <= row.keys():
-        yield f"{place}: found system beside systems, expected one of them; remove one"
+        yield f"{place}: found both system and systems, expected one of them; remove one"
     for column, value in zip(columns, row["values"], strict=True):
         if isinstance(value, dict):
             yield from _check_names(f"{place}.values", value, paper)

@@ -156,12 +156,8 @@ def test_waits_grow_and_vary(server, refused, monkeypatch):
     assert len(set(shares)) > 1
 
 
-REFUSALS = {
-    "403": Step(status=403),
-    "404": Step(status=404),
-    "410": Step(status=410),
-    "too long a wait": Step(status=503, headers={"Retry-After": "3600"}),
-}
+REFUSALS = {str(status): Step(status=status) for status in (403, 404, 410)}
+REFUSALS |= {"too long a wait": Step(status=503, headers={"Retry-After": "3600"})}
 
 
 @pytest.mark.parametrize("step", REFUSALS.values(), ids=REFUSALS)

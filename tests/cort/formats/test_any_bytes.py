@@ -5,14 +5,12 @@ The examples are few and always the same, because `make test` must be fast. For 
 """
 
 import gzip
-import io
 import json
 import os
-import tarfile
 import tempfile
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import ZIP_DEFLATED
 
 import numpy as np
 import pyarrow as pa
@@ -34,19 +32,16 @@ from cort.reporting.inputs import read_curve, read_origin, read_stages
 from cort.reporting.reproduction.fidelity import read_latencies
 from cort.retrieval.bm25 import read_parameters
 from cort.system.errors import InputError
+from tests.support.archives import tar_of, zip_of
+from tests.support.common import write_file
 
 LONG = "FUZZ_EXAMPLES" in os.environ
 
 
 def fuzzed(test):
     """Try few examples, always the same, or as many as the environment asks for."""
-    few = settings(
-        max_examples=int(os.environ.get("FUZZ_EXAMPLES", 25)),
-        derandomize=not LONG,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    examples = {"max_examples": int(os.environ.get("FUZZ_EXAMPLES", 25)), "derandomize": not LONG, "database": None}
+    few = settings(**examples, deadline=None, suppress_health_check=list(HealthCheck))
     return few(seed(int(os.environ.get("FUZZ_SEED", "1")))(test) if LONG else test)
 
 
@@ -113,11 +108,15 @@ def _json(value):
 
 
 def _text(text):
-    return _written(Path.write_text, text)
+    return _written(write_file, text)
 
 
-def _packed(text):
-    return lambda path: path.write_bytes(gzip.compress(text.encode(), mtime=0))
+def _bytes(content):
+    return _written(Path.write_bytes, content)
+
+
+def _zipped(name, text):
+    return _bytes(zip_of((name, text), compression=ZIP_DEFLATED))
 
 
 def _written(write, *arguments):
@@ -172,28 +171,9 @@ def _yaml(path):
         raise InputError(str(error).splitlines()[0]) from None
 
 
-def _zip(texts, method=zipfile.ZIP_DEFLATED):
-    def write(path):
-        with zipfile.ZipFile(path, "w", method) as archive:
-            for name, text in texts.items():
-                archive.writestr(zipfile.ZipInfo(name), text)
-
-    return write
-
-
-def _samples(path):
-    names = [f"x_sample{number}.txt{part}-10" for number in (0, 1) for part in (0, 1)]
-    _zip({name: f"what {name}\nhow\n" for name in names}, zipfile.ZIP_STORED)(path)
-
-
-def _tar(path):
-    content = b"what is it\n\nhow\n"
-    with tarfile.open(path, "w:gz") as archive:
-        member = tarfile.TarInfo("predictions.txt")
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
-
-
+SAMPLES = [f"x_sample{number}.txt{part}-10" for number in (0, 1) for part in (0, 1)]
+TAR = tar_of(("predictions.txt", "what is it\n\nhow\n"))
+SAMPLES = zip_of(*((name, f"what {name}\nhow\n") for name in SAMPLES))
 TSV = "".join(f"{doc_id}\t{text}\n" for doc_id, text in PASSAGES)
 JSONL = "".join(json.dumps({"_id": doc_id, "title": "t", "text": text}) + "\n" for doc_id, text in PASSAGES)
 
@@ -217,22 +197,23 @@ ORIGIN = {
     "inputs": [{"path": "a", "bytes": 2, "sha256": "e"}],
 }
 LATENCY = {"latencies": [{"system": "s"}]}
+TABLE = _written(tables.write_table, GRADES)
 # The name of a file, a function that writes a good one, and the reader.
 READERS = {
     "lines": ("x.txt", _text(TSV), _listed(lines.iter_lines)),
-    "packed lines": ("x.gz", _packed(TSV), _listed(lines.iter_lines)),
+    "packed lines": ("x.gz", _text(TSV), _listed(lines.iter_lines)),
     "passages, tsv": ("c.tsv", _text(TSV), _passages_alike),
     "passages, jsonl": ("c.jsonl", _text(JSONL), _listed(raw.iter_passage_batches)),
-    "passages, packed": ("c.txt.gz", _packed(TSV), _listed(raw.iter_passage_batches)),
-    "passages, cbor": ("c.cbor", lambda path: path.write_bytes(CBOR), _listed(raw.iter_passage_batches)),
+    "passages, packed": ("c.txt.gz", _text(TSV), _listed(raw.iter_passage_batches)),
+    "passages, cbor": ("c.cbor", _bytes(CBOR), _listed(raw.iter_passage_batches)),
     "predictions": ("p.txt", _text("what is it\n\nhow é\n"), _listed(expansions.iter_predictions)),
-    "predictions, packed": ("p.txt.gz", _packed("what is it\n\nhow é\n"), _listed(expansions.iter_predictions)),
-    "predictions, tar": ("p.tar.gz", _tar, _listed(expansions.iter_predictions)),
-    "predictions, zip": ("p.zip", _samples, _listed(expansions.iter_predictions, 2)),
-    "archive, zip": ("a.zip", _zip({"m.txt": TSV}), _extract("m.txt")),
-    "archive, tar": ("a.tar.gz", _tar, _extract("predictions.txt")),
+    "predictions, packed": ("p.txt.gz", _text("what is it\n\nhow é\n"), _listed(expansions.iter_predictions)),
+    "predictions, tar": ("p.tar.gz", _bytes(TAR), _listed(expansions.iter_predictions)),
+    "predictions, zip": ("p.zip", _bytes(SAMPLES), _listed(expansions.iter_predictions, 2)),
+    "archive, zip": ("a.zip", _zipped("m.txt", TSV), _extract("m.txt")),
+    "archive, tar": ("a.tar.gz", _bytes(TAR), _extract("predictions.txt")),
     "weighted": ("w.jsonl", _text(WEIGHTED), _listed(expansions.iter_documents)),
-    "weighted, zip": ("w.zip", _zip({"a.json": WEIGHTED}), _listed(expansions.iter_documents)),
+    "weighted, zip": ("w.zip", _zipped("a.json", WEIGHTED), _listed(expansions.iter_documents)),
     "YAML": ("c.yaml", _text("a: [1, {b: 'é'}]\nc: &x {d: 1e3}\ne: *x\n"), _yaml),
     "topics": ("t.qrels", _text(TOPICS), _listed(raw.iter_queries)),
     "queries": ("q.txt", _text(TSV), _listed(raw.iter_queries)),
@@ -245,26 +226,10 @@ READERS = {
     "candidates": ("c.tsv", _text("q\td\twhat is\ta b\n"), read_candidates),
     "published run": ("r.tsv", _text("q\td\t1\nq\te\t2\n"), read_published),
     "published candidates": ("r.tsv", _text("q\td\twhat is\ta b\n"), read_published),
-    "table": (
-        "t.parquet",
-        _written(tables.write_table, GRADES),
-        lambda path: tables.read_table(path, tables.QRELS).to_pylist(),
-    ),
-    "batches of a table": (
-        "t.parquet",
-        _written(tables.write_table, GRADES),
-        _listed(tables.iter_batches, tables.QRELS),
-    ),
-    "rows of a table": (
-        "t.parquet",
-        _written(tables.write_table, GRADES),
-        lambda path: tables.count_rows(path, tables.QRELS),
-    ),
-    "columns of a table": (
-        "t.parquet",
-        _written(tables.write_table, GRADES),
-        lambda path: tables.has_column(path, "doc_id"),
-    ),
+    "table": ("t.parquet", TABLE, lambda path: tables.read_table(path, tables.QRELS).to_pylist()),
+    "batches of a table": ("t.parquet", TABLE, _listed(tables.iter_batches, tables.QRELS)),
+    "rows of a table": ("t.parquet", TABLE, lambda path: tables.count_rows(path, tables.QRELS)),
+    "columns of a table": ("t.parquet", TABLE, lambda path: tables.has_column(path, "doc_id")),
     "epochs": ("e.parquet", _written(tables.write_table, EPOCHS), tables.count_epochs),
     "tokens": ("t.arrow", _written(tokens.write_tokens, TOKENS, "f"), all_tokens),
     "embeddings": ("e.arrow", _shard, all_vectors),

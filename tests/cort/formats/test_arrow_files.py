@@ -150,15 +150,12 @@ def test_written_embeddings_are_read_without_a_copy(tmp_path, storage, kind):
     assert np.array_equal(all_vectors([shard]), matrix.astype(kind))
 
 
-def test_shards_join_in_the_order_given(tmp_path):
+def test_shards_join_in_the_order_given_and_an_empty_one_has_no_vectors(tmp_path):
     matrix = vectors(7)
     paths = [write_embeddings(tmp_path / "2", "caxy", matrix[3:]), write_embeddings(tmp_path / "1", "bef", matrix[:3])]
     shards = open_shards(paths, model="m")
     assert all_ids(shards).to_pylist() == list("caxybef")
     assert np.array_equal(all_vectors(shards), np.concatenate([matrix[3:], matrix[:3]]))
-
-
-def test_an_empty_shard_has_no_vectors(tmp_path):
     shards = open_shards([write_embeddings(tmp_path / "x.arrow", "")])
     assert all_ids(shards).to_pylist() == []
     assert all_vectors(shards).shape == (0, 4)

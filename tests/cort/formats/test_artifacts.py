@@ -57,7 +57,7 @@ def test_unknown_members_are_ignored_and_integers_are_numbers(tmp_path):
         ({"count": 10}, "found 10 at count, expected at most 9"),
         ({"good": 1}, "found 1 at good, expected true or false"),
         ({"best": []}, "found [] at best, expected an object"),
-        ({"best": {"text": "a"}}, "found no 'place' at best, expected the fields that the stage before writes"),
+        ({"best": {"text": "a"}}, "found no 'place' at best, expected the fields that the previous stage writes"),
         ({"parts": [{"text": "a", "place": 1}, {"text": 2}]}, "found 2 at parts[1].text, expected a text"),
         ({"by_name": {"x": ["1"]}}, "found '1' at by_name.x[0], expected a number"),
         ({"share": 10**400}, "found 1000"),

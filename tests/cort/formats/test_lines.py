@@ -97,11 +97,6 @@ def test_gzip_with_a_wrong_checksum_is_refused(tmp_path):
     assert refusal(iter_lines, tmp_path / "file.tsv.gz").startswith("found damaged gzip data after row 1 (CRC check")
 
 
-def test_a_missing_file_is_the_operating_systems_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        list(iter_lines(tmp_path / "absent.tsv"))
-
-
 def test_a_line_that_would_exhaust_memory_is_refused_with_its_row(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "LONGEST_LINE", 1 << 21)
     (tmp_path / "x.gz").write_bytes(gzip.compress(b"one\n" + b"x" * (5 << 20)))

@@ -1,36 +1,13 @@
-import io
 import itertools
-import tarfile
-import zipfile
 
 import pytest
 
 from cort.formats.expansions import iter_predictions
 from cort.system.errors import InputError
+from tests.support.archives import tar_of, zip_of
 from tests.support.common import write_file
 
 LINES = ["who is a", "", "where is c  when is c"]
-
-
-def tar_of(files):
-    """Return an archive of files, name to text."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, text in files.items():
-            content = text if isinstance(text, bytes) else text.encode()
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return packed.getvalue()
-
-
-def zip_of(*files):
-    """Return an archive of files, pairs of name and text."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name, text in files:
-            archive.writestr(zipfile.ZipInfo(name), text)
-    return packed.getvalue()
 
 
 def write_samples(path, samples, **changed):
@@ -48,7 +25,7 @@ def write_samples(path, samples, **changed):
 def test_a_line_has_all_queries_of_a_passage(tmp_path, suffix):
     path, text = tmp_path / f"pred-test_topk10{suffix}", "\n".join(LINES) + "\n"
     if suffix == ".tar.gz":
-        path.write_bytes(tar_of({"pred-test_topk10.txt": text}))
+        path.write_bytes(tar_of(("pred-test_topk10.txt", text)))
     else:
         write_file(path, text)
     assert list(iter_predictions(path)) == [["who is a"], [], ["where is c  when is c"]]
@@ -91,10 +68,12 @@ def test_samples_that_do_not_fit_together_are_refused(tmp_path, samples, changed
     assert words in str(error.value)
 
 
-TAR, SAMPLE, OTHER = tar_of({"p": "1\n"}), ("x_sample0.txt0", "1\n"), ("x_sample0.txt1", "2\n")
+TAR, SAMPLE, OTHER = tar_of(("p", "1\n")), ("x_sample0.txt0", "1\n"), ("x_sample0.txt1", "2\n")
+TWICE = zip_of(SAMPLE, OTHER).replace(b"txt1", b"txt0")
+BOTH = "found the files 'x_sample0.txt0' and 'b/x_sample00.txt000-9'"
 DAMAGED = {
-    "no file": ("p.tar.gz", tar_of({}), "found no file in it"),
-    "two files": ("p.tar.gz", tar_of({"a": "1\n", "b": "2\n"}), "found the files 'a' and 'b', expected one file"),
+    "no file": ("p.tar.gz", tar_of(), "found no file in it"),
+    "two files": ("p.tar.gz", tar_of(("a", "1\n"), ("b", "2\n")), "found the files 'a' and 'b', expected one file"),
     "half a tar": ("p.tar.gz", TAR[: len(TAR) // 2], "found a damaged archive"),
     "half a zip": ("p.zip", zip_of(SAMPLE)[:60], "found a damaged archive"),
     "checksum": ("p.tar.gz", TAR[:-8] + bytes([TAR[-8] ^ 1]) + TAR[-7:], "found a damaged archive (CRC check failed"),
@@ -102,22 +81,10 @@ DAMAGED = {
     "cut": ("p.tar.gz", TAR[:-8], "found a damaged archive (Compressed file ended"),
     "junk": ("p.tar.gz", TAR + b"junk", "found a damaged archive (Not a gzipped file"),
     "two tars": ("p.tar.gz", TAR + TAR, "found data after the end of the archive, expected one archive"),
-    "UTF-16": (
-        "p.tar.gz",
-        tar_of({"p": "1\n".encode("utf-16")}),
-        "p.tar.gz: p: found UTF-16 text, expected UTF-8 text",
-    ),
+    "UTF-16": ("p.tar.gz", tar_of(("p", "1".encode("utf-16"))), "p.tar.gz: p: found UTF-16 text, expected UTF-8 text"),
     "two zips": ("p.zip", zip_of(SAMPLE) + zip_of(SAMPLE), "found bytes before its first file, expected one archive"),
-    "a name twice": (
-        "p.zip",
-        zip_of(SAMPLE, OTHER).replace(b"txt1", b"txt0"),
-        "found the file 'x_sample0.txt0' 2 times, expected each name",
-    ),
-    "a sample twice": (
-        "p.zip",
-        zip_of(SAMPLE, ("b/x_sample00.txt000-9", "2\n")),
-        "found the files 'x_sample0.txt0' and 'b/x_sample00.txt000-9', expected one file of each part of a sample",
-    ),
+    "a name twice": ("p.zip", TWICE, "found the file 'x_sample0.txt0' 2 times, expected each name"),
+    "a sample twice": ("p.zip", zip_of(SAMPLE, ("b/x_sample00.txt000-9", "2\n")), f"{BOTH}, expected one file of each"),
 }
 
 
@@ -129,14 +96,9 @@ def test_damaged_and_ambiguous_archives_are_refused(tmp_path, name, content, wor
     assert words in str(error.value)
 
 
-def test_a_missing_archive_is_the_operating_systems_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        list(iter_predictions(tmp_path / "none.zip", 1))
-
-
 def test_files_that_macos_adds_and_byte_order_marks_are_ignored(tmp_path):
     files = {"__MACOSX/d/._p": b"\0\5", "d/._p": b"\0\5", "d/.DS_Store": b"\0\0", "d/p": "\ufeff1\r\n".encode()}
-    (tmp_path / "p.tar.gz").write_bytes(tar_of(files))
+    (tmp_path / "p.tar.gz").write_bytes(tar_of(*files.items()))
     assert list(iter_predictions(tmp_path / "p.tar.gz")) == [["1"]]
     names = ["__MACOSX/._x_sample0.txt0", "d/._x_sample1.txt0", "d/x_sample2.txt0"]
     texts = [b"\0\5", b"\0\5", "\ufeff1\r\n".encode()]

@@ -6,16 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cort.formats import raw
 from cort.formats.lines import iter_record_batches
-from cort.formats.raw import (
-    is_quoted,
-    iter_passage_batches,
-    iter_passages,
-    iter_qrels,
-    iter_queries,
-    iter_quoted,
-    refuse_duplicates,
-)
 from cort.formats.records import Qrel, Text
 from cort.formats.tables import PASSAGES, QRELS, regroup
 from cort.system.errors import InputError
@@ -30,7 +22,7 @@ BEIR_HEADER = "query-id\tcorpus-id\tscore\n"
 @pytest.mark.parametrize("name", ["collection.tsv", "collection.tsv.gz", "my.v2.tsv", "c.txt"])
 def test_passages_of_ms_marco(tmp_path, name):
     path = write_file(tmp_path / name, "0\tThe presence of\nD1\t  two  blanks “inside” \n")
-    assert list(iter_passages(path)) == [(1, Text("0", "The presence of")), (2, Text("D1", "two  blanks “inside”"))]
+    assert list(raw.iter_passages(path)) == [(1, Text("0", "The presence of")), (2, Text("D1", "two  blanks “inside”"))]
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
@@ -43,7 +35,7 @@ def test_passages_of_beir(tmp_path, name):
     ]
     path = write_file(tmp_path / name, "".join(json.dumps(record) + "\n" for record in records))
     texts = ["Statin use Recent studies", "plain\ttext", "no title", "only a title"]
-    assert list(iter_passages(path)) == [
+    assert list(raw.iter_passages(path)) == [
         (row, Text(record["_id"], text)) for row, (record, text) in enumerate(zip(records, texts, strict=True), 1)
     ]
 
@@ -52,11 +44,11 @@ def test_queries_of_both_formats(tmp_path):
     # Row 2 of the real dev.small queries starts with a blank.
     tsv = write_file(tmp_path / "queries.tsv", "1048585\twhat is paula deen's brother\n2\t Androgen receptor define\n")
     expected = [Text("1048585", "what is paula deen's brother"), Text("2", "Androgen receptor define")]
-    assert list(iter_queries(tsv)) == list(enumerate(expected, 1))
+    assert list(raw.iter_queries(tsv)) == list(enumerate(expected, 1))
     # A query has no title.
     jsonl = write_file(tmp_path / "queries.jsonl.gz", '{"_id": "q1", "text": " a b ", "title": "not used"}\n')
-    assert list(iter_queries(jsonl)) == [(1, Text("q1", "a b"))]
-    line = refusal(iter_queries, write_file(tmp_path / "queries.tsv", "q 1\ttext\n"))
+    assert list(raw.iter_queries(jsonl)) == [(1, Text("q1", "a b"))]
+    line = refusal(raw.iter_queries, write_file(tmp_path / "queries.tsv", "q 1\ttext\n"))
     assert line.startswith("row 1: found query_id 'q 1' with whitespace, expected a query_id without whitespace")
 
 
@@ -86,16 +78,12 @@ EMPTY = "found an empty text, expected at least one character; remove the row"
         ("b\tx\x00", "found a NUL byte at byte 4, expected text; remove it, or name a file of text"),
         ("b\t", EMPTY),
         ("b\t \u00a0", EMPTY),
-        (
-            'b"c\tx',
-            "found doc_id 'b\"c' with a quotation mark, expected a doc_id without one, as run files need it; "
-            "give the row another id",
-        ),
+        ('b"c\tx', f"found doc_id 'b\"c' with a quotation mark, {ID_FIX.replace('whitespace', 'one')}"),
     ],
 )
 def test_tsv_passages_are_refused(tmp_path, second_row, complaint):
     path = write_file(tmp_path / "collection.tsv", f"a\ttext\n{second_row}\nc\ttext\n")
-    assert refusal(iter_passages, path) == f"row 2: {complaint}"
+    assert refusal(raw.iter_passages, path) == f"row 2: {complaint}"
 
 
 ONE_OBJECT = "expected one JSON object; correct the row; each record takes one line"
@@ -130,12 +118,12 @@ OBJECTS = "expected one JSON object; write records as {...}, one per line"
 )  # fmt: skip
 def test_jsonl_passages_are_refused(tmp_path, second_row, complaint):
     path = write_file(tmp_path / "corpus.jsonl", f'{{"_id": "a", "text": "x"}}\n{second_row}\n')
-    assert refusal(iter_passages, path) == f"row 2: {complaint}"
+    assert refusal(raw.iter_passages, path) == f"row 2: {complaint}"
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, "1" * 5_000])
 def test_json_that_exhausts_the_parser_is_refused(tmp_path, line):
-    complaint = refusal(iter_passages, write_file(tmp_path / "corpus.jsonl", line + "\n"))
+    complaint = refusal(raw.iter_passages, write_file(tmp_path / "corpus.jsonl", line + "\n"))
     assert complaint.startswith("row 1: found ")
     assert len(complaint) < 400
 
@@ -143,11 +131,11 @@ def test_json_that_exhausts_the_parser_is_refused(tmp_path, line):
 @pytest.mark.parametrize(
     ("reader", "name", "complaint"),
     [
-        (iter_passages, "corpus.json", "a file name ending in '.json', expected .tsv, .txt, .jsonl or .cbor"),
-        (iter_passages, "corpus.csv.gz", "a file name ending in '.csv', expected .tsv, .txt, .jsonl or .cbor"),
-        (iter_queries, "queries", "a file name without a suffix, expected .tsv, .txt, .jsonl or .qrels"),
-        (iter_queries, "queries.gz", "a file name without a suffix, expected .tsv, .txt, .jsonl or .qrels"),
-        (iter_qrels, "qrels.jsonl", "a file name ending in '.jsonl', expected .tsv, .txt or .qrels"),
+        (raw.iter_passages, "corpus.json", "a file name ending in '.json', expected .tsv, .txt, .jsonl or .cbor"),
+        (raw.iter_passages, "corpus.csv.gz", "a file name ending in '.csv', expected .tsv, .txt, .jsonl or .cbor"),
+        (raw.iter_queries, "queries", "a file name without a suffix, expected .tsv, .txt, .jsonl or .qrels"),
+        (raw.iter_queries, "queries.gz", "a file name without a suffix, expected .tsv, .txt, .jsonl or .qrels"),
+        (raw.iter_qrels, "qrels.jsonl", "a file name ending in '.jsonl', expected .tsv, .txt or .qrels"),
     ],
 )
 def test_an_unknown_suffix_is_refused_before_the_file_is_opened(tmp_path, reader, name, complaint):
@@ -158,24 +146,25 @@ def test_an_unknown_suffix_is_refused_before_the_file_is_opened(tmp_path, reader
 def test_qrels_of_trec(tmp_path, name):
     # The second column of TREC DL 2019 is Q0; some tracks have negative grades.
     path = write_file(tmp_path / name, "q1\t0\td1\t1\nq1 Q0  d2 3\nq2 0 d1 -2\n")
-    assert list(iter_qrels(path)) == [(1, Qrel("q1", "d1", 1)), (2, Qrel("q1", "d2", 3)), (3, Qrel("q2", "d1", -2))]
+    assert list(raw.iter_qrels(path)) == [(1, Qrel("q1", "d1", 1)), (2, Qrel("q1", "d2", 3)), (3, Qrel("q2", "d1", -2))]
 
 
 @pytest.mark.parametrize("name", ["test.tsv", "test.tsv.gz", "test.txt"])
 def test_qrels_of_beir(tmp_path, name):
     path = write_file(tmp_path / name, BEIR_HEADER + "PLAIN-2\tMED-1\t2\nPLAIN-2\tMED-2\t0\n")
-    assert list(iter_qrels(path)) == [(2, Qrel("PLAIN-2", "MED-1", 2)), (3, Qrel("PLAIN-2", "MED-2", 0))]
+    assert list(raw.iter_qrels(path)) == [(2, Qrel("PLAIN-2", "MED-1", 2)), (3, Qrel("PLAIN-2", "MED-2", 0))]
 
 
 @pytest.mark.parametrize("text", ["", BEIR_HEADER])
 def test_qrels_without_judgements_are_empty(tmp_path, text):
-    assert list(iter_qrels(write_file(tmp_path / "qrels.tsv", text))) == []
+    assert list(raw.iter_qrels(write_file(tmp_path / "qrels.tsv", text))) == []
 
 
 HEADER_FIX = "write four columns without a header, or BEIR's three below 'query-id TAB corpus-id TAB score'"
 FOUR = "expected 4 fields (query_id 0 doc_id grade)"
 THREE = "expected 3 TAB-separated fields (query-id, corpus-id, score) below that header"
 GRADE = "expected an integer from -1000 to 1000; write grades as integers, without a header"
+OF_QUERY = VISIBLE.replace("doc_id", "query_id")
 BLANKS = "correct the row; ids contain no blanks"
 
 
@@ -192,11 +181,7 @@ BLANKS = "correct the row; ids contain no blanks"
             for grade in ("score", "1.0", "1_0", "٣", "²", "9999999999", "1001", "-1001")
         ),
         ("q1 0 d\u00a01 1\n", rf"row 1: found doc_id 'd\xa01' with whitespace, {ID_FIX}"),
-        (
-            "q\u200d 0 d1 1\n",
-            r"row 1: found query_id 'q\u200d' with the invisible character U+200D, "
-            "expected a query_id of visible characters; give the row another id",
-        ),
+        ("q\u200d 0 d1 1\n", rf"row 1: found query_id 'q\u200d' with the invisible character U+200D, {OF_QUERY}"),
         (BEIR_HEADER + "q1\t0\td1\t1\n", rf"row 2: found 4 fields in 'q1\t0\td1\t1', {THREE}; {BLANKS}"),
         (BEIR_HEADER + "q1 d1 1\n", f"row 2: found 1 fields in 'q1 d1 1', {THREE}; {BLANKS}"),
         (BEIR_HEADER + "q1\td1\t\n", f"row 2: found the grade '', {GRADE}"),
@@ -204,10 +189,8 @@ BLANKS = "correct the row; ids contain no blanks"
     ],
 )
 def test_qrels_are_refused(tmp_path, text, complaint):
-    assert refusal(iter_qrels, write_file(tmp_path / "q.tsv", text)) == complaint
+    assert refusal(raw.iter_qrels, write_file(tmp_path / "q.tsv", text)) == complaint
 
-
-# Quotations.
 
 QUOTED = {
     "d1": "Quick Answer. One cubic inch of aluminum weighs 1.56 ounces. The metal sinks.",
@@ -235,11 +218,7 @@ def test_all_passages_that_begin_with_the_quoted_letters_are_judged(tmp_path):
     def letters(text):
         return re.sub("[^a-z0-9]", "", text.lower())
 
-    texts = [
-        "quick answer ONE cubic inch",
-        "One cubic inch of aluminum weighs",
-        "Quick Answer. One cubic inch of alumi",
-    ]
+    texts = ["quick answer ONE cubic inch", "One cubic inch of aluminum weighs", "Quick Answer. One cubic inch of al"]
     expected = [
         (row, Qrel(f"q{row}", doc_id, row))
         for row, text in enumerate(texts, 1)
@@ -247,21 +226,18 @@ def test_all_passages_that_begin_with_the_quoted_letters_are_judged(tmp_path):
         if letters(passage).startswith(letters(text))
     ]
     records = [{"query_id": f"q{row}", "text": text, "relevance": row} for row, text in enumerate(texts, 1)]
-    assert list(iter_quoted(quotations(tmp_path, *records), batches(QUOTED))) == expected
+    assert list(raw.iter_quoted(quotations(tmp_path, *records), batches(QUOTED))) == expected
     assert [len([row for row, _ in expected if row == number]) for number in (1, 2, 3)] == [3, 1, 2]
 
 
+GOLD = "Quick Answer. One cubic inch of gold"
 OBJECT = "expected an object with query_id, text and relevance"
 
 
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        (
-            quotation(text="Quick Answer. One cubic inch of gold"),
-            "found the text 'Quick Answer. One cubic inch of gold', expected the beginning of a passage of the "
-            "collection; copy it from there",
-        ),
+        (quotation(text=GOLD), f"found the text {GOLD!r}, expected the beginning of a passage of the collection; copy"),
         (quotation(text="Quick Answer"), "found the text 'Quick Answer', expected at least 20 letters or digits"),
         (quotation(relevance="1"), OBJECT),
         (quotation(relevance=True), OBJECT),
@@ -275,13 +251,13 @@ OBJECT = "expected an object with query_id, text and relevance"
     ],
 )  # fmt: skip
 def test_quotations_are_refused(tmp_path, line, complaint):
-    message = refusal(lambda path: iter_quoted(path, batches(QUOTED)), quotations(tmp_path, line))
+    message = refusal(lambda path: raw.iter_quoted(path, batches(QUOTED)), quotations(tmp_path, line))
     assert message.startswith("row 1: ")
     assert complaint in message
 
 
 def test_the_name_of_a_file_tells_quotations():
-    assert [is_quoted(name) for name in ("a.jsonl", "a.jsonl.gz", "a.tsv", "a.qrels")] == [True, True, False, False]
+    assert [raw.is_quoted(name) for name in ("a.jsonl", "a.jsonl.gz", "a.tsv", "a.qrels")] == [True, True, False, False]
 
 
 def test_the_examples_of_cort_are_quoted():
@@ -293,25 +269,16 @@ def test_the_examples_of_cort_are_quoted():
         "record": "The longest recorded time a human has ever gone without sleep is 18 days, 21 hours, and 40 minutes",
     }
     for path in sorted((ROOT / "config" / "ablations" / "table-6").glob("*.jsonl")):
-        ((_, qrel),) = iter_quoted(path, batches(texts))
+        ((_, qrel),) = raw.iter_quoted(path, batches(texts))
         assert (qrel.doc_id, qrel.relevance) == (path.stem, 1)
 
 
 PLAIN = [b"%d\ttext of passage %d" % (number, number) for number in range(40)]
 ODD = [
-    b"a\t  blanks around\x1f ",
-    b"b\t\xc2\xa0no-break space\xe2\x80\x83",
-    "c\tdéjà vu, naïve".encode(),
-    b'd\t"quoted", and a comma',
-    b"e\tback\\slash and escape \x1b inside",
-    b"ids\ttext",
-    b"id\ttexts",
-    b"k\tcrlf\r",
-    "f\tline\u2028separator\x85".encode(),
-    "g\u00e9\tan id beyond ASCII".encode(),
-    b"h\tNA",
+    *(b"a\t  blanks around\x1f ", b"b\t\xc2\xa0no-break space\xe2\x80\x83", b'd\t"quoted", and a comma', b"h\tNA"),
+    *(b"e\tback\\slash and escape \x1b inside", b"ids\ttext", b"id\ttexts", b"k\tcrlf\r", b"j\ta lone \r inside"),
+    *("c\tdéjà vu, naïve".encode(), "f\tline\u2028separator\x85".encode(), "g\u00e9\tan id beyond ASCII".encode()),
     b"i\tnull",
-    b"j\ta lone \r inside",
 ]
 BAD = [
     *(b"", b"only an id", b"a\tb\tc", b"\tno id", b"two words\ttext", b'quo"ted\ttext', b"j\t   ", b"j\t"),
@@ -330,8 +297,8 @@ def outcome(read):
 
 def in_both_ways(path, block_bytes):
     """Check that both readers return the same, and return that."""
-    slow = outcome(lambda: [passage for _, passage in iter_passages(path)])
-    fast = outcome(lambda: pa.Table.from_batches(iter_passage_batches(path, block_bytes), PASSAGES).to_pylist())
+    slow = outcome(lambda: [passage for _, passage in raw.iter_passages(path)])
+    fast = outcome(lambda: pa.Table.from_batches(raw.iter_passage_batches(path, block_bytes), PASSAGES).to_pylist())
     assert fast == slow
     return fast
 
@@ -389,11 +356,11 @@ def test_the_first_duplicate_is_found_as_by_brute_force(keys):
     repeats = [(position, keys.index(key)) for position, key in enumerate(keys) if keys.index(key) < position]
     parts = [("f.tsv", range(2, len(keys) + 2))]
     if not repeats:
-        refuse_duplicates(parts, chunks, "doc_id")
+        raw.refuse_duplicates(parts, chunks, "doc_id")
         return
     again, first = repeats[0]
     with pytest.raises(InputError) as error:
-        refuse_duplicates(parts, chunks, "doc_id")
+        raw.refuse_duplicates(parts, chunks, "doc_id")
     assert str(error.value) == (
         f"f.tsv: row {again + 2}: found doc_id {keys[again]!r} again (it is already in row {first + 2}), "
         "expected each doc_id once; remove one of the two rows"
@@ -404,10 +371,10 @@ def test_the_first_duplicate_is_found_as_by_brute_force(keys):
 @pytest.mark.parametrize(
     ("reader", "name", "count"),
     [
-        (iter_queries, "msmarco-meta/queries.dev.small.tsv", 6_980),
-        (iter_qrels, "msmarco-meta/qrels.dev.small.tsv", 7_437),
-        (iter_qrels, "msmarco-meta/qrels.dl19-passage.txt", 9_260),
-        (iter_qrels, "msmarco-meta/qrels.dl20-passage.txt", 11_386),
+        (raw.iter_queries, "msmarco-meta/queries.dev.small.tsv", 6_980),
+        (raw.iter_qrels, "msmarco-meta/qrels.dev.small.tsv", 7_437),
+        (raw.iter_qrels, "msmarco-meta/qrels.dl19-passage.txt", 9_260),
+        (raw.iter_qrels, "msmarco-meta/qrels.dl20-passage.txt", 11_386),
     ],
 )
 def test_real_files_have_their_published_counts(reader, name, count):

@@ -8,7 +8,7 @@ import pytest
 from cort import collection, split
 from cort.formats.raw import iter_passages, iter_queries
 from cort.formats.tables import QRELS, QUERIES, read_table
-from tests.support.common import refusal, write_file
+from tests.support.common import command_line, refusal, write_file
 
 HEADER = ["CAR", [2, []], [["enwiki", "en"], []]]
 # Page -> heading, or none for the lead -> paragraphs; a link is a pair of a page and its text.
@@ -47,15 +47,9 @@ def write_pages(folder):
     return folder / "paragraphs.cbor", folder / "test.qrels"
 
 
-TEXTS = [
-    "Aftertaste is the taste left in the mouth.",
-    "The aftertaste of wine lasts.",
-    "Tasters count seconds.",
-    "Turtles eat seagrass.",
-    # Its id is judged, so it stays.
-    ".",
-    "It is old.",
-]
+TEXTS = ["Aftertaste is the taste left in the mouth.", "The aftertaste of wine lasts.", "Tasters count seconds."]
+# The id of "." is judged, so it stays.
+TEXTS += ["Turtles eat seagrass.", ".", "It is old."]
 
 
 def test_paragraphs_are_their_parts_without_anything_in_between(tmp_path):
@@ -85,21 +79,16 @@ def test_topics_are_those_of_the_judgements_as_the_paper_writes_them(tmp_path):
     ]
 
 
-def run(main, **named):
-    lists = {name: value if isinstance(value, list) else [value] for name, value in named.items()}
-    return main([str(word) for name, values in lists.items() for word in (f"--{name.replace('_', '-')}", *values)])
-
-
 def test_judgements_of_a_file_per_fold_are_those_of_one_file(tmp_path):
     paragraphs, qrels = write_pages(tmp_path)
     passages, queries, judged = (tmp_path / f"{name}.parquet" for name in ("passages", "queries", "qrels"))
-    assert run(collection.main, passages=paragraphs, output=passages) == 0
+    assert collection.main(command_line({"passages": paragraphs, "output": passages}, {})) == 0
     lines = qrels.read_text().splitlines(keepends=True)
     folds = [write_file(tmp_path / f"fold-{n}.qrels", "".join(part)) for n, part in enumerate((lines[:3], lines[3:]))]
     outputs = {"passages": passages, "output_queries": queries, "output_qrels": judged}
-    assert run(split.main, queries=folds, qrels=folds, **outputs) == 0
+    assert split.main(command_line({"queries": folds, "qrels": folds}, outputs)) == 0
     tables = read_table(queries, QUERIES), read_table(judged, QRELS)
-    assert run(split.main, queries=qrels, qrels=qrels, **outputs) == 0
+    assert split.main(command_line({"queries": qrels, "qrels": qrels}, outputs)) == 0
     assert (read_table(queries, QUERIES), read_table(judged, QRELS)) == tables
     assert [table.num_rows for table in tables] == [4, len(TEXTS)]
 
@@ -109,6 +98,12 @@ PART = "expected a text, or a link with one; fetch or unpack it again"
 PARAGRAPH = "expected a paragraph: 0, id and parts; fetch or unpack it again"
 ONE = cbor2.dumps([0, b"ab", [[0, "text"]]])
 START = cbor2.dumps(HEADER) + b"\x9f"
+
+
+def whole(paragraph):
+    return START + cbor2.dumps(paragraph) + b"\xff"
+
+
 PAGE_FILE = cbor2.dumps(["CAR", [0, []], []]) + b"\x9f\xff"
 BAD_FILES = {
     "cut in a paragraph": (START + ONE + ONE[:-3], f"row 2: found a truncated file, {WHOLE}"),
@@ -118,18 +113,9 @@ BAD_FILES = {
     "another list": (cbor2.dumps([1, 2]), f"found no TREC-CAR header, {WHOLE}"),
     "text": (b"some text of many words", f"found no TREC-CAR header, {WHOLE}"),
     "pages": (PAGE_FILE, "found TREC-CAR pages or outlines (type '0'), expected paragraphs; name dedup.articles-para"),
-    "no paragraph": (
-        START + cbor2.dumps([1, b"ab", []]) + b"\xff",
-        f"row 1: found \"[1, b'ab', []]\", {PARAGRAPH}",
-    ),
-    "a part of another kind": (
-        START + cbor2.dumps([0, b"ab", [[2, "x"]]]) + b"\xff",
-        f"row 1: found \"[2, 'x']\", {PART}",
-    ),
-    "an id with a blank": (
-        START + cbor2.dumps([0, b"a b", [[0, "x"]]]) + b"\xff",
-        "row 1: found doc_id 'a b' with whitespace, expected a doc_id without whitespace",
-    ),
+    "no paragraph": (whole([1, b"ab", []]), f"row 1: found \"[1, b'ab', []]\", {PARAGRAPH}"),
+    "a part of another kind": (whole([0, b"ab", [[2, "x"]]]), f"row 1: found \"[2, 'x']\", {PART}"),
+    "an id with a blank": (whole([0, b"a b", [[0, "x"]]]), "row 1: found doc_id 'a b' with whitespace, expected a doc"),
     "none": (START + b"\xff", "found no passages, expected one passage per line"),
     "duplicate": (START + ONE + ONE + b"\xff", "row 2: found doc_id 'ab' again (it is already in row 1), expected"),
     "two files in one": (START + ONE + b"\xff" + START, f"found data after the last of 1 paragraphs, {WHOLE}"),
@@ -150,11 +136,7 @@ PACKED = gzip.compress(START + ONE + b"\xff", mtime=0)
 @pytest.mark.parametrize(
     "data",
     [
-        PACKED[:-8] + b"\1" + PACKED[-7:],
-        PACKED[:-1] + b"\1",
-        PACKED[:-8],
-        PACKED + PACKED,
-        PACKED + b"junk",
+        *(PACKED[:-8] + b"\1" + PACKED[-7:], PACKED[:-1] + b"\1", PACKED[:-8], PACKED + PACKED, PACKED + b"junk"),
         PACKED[:16] + bytes([PACKED[16] ^ 0xFF]) + PACKED[17:],
     ],
     ids=["checksum", "length", "cut", "twice", "junk", "stream"],

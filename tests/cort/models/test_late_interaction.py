@@ -26,11 +26,8 @@ def make_pairs(lm, caches, **changes):
 
 def states_of(model, ids, segment, seen):
     """Last states of one text, (tokens, hidden)."""
-    batch = {
-        "input_ids": torch.tensor([ids]),
-        "attention_mask": torch.tensor([seen]),
-        "token_type_ids": torch.full((1, len(ids)), segment),
-    }
+    batch = {"input_ids": torch.tensor([ids]), "attention_mask": torch.tensor([seen])}
+    batch |= {"token_type_ids": torch.full((1, len(ids)), segment)}
     return model.transformer(**{name: batch[name] for name in model.inputs}).last_hidden_state[0]
 
 

@@ -5,16 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    BertConfig,
-    BertForPreTraining,
-    GPT2Config,
-    GPT2Model,
-    RobertaConfig,
-    RobertaModel,
-    T5Config,
-    T5Model,
-)
+import transformers
 
 from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import load_cross_encoder, new_cross_encoder
@@ -137,12 +128,13 @@ def test_an_unreadable_file_is_named(encoder, name, content):
     assert refused(load_encoder, encoder).startswith(f"{encoder}/{name}: found ")
 
 
-GPT2 = GPT2Config(vocab_size=160, n_embd=32, n_layer=1, n_head=2, n_positions=48)
-T5 = T5Config(vocab_size=160, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2)
+GPT2 = transformers.GPT2Config(vocab_size=160, n_embd=32, n_layer=1, n_head=2, n_positions=48)
+T5 = transformers.T5Config(vocab_size=160, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2)
 
 
 @pytest.mark.parametrize(
-    ("model", "config", "found"), [(GPT2Model, GPT2, "gpt2, a decoder"), (T5Model, T5, "t5, an encoder-decoder")]
+    ("model", "config", "found"),
+    [(transformers.GPT2Model, GPT2, "gpt2, a decoder"), (transformers.T5Model, T5, "t5, an encoder-decoder")],
 )
 def test_decoders_are_refused_in_one_line(base, model, config, found):
     model(config).save_pretrained(base)
@@ -157,10 +149,10 @@ SIZES |= {"intermediate_size": 64, "max_position_embeddings": 48}
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: BertForPreTraining(BertConfig(**SIZES)),
-        lambda: BertForPreTraining(BertConfig(**SIZES)).bert,
-        lambda: RobertaModel(RobertaConfig(**SIZES, pad_token_id=0)),
-        lambda: RobertaModel(RobertaConfig(**SIZES, pad_token_id=0), add_pooling_layer=False),
+        lambda: transformers.BertForPreTraining(transformers.BertConfig(**SIZES)),
+        lambda: transformers.BertForPreTraining(transformers.BertConfig(**SIZES)).bert,
+        lambda: transformers.RobertaModel(transformers.RobertaConfig(**SIZES, pad_token_id=0)),
+        lambda: transformers.RobertaModel(transformers.RobertaConfig(**SIZES, pad_token_id=0), add_pooling_layer=False),
     ],
 )
 def test_heads_of_a_base_model_may_be_missing_or_unused(base, make):
@@ -205,9 +197,11 @@ def test_a_projection_is_complete(encoder, lm, change, words):
         assert line.startswith(f"{encoder}/projection.safetensors: found {words}")
 
 
-def test_an_encoder_without_projection_has_no_weights_of_one(encoder):
+def test_unused_weights_of_a_projection_and_a_missing_setting_of_a_reranker_are_refused(encoder, reranker):
     change_json(encoder / "cort.json", projection=False, dimension=32)
     assert "found the unknown tensor 'bias' and 1 more, expected the 0 tensors" in refused(load_encoder, encoder)
+    (reranker / "reranker.json").write_text('{"query_length": 3}', "utf-8")
+    assert "reranker.json: found no 'max_length'" in refused(load_cross_encoder, reranker)
 
 
 @pytest.mark.parametrize(
@@ -246,11 +240,6 @@ def test_settings_of_an_encoder_are_checked(encoder, changes, words):
 def test_settings_of_a_reranker_are_checked(reranker, changes, words):
     change_json(reranker / "reranker.json", **changes)
     assert refused(load_cross_encoder, reranker).startswith(f"{reranker}/reranker.json{words}")
-
-
-def test_a_missing_setting_of_a_reranker_is_refused(reranker):
-    (reranker / "reranker.json").write_text('{"query_length": 3}', "utf-8")
-    assert "reranker.json: found no 'max_length'" in refused(load_cross_encoder, reranker)
 
 
 def test_a_tokenizer_beyond_the_embeddings_is_refused(encoder, reranker, base):

@@ -24,15 +24,10 @@ from tests.support.training import long_training_options, without_dropout, write
 
 CPU = torch.device("cpu")
 COMMON = {"query_length": 6, "max_length": 20}
+LATE = {"dimension": 5, "similarity": "cosine", "term_weights": True}
 SAVED = {
     "cross_encoder": {},
-    "late_interaction": {
-        "dimension": 5,
-        "similarity": "cosine",
-        "term_weights": True,
-        "fill_queries": False,
-        "skip_punctuation": False,
-    },
+    "late_interaction": LATE | {"fill_queries": False, "skip_punctuation": False},
     "knrm": {"dimension": 32, "word_vectors": "base_model"},
     "conv_knrm": {"dimension": 32, "word_vectors": "base_model", "filters": 5},
 }

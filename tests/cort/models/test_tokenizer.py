@@ -119,9 +119,8 @@ def test_a_folder_without_tokenizer(tmp_path):
 @pytest.mark.parametrize("load", [load_template, load_tokenizer])
 def test_a_truncated_tokenizer_is_refused(lm, tmp_path, load, kept):
     (tmp_path / "tokenizer.json").write_bytes((lm / "tokenizer.json").read_bytes()[:kept])
-    with pytest.raises(
-        InputError, match=rf"^{tmp_path}/tokenizer.json: found no readable tokenizer \(.*build the model again"
-    ):
+    line = rf"^{tmp_path}/tokenizer.json: found no readable tokenizer \(.*build the model again"
+    with pytest.raises(InputError, match=line):
         load(tmp_path)
 
 
@@ -160,9 +159,9 @@ def test_a_broken_tokenizer_config_is_named(tmp_path, content):
 
 def test_an_unknown_padding_token_is_refused(tmp_path):
     folder = roberta_folder(tmp_path / "r", pad="[PAD]")
-    with pytest.raises(InputError, match=r"tokenizer_config.json: found the padding token '\[PAD\]', expected a token"):
+    with pytest.raises(InputError, match=r"tokenizer_config.json: found the pad_token '\[PAD\]', expected a token"):
         load_template(folder)
-    with pytest.raises(InputError, match="found the padding token None"):
+    with pytest.raises(InputError, match="found the pad_token None"):
         load_template(roberta_folder(tmp_path / "r", pad=None))
 
 

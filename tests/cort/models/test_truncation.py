@@ -4,23 +4,16 @@ import numpy as np
 import pytest
 
 from cort.formats.tokens import Tokens
+from cort.models import truncation
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.rerankers import load_reranker
-from cort.models.truncation import (
-    log_truncation,
-    measure_texts,
-    measure_truncation,
-    passage_limit,
-    query_limit,
-    read_lengths,
-)
 
 
 def test_shares_are_of_texts_and_of_their_tokens():
-    found = measure_truncation(np.array([2, 4, 6, 8]), 5)
+    found = truncation.measure_truncation(np.array([2, 4, 6, 8]), 5)
     assert (found.texts, found.mean_tokens, found.limit, found.cut_texts, found.cut_tokens) == (4, 5, 5, 0.5, 0.2)
-    assert measure_truncation(np.array([2, 4]), np.array([1, 9])).cut_texts == 0.5
-    assert measure_truncation(np.empty(0, np.int64), 5).cut_texts == 0
+    assert truncation.measure_truncation(np.array([2, 4]), np.array([1, 9])).cut_texts == 0.5
+    assert truncation.measure_truncation(np.empty(0, np.int64), 5).cut_texts == 0
 
 
 @pytest.mark.parametrize(("kind", "text"), [("passage", "passages"), ("query", "queries.train")])
@@ -28,7 +21,7 @@ def test_of_an_encoder_as_much_is_lost_as_its_sequences_lack(make_encoder, cache
     folder, tokens = make_encoder(query_length=5, passage_length=9), Tokens(caches[text])
     encoder, template = load_encoder(folder)
     kept = texts_of(tokens, template, encoder.settings, kind).lengths(np.arange(len(tokens))) - template.extra
-    found = measure_texts(read_lengths(folder), folder, {text: caches[text]})[text]
+    found = truncation.measure_texts(truncation.read_lengths(folder), folder, {text: caches[text]})[text]
     assert found.cut_texts == (kept < tokens.lengths).mean() > 0
     assert found.cut_tokens == pytest.approx(1 - kept.sum() / tokens.lengths.sum())
 
@@ -43,7 +36,8 @@ def test_of_a_reranker_as_much_is_lost_as_its_pairs_lack(make_reranker, caches, 
     kept = [int(pairs.lengths(query[i : i + 1], passage[i : i + 1])[0]) for i in range(len(query))]
     special = {"cross_encoder": template.pair_extra, "late_interaction": 2 * template.extra, "knrm": 0}[kind]
     lengths = queries.lengths[query], passages.lengths[passage]
-    limits = query_limit(model.settings, template), passage_limit(model.settings, template, lengths[0])
+    of_passages = truncation.passage_limit(model.settings, template, lengths[0])
+    limits = truncation.query_limit(model.settings, template), of_passages
     ours = sum(np.minimum(found, limit).sum() for found, limit in zip(lengths, limits, strict=True))
     assert ours == sum(kept) - special * len(kept)
 
@@ -52,7 +46,7 @@ def test_a_log_warns_if_many_are_truncated(caplog):
     log = logging.getLogger("x")
     with caplog.at_level(logging.INFO):
         for lengths in ([1] * 9 + [3], [1] * 8 + [3, 3]):
-            log_truncation(log, "p.arrow", np.array(lengths), 2)
+            truncation.log_truncation(log, "p.arrow", np.array(lengths), 2)
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
     expected = "p.arrow: 10 texts, 1.4 tokens on average, 20.0% truncated to 2, 14.3% of all tokens lost"
     assert caplog.records[1].message == expected

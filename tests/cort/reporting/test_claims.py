@@ -63,7 +63,7 @@ def test_what_is_read_and_said():
     comparisons = [Comparison("lower", first, second, 0.5), Comparison("lower", first, 1.0, 0.5)]
     assert read == Claim("1", "So it is.", "Or not.", comparisons)
     made, against_number = judge(read, RESULTS).comparisons
-    assert (made.first, made.second) == ("MRR@10 at 5 of a less that of b on dev", "MRR@10 of b on dev")
+    assert (made.first, made.second) == ("MRR@10 at 5 of a minus that of b on dev", "MRR@10 of b on dev")
     assert (made.ours, against_number.second) == ([None, 0.2], "the paper's number")
 
 
@@ -74,10 +74,7 @@ def test_what_is_read_and_said():
         ({"higher": A, "near": B, "to": 1}, "claims.0.tests.0: found higher and near, expected one of"),
         ({"higher": A}, "claims.0.tests.0: found no key than, expected it with higher; add it"),
         ({"near": A, "to": B, "by": 1}, "claims.0.tests.0.by: found by with near, expected to or within; remove it"),
-        (
-            {"higher": {}, "than": 1},
-            "claims.0.tests.0: found no system, expected the value or the claim to name it; ",
-        ),
+        ({"higher": {}, "than": 1}, "claims.0.tests.0: found no system, expected the value or the claim to name it; "),
         ({"higher": A, "than": [1, {}]}, "claims.0.tests.0: found no system, expected the value or the claim"),
     ],
 )

@@ -11,17 +11,9 @@ from cort.reporting.inputs import Curve
 from cort.reporting.panels import Line, Panel, depth_panels, looks, recall_panels, training_panels
 
 SVG = "{http://www.w3.org/2000/svg}"
-PANEL = Panel(
-    "a <b> & $c$",
-    "x",
-    "y",
-    [
-        Line("_one <1>", [1.0, 2.0, 4.0], [0.1, None, 0.3], 0, drop=4.0),
-        Line("two", [1.0, 4.0], [0.2, 0.2], 1, drop=4.0),
-    ],
-    'says "it"',
-    [1.0, 2.0, 4.0],
-)
+LINES = [Line("_one <1>", [1.0, 2.0, 4.0], [0.1, None, 0.3], 0, drop=4.0)]
+LINES += [Line("two", [1.0, 4.0], [0.2, 0.2], 1, drop=4.0)]
+PANEL = Panel("a <b> & $c$", "x", "y", LINES, 'says "it"', [1.0, 2.0, 4.0])
 
 
 def texts(svg: str) -> list[str]:
@@ -48,18 +40,9 @@ def test_recall_is_drawn_by_growing_cutoff() -> None:
 
 
 def test_depths_say_where_they_saturate() -> None:
-    depths = [
-        Depths(
-            "a",
-            "dev",
-            1,
-            9,
-            [1, 64, 1000],
-            {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, None, 0.2]},
-            {"RR@10": 64, "AP": None},
-        ),
-        Depths("b", "dev", 1, 9, [1, 2], {"RR@10": [0.1, 0.2]}, {}),
-    ]
+    values, saturation = {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, None, 0.2]}, {"RR@10": 64, "AP": None}
+    depths = [Depths("a", "dev", 1, 9, [1, 64, 1000], values, saturation)]
+    depths += [Depths("b", "dev", 1, 9, [1, 2], {"RR@10": [0.1, 0.2]}, {})]
     first, second = depth_panels(depths, looks("ab", None))
     assert (first.title, second.title) == ("MRR@10, dev", "MAP, dev")
     assert [(line.label, line.drop) for line in first.lines] == [("a (saturates at 64)", 64), ("b", None)]
@@ -85,9 +68,10 @@ def test_a_drawing_is_the_same_twice_and_well_formed() -> None:
     assert texts(once).count("a <b> & $c$") == 3
 
 
-def test_all_marks_of_an_axis_are_drawn_also_beyond_the_lines() -> None:
+def test_all_marks_of_an_axis_are_drawn_and_a_missing_figure_says_so() -> None:
     panel = Panel("t", "x", "y", [Line("one", [5.2, 10.3], [0.1, 0.2], 0)], "", [5.0, 10.0, 20.0])
     assert {"5", "10", "20"} <= set(texts(figures.draw([panel], "salt", "")))
+    assert texts(figures.draw([], "salt", "nothing <here>")) == ["nothing <here>"]
 
 
 def test_settings_of_the_reader_do_not_change_a_drawing(tmp_path) -> None:
@@ -119,10 +103,6 @@ def test_ids_of_inline_drawings_do_not_clash() -> None:
     assert not set(ids[0]) & set(ids[1])
     for svg, known in zip(drawings, ids, strict=True):
         assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg)) <= set(known)
-
-
-def test_a_missing_figure_says_so() -> None:
-    assert texts(figures.draw([], "salt", "nothing <here>")) == ["nothing <here>"]
 
 
 @pytest.mark.parametrize(

@@ -6,22 +6,12 @@ from cort.reporting.headline import Headline, headlines
 from cort.reporting.labels import MINUS
 
 # Table 1 of the paper, and Figure 2 as far as the kind of system goes.
-VALUES = {
-    "bm25": (0.187, 0.857),
-    "cort": (0.271, 0.880),
-    "both": (0.274, 0.949),
-    "re-ranked": (0.384, 0.949),
-}
+VALUES = {"bm25": (0.187, 0.857), "cort": (0.271, 0.880), "both": (0.274, 0.949), "re-ranked": (0.384, 0.949)}
 MEASURES = {
     name: Measures(name, "dev", 1, 6980, {"RR@10": top, "R@1000": all_}) for name, (top, all_) in VALUES.items()
 }
-PAIRS = [
-    ("cort", "bm25", "baseline"),
-    ("both", "cort", "part"),
-    ("both", "bm25", "part"),
-    ("re-ranked", "both", "part"),
-    ("re-ranked", "bm25", "baseline"),
-]
+PAIRS = [("cort", "bm25", "baseline"), ("both", "cort", "part"), ("both", "bm25", "part")]
+PAIRS += [("re-ranked", "both", "part"), ("re-ranked", "bm25", "baseline")]
 
 
 def compared(*pairs, unsure=(), values=VALUES):
@@ -56,10 +46,8 @@ def test_the_best_system_leads_and_each_step_says_what_it_adds():
 
 def test_what_is_not_significant_is_not_called_a_gain():
     found = said(VALUES, *PAIRS, unsure=[("both", "cort", "RR@10"), ("re-ranked", "bm25", "RR@10")])
-    assert found.lead.endswith(
-        "re-ranked has the highest MRR@10, 0.384, but does not differ significantly from bm25: "
-        "+0.197 (+0.187 to +0.207)."
-    )
+    best = "re-ranked has the highest MRR@10, 0.384, but does not differ significantly from bm25: "
+    assert found.lead.endswith(f"{best}+0.197 (+0.187 to +0.207).")
     assert f"both does not differ significantly from cort: +0.003 ({MINUS}0.007 to +0.013);" in found.further
 
 
@@ -96,10 +84,7 @@ def test_a_step_that_loses_and_a_training_are_told():
         ([MEASURES["bm25"]], "bm25 reaches MRR@10 0.187."),
         ([MEASURES["bm25"], MEASURES["cort"]], "cort has the highest MRR@10, 0.271."),
         # Three decimals are shown, and those are equal.
-        (
-            [MEASURES["bm25"], Measures("x", "dev", 1, 6980, {"RR@10": 0.1871})],
-            "no system beats bm25 in MRR@10, 0.187;",
-        ),
+        ([MEASURES["bm25"], Measures("x", "dev", 1, 9, {"RR@10": 0.1871})], "no system beats bm25 in MRR@10, 0.187;"),
     ],
 )
 def test_without_comparisons_there_are_no_differences(measures, lead):

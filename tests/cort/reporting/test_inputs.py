@@ -6,7 +6,7 @@ import pytest
 from cort.evaluation.depths import Depths
 from cort.evaluation.values import read_recall
 from cort.formats.artifacts import parse_assignments
-from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_filter, read_measures, read_stages
+from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_measures, read_stages
 from cort.reporting.panels import POINTS, WINDOWS, smooth, thin
 from cort.reporting.sections import summarize
 from cort.system.errors import InputError
@@ -70,10 +70,6 @@ def test_depths_that_do_not_fit_are_refused(file, change, complaint) -> None:
     assert complaint in str(error.value)
 
 
-def test_filters_keep_their_order(file) -> None:
-    assert read_filter("f", file({"z": 3, "a": 0})).counts == [("z", 3), ("a", 0)]
-
-
 def test_assignments_split_at_the_first_equals_sign() -> None:
     assert parse_assignments("--x", ["a=b=c", "b=e = 128"]) == {"a": "b=c", "b": "e = 128"}
     for wrong in ("a", "=b", "a="):
@@ -96,13 +92,10 @@ def test_curve_is_read_and_summed_up(file) -> None:
     assert summary.examples_per_second == (100 + 300) / 2
 
 
-def test_the_best_step_is_that_of_the_measure_where_there_is_one(file) -> None:
+def test_the_best_step_is_that_of_the_measure_and_none_of_a_curve_without_numbers(file) -> None:
     text = f"{HEADER},validation_measure\n10,1,.4,.3,1,1,.25\n20,2,.4,.2,1,1,.5\n30,3,.4,.1,1,1,.5\n40,4,.4,,1,1,\n"
     summary = summarize(read_curve("c", file(text, "c.csv")))
     assert (summary.best_validation_loss, summary.best_measure, summary.best_step) == (0.1, 0.5, 20)
-
-
-def test_a_curve_without_numbers_has_an_empty_summary(file) -> None:
     summary = summarize(read_curve("c", file(f"{HEADER}\n10,,,,,\n", "c.csv")))
     assert (summary.steps, summary.last_loss, summary.best_step, summary.examples_per_second) == (10, None, None, None)
 
@@ -115,12 +108,15 @@ def test_a_curve_without_numbers_has_an_empty_summary(file) -> None:
         (f"{HEADER}\n", "found no rows"),
         (f"{HEADER}\n1,2\n", "row 2: found 2 cells, expected 6"),
         (f"{HEADER}\n1,0.1,0.5,,,\n2,0.1,x,,,\n", "row 3: found 'x' in column loss, expected a number or nothing"),
-        (f"{HEADER}\n,0.1,0.5,,,\n", "row 2: found '' in column step, expected a whole number"),
+        (f"{HEADER}\n,0.1,0.5,,,\n", "row 2: found '' in column step, expected whole, increasing numbers"),
         (f"{HEADER}\ninf,0.1,0.5,,,\n", "row 2: found 'inf' in column step"),
         (f"{HEADER}\n1.5,0.1,0.5,,,\n", "row 2: found '1.5' in column step"),
         (f"{HEADER}\n1_0,0.1,0.5,,,\n", "row 2: found '1_0' in column step"),
-        (f"{HEADER}\n-1,0.1,0.5,,,\n", "row 2: found step -1, expected increasing steps"),
-        (f"{HEADER}\n2,0.1,0.5,,,\n2,0.1,0.5,,,\n", "row 3: found step 2, expected increasing steps"),
+        (f"{HEADER}\n-1,0.1,0.5,,,\n", "row 2: found '-1' in column step, expected whole, increasing numbers"),
+        (
+            f"{HEADER}\n2,0.1,0.5,,,\n2,0.1,0.5,,,\n",
+            "row 3: found '2' in column step, expected whole, increasing numbers",
+        ),
         (f"step,{HEADER}\n1,2,0.1,0.5,,,\n", "row 1: found the header"),
         ("a" * 200_000, "row 1: found the header"),
     ],
@@ -161,11 +157,8 @@ def test_benchmarks_are_summed_up_per_rule(tmp_path) -> None:
     benchmark(tmp_path / "encode/a/2-of-2.tsv", (2.5, 300))
     benchmark(tmp_path / "split/x.tsv", ("0.25", "-"), ("0.5", "NA"))
     benchmark(tmp_path / "tokenize.tsv", (4.0, 50), ("-", "-"))
-    assert read_stages(tmp_path) == [
-        Stage("encode", 2, 1.5 + 2.5, 2.5, 300),
-        Stage("tokenize", 1, 4.0, 4.0, 50),
-        Stage("split", 2, 0.25 + 0.5, 0.5, None),
-    ]
+    expected = [Stage("encode", 2, 1.5 + 2.5, 2.5, 300), Stage("tokenize", 1, 4.0, 4.0, 50)]
+    assert read_stages(tmp_path) == [*expected, Stage("split", 2, 0.25 + 0.5, 0.5, None)]
 
 
 def test_a_missing_benchmark_folder_gives_nothing(tmp_path) -> None:
@@ -178,10 +171,8 @@ def test_a_damaged_benchmark_is_left_out_and_named(tmp_path, caplog) -> None:
         benchmark(tmp_path / "a/b.tsv", (wrong, 1))
         assert read_stages(tmp_path) == [Stage("a", 1, 1.5, 1.5, 100)]
         assert f"b.tsv: row 2: found {wrong!r}, expected a number from 0" in caplog.text
-    for damaged, found in (
-        ("seconds\n1\n", "row 1: found the header 'seconds'"),
-        ("s\tmax_rss\n9\t9\n1\n", "row 3: found 1 cells"),
-    ):
+    cells = ("s\tmax_rss\n9\t9\n1\n", "row 3: found 1 cells")
+    for damaged, found in (("seconds\n1\n", "row 1: found the header 'seconds'"), cells):
         (tmp_path / "a/b.tsv").write_text(damaged)
         assert [one.jobs for one in read_stages(tmp_path)] == [1]
         assert found in caplog.text

@@ -48,9 +48,8 @@ def test_senseless_sizes_are_refused(memory_mb, threads, found):
 def test_unknown_class_fails_in_one_line():
     with pytest.raises(RuntimeError) as error:
         anserini.run_java("io.anserini.Nonesuch", [], memory_mb=64, threads=1)
-    assert str(error.value).startswith(
-        "java io.anserini.Nonesuch (heap of 64 MB): exit status 1: Error: Could not find"
-    )
+    found = "java io.anserini.Nonesuch (heap of 64 MB): exit status 1: Error: Could not find"
+    assert str(error.value).startswith(found)
     assert "\n" not in str(error.value)
 
 
@@ -120,9 +119,8 @@ def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, numbe
         "    (folder / 'part').write_text('x')\n"
         "    anserini.run_java('io.Main', [], 64, 1)\n"
     )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", program], env={**os.environ, "JAVA_HOME": str(home)}, stderr=subprocess.DEVNULL
-    )
+    environment = {**os.environ, "JAVA_HOME": str(home)}
+    parent = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL)
     java = int(wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), "Java", 10))
     if not starting:
         assert len(list((tmp_path / "out").iterdir())) == 1

@@ -52,9 +52,12 @@ def test_equal_sums_tie_whatever_the_order_of_the_rankings():
         assert scores[0] == pytest.approx(1 / 61 + 1 / 62 + 1 / 63)
 
 
-def test_reciprocal_ranks_of_nothing_and_of_one_ranking():
+def test_reciprocal_ranks_of_nothing_of_one_ranking_and_with_another_constant():
     assert reciprocal_ranks([[], []], 10)[0] == reciprocal_ranks([], 10)[0] == []
     assert reciprocal_ranks([["b", "a", "c"], []], 2)[0] == ["b", "a"]
+    doc_ids, scores = reciprocal_ranks([["a", "b"], ["b"]], 10, 1)
+    assert doc_ids == ["b", "a"]
+    assert scores.tolist() == [1 / 3 + 1 / 2, 1 / 2]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -75,12 +78,6 @@ def scored(doc_ids, generator):
     """A ranking with scores that run files can hold."""
     scores = np.sort(generator.random(len(doc_ids)).astype(np.float32))[::-1]
     return Ranking("q", list(doc_ids), scores.astype(np.float64))
-
-
-def test_k_is_the_constant_of_reciprocal_ranks():
-    doc_ids, scores = reciprocal_ranks([["a", "b"], ["b"]], 10, 1)
-    assert doc_ids == ["b", "a"]
-    assert scores.tolist() == [1 / 3 + 1 / 2, 1 / 2]
 
 
 def test_weighted_scores_are_added_on_one_scale():

@@ -6,16 +6,7 @@ import torch
 
 from cort import index as stage
 from cort.formats.token_embeddings import open_token_shards
-from cort.retrieval.ivfpq import (
-    IvfPqSearch,
-    chunks,
-    default_lists,
-    default_sample,
-    draw,
-    fingerprint_of,
-    open_ivfpq,
-    single_threaded,
-)
+from cort.retrieval import ivfpq
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from tests.support.vectors import token_shards
 
@@ -59,7 +50,7 @@ def build(paths, output, **changes):
 
 def opened(paths, folder):
     shards = open_token_shards(paths)
-    return open_ivfpq(folder, shards, TokenIndex(shards, shards[0].origin.similarity))
+    return ivfpq.open_ivfpq(folder, shards, TokenIndex(shards, shards[0].origin.similarity))
 
 
 def as_bytes(results):
@@ -72,10 +63,10 @@ def test_all_lists_and_all_vectors_are_exact_search_to_the_last_bit(tmp_path, si
     paths = write(tmp_path / "p", passages, similarity)
     index = opened(paths, build(paths, tmp_path / "index"))
     exact = index.passages.search(queries, 30)
-    assert as_bytes(IvfPqSearch(index, 20, index.meta.tokens).search(queries, 30)) == as_bytes(exact)
-    assert as_bytes(IvfPqSearch(index, 99, 10**6, threads=3).search(queries, 30)) == as_bytes(exact)
+    assert as_bytes(ivfpq.IvfPqSearch(index, 20, index.meta.tokens).search(queries, 30)) == as_bytes(exact)
+    assert as_bytes(ivfpq.IvfPqSearch(index, 99, 10**6, threads=3).search(queries, 30)) == as_bytes(exact)
     everything = index.passages.search(queries, 1000)
-    assert as_bytes(IvfPqSearch(index, 20, index.meta.tokens).search(queries, 1000)) == as_bytes(everything)
+    assert as_bytes(ivfpq.IvfPqSearch(index, 20, index.meta.tokens).search(queries, 1000)) == as_bytes(everything)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "l2"])
@@ -91,7 +82,7 @@ def test_results_have_exact_scores_and_more_probes_find_more(tmp_path, similarit
     recalls = []
     for probes in (1, 4, 16, 64):
         shares = []
-        found = IvfPqSearch(index, probes, 200).search(queries, 10)
+        found = ivfpq.IvfPqSearch(index, probes, 200).search(queries, 10)
         for (scores, places), (_, best), known in zip(found, exact, everything, strict=True):
             assert scores.tolist() == [known[place] for place in places.tolist()]
             assert len(set(places.tolist())) == len(places) == 10
@@ -138,23 +129,23 @@ def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path):
     tokens = np.concatenate(passages).astype(np.float32)
     rows = np.repeat(np.arange(COUNT), [len(one) for one in passages])
     shards = open_token_shards(write(tmp_path / "p", passages, bounds=(13, 200), batch=9))
-    parts = list(chunks(shards, 100))
+    parts = list(ivfpq.chunks(shards, 100))
     assert {len(one) for one, _ in parts[:-1]} == {100}
     assert np.array_equal(np.concatenate([one for one, _ in parts]), tokens)
     assert np.array_equal(np.concatenate([one for _, one in parts]), rows)
-    assert np.array_equal(draw(shards, len(tokens), 1), tokens)
+    assert np.array_equal(ivfpq.draw(shards, len(tokens), 1), tokens)
     # One of each tenth.
-    drawn = draw(shards, 10, 1)
+    drawn = ivfpq.draw(shards, 10, 1)
     places = [int(np.flatnonzero((tokens == one).all(1))[0]) for one in drawn]
     assert [place * 10 // len(tokens) for place in places] == list(range(10))
-    assert not np.array_equal(drawn, draw(shards, 10, 2))
-    known = fingerprint_of(open_token_shards(write(tmp_path / "again", passages)))
-    assert known == fingerprint_of(shards)
+    assert not np.array_equal(drawn, ivfpq.draw(shards, 10, 2))
+    known = ivfpq.fingerprint_of(open_token_shards(write(tmp_path / "again", passages)))
+    assert known == ivfpq.fingerprint_of(shards)
     changed = [*passages[:-1], np.concatenate([passages[-1], passages[0], tokens[:1].astype(np.float16)])]
-    assert known != fingerprint_of(open_token_shards(write(tmp_path / "longer", changed)))
-    assert known != fingerprint_of(open_token_shards(write(tmp_path / "named", passages, prefix="e")))
+    assert known != ivfpq.fingerprint_of(open_token_shards(write(tmp_path / "longer", changed)))
+    assert known != ivfpq.fingerprint_of(open_token_shards(write(tmp_path / "named", passages, prefix="e")))
     first = [np.flip(passages[0]) if len(passages[0]) else tokens[:1].astype(np.float16), *passages[1:]]
-    assert known != fingerprint_of(open_token_shards(write(tmp_path / "first", first)))
+    assert known != ivfpq.fingerprint_of(open_token_shards(write(tmp_path / "first", first)))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +153,7 @@ def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path):
     [(1, 1, 1), (2, 2, 2), (4, 2, 4), (1000, 32, 1000), (2_200_000, 2048, 131_072), (600_000_000, 32_768, 2_097_152)],
 )
 def test_the_default_lists_are_the_root_of_the_tokens_rounded_up_to_a_power_of_2(tokens, lists, sample):
-    assert (default_lists(tokens), default_sample(tokens, lists)) == (lists, sample)
+    assert (ivfpq.default_lists(tokens), ivfpq.default_sample(tokens, lists)) == (lists, sample)
     assert lists**2 >= tokens > (lists / 2) ** 2 or tokens == 1
 
 
@@ -173,7 +164,7 @@ def test_the_default_lists_are_the_root_of_the_tokens_rounded_up_to_a_power_of_2
         ({"bytes": 0}, "--bytes: found 0, expected 1 or more"),
         ({"lists": 0}, "--lists: found 0, expected 1 or more"),
         ({"lists": 99_999}, "--lists: found 99999, expected 1553 at most, as there are 1553 token vectors; change it"),
-        ({"sample": 100}, "--sample: found 100, expected 256 or more, as there are 1553 token vectors; change it"),
+        ({"sample": 100}, "--sample: found 100, expected 256 or more; change it"),
         ({"lists": 400, "sample": 300}, "--sample: found 300, expected 400 or more, as there are 1553 token vectors"),
     ],
 )
@@ -246,14 +237,13 @@ def test_a_damaged_index_is_refused(tmp_path):
     flat = faiss.IndexFlatL2(DIMENSION)
     faiss.write_index(flat, str(path))
     path.write_bytes(path.read_bytes().ljust(len(whole), b"\0"))
-    assert refused().startswith(
-        f"{path}: found another index, expected an IVF-PQ index of 1553 vectors of 8 dimensions"
-    )
+    expected = "expected an IVF-PQ index of 1553 vectors of 8 dimensions"
+    assert refused().startswith(f"{path}: found another index, {expected}")
     path.unlink()
     assert refused().startswith(f"{path}: found no such file, expected {len(whole)} bytes")
 
 
 def test_threads_are_limited_for_the_calling_thread():
     pytest.importorskip("faiss")
-    single_threaded()
+    ivfpq.single_threaded()
     assert torch.get_num_threads() == 1

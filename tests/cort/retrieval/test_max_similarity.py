@@ -158,7 +158,6 @@ def test_nan_and_infinite_values_are_refused(tmp_path, generator):
     passages = make_passages(generator)
     passages[50] = np.full((2, 6), np.nan, np.float16)
     index = TokenIndex(write(tmp_path, passages, names(90)), "cosine")
-    with pytest.raises(
-        InputError, match=r"0-32-0.arrow: found a vector with NaN, infinite or very large values, expected"
-    ):
+    found = r"0-32-0.arrow: found a vector with NaN, infinite or very large values, expected"
+    with pytest.raises(InputError, match=found):
         index.search(make_queries(generator), 5)

@@ -24,18 +24,8 @@ pytestmark = pytest.mark.usefixtures("training_process")
 EXAMPLES, ACCUMULATE, BATCH = 62, 3, 2
 MINI_BATCHES = EXAMPLES // BATCH
 UPDATES = 11
-SETTINGS = TrainingSettings(
-    batch_size=BATCH,
-    gradient_accumulation=ACCUMULATE,
-    learning_rate=0.05,
-    weight_decay=0.1,
-    decay="all",
-    warmup_updates=2,
-    validate_every=4,
-    max_gradient_norm=1.0,
-    precision="fp32",
-    seed=1,
-)
+OPTIONS = {"learning_rate": 0.05, "weight_decay": 0.1, "decay": "all", "warmup_updates": 2, "validate_every": 4}
+SETTINGS = TrainingSettings(BATCH, ACCUMULATE, **OPTIONS, max_gradient_norm=1.0, precision="fp32", seed=1)
 
 
 class Model(nn.Module):
@@ -247,10 +237,8 @@ def test_a_checkpoint_is_found_after_a_death_without_warning(undisturbed, tmp_pa
     training.losses = dying
     with pytest.raises(Killed):
         training.run()
-    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
-        "checkpoint-6.safetensors",
-        "checkpoint-7.safetensors",
-    ]
+    names = {path.name for path in (tmp_path / "c").iterdir()}
+    assert names == {"checkpoint-6.safetensors", "checkpoint-7.safetensors"}
     same(training.run(), undisturbed)
     assert training.starts[0] == 7 * ACCUMULATE * BATCH
 
@@ -292,11 +280,12 @@ def test_a_full_disk_at_a_signal_is_one_line_and_costs_no_bit(undisturbed, tmp_p
     same(training.run(), undisturbed)
 
 
-def test_patient_requests_ignore_a_second_sigint():
+def test_patient_requests_ignore_a_second_sigint_and_statuses_make_a_scheduler_try_again():
     with Requests(patient=True) as requests:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         assert requests.received == signal.SIGINT
+    assert [exit_status(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == [75, 75, 130]
 
 
 def test_an_ignored_ctrl_c_stays_ignored():
@@ -308,7 +297,3 @@ def test_an_ignored_ctrl_c_stays_ignored():
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_statuses_make_a_scheduler_try_again():
-    assert [exit_status(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == [75, 75, 130]

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from cort.system.locks import Request, allot, hold
 
 
@@ -9,19 +11,18 @@ def shares(*requests, free):
     return allot([Request(tuple(names), amount) for names, amount in requests], set(free))
 
 
-def test_requests_get_free_names_in_the_order_of_arrival():
-    assert shares(("abc", 1), ("abc", 1), free="abc") == [["a"], ["b"]]
-    assert shares(("abc", 1), ("abc", 1), free="c") == [["c"], []]
-
-
-def test_a_request_for_several_keeps_what_is_free_while_it_waits():
-    assert shares(("abc", 2), ("abc", 1), free="b") == [["b"], []]
-    assert shares(("abc", 2), ("abc", 1), free="abc") == [["a", "b"], ["c"]]
-
-
-def test_a_request_delays_none_that_wants_other_names():
-    # The first waits for a; the second could wait for it too, but need not.
-    assert shares(("a", 1), ("ab", 1), ("c", 1), free="bc") == [[], ["b"], ["c"]]
+@pytest.mark.parametrize(
+    ("requests", "free", "expected"),
+    [
+        *(([("abc", 1)] * 2, "abc", [["a"], ["b"]]), ([("abc", 1)] * 2, "c", [["c"], []])),
+        # A request for several keeps what is free while it waits.
+        *(([("abc", 2), ("abc", 1)], "b", [["b"], []]), ([("abc", 2), ("abc", 1)], "abc", [["a", "b"], ["c"]])),
+        # The first waits for a; the second could wait for it too, but need not.
+        ([("a", 1), ("ab", 1), ("c", 1)], "bc", [[], ["b"], ["c"]]),
+    ],
+)
+def test_requests_get_free_names_in_the_order_of_arrival_and_delay_none_that_wants_others(requests, free, expected):
+    assert shares(*requests, free=free) == expected
 
 
 def test_what_is_held_is_locked_and_then_free_again(tmp_path):

@@ -31,8 +31,9 @@ def parse(*words):
     return read_options(Options, parser.parse_args(words))
 
 
-def test_defaults_are_those_of_the_dataclass():
+def test_defaults_are_those_of_the_dataclass_and_options_are_read_from_a_larger_set():
     assert parse("--runs", "a") == Options(runs=("a",))
+    assert read_options(Shared, Options(runs=("a",), seed=7)) == Shared(seed=7)
 
 
 def test_every_type_is_parsed_and_written_back():
@@ -58,10 +59,6 @@ def test_optional_options_may_lack_a_value(words):
 def test_missing_and_wrong_values_are_refused(words):
     with pytest.raises(SystemExit):
         parse(*words.split(), *(("--runs", "a") if " " in words else ()))
-
-
-def test_some_options_are_read_from_a_larger_set():
-    assert read_options(Shared, Options(runs=("a",), seed=7)) == Shared(seed=7)
 
 
 @pytest.mark.parametrize("number", ["-1", "1_0", "\u0661", " 1", "1.0", "9" * 30, "nan", ""])

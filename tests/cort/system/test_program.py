@@ -119,8 +119,9 @@ def test_data_belongs_to_the_modules_that_name_it(edited, module, path):
     assert path not in program_of("cort.encode")
 
 
-def test_mirrors_are_no_part_of_a_program():
+def test_mirrors_and_modules_that_are_not_there_are_no_part_of_a_program():
     assert "cort/downloads/catalog.yaml" not in program_of("cort.download file")
+    assert "cort/nothing.py" not in program_of("cort.nothing")
 
 
 def test_what_is_known_of_sources_is_kept_by_their_content(edited, tmp_path):
@@ -143,7 +144,3 @@ def test_a_damaged_cache_is_no_cache(edited, text):
     program._read_cache.cache_clear()
     program._facts.cache_clear()
     assert program_of("cort.train") == before
-
-
-def test_a_module_that_is_not_there_has_no_program():
-    assert "cort/nothing.py" not in program_of("cort.nothing")

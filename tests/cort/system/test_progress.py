@@ -18,11 +18,8 @@ def test_items_pass_unchanged_and_lines_are_logged_without_a_terminal(monkeypatc
     monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
     with caplog.at_level(logging.INFO, logger="cort.system.progress"):
         assert list(progress.track("abc", 3, "letters")) == ["a", "b", "c"]
-    assert [record.getMessage().split(",")[0] for record in caplog.records] == [
-        "1 of 3 letters",
-        "2 of 3 letters",
-        "3 of 3 letters",
-    ]
+    said = [record.getMessage().split(",")[0] for record in caplog.records]
+    assert said == [f"{number} of 3 letters" for number in (1, 2, 3)]
 
 
 def test_a_bar_is_shown_on_a_terminal(monkeypatch, capsys):

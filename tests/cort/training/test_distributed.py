@@ -194,7 +194,7 @@ def test_there_are_as_many_processes_as_gpus_at_most(monkeypatch, caplog):
     monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert [usable_processes(wanted) for wanted in (1, 2, 8)] == [1, 1, 1]
-    assert logged(caplog) == [f"{wanted} processes asked for, 0 GPUs found" for wanted in (2, 8)]
+    assert logged(caplog) == [f"{wanted} processes requested, 0 GPUs available" for wanted in (2, 8)]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     assert [usable_processes(wanted) for wanted in (1, 2, 8)] == [1, 2, 4]
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")

@@ -23,9 +23,13 @@ def guide():
 TRIPLES = np.array([[[3, 5]], [[10, 11]], [[12, 13]]])
 
 
-def test_what_scores_above_a_share_of_the_positive_is_too_near(guide):
+def test_what_scores_above_a_share_of_the_positive_is_left_out_but_never_the_querys_own(guide):
     # cos 31 > .95 cos 30 > cos 60; sin 31 < .95 sin 60.
     assert guide.too_near(TRIPLES).tolist() == [[[True, False, True, True], [False, True, False, False]]]
+    vectors = torch.zeros(1, 2, 3)
+    texts = TripleTexts(TRIPLES, None, None, None, guide=guide)
+    others = Batch(texts, TRIPLES, vectors, vectors, vectors).others
+    assert others.tolist() == [[[False, False, True, True], [False, False, False, False]]]
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.1, 0.5, 0.9])
@@ -41,13 +45,6 @@ def test_any_margin_says_what_a_loop_over_pairs_says(margin):
             assert abs(score - own + margin * abs(own)) < 1e-6 or found[batch, query, column] == (
                 score > own - margin * abs(own)
             )
-
-
-def test_too_near_passages_are_left_out_of_the_loss_but_never_the_querys_own(guide):
-    vectors = torch.zeros(1, 2, 3)
-    texts = TripleTexts(TRIPLES, None, None, None, guide=guide)
-    others = Batch(texts, TRIPLES, vectors, vectors, vectors).others
-    assert others.tolist() == [[[False, False, True, True], [False, False, False, False]]]
 
 
 def test_shares_are_logged(guide, caplog):

@@ -13,31 +13,12 @@ from cort.experiment.keys import Experiment
 from cort.models.encoder import load_encoder
 from cort.settings.fields import schema_of
 from cort.system.options import optional
-from cort.training.losses import (
-    COSINE_LIMIT,
-    ENCODER_OBJECTIVES,
-    RERANKER_OBJECTIVES,
-    EncoderObjective,
-    InfoNCE,
-    NoSettings,
-    Pointwise,
-    RerankerObjective,
-    Triplet,
-    angular_similarity,
-    cosine_similarity,
-    info_nce_loss,
-    inner_product,
-    margin_mse_loss,
-    multilabel_margin_loss,
-    pointwise_loss,
-    settings_of,
-    triplet_loss,
-)
+from cort.training import losses
 from tests.support.common import read_curve
 from tests.support.training import batch_of, long_training_options, train_options, write_examples
 
 # By how much the limit lowers the similarity of a vector with itself, and raises that with its opposite.
-CUT = math.acos(COSINE_LIMIT) / math.pi
+CUT = math.acos(losses.COSINE_LIMIT) / math.pi
 
 
 def sim(q, d):
@@ -64,19 +45,21 @@ def draw(seed, *shape):
 
 
 def triplet(*vectors, margin):
-    return triplet_loss(batch_of(*vectors), Triplet(margin), angular_similarity)
+    return losses.triplet_loss(batch_of(*vectors), losses.Triplet(margin), losses.angular_similarity)
 
 
 def multilabel(*vectors, relevant):
-    return multilabel_margin_loss(batch_of(*vectors, relevant=relevant), NoSettings(), inner_product)
+    batch = batch_of(*vectors, relevant=relevant)
+    return losses.multilabel_margin_loss(batch, losses.NoSettings(), losses.inner_product)
 
 
 def info_nce(*vectors, others, temperature=0.05):
-    return info_nce_loss(batch_of(*vectors, others=others), InfoNCE(temperature), cosine_similarity)
+    batch = batch_of(*vectors, others=others)
+    return losses.info_nce_loss(batch, losses.InfoNCE(temperature), losses.cosine_similarity)
 
 
 def margin_mse(*vectors, margins):
-    return margin_mse_loss(batch_of(*vectors, margins=margins), NoSettings(), inner_product)
+    return losses.margin_mse_loss(batch_of(*vectors, margins=margins), losses.NoSettings(), losses.inner_product)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.1, 1.0])
@@ -99,21 +82,21 @@ def test_triplet_loss_equals_the_double_loop_of_the_paper(n, e, margin):
 )
 def test_angular_similarity_of_known_angles(a, b, expected):
     a, b = (torch.tensor([x], dtype=torch.float64) for x in (a, b))
-    assert angular_similarity(a, b).item() == pytest.approx(expected, abs=1e-12)
+    assert losses.angular_similarity(a, b).item() == pytest.approx(expected, abs=1e-12)
     assert 0 < CUT < 5e-4
 
 
 def test_similarities_are_of_all_pairs_and_in_single_precision_at_least():
     queries, passages, _ = draw(1, 4, 3)
-    similarity = angular_similarity(queries[:2], passages)
+    similarity = losses.angular_similarity(queries[:2], passages)
     expected = [[sim(query, passage) for passage in passages] for query in queries[:2]]
     assert similarity.tolist() == [pytest.approx(row, abs=1e-12) for row in expected]
-    half = angular_similarity(queries[:2].bfloat16(), passages.bfloat16())
+    half = losses.angular_similarity(queries[:2].bfloat16(), passages.bfloat16())
     assert half.dtype == torch.float32
     assert torch.allclose(half.double(), similarity, atol=0.02)
     ones = torch.ones(2, 3, dtype=torch.bfloat16)
-    assert inner_product(ones, 2 * ones).dtype == torch.float32
-    assert inner_product(ones, 2 * ones).tolist() == [[6, 6], [6, 6]]
+    assert losses.inner_product(ones, 2 * ones).dtype == torch.float32
+    assert losses.inner_product(ones, 2 * ones).tolist() == [[6, 6], [6, 6]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -128,25 +111,22 @@ def test_gradients_are_finite_at_cosine_one(sign, dtype):
     assert torch.isfinite(passages.grad).all()
 
 
-def test_gradients_of_zero_vectors_are_finite():
+def test_gradients_of_zero_vectors_and_the_loss_of_large_logits_are_finite():
     queries = torch.zeros(2, 3, requires_grad=True)
     triplet(queries, torch.eye(3)[:2], torch.eye(3)[1:], margin=0.1).backward()
     assert torch.isfinite(queries.grad).all()
+    logits, relevant = torch.tensor([-200.0, 200.0]), torch.tensor([1, 1])
+    assert losses.pointwise_loss(logits, relevant, losses.Pointwise()).tolist() == pytest.approx([200, 0], abs=1e-30)
 
 
 def test_pointwise_loss_is_the_negative_log_of_the_sigmoid():
     logits, relevance = torch.tensor([2.0, -1.0, 0.5, 0.0], requires_grad=True), torch.tensor([1, 0, 0, 1])
     sigmoid = [1 / (1 + math.exp(-x)) for x in (2, -1, 0.5, 0)]
     expected = -(math.log(sigmoid[0]) + math.log(1 - sigmoid[1]) + math.log(1 - sigmoid[2]) + math.log(1 / 2)) / 4
-    loss = pointwise_loss(logits, relevance, Pointwise()).mean()
+    loss = losses.pointwise_loss(logits, relevance, losses.Pointwise()).mean()
     assert loss.item() == pytest.approx(expected, rel=1e-6)
     loss.backward()
     assert np.allclose(logits.grad.numpy(), (np.array(sigmoid) - relevance.numpy()) / 4, atol=1e-7)
-
-
-def test_pointwise_loss_of_large_logits_is_finite():
-    logits, relevant = torch.tensor([-200.0, 200.0]), torch.tensor([1, 1])
-    assert pointwise_loss(logits, relevant, Pointwise()).tolist() == pytest.approx([200, 0], abs=1e-30)
 
 
 def multilabel_loop(queries, passages, relevant):
@@ -220,26 +200,26 @@ def test_gradients_equal_finite_differences(name):
 def test_many_mini_batches_at_once_have_the_losses_of_each():
     vectors = draw(9, 5, 4, 3)
     marked = torch.from_numpy(np.random.default_rng(2).random((5, 4, 8)) < 0.3)
-    losses = [
+    alone = [
         lambda i: triplet(*(part[i] for part in vectors), margin=0.1),
         lambda i: multilabel(*(part[i] for part in vectors), relevant=marked[i]),
         lambda i: info_nce(*(part[i] for part in vectors), others=marked[i].triu(1)),
         lambda i: margin_mse(*(part[i] for part in vectors), margins=vectors[0][i, :, 0]),
     ]
-    for loss in losses[:3]:
+    for loss in alone[:3]:
         assert loss(slice(None)).tolist() == pytest.approx([loss(i).item() for i in range(5)], abs=1e-12)
     together = margin_mse(*vectors, margins=vectors[0][..., 0])
-    assert together.tolist() == pytest.approx([losses[3](i).item() for i in range(5)], abs=1e-12)
+    assert together.tolist() == pytest.approx([alone[3](i).item() for i in range(5)], abs=1e-12)
 
 
 @pytest.mark.parametrize(
     ("section", "objectives", "stage"),
-    [("encoders", ENCODER_OBJECTIVES, train), ("rerankers", RERANKER_OBJECTIVES, train_reranker)],
+    [("encoders", losses.ENCODER_OBJECTIVES, train), ("rerankers", losses.RERANKER_OBJECTIVES, train_reranker)],
 )
 def test_every_objective_can_be_configured(section, objectives, stage):
     keys = schema_of(Experiment)["properties"][section]["additionalProperties"]["properties"]
     assert keys["loss"] == {"enum": list(objectives), "default": stage.Options.loss}
-    for name in settings_of(objectives):
+    for name in losses.settings_of(objectives):
         assert keys[name].get("default") == getattr(stage.Options, name)
 
 
@@ -264,8 +244,8 @@ def scaled_error(logits, relevance, settings):
 def own_losses(monkeypatch):
     """Stages whose registries have one more entry each."""
     with monkeypatch.context() as patch:
-        patch.setitem(ENCODER_OBJECTIVES, "distance", EncoderObjective(scaled_distance, Scaled))
-        patch.setitem(RERANKER_OBJECTIVES, "error", RerankerObjective(scaled_error, Scaled))
+        patch.setitem(losses.ENCODER_OBJECTIVES, "distance", losses.EncoderObjective(scaled_distance, Scaled))
+        patch.setitem(losses.RERANKER_OBJECTIVES, "error", losses.RerankerObjective(scaled_error, Scaled))
         modules = [importlib.import_module(f"cort.{name}") for name in ("training.settings", "train", "train_reranker")]
         yield [importlib.reload(module) for module in modules][1:]
     for module in modules:

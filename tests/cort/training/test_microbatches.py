@@ -34,12 +34,8 @@ def test_consecutive_mini_batches_are_joined_up_to_the_limit():
     examples, tokens = np.arange(10, 22), np.array([5, 5, 1, 1, 9, 9, 30, 30, 2, 2, 2, 2])
     batches = join_consecutive(examples, 2, tokens, 20)
     # 10 + 2 are 12, 18 more would be 30; 60 are too many, but cannot be parted.
-    assert [(batch.reshape(-1).tolist(), len(batch)) for batch in batches] == [
-        ([10, 11, 12, 13], 2),
-        ([14, 15], 1),
-        ([16, 17], 1),
-        ([18, 19, 20, 21], 2),
-    ]
+    expected = [([10, 11, 12, 13], 2), ([14, 15], 1), ([16, 17], 1), ([18, 19, 20, 21], 2)]
+    assert [(batch.reshape(-1).tolist(), len(batch)) for batch in batches] == expected
     assert [len(batch) for batch in join_consecutive(examples, 2, tokens, math.inf)] == [6]
 
 
@@ -101,9 +97,8 @@ class Exact:
         settings = PairSettings(12, 32)
         model = new_cross_encoder(self.lm, settings, 1)
         pairs = Pairs(self.queries, self.passages, self.template, settings)
-        return model, PairTexts(
-            *self.rows[:2], self.relevance, np.arange(31), pairs, partial(pointwise_loss, settings=Pointwise())
-        )
+        loss = partial(pointwise_loss, settings=Pointwise())
+        return model, PairTexts(*self.rows[:2], self.relevance, np.arange(31), pairs, loss)
 
     def update(self, kind, settings):
         """Weights after one update, how many batches it took, and the loss."""

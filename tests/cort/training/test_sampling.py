@@ -7,12 +7,12 @@ import pytest
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.training.sampling import build_pools, draw_distinct, join_runs, limit_pools, shuffle
-from tests.support.common import write_ranked
+from tests.support.common import table_of, write_ranked
 from tests.support.training import Pool, each_of, pools_of
 
 
 def qrels(*rows):
-    return pa.Table.from_pylist([dict(zip(tables.QRELS.names, row, strict=True)) for row in rows], schema=tables.QRELS)
+    return table_of(tables.QRELS, rows)
 
 
 def run(folder, rankings):
@@ -46,28 +46,15 @@ def test_results_of_several_runs_are_merged_with_each_document_at_its_best_rank(
 
 def test_each_filter_by_hand(tmp_path):
     rankings = {"unjudged": "abcd", "short": "ab", "exactly": "abc", "all_relevant": "abcd", "some_relevant": "dcbae"}
-    positives = {
-        "short": ["a"],
-        "exactly": ["z"],
-        "all_relevant": ["b", "c", "a"],
-        "some_relevant": ["b", "a", "q"],
-        "not_in_the_run": ["a"],
-        "nor_this_one": ["b"],
-    }
+    positives = {"short": "a", "exactly": "z", "all_relevant": "bca", "some_relevant": "baq"}
+    positives |= {"not_in_the_run": "a", "nor_this_one": "b"}
     pools, counts = build_pools(judged(positives), 1, join_runs([run(tmp_path, rankings)], 2, 3), minimum_results=3)
-    assert each_of(pools) == [
-        Pool("exactly", ["z"], ["b", "c"], [2, 3]),
-        Pool("some_relevant", ["b", "a", "q"], ["c"], [2]),
-    ]
-    assert counts == {
-        "queries in the ranking": 5,
-        "dropped: no judged positive": 1,
-        "dropped: ranking too short": 1,
-        "dropped: no negative left on these ranks": 1,
-        "judged positives excluded from the negatives": 2 + 1,
-        "queries kept": 2,
-        "queries without results": 2,
-    }
+    exactly = Pool("exactly", ["z"], ["b", "c"], [2, 3])
+    assert each_of(pools) == [exactly, Pool("some_relevant", ["b", "a", "q"], ["c"], [2])]
+    dropped = ("no judged positive", "ranking too short", "no negative left on these ranks")
+    expected = {"queries in the ranking": 5, "queries kept": 2, "queries without results": 2}
+    expected |= {f"dropped: {reason}": 1 for reason in dropped}
+    assert counts == expected | {"judged positives excluded from the negatives": 2 + 1}
 
 
 @pytest.mark.parametrize(
