@@ -863,7 +863,7 @@ async function start() {
   const { texts, left_out, megabytes, others } = index.cut;
   const kept = `each query keeps those of its relevant passages and of at least ${count(others)} more, ranked highest.`;
   $("cut").textContent = `The top ${count(index.depth)} results of each system. ` + (left_out
-    ? `To keep the page below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts were left out: ${kept}`
+    ? `To keep it below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts were left out: ${kept}`
     : "All their texts are included.");
   listen();
   await update();
