@@ -11,8 +11,6 @@ Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parqu
            --depths 1 10 100 1000 --system repbert --split dev --output consistency.json
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ Writes: passages.parquet with doc_id and text, in the order of the file; ids occ
 Usage:  python -m cort.collection --passages collection.tsv --output passages.parquet
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections import deque

@@ -19,8 +19,6 @@ Usage:  python -m cort.compare --baseline bm25 --systems bm25 cort both --parts 
             --output-queries queries.csv
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from dataclasses import asdict, astuple, fields

@@ -6,8 +6,6 @@ Usage: python -m cort.download file --name msmarco/qrels.train.tsv --downloads r
            collection.tsv
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from pathlib import Path

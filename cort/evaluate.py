@@ -12,8 +12,6 @@ Usage:  python -m cort.evaluate --run run.trec --queries queries.parquet --qrels
             --output-recall recall.csv
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -14,8 +14,6 @@ Usage:  python -m cort.import_run --run published.trec --queries queries.parquet
             --depth 1000 --tag NAME --output run.trec
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

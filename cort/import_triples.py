@@ -12,8 +12,6 @@ Usage:  python -m cort.import_triples --triples qidpidtriples.train.full.2.tsv.g
             --output-counts triples.json
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator

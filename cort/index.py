@@ -10,8 +10,6 @@ Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --t
        python -m cort.index ivfpq --passages 1-of-2.arrow 2-of-2.arrow --bytes 16 --seed 42 --threads 8 --output ivfpq
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

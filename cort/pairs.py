@@ -8,8 +8,6 @@ Usage:  python -m cort.pairs --qrels qrels.train.parquet --run cort+bm25.trec --
             --output-counts pairs.json
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import Literal

@@ -8,8 +8,6 @@ Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages 
             [--without dev.parquet --sample 1000 --seed 42]
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import sys

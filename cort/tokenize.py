@@ -5,8 +5,6 @@ Writes: a token cache (Arrow IPC)
 Usage:  python -m cort.tokenize --tokenizer base_models/small --texts passages.parquet --output passages.arrow
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -9,8 +9,6 @@ Usage:  python -m cort.triples --qrels qrels.train.parquet --run bm25.trec --epo
             --output-counts triples.json
 """
 
-from __future__ import annotations
-
 import sys
 
 import pyarrow as pa

@@ -69,14 +69,18 @@ def seconds_of(work: Callable[[], object], device: str, rounds: int) -> float:
     return statistics.median(times[1:])
 
 
-def bounds(device: str) -> tuple[float, float]:
-    """Measure the peak in operations and bytes per second."""
+def peak(device: str) -> float:
+    """Measure the operations per second of large products."""
     size = SIZES[device].matrix
     left, right = torch.randn(2, size, size, device=device).bfloat16()
-    operations = 2 * size**3 / seconds_of(lambda: torch.mm(left, right), device, 10)
+    return float(2 * size**3 / seconds_of(lambda: torch.mm(left, right), device, 10))
+
+
+def bandwidth(device: str) -> float:
+    """Measure the bytes per second of a copy."""
     memory = torch.randn(SIZES[device].vectors, DIMENSION, device=device)
     copied = torch.empty_like(memory)
-    return operations, 2 * memory.nbytes / seconds_of(lambda: copied.copy_(memory), device, 10)
+    return 2 * memory.nbytes / seconds_of(lambda: copied.copy_(memory), device, 10)
 
 
 def operations_of(config: Any, counts: npt.NDArray[np.integer]) -> float:
@@ -116,8 +120,8 @@ def encode(device: str, folder: Path) -> Finding:
             rows = start, min(start + BLOCK, count)
             encode_block(rows, encoder, passages, torch.device(device), "bf16", "fp32")
 
-    most, seconds = bounds(device)[0], seconds_of(work, device, 2)
-    share = operations_of(encoder.transformer.config, passages.lengths(np.arange(count))) / seconds / most
+    seconds = seconds_of(work, device, 2)
+    share = operations_of(encoder.transformer.config, passages.lengths(np.arange(count))) / seconds / peak(device)
     return {"share of the peak": share, "goal": 0.5, "passages/s": count / seconds}
 
 
@@ -131,17 +135,15 @@ def train(device: str, folder: Path) -> Finding:
     nothing: Any = lambda *_: Validation(1.0)  # noqa: E731
     task = Task(encoder, count, count, texts.split, texts.losses, nothing, nothing)
     make_deterministic(1, torch.get_num_threads())
-    how: dict[str, Any] = {
-        "tokens_at_once": size.budget,
-        "gradient_accumulation": size.accumulation,
-        "warmup_updates": 0,
-    }
-    curve, _ = fit(task, TrainingSettings(precision="bf16", **how))
+    settings = TrainingSettings(
+        precision="bf16", tokens_at_once=size.budget, gradient_accumulation=size.accumulation, warmup_updates=0
+    )
+    curve, _ = fit(task, settings)
     # The first update is slower.
     speed = statistics.median(point.examples_per_second for point in curve[2:] if point.examples_per_second)
     parts = ((queries, rows[0]), (passages, rows[1]), (passages, rows[2]))
     forward = sum(operations_of(encoder.transformer.config, part.lengths(numbers)) for part, numbers in parts)
-    return {"share of the peak": 3 * forward / count * speed / bounds(device)[0], "goal": 0.4, "triples/s": speed}
+    return {"share of the peak": 3 * forward / count * speed / peak(device), "goal": 0.4, "triples/s": speed}
 
 
 def search(device: str, folder: Path) -> Finding:
@@ -151,7 +153,7 @@ def search(device: str, folder: Path) -> Finding:
     vectors, queries = unit[256:], unit[:256]
     ids = pa.array(np.arange(count)).cast(pa.string())
     shard = Shard(folder, pa.Table.from_batches([to_batch(ids, vectors, "fp32")]), "drawn", DIMENSION, "fp32")
-    reading = count * DIMENSION / bounds(device)[1]
+    reading = count * DIMENSION / bandwidth(device)
     times, rankings = dict[str, Any](), []
     for name, coded in (("codes", True), ("fp32", False)):
         index = ExactIndex([shard], [device], os.cpu_count() or 1, 5 * count * DIMENSION >> 20, coded=coded)

@@ -59,12 +59,17 @@ IN_GRAPH, WITH_TOKENS, TOKENS, DIMENSION = 256, 16, 70, 128
 # Predicted queries per passage, and words per query.
 PREDICTED, PREDICTED_WORDS = 40, 7
 # Steps are named after rules. Commands of those that are not named after their stage:
-COMMANDS = {"bm25_index": "index bm25", "hnsw": "index hnsw", "onng": "index onng", "retrieve": "retrieve exact"}
-COMMANDS |= {"retrieve_graph": "retrieve graph", "retrieve_tokens": "retrieve tokens", "bm25": "retrieve bm25"}
-COMMANDS |= {stage: f"analyze {stage}" for stage in ("depths", "consistency", "disagreements")}
-COMMANDS |= {"import_expansions": "expand import"}
-ARCHITECTURE = {"model_type": "bert", "hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
-ARCHITECTURE |= {"intermediate_size": 256}
+COMMANDS = {
+    **{kind: f"index {kind}" for kind in ("hnsw", "onng")},
+    **{f"retrieve_{kind}": f"retrieve {kind}" for kind in ("graph", "tokens")},
+    **{name: f"analyze {name}" for name in ("depths", "consistency", "disagreements")},
+    **{"bm25": "retrieve bm25", "bm25_index": "index bm25", "retrieve": "retrieve exact"},
+    "import_expansions": "expand import",
+}
+ARCHITECTURE = {
+    **{"model_type": "bert", "hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4},
+    "intermediate_size": 256,
+}
 
 
 @cache
@@ -319,18 +324,18 @@ def run_steps(at: Callable[[str], Path], passages: int, size: Fraction) -> Itera
 def measure(command: Sequence[str], folder: Path) -> dict[str, float]:
     """Run a command; return seconds, CPU seconds, and peaks of memory without and with file pages and of disk (GB)."""
     before, started, cpu = size_of(folder), time.perf_counter(), cpu_of_children()
-    process, peaks = subprocess.Popen(command, cwd=ROOT), dict.fromkeys(("own", "resident", "disk"), 0.0)
+    process, peaks = subprocess.Popen(command, cwd=ROOT), np.zeros(3)
     while process.poll() is None:
         with suppress(psutil.Error):
             parent = psutil.Process(process.pid)
             memory = [each.memory_info() for each in (parent, *parent.children(recursive=True))]
             own, resident = sum(each.rss - each.shared for each in memory), sum(each.rss for each in memory)
-            now = zip(peaks.items(), (own, resident, size_of(folder) - before), strict=True)
-            peaks = {name: max(value, size / 1e9) for (name, value), size in now}
+            peaks = np.maximum(peaks, (own, resident, size_of(folder) - before))
         time.sleep(0.2)
     if process.returncode:
         sys.exit(f"{' '.join(command)}: status {process.returncode}")
-    return peaks | {"seconds": time.perf_counter() - started, "cpu": cpu_of_children() - cpu}
+    costs = {"seconds": time.perf_counter() - started, "cpu": cpu_of_children() - cpu}
+    return costs | dict(zip(("own", "resident", "disk"), (peaks / 1e9).tolist(), strict=True))
 
 
 def cpu_of_children() -> float:

@@ -1,10 +1,8 @@
-"""Check the words after --configfile before Snakemake reads them; the profiles call this.
-
-Snakemake takes a target there for another config file, and shows a traceback for files that are missing or no YAML.
-"""
+"""Command lines of Snakemake, which the profiles check, and of this package's modules."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +13,19 @@ from cort.system.errors import InputError, input_error
 OPTIONS = ("--configfile", "--configfiles")
 
 
+def new_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
+    """Make the parser of a module with the option --configfile."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=f"python -m workflow.{module}", description=doc, formatter_class=form)
+    parser.add_argument("--configfile", default="config/pydocs.yaml")
+    return parser
+
+
 def check_configfiles(words: Sequence[str]) -> None:
-    """End this program with one line if a config file on the command line is a target, or cannot be read."""
+    """End this program with one line if a config file on Snakemake's command line is a target, or cannot be read.
+
+    Snakemake takes a target there for another config file, and shows a traceback for files that are missing or no YAML.
+    """
     files, option = [], ""
     for word in words:
         if word.startswith("-"):

@@ -16,7 +16,7 @@ from cort.settings.config import LEARNERS, Config, files_of_split, is_judged, on
 from cort.systems.base import Results
 from cort.systems.registry import all_systems, system_of
 from cort.training.losses import ENCODER_OBJECTIVES
-from workflow.params import Wildcards
+from workflow.params import Wildcards, entry_of
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
@@ -80,7 +80,7 @@ def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:
 
 def released_files(config: Config, section: str, wildcards: Wildcards) -> list[str]:
     """Files in the folder of a released encoder or re-ranker."""
-    return pretrained_files(config[section][getattr(wildcards, section.removesuffix("s"))])
+    return pretrained_files(entry_of(config, section, wildcards))
 
 
 def pretrained_files(model: Config) -> list[str]:
@@ -107,7 +107,7 @@ def judgements_for_loss(config: Config, split: str, wildcards: Wildcards) -> str
 
 def for_selection(config: Config, section: str, path: str, wildcards: Wildcards) -> str | list[str]:
     """Return a file of the validation queries, if the best model is chosen by a measure."""
-    model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
+    model = entry_of(config, section, wildcards)
     system = sources(model[LEARNERS[section]])[0]
     by_measure = model["training"]["best_model_metric"] != "loss"
     return paths.at(path, config, split="validation", system=system) if by_measure else []
@@ -115,8 +115,7 @@ def for_selection(config: Config, section: str, path: str, wildcards: Wildcards)
 
 def sources_of_negatives(config: Config, section: str, wildcards: Wildcards) -> list[str]:
     """Return the runs from which an encoder or re-ranker takes its negatives."""
-    model = config[section][wildcards.encoder if section == "encoders" else wildcards.reranker]
-    names = sources(model[LEARNERS[section]])
+    names = sources(entry_of(config, section, wildcards)[LEARNERS[section]])
     return [paths.at(paths.RUN, config, split=wildcards.split, system=name) for name in names]
 
 

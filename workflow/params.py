@@ -54,6 +54,12 @@ def look_up(config: Config, path: str, wildcards: Wildcards) -> tuple[str, Any]:
     return ".".join(keys), value
 
 
+def entry_of(config: Config, section: str, wildcards: Wildcards) -> Config:
+    """Return the entry of a section such as "encoders" that a job's wildcard names."""
+    entry: Config = config[section][getattr(wildcards, section.removesuffix("s"))]
+    return entry
+
+
 def at(path: str, name: str | None = None) -> Part:
     """Give the value at a path as the option `name`, by default the path's last key."""
 

@@ -16,16 +16,14 @@ from pathlib import Path
 
 from cort.formats.yaml_files import read_yaml
 from cort.system.errors import InputError
+from workflow.command_line import new_parser
 from workflow.planning.dryrun import DryRun, DryRunError, dry_run, part_arguments
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the forecast, or with --run one line before it runs; 1 if there are problems."""
     own, further = part_arguments(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
-        prog="python -m workflow.plan", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--configfile", default="config/pydocs.yaml")
+    parser = new_parser("plan", __doc__)
     parser.add_argument("--cores", type=int, help="default: all")
     parser.add_argument("--run", action="store_true", help="run it if there are no problems")
     parser.add_argument("--force", action="store_true", help="run it without checks")

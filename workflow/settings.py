@@ -16,7 +16,7 @@ from cort.settings.config import Config, flat, is_judged
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
-from workflow.params import Part, Wildcards, Words, all_of, among, at, join, option
+from workflow.params import Part, Wildcards, Words, all_of, among, at, entry_of, join, option
 
 # Keys that define an encoder or re-ranker; for a released one, its files give them.
 FRAMING = {
@@ -38,23 +38,21 @@ NO_OPTIONS = ("epochs", "gpus", "system")
 
 def framing(section: str) -> Part:
     """Give the keys that define a model; none for a `pretrained` one, whose base model has them."""
-    kind = section.removesuffix("s")
-    keys = among(f"{section}.{{{kind}}}", *FRAMING[section])
+    keys = among(f"{section}.{{{section.removesuffix('s')}}}", *FRAMING[section])
 
     def read(config: Config, wildcards: Wildcards) -> Words:
-        return Words() if "pretrained" in config[section][getattr(wildcards, kind)] else keys(config, wildcards)
+        return Words() if "pretrained" in entry_of(config, section, wildcards) else keys(config, wildcards)
 
     return read
 
 
 def pretrained(section: str) -> Part:
     """Give the origin of a released encoder or re-ranker, and the keys of the config that override its files."""
-    kind = section.removesuffix("s")
+    possible = [key for key in (*ORIGIN, *FRAMING[section]) if key in {*ORIGIN, *DESCRIBED}]
 
     def read(config: Config, wildcards: Wildcards) -> Words:
-        model = config[section][getattr(wildcards, kind)]
-        keys = [key for key in (*ORIGIN, *FRAMING[section]) if key in model and key in {*ORIGIN, *DESCRIBED}]
-        return among(f"{section}.{{{kind}}}", *keys)(config, wildcards)
+        keys = [key for key in possible if key in entry_of(config, section, wildcards)]
+        return among(f"{section}.{{{section.removesuffix('s')}}}", *keys)(config, wildcards)
 
     return read
 

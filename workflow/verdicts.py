@@ -5,7 +5,6 @@ Usage: python -m workflow.verdicts [--configfile config/pydocs.yaml]
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,16 +19,13 @@ from cort.reporting.tables import by_split, names_of_measures
 from cort.settings import paths
 from cort.settings.config import unjudged_splits
 from cort.system.errors import InputError
+from workflow.command_line import new_parser
 from workflow.report_inputs import comparisons, explorers, of_systems
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the results of all splits; 1 if the config or a file is broken."""
-    parser = argparse.ArgumentParser(
-        prog="python -m workflow.verdicts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--configfile", default="config/pydocs.yaml")
-    args = parser.parse_args(argv)
+    args = new_parser("verdicts", __doc__).parse_args(argv)
     try:
         config = load(args.configfile)
         files = [path for path in comparisons(config) if Path(path).exists()]

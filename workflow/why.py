@@ -5,7 +5,6 @@ Usage: python -m workflow.why [TARGET ...] [--configfile config/pydocs.yaml] [--
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cort.experiment.checks import ConfigError, load
+from workflow.command_line import new_parser
 from workflow.params import SETTINGS, read_code
 from workflow.planning.dryrun import DryRun, DryRunError, Job, Record, dry_run, part_arguments
 
@@ -35,11 +35,8 @@ class Params(NamedTuple):
 def main(argv: list[str] | None = None) -> int:
     """Explain the targets or the whole experiment; return the exit status."""
     own, further = part_arguments(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
-        prog="python -m workflow.why", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser("why", __doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="files or rules; default: the whole experiment")
-    parser.add_argument("--configfile", default="config/pydocs.yaml")
     args = parser.parse_args(own)
     try:
         load(args.configfile)

@@ -4,8 +4,6 @@ Links, devices and sparse files are refused. The unpacked size is limited by the
 by a multiple of the archive's size, so that it cannot fill disk or memory.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma

@@ -3,8 +3,6 @@
 Size, checksums and number of lines show in one pass whether a file is the one in the catalogue.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import logging

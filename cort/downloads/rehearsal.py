@@ -4,8 +4,6 @@ Only that file turns it on, and only for its own folder. Downloads are then kept
 files runs again, and report and provenance say that it is a rehearsal.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -5,8 +5,6 @@ A note beside the partial file identifies its version, so that parts of differen
 Bytes are kept as received: requests ask for ``identity``, and checksums reveal content that was compressed anyway.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -5,8 +5,6 @@ double holds every sum exactly. Results are therefore bit-identical in any order
 mere rounding errors become 0.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ They show the measures of a re-ranked run by its number of candidates, and where
 consistency factor (section 4.4.3 and Figure 2), the share of a run's results that a reference run has retrieved, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -4,8 +4,6 @@ The disagreement of a query is the difference between the reciprocal ranks of th
 passages (0 where none was retrieved).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Queries that two splits share: a system trained on one split must not be evaluated on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pyarrow as pa

@@ -6,8 +6,6 @@ trec_eval ignores the rank column of a run: it orders by descending score (in si
 doc_id.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence

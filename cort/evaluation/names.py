@@ -1,7 +1,5 @@
 """Names of retrieval measures as in ir_measures, and their names in trec_eval. Imports no numerical library."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

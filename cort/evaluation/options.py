@@ -1,7 +1,5 @@
 """Options shared by stages that evaluate runs."""
 
-from __future__ import annotations
-
 from cort.settings.collection import Split
 from cort.system.options import optional, options_class, required
 

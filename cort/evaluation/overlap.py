@@ -1,7 +1,5 @@
 """What the rankings of two systems have in common: all that can be compared without judgements."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import combinations
 

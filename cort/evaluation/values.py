@@ -1,7 +1,5 @@
 """Tables that systems are compared by: the values of each query, and the mean recall at each depth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,8 +7,6 @@ A slow block consists of parts, a model's outputs for each batch, always in the 
 are saved every half minute, so that even a slow machine loses little work.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import time

@@ -5,8 +5,6 @@ indexes them unchanged, ir_datasets fixes them, and the authors of CoRT drop mos
 different results for one collection. Cleaning is therefore a setting of BM25 and of each base model.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal, get_args
 

@@ -4,8 +4,6 @@ The columns are ``id: string`` and ``embedding: fixed_size_list<float32 | float1
 `cort.formats.token_embeddings` shares what files of vectors have in common: ids, and metadata with a count.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass

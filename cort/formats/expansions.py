@@ -4,8 +4,6 @@ Our tables of both have a row per passage, in the order of the passages; several
 files published for doc2query, docTTTTTquery and DeepCT are read here, too.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Fields, ids and numbers in a line; values that are easily mistaken for others are refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

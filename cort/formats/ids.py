@@ -1,7 +1,5 @@
 """Numbers for ids, computed without a Python object per id."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

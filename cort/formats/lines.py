@@ -3,8 +3,6 @@
 A byte order mark is dropped and CRLF is read as LF, with one message per file in the log.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Files in archives: which of them have data, and streams of their lines."""
 
-from __future__ import annotations
-
 import io
 import logging
 import lzma

@@ -19,8 +19,6 @@ Arrow parses large TSV files of passages. It lacks our error messages, so a bloc
 read again line by line, either for the same records or for its error.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import zlib

@@ -1,7 +1,5 @@
 """Records that all formats share, with the field's usual names; ids are always strings."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ for the query or passage with exactly this text. The first line decides which. T
 BLAKE2b, so that neither those of the file nor those of the collection stay in memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks of YAML files by a JSON schema: every mistake at once, on a line each."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

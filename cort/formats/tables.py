@@ -1,7 +1,5 @@
 """Parquet tables with their schemas, and Arrow IPC files: checked when read, and written atomically."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 YAML 1.1 takes 020 for 16, 1:30 for 90 and 2020-01-01 for a date. Anchors may expand without end.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import re

@@ -4,8 +4,6 @@ Anserini exits with status 0 after many failures: a query or file that raised an
 output. Java's log is therefore searched for stack traces and error lines, which count as failures.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import os

@@ -1,10 +1,8 @@
-"""The file of an audit of an index: recall, time and loss for each width of the search and each depth, as JSON.
+"""The audit of an index, as JSON: recall, time and loss for each search width and depth.
 
 `recall` is the share of the exact top `depth` that was found, `loss` the drop of a measure from the exact ranking.
-All but `milliseconds` is reproducible.
+All values but `milliseconds` are reproducible.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from cort.system.errors import input_error, shorten
 
 @dataclass(frozen=True)
 class Milliseconds:
-    """Time of one query in one thread."""
+    """Time per query in one thread."""
 
     mean: float
     median: float
@@ -33,7 +31,7 @@ class Exact:
 
 @dataclass(frozen=True)
 class Search:
-    """A search of an index with one width at one depth; `loss` is negative where a measure rose by chance."""
+    """Searches of an index with one width at one depth; `loss` is negative if a measure rose by chance."""
 
     depth: int
     loss: dict[str, float]
@@ -46,7 +44,7 @@ class Search:
 class Audit:
     """One index on the queries of one split; `model` is the fingerprint of the encoder, or of the re-ranker.
 
-    `storage_bytes` is the size of the index's files, `vectors_per_token` the candidates of a query's token, if any.
+    `storage_bytes` is the size of the index, `vectors_per_token` the number of candidates per query token, if any.
     """
 
     encoder: str
@@ -72,7 +70,7 @@ class Audit:
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:
-    """Smallest width that reaches a recall at an audit's largest depth.
+    """Return the smallest width that reaches a recall at the largest depth of an audit.
 
     :param model: fingerprint of the encoder whose vectors are searched.
     :raises InputError: if the audit is of another index, or no width reaches the recall.
@@ -87,7 +85,7 @@ def audited_width(path: str | Path, index: str, model: str, recall: float) -> fl
     if not wide_enough:
         best = max(deepest, key=lambda search: (search.recall, -search.width), default=None)
         reached = f"{audit.parameter} {best.width:g} with {best.recall:.4f}" if best else "no search"
-        found = f"as the best {reached} of the exact first {depth}"
+        found = f"at best {reached} of the exact top {depth}"
         fix = f"add larger values to audit.{INDEXES[audit.index].audited} or ask for less"
         raise input_error(path, found, f"a recall of {recall:g}", fix)
     return min(wide_enough)

@@ -1,7 +1,5 @@
 """BM25 for many queries at once, with Anserini's batch search, and its parameters."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -8,8 +8,6 @@ neither on the first pass, nor on how the passages are divided into shards, nor 
 are broken by doc_id.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,8 +1,8 @@
-"""Methods that merge rankings of one query into one (`FUSIONS`), and that normalise scores (`NORMALIZATIONS`).
+"""Methods that merge the rankings of a query (`FUSIONS`), and methods that normalise scores (`NORMALIZATIONS`).
 
 An entry in either adds a method.
 
-The workflow reads this module as well: it imports nothing that is slow to import.
+The workflow imports this module, too, so it imports nothing slow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Scores: TypeAlias = "npt.NDArray[np.float64]"
 Merged: TypeAlias = "tuple[list[str], Scores]"
-# The normalised scores of one ranking, and the score of documents that it lacks.
+# The normalised scores of one ranking, and the score of missing documents.
 Normalized: TypeAlias = "tuple[Scores, float]"
 # Defaults of the config and of options: a method, its k (Cormack et al., 2009), a normalisation, a re-ranker's weight.
 METHOD = "interleave"
@@ -32,7 +32,7 @@ WEIGHT = 1
 
 
 def min_max(scores: Scores) -> Normalized:
-    """Scale scores from 0 (the lowest) to 1 (the highest); equal ones are all 1. Documents that are missing get 0."""
+    """Scale scores from 0 (lowest) to 1 (highest); if all are equal, to 1. Missing documents get 0."""
     import numpy as np
 
     low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
@@ -40,7 +40,7 @@ def min_max(scores: Scores) -> Normalized:
 
 
 def z_score(scores: Scores) -> Normalized:
-    """Scale scores to mean 0 and standard deviation 1; equal ones are all 0. Missing documents get the lowest."""
+    """Scale scores to mean 0 and standard deviation 1; if all are equal, to 0. Missing documents get the lowest."""
     import numpy as np
 
     if not len(scores) or scores.max() == scores.min():
@@ -55,7 +55,7 @@ NORMALIZATIONS: Mapping[str, Callable[[Scores], Normalized]] = {"min-max": min_m
 def normalize(scores: npt.NDArray[np.floating], method: str) -> Normalized:
     """Normalise the scores of one ranking by a method of `NORMALIZATIONS`.
 
-    They are rounded to single precision, as in run files, so that a search and a run agree.
+    They are rounded to single precision, as in run files, so that live searches and runs agree.
     """
     import numpy as np
 
@@ -63,7 +63,7 @@ def normalize(scores: npt.NDArray[np.floating], method: str) -> Normalized:
 
 
 def weigh(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
-    """Add up several rankers' normalised scores of the same documents, each times its weight, in order."""
+    """Compute the weighted sum of several rankers' normalised scores of the same documents, in order."""
     import numpy as np
 
     total = np.zeros(len(parts[0]))
@@ -75,7 +75,7 @@ def weigh(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
 class Settings(NamedTuple):
     """Parameters of the methods.
 
-    :ivar k: of reciprocal ranks; dampens the first ranks.
+    :ivar k: of reciprocal rank fusion; dampens the top ranks.
     :ivar normalization: of the scores that are added, one of `NORMALIZATIONS`.
     :ivar weights: of the rankings, in order; empty for equal weights.
     """
@@ -86,21 +86,21 @@ class Settings(NamedTuple):
 
 
 def interleave(rankings: Sequence[Sequence[str]], depth: int) -> Merged:
-    """Merge rankings position by position, in their order, omitting documents that are already merged.
+    """Merge rankings position by position, in their order, skipping documents that are already merged.
 
-    A ranking that has ended is skipped. Scores are 1/rank (CoRT paper, section 3.4).
+    Exhausted rankings are skipped. Scores are 1/rank (CoRT paper, section 3.4).
     """
     import numpy as np
 
     count, longest = len(rankings), max(map(len, rankings), default=0)
-    # Enough unless many documents are in several rankings; otherwise more positions are merged.
+    # Enough unless many documents are in several rankings, in which case more positions are merged.
     places = min(longest, 3 * depth // (2 * max(count, 1)) + 1)
     while True:
         turns: list[Any] = [None] * (count * places)
         for number, ranking in enumerate(rankings):
             part = ranking[:places]
             turns[number : count * len(part) : count] = part
-        # A dictionary keeps the order in which keys were inserted first.
+        # A dictionary keeps keys in the order of their first insertion.
         merged = dict.fromkeys(turns)
         merged.pop(None, None)
         if len(merged) >= depth or places == longest:
@@ -123,9 +123,9 @@ def reciprocal_ranks(rankings: Sequence[Sequence[str]], depth: int, k: int = 60)
 
 
 def on_one_scale(rankings: Sequence[Ranking], normalization: str) -> tuple[list[str], list[Scores]]:
-    """List all documents of the rankings by doc_id, and for each ranking the normalised scores of all of them.
+    """List all documents of the rankings by doc_id, and the normalised scores of all of them in each ranking.
 
-    Documents that a ranking lacks get its lowest score: with `min-max` 0, as if the term were omitted.
+    Documents missing from a ranking get its lowest score: with `min-max` 0, as if the term were omitted.
     """
     import numpy as np
 
@@ -146,7 +146,7 @@ def linear(rankings: Sequence[Ranking], depth: int, settings: Settings) -> Merge
 
     doc_ids, parts = on_one_scale(rankings, settings.normalization)
     scores = weigh(parts, settings.weights or (1 / len(rankings),) * len(rankings))
-    # The sort is stable, and the documents are in the order of their ids.
+    # The sort is stable, and the documents are ordered by id.
     by = np.argsort(-scores, kind="stable")[:depth]
     return [doc_ids[row] for row in by.tolist()], scores[by]
 
@@ -155,8 +155,8 @@ def linear(rankings: Sequence[Ranking], depth: int, settings: Settings) -> Merge
 class Fusion:
     """A method that merges rankings.
 
-    :ivar merge: merges the rankings of one query, to at most `depth` documents, with scores that do not increase.
-    :ivar needs_all: whether the first k results depend on more than the first k of each ranking.
+    :ivar merge: merges the rankings of one query into at most `depth` documents, with non-increasing scores.
+    :ivar needs_all: whether the top k depend on more than the top k of each ranking.
     :ivar settings: keys of the config that it takes.
     """
 
@@ -188,13 +188,13 @@ def fuse(method: str, query_id: str, rankings: Sequence[Ranking], depth: int, se
 
 
 def rankings_of(runs: Sequence[Run]) -> Iterator[tuple[str, list[Ranking]]]:
-    """Yield every query that any run answers, in order of first mention, with its ranking in each run."""
+    """Yield every query answered by any run, in order of first appearance, with its ranking in each run."""
     by_query = [run.by_query() for run in runs]
     for query_id in dict.fromkeys(query_id for run in runs for query_id in run.query_ids):
         yield query_id, [run.ranking(query_id) for run in by_query]
 
 
 def fuse_runs(method: str, runs: Sequence[Run], depth: int, settings: Settings) -> Iterator[Ranking]:
-    """Merge the rankings of every query that any run answers."""
+    """Merge the rankings of every query answered by any run."""
     for query_id, rankings in rankings_of(runs):
         yield fuse(method, query_id, rankings, depth, settings)

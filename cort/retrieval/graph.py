@@ -4,8 +4,6 @@ An index is a folder with the library's files, ids.arrow (the id of each vector,
 how it was built and the size of each file.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

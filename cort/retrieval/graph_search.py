@@ -1,9 +1,7 @@
-"""Searches in graph indexes: ONNG (Iwasaki & Miyazaki 2018) with NGT, HNSW (Malkov & Yashunin 2018) with hnswlib.
+"""Searches in graph indexes: ONNG (Iwasaki & Miyazaki, 2018) with NGT, HNSW (Malkov & Yashunin, 2018) with hnswlib.
 
-The width of a search is epsilon of an ONNG, ef of an HNSW index; a larger one finds more and takes longer.
+The width of a search is the epsilon of an ONNG, or the ef of an HNSW index; wider searches find more and take longer.
 """
-
-from __future__ import annotations
 
 import multiprocessing
 from abc import ABC, abstractmethod
@@ -38,7 +36,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph(ABC):
-    """An index that is open for searching: the library's own index, the id of each row, and meta.json."""
+    """An open index: the library's own index, the id of each row, and meta.json."""
 
     index: Any
     ids: pa.Array
@@ -51,7 +49,7 @@ class Graph(ABC):
 
     @abstractmethod
     def search(self, query: Vectors, width: float, depth: int) -> Found:
-        """Search one query in one thread for at most `depth` results; fewer if no more can be reached."""
+        """Search for one query in one thread; return at most `depth` results, fewer if no more can be reached."""
 
 
 class Onng(Graph):
@@ -92,7 +90,7 @@ class Hnsw(Graph):
         results = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32)
         least, most = 0, min(depth, self.meta.count)
         k = most
-        # hnswlib fails if it can reach fewer than k passages: bisect for the most it can.
+        # hnswlib fails if it reaches fewer than k passages: bisect for the most that it can reach.
         while least < most:
             try:
                 results = self.index.knn_query(query, k=k, num_threads=1)
@@ -131,7 +129,6 @@ def _read_ids(path: Path) -> pa.Array:
         table = open_arrow(path, "list of ids", FIX)
         if table.schema != IDS:
             raise pa.ArrowInvalid(f"columns {', '.join(table.schema.names)}")
-        table.validate(full=True)
         return table["id"].combine_chunks()
 
 
@@ -140,7 +137,7 @@ def rank(index: Graph, queries: Sequence[Shard], width: float, depth: int, threa
     batches = [from_batch(batch) for shard in queries for batch in shard.table.to_batches(QUERIES_PER_BLOCK)]
     blocks = [vectors for _, vectors in batches]
     processes = max(1, min(threads, len(blocks)))
-    # NGT holds Python's lock while it searches, hence processes. Forked ones share the index's memory.
+    # NGT holds Python's lock while it searches, hence processes. Forked ones share the memory of the index.
     global _shared
     _shared = index
     work = partial(_search_block, width=width, depth=depth)

@@ -1,16 +1,14 @@
-"""The kinds of approximate index: each has an entry here, a class that searches it, and a command that builds it.
+"""Kinds of approximate index: each has an entry here, a class that searches it, and a command that builds it.
 
-The workflow reads this module as well: it imports no library of indexes or vectors.
+The workflow imports this module, too, so it imports no library of indexes or vectors.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cort.system.errors import input_error
 
-#: how to install the library of indexes of token vectors
+#: how to install the library for indexes of token vectors
 INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"
 
 
@@ -19,11 +17,11 @@ class IndexKind:
     """A kind of approximate index, and the width of its searches.
 
     :ivar files: what the library writes into the folder of an index.
-    :ivar settings: what an index is built with, as in its meta.json.
+    :ivar settings: settings of a build, as in meta.json.
     :ivar parameter: name of the width.
     :ivar default: width of a search if none is given.
     :ivar whole: whether the width is a positive integer; otherwise it is a number above -1.
-    :ivar counts: whether it is the number of results that a search keeps, so at least the depth.
+    :ivar counts: whether the width is the number of results that a search keeps, and so at least the depth.
     """
 
     files: tuple[str, ...]
@@ -35,17 +33,17 @@ class IndexKind:
 
     @property
     def audited(self) -> str:
-        """Name of several widths, under `audit` in the config."""
+        """Key for the widths under `audit` in the config."""
         return f"{self.parameter.removesuffix('s')}s"
 
     def allows(self, width: float, depth: int) -> bool:
-        """Tell whether a search of this width can find `depth` results."""
+        """Whether a search of this width can find `depth` results."""
         return width >= depth or not self.counts
 
     def check(self, option: str, widths: Sequence[float], depth: int) -> list[float]:
-        """Return the widths that `option` gives, as numbers of their type.
+        """Return the widths given by `option`, as numbers of their type.
 
-        :raises InputError: names the first invalid one, or the depth that none of them allows.
+        :raises InputError: for the first invalid width, or a depth that none of them allows.
         """
         expected = "a whole number from 1" if self.whole else "a number above -1"
         for width in widths:
@@ -57,7 +55,7 @@ class IndexKind:
         return [int(width) if self.whole else width for width in widths]
 
 
-#: of an encoder's vectors
+#: for the vectors of an encoder
 GRAPHS: Mapping[str, IndexKind] = {
     "onng": IndexKind(
         files=("grp", "obj", "prf", "robj", "tre"),
@@ -75,7 +73,7 @@ GRAPHS: Mapping[str, IndexKind] = {
         counts=True,
     ),
 }
-#: of token vectors, for late interaction
+#: for token vectors, for late interaction
 TOKEN_INDEXES: Mapping[str, IndexKind] = {
     "ivfpq": IndexKind(
         files=("lists.faiss",),

@@ -1,13 +1,11 @@
-"""IVF-PQ indexes of token vectors with faiss, which give late interaction its candidates (ColBERT, section 3.6).
+"""IVF-PQ indexes of token vectors with faiss, which find candidates for late interaction (ColBERT, section 3.6).
 
-k-means divides the vectors into lists. Each vector is stored as its list and as product-quantized residual (Jégou et
-al. 2011, IVFADC). A search reads the `probes` lists nearest to each token of a query and takes the `candidates` vectors
+k-means divides the vectors into lists. A vector is stored as its list and its product-quantized residual (Jégou et al.
+2011, IVFADC). A search reads the `probes` lists nearest to each token of a query and takes the `candidates` vectors
 nearest to it. The passages of all these vectors are scored exactly, so results have the scores of exact search.
 
 An index is a folder with faiss' own file and meta.json.
 """
-
-from __future__ import annotations
 
 import hashlib
 import logging
@@ -16,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from cort.formats.artifacts import read_artifact
-from cort.formats.embeddings import all_ids
+from cort.formats.embeddings import all_ids, count_rows
 from cort.formats.token_embeddings import TokenBlock, TokenShard
 from cort.retrieval.graph import FIX, META_FILE, check_size
 from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
@@ -34,11 +33,11 @@ from cort.retrieval.vectors import Rows, Vectors
 from cort.system.errors import input_error
 
 (FILE,) = TOKEN_INDEXES["ivfpq"].files
-# Codewords of a byte; vectors sampled per list, and at least: as many as faiss uses for training.
+# Codewords per byte; vectors sampled per list, and in total at least: as many as faiss uses for training.
 CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
 # Part of the result: the last bits of a product depend on how many vectors are added at once.
 ADDED_AT_ONCE = 16_384
-# The vectors of one passage in so many are in the fingerprint.
+# The fingerprint has the vectors of one passage in so many.
 SPACING = 1_000
 
 
@@ -62,11 +61,8 @@ class Meta:
 
 
 def library() -> Any:
-    """Import faiss, an extra of this project.
-
-    :raises InputError: if it is not installed.
-    """
-    # Without its messages about builds for other processors.
+    """Import faiss, an extra of this project; an `InputError` says if it is not installed."""
+    # Hide its messages about builds for other processors.
     logging.getLogger("faiss.loader").setLevel(logging.WARNING)
     try:
         import faiss
@@ -76,7 +72,7 @@ def library() -> Any:
 
 
 def default_lists(tokens: int) -> int:
-    """Return the square root of the tokens, rounded up to a power of 2: 32,768 for MS MARCO, as in ColBERT."""
+    """Return the square root of `tokens`, rounded up to a power of 2: 32,768 for MS MARCO, as in ColBERT."""
     return 1 << max(math.ceil(math.log2(max(tokens, 1)) / 2), 0)
 
 
@@ -110,7 +106,7 @@ def fingerprint_of(passages: Sequence[TokenShard]) -> str:
 
 
 def draw(passages: Sequence[TokenShard], number: int, seed: int) -> Vectors:
-    """Draw a stratified sample: one vector from each of `number` equal parts of all; shape (number, dimension)."""
+    """Draw a stratified sample: a vector from each of `number` equal parts; shape (number, dimension)."""
     parts = np.arange(number) + np.random.default_rng(seed).random(number)
     tokens = count_tokens(passages)
     places = np.minimum((parts * (tokens / number)).astype(np.int64), tokens - 1)
@@ -123,7 +119,7 @@ def draw(passages: Sequence[TokenShard], number: int, seed: int) -> Vectors:
 
 
 def chunks(passages: Sequence[TokenShard], size: int) -> Iterator[tuple[Vectors, Rows]]:
-    """Yield all vectors and the row of each one's passage, `size` at a time, across shards and blocks."""
+    """Yield all vectors and the rows of their passages, `size` at a time, across shards and blocks."""
     vectors: list[npt.NDArray[np.float16]] = []
     owners: list[Rows] = []
     first = held = 0
@@ -143,17 +139,17 @@ def chunks(passages: Sequence[TokenShard], size: int) -> Iterator[tuple[Vectors,
 
 
 def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, seed: int, threads: int) -> Any:
-    """Train the lists and codewords of an index that has no vectors yet."""
+    """Train the lists and codewords of an index without vectors."""
     faiss = library()
     faiss.omp_set_num_threads(threads)
     dimension = sample.shape[1]
-    # For unit vectors, the nearest one is the one with the largest product.
+    # Among unit vectors, the nearest is the one with the largest product.
     metric = faiss.METRIC_INNER_PRODUCT if similarity == "dot" else faiss.METRIC_L2
     flat = faiss.IndexFlat(dimension, metric)
     index = faiss.IndexIVFPQ(flat, dimension, lists, bytes_per_vector, int(math.log2(CODEWORDS)), metric)
     for clustering in (index.cp, index.pq.cp):
         clustering.seed = seed % 2**31
-        # With fewer faiss would warn.
+        # faiss warns if there are fewer.
         clustering.min_points_per_centroid = 1
     index.train(sample)
     return index
@@ -161,7 +157,7 @@ def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, s
 
 @dataclass(frozen=True)
 class IvfPq:
-    """An index that is open for searching, and the passages it was built from."""
+    """An open index, and the passages that it was built from."""
 
     index: Any
     meta: Meta
@@ -170,8 +166,8 @@ class IvfPq:
     def search(self, query: QueryVectors, probes: int, candidates: int, depth: int) -> tuple[Vectors, Rows]:
         """Rank the passages that the index finds for the tokens of a query, in one thread of faiss.
 
-        :param candidates: nearest vectors for each token of the query.
-        :returns: the first `depth` by (-score, doc_id): scores, and places for `ids` of the passages.
+        :param candidates: nearest vectors per token of the query.
+        :returns: the top `depth` by (-score, doc_id): scores, and places for `ids` of the passages.
         """
         rows = self.passages.empty
         if len(query.weights):
@@ -185,7 +181,7 @@ class IvfPq:
 
 @dataclass(frozen=True)
 class IvfPqSearch:
-    """An index with the parameters of its searches; used like a `TokenIndex`. Results do not depend on `threads`."""
+    """An index with search parameters, used like a `TokenIndex`; results do not depend on `threads`."""
 
     index: IvfPq
     probes: int
@@ -193,15 +189,12 @@ class IvfPqSearch:
     threads: int = 1
 
     def ids(self, places: Rows) -> list[str]:
-        """Document ids of places."""
+        """Look up doc_ids by their places."""
         return self.index.passages.ids(places)
 
     def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank passages for each query, several queries at a time."""
-
-        def search(query: QueryVectors) -> tuple[Vectors, Rows]:
-            return self.index.search(query, self.probes, self.candidates, depth)
-
+        search = partial(self.index.search, probes=self.probes, candidates=self.candidates, depth=depth)
         with one_thread_each(), ThreadPoolExecutor(self.threads, initializer=single_threaded) as pool:
             return list(pool.map(search, queries))
 
@@ -218,7 +211,7 @@ def one_thread_each() -> Iterator[None]:
 
 
 def single_threaded() -> None:
-    """Make this thread search without helpers."""
+    """Let this thread search without others."""
     library().omp_set_num_threads(1)
     torch.set_num_threads(1)
 
@@ -245,7 +238,7 @@ def open_ivfpq(folder: str | Path, passages: Sequence[TokenShard], opened: Token
         expected = f"an IVF-PQ index of {meta.tokens} vectors of {meta.dimension} dimensions in {meta.lists} lists"
         raise input_error(path, "another index", expected, FIX)
     for number in range(index.nlist):
-        # As unsigned numbers, negative ones are large.
+        # As unsigned numbers, negative numbers are large.
         rows = faiss.rev_swig_ptr(index.invlists.get_ids(number), index.get_list_size(number)).view(np.uint64)
         if rows.max(initial=0) >= meta.passages:
             raise input_error(path, f"the passage {rows.max()}", f"rows 0 to {meta.passages - 1}", FIX)
@@ -253,21 +246,13 @@ def open_ivfpq(folder: str | Path, passages: Sequence[TokenShard], opened: Token
 
 
 def _refuse_others(folder: Path, meta: Meta, passages: Sequence[TokenShard]) -> None:
-    """Refuse an index of other vectors than those of these passages.
-
-    :raises InputError: names the first difference.
-    """
-    origin, path = passages[0].origin, folder / META_FILE
-    facts = {
-        "dimension": (meta.dimension, origin.dimension),
-        "similarity": (meta.similarity, origin.similarity),
-        "model": (meta.model, origin.model),
-    }
-    for name, (own, expected) in facts.items():
+    """Refuse an index of other vectors than those of these passages; the error names the first difference."""
+    path = folder / META_FILE
+    for name in ("dimension", "similarity", "model"):
+        own, expected = getattr(meta, name), getattr(passages[0].origin, name)
         if own != expected:
             raise input_error(path, f"an index of {name} {own}", f"{name} {expected}, as of the token vectors", FIX)
     if meta.vectors != (vectors := fingerprint_of(passages)):
         found = f"an index of {meta.tokens} token vectors of {meta.passages} passages ({meta.vectors})"
-        number = sum(shard.table.num_rows for shard in passages)
-        expected = f"one of the {count_tokens(passages)} of {number} passages given ({vectors})"
+        expected = f"one of the {count_tokens(passages)} of {count_rows(passages)} passages given ({vectors})"
         raise input_error(path, found, expected, FIX)

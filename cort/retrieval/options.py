@@ -1,7 +1,5 @@
 """Options shared by several stages of retrieval, and checks of options."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable

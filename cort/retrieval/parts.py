@@ -1,6 +1,4 @@
-"""Reading of runs to merge, and refusal of those that do not fit together."""
-
-from __future__ import annotations
+"""Runs to be merged, read and checked against each other."""
 
 import logging
 from collections import Counter
@@ -21,17 +19,17 @@ LARGEST = float(np.finfo(np.float32).max)
 def read_parts(paths: Sequence[str], by_scores: bool) -> list[Run]:
     """Read runs of the same queries; log how many queries only some of them answer.
 
-    :param by_scores: whether scores are used, not only the order.
-    :raises InputError: for a single run, one that shares no query with the others, or one of constant scores.
+    :param by_scores: whether scores are used in addition to the order.
+    :raises InputError: for a single run, one that shares no query with the others, or one with constant scores.
     """
     if len(paths) < 2:
         raise input_error("--runs", f"{len(paths)} run", "two or more", "name the runs to merge")
     if len(set(paths)) < len(paths):
         found = f"{len(set(paths))} different runs of {len(paths)}"
         raise input_error("--runs", found, "each once", "drop one")
-    # Arrow's default pool frees memory at once and allocates it again, which takes a tenth of the time here.
+    # Arrow's default pool frees memory immediately and allocates it again, which takes a tenth of the time here.
     pa.set_memory_pool(pa.system_memory_pool())
-    # Threads help, as the libraries that read release Python's lock.
+    # Threads help, because the libraries that read release Python's lock.
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(read_run, paths))
     for path, run in zip(paths, runs, strict=True):
@@ -54,11 +52,11 @@ def _compare_queries(paths: Sequence[str], runs: Sequence[Run]) -> None:
 
 
 def refuse_constant_scores(path: str, run: Run) -> None:
-    """Refuse a run of constant scores, and log how many rankings have them.
+    """Refuse a run with constant scores in most rankings, and log how many rankings have them.
 
-    Scores are constant if they differ by no more than the steps that run files use to keep equal scores in order.
+    Scores count as constant if they differ by no more than the steps that keep tied scores in order in run files.
 
-    :raises InputError: if most rankings have constant scores, or a score exceeds single precision.
+    :raises InputError: also if a score exceeds single precision.
     """
     if (beyond := np.flatnonzero(np.abs(run.scores) > LARGEST)).size:
         found = f"the score {run.scores[beyond[0]]:g}"

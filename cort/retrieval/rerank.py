@@ -1,6 +1,4 @@
-"""Re-ranking: candidates of a run in the order of a re-ranker's scores."""
-
-from __future__ import annotations
+"""Re-ranking: the candidates of a run in the order of a re-ranker's scores."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +18,7 @@ Scores = npt.NDArray[np.float64]
 
 
 def mix(candidates: Ranking, scores: Scores, depth: int, weight: float) -> Scores:
-    """Mix a re-ranker's scores of the first `depth` candidates with their own, both scaled from 0 to 1.
+    """Interpolate a re-ranker's scores of the top `depth` candidates with their own, both scaled from 0 to 1.
 
     :param weight: of the re-ranker; with 1 its scores are unchanged.
     """
@@ -31,11 +29,11 @@ def mix(candidates: Ranking, scores: Scores, depth: int, weight: float) -> Score
 
 
 def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
-    """Order the first `depth` candidates by (-score, doc_id) and keep the others below them, in their order.
+    """Order the top `depth` candidates by (-score, doc_id) and keep the others below them, in their order.
 
-    The result's scores are strictly decreasing: the re-ranker's for the first `depth`, and lower ones below.
+    The scores of the result decrease strictly: those of the re-ranker for the top `depth`, and lower ones below.
 
-    :param scores: the re-ranker's, one per candidate; only the first `depth` are read.
+    :param scores: of the re-ranker, one per candidate; only the first `depth` are read.
     """
     head = np.asarray(scores[:depth], dtype=np.float64)
     by = order(candidates.doc_ids[:depth], head)
@@ -45,9 +43,9 @@ def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
 
 
 def rerank_run(run: Run, scores: Scores, depth: int, weight: float = 1.0) -> Iterator[Ranking]:
-    """Re-rank every query.
+    """Re-rank the candidates of every query.
 
-    :param scores: the re-ranker's, one per result of `run`, as from `candidate_scores`.
+    :param scores: of the re-ranker, one per result of `run`, as from `candidate_scores`.
     :param weight: of the re-ranker, as in `mix`.
     """
     for position, ranking in enumerate(run):
@@ -56,7 +54,7 @@ def rerank_run(run: Run, scores: Scores, depth: int, weight: float = 1.0) -> Ite
 
 
 def mix_run(run: Run, scores: Scores, depth: int, weight: float) -> Scores:
-    """Mix the scores of every query as `mix` does; NaN below `depth`."""
+    """Interpolate the scores of every query like `mix`; NaN below `depth`."""
     if weight == 1:
         return scores
     mixed = np.full(len(scores), np.nan)
@@ -70,7 +68,7 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
     """Look up the re-ranker's score of every result of `run`; NaN below `depth` if there is none.
 
     :param table: pairs and scores (`tables.SCORES`), read from `source`.
-    :raises InputError: if a pair is scored twice, a score is NaN or infinite, or one of the first `depth` has none.
+    :raises InputError: if a pair is scored twice, a score is NaN or infinite, or one of the top `depth` has none.
     """
     known_scores, fix = table["score"].to_numpy(), "score the candidates again"
     bad = np.flatnonzero(~np.isfinite(known_scores))
@@ -99,6 +97,6 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
         row = int(missing[0])
         query_id = run.query_ids[int(run.query_numbers()[row])]
         found = f"no score for document {shorten(run.doc_ids[row].as_py())} of query {shorten(query_id)}"
-        expected = f"the first {depth} candidates scored ({len(missing)} are not)"
+        expected = f"scores for the top {depth} ({len(missing)} are missing)"
         raise input_error(source, found, expected, "score these candidates, or lower the depth")
     return scores

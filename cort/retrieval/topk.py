@@ -1,7 +1,5 @@
 """Selection of the top k: from batches of approximate scores, every passage that may be among them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -18,20 +16,20 @@ import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 Numbers = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
 
-# With so few queries at once a processor waits for memory: it is fastest to compute each product alone, in threads.
+# With so few queries at once, a processor waits for memory: it is fastest to compute each product alone, in threads.
 FEW = 3
 # Passages whose scores are compared as a group.
 GROUP = 16
-# Sample from which the score threshold is estimated: one passage in SAMPLED, but FEWEST to MOST passages.
+# Sample for estimating the score threshold: one passage in SAMPLED, but FEWEST to MOST passages.
 SAMPLED, FEWEST, MOST = 16, 4_096, 32_768
-# Candidates are filtered when there are this many times `depth` of them per query.
+# Candidates are filtered once there are this many times `depth` of them per query.
 SIFTED_AT = 4
 # Safety of the estimated threshold, in standard deviations of the number of top results in the sample.
 DEVIATIONS = 4
 
 
 class Alphabet:
-    """Doc_ids of all passages in alphabetical order, which breaks ties."""
+    """The doc_ids of all passages in alphabetical order, which breaks ties."""
 
     def __init__(self, ids: pa.ChunkedArray) -> None:
         by_id = pc.sort_indices(ids).to_numpy()
@@ -43,13 +41,13 @@ class Alphabet:
         return len(self._places)
 
     def ids(self, places: Places) -> list[str]:
-        """Document ids by their places."""
+        """Look up doc_ids by their places in alphabetical order."""
         doc_ids: list[str] = self._sorted.take(pa.array(places)).to_pylist()
         return doc_ids
 
     def best(self, scores: Numbers, rows: Places, depth: int) -> tuple[Numbers, Places]:
-        """Order the passages of these rows by (-score, doc_id); return the first `depth` scores and places."""
-        # Adding 0 turns -0 into 0, which is equal but has other bytes.
+        """Order the passages in these rows by (-score, doc_id); return the top `depth` scores and places."""
+        # Adding 0 turns -0 into 0, which is equal but has different bytes.
         scores = scores + np.float32(0)
         places = self._places[rows]
         best = np.lexsort((places, -scores))[:depth]
@@ -60,7 +58,8 @@ class Scores(NamedTuple):
     """Scores of consecutive passages, from row `first` on, for all queries.
 
     `values` has the shape (group size, groups, queries), with rows numbered along the first two axes; the last group is
-    padded with the smallest number of the type. `units`, (1, queries), is the positive factor that makes them scores.
+    padded with the smallest number of its type. `units`, (1, queries), are the positive factors that turn them into
+    scores.
     """
 
     first: int
@@ -71,7 +70,7 @@ class Scores(NamedTuple):
 class FirstPass(NamedTuple):
     """Scores of a sample of passages, (queries, sample), and a function that computes those of all, in batches.
 
-    `margins`, (1, queries), are twice the largest error of any score, as both sides of a comparison may err.
+    `margins`, (1, queries), are twice the largest error of a score, as both sides of a comparison may err.
     """
 
     sampled: Tensor
@@ -85,10 +84,10 @@ def sample_step(count: int) -> int:
 
 
 def guess(sampled: Tensor, count: int, depth: int, slack: int) -> Tensor:
-    """Estimate a score that `depth` passages reach, but hardly more; to be verified afterwards.
+    """Estimate a score that `depth` passages reach, but hardly more; it must be verified afterwards.
 
-    :param sampled: scores of a sample of `count` passages, of shape (queries, sample).
-    :param slack: 1, more if the last estimate was too high.
+    :param sampled: scores of a sample of the `count` passages, (queries, sample).
+    :param slack: 1, or more if the last estimate was too high.
     :returns: (1, queries); -inf if the sample is too small.
     """
     size = sampled.shape[1]
@@ -100,64 +99,64 @@ def guess(sampled: Tensor, count: int, depth: int, slack: int) -> Tensor:
 
 
 class Sieve:
-    """Candidates for the first `depth` results of queries, provided that many scores reach the estimated threshold."""
+    """Candidates for the top `depth` of queries, provided that as many scores reach the estimated threshold."""
 
     def __init__(self, guessed: Tensor, margins: Tensor, depth: int) -> None:
-        """Take thresholds of shape (1, queries), -inf where there is no estimate, and the margins of a `FirstPass`."""
+        """Take estimated thresholds, (1, queries), or -inf, and the margins of a `FirstPass`."""
         self._guessed, self._margins, self._depth = guessed, margins, depth
         # Scores that `depth` passages reach if the estimate is right; (1, queries).
         self._reached = guessed
         # Queries, rows and scores of candidates, their number, and the number at which they are filtered.
-        self._found: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._held: list[tuple[Tensor, Tensor, Tensor]] = []
         self._count, self._sift_at = 0, SIFTED_AT * depth * guessed.shape[1]
 
     def add(self, scores: Scores) -> None:
-        """Keep the passages that may be among the first `depth`."""
+        """Keep the passages that may be among the top `depth`."""
         values, units = scores.values, scores.units
         groups = values.shape[1]
         limits = (self._reached - self._margins) / units  # (1, queries)
-        highest = torch.amax(values, 0, out=torch.empty_like(values[0]))  # in the layout of the values: faster
+        highest = torch.amax(values, 0, out=torch.empty_like(values[0]))  # faster in the layout of the values
         chosen, queries = (highest >= limits).nonzero().unbind(1)
         members = values[:, chosen, queries]  # (group size, chosen groups)
         filled = members > (-torch.inf if values.is_floating_point() else torch.iinfo(values.dtype).min)
         place, which = ((members >= limits[0, queries]) & filled).nonzero().unbind(1)
         query = queries[which]
         rows = scores.first + place * groups + chosen[which]
-        self._found.append((query, rows, members[place, which] * units[0, query]))
+        self._held.append((query, rows, members[place, which] * units[0, query]))
         self._count += len(query)
         if self._count > self._sift_at:
             self._sift()
 
     def left(self) -> tuple[Tensor, bool]:
-        """Return the rows of all candidates, padded with -1, of shape (queries, candidates).
+        """Return the rows of all candidates, padded with -1, (queries, candidates), and whether they are complete.
 
-        :returns: also whether no threshold was too high; otherwise candidates are missing.
+        Candidates are missing if a threshold was too high.
         """
         rows, scores = self._tables()
         enough = (scores >= self._guessed.T).sum(1) >= self._depth
-        right = bool((enough | self._guessed[0].isneginf()).all())
-        return rows.where(scores >= (self._floor(scores) - self._margins).T, -1), right
+        complete = bool((enough | self._guessed[0].isneginf()).all())
+        return rows.where(scores >= (self._floor(scores) - self._margins).T, -1), complete
 
     def _sift(self) -> None:
-        """Drop candidates that can no longer be among the first `depth`."""
+        """Drop candidates that can no longer be among the top `depth`."""
         rows, scores = self._tables()
         self._reached = torch.maximum(self._reached, self._floor(scores))
         queries, columns = (scores >= (self._reached - self._margins).T).nonzero().unbind(1)
         kept = rows[queries, columns] >= 0
         queries, columns = queries[kept], columns[kept]
-        self._found = [(queries, rows[queries, columns], scores[queries, columns])]
+        self._held = [(queries, rows[queries, columns], scores[queries, columns])]
         self._count = len(queries)
         self._sift_at = max(self._sift_at, 2 * self._count)
 
     def _floor(self, scores: Tensor) -> Tensor:
-        """Return a score that `depth` candidates reach, or -inf, (1, queries), from scores of shape (queries, any)."""
+        """Return a score that `depth` candidates reach, or -inf, (1, queries), from scores, (queries, candidates)."""
         if scores.shape[1] < self._depth:
             return torch.full_like(self._guessed, -torch.inf)
         return scores.topk(self._depth, dim=1, sorted=False).values.amin(1)[None]
 
     def _tables(self) -> tuple[Tensor, Tensor]:
-        """Put candidates in tables of rows and scores, (queries, candidates), padded with -1 and -inf."""
-        queries, rows, scores = (torch.cat(column) for column in zip(*self._found, strict=True))
+        """Arrange candidates in tables of rows and scores, (queries, candidates), padded with -1 and -inf."""
+        queries, rows, scores = (torch.cat(column) for column in zip(*self._held, strict=True))
         queries, order = queries.sort(stable=True)
         counts = torch.bincount(queries, minlength=self._guessed.shape[1])
         columns = torch.arange(len(queries), device=queries.device) - (counts.cumsum(0) - counts)[queries]

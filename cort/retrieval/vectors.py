@@ -1,7 +1,5 @@
 """Storage of the passages' vectors for a search: memory-mapped files, or main memory in one of two layouts."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 

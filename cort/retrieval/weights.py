@@ -1,6 +1,4 @@
-"""Weights of rankings that are merged: the grid they are tuned on, the choice, and its file."""
-
-from __future__ import annotations
+"""Weights of merged rankings: the grid on which they are tuned, the choice, and its file."""
 
 import itertools
 import math
@@ -36,7 +34,7 @@ class Point:
 class TunedWeights:
     """Weights chosen on validation queries, one per part in the order of the config, and the complete grid.
 
-    `value` is the mean of the measure with the chosen weights, `best` the highest of the grid.
+    `value` is the mean of the measure with the chosen weights, `best` the highest on the grid.
     """
 
     measure: str
@@ -49,14 +47,14 @@ class TunedWeights:
     grid: list[Point]
 
     def check(self, node: Node) -> None:
-        """Refuse weights that do not sum to 1, or are not one per part."""
+        """Refuse weights that do not sum to 1, or whose number is not that of the parts."""
         weights = self.weights
         if len(weights) != len(self.parts) or min(weights, default=-1) < 0 or abs(sum(weights) - 1) > 1e-6:
             raise node["weights"].complain(f"{list(weights)}", f"{len(self.parts)} numbers from 0 with the sum 1")
 
 
 def read_weights(path: str | Path, parts: Sequence[str | None]) -> Weights:
-    """Read the weights that were chosen for parts of these names, in order; None stands for any name."""
+    """Read the weights chosen for parts with these names, in order; None stands for any name."""
     tuned: TunedWeights = read_artifact(path, TunedWeights)
     pairs = zip(parts, tuned.parts, strict=False)
     if len(parts) != len(tuned.parts) or any(name not in (own, None) for name, own in pairs):
@@ -67,9 +65,9 @@ def read_weights(path: str | Path, parts: Sequence[str | None]) -> Weights:
 
 
 def weight_of(weight: float, tuned: str | Path | None, candidates: str) -> float:
-    """Return the weight of a re-ranker: the tuned one if a file is given, otherwise `weight`, checked.
+    """Return the weight of a re-ranker: the tuned one if there is a file, otherwise `weight`, checked.
 
-    :param candidates: name of the system that is re-ranked.
+    :param candidates: name of the system whose results are re-ranked.
     """
     if tuned:
         return read_weights(tuned, (candidates, None))[1]
@@ -79,7 +77,7 @@ def weight_of(weight: float, tuned: str | Path | None, candidates: str) -> float
 
 
 def check_weights(source: str, weights: Weights, parts: int) -> None:
-    """Refuse weights that are not one per part, are negative, or are all 0; no weights mean equal ones."""
+    """Refuse weights that are negative or all 0, or not one per part; no weights mean equal ones."""
     listed = " ".join(f"{weight:g}" for weight in weights)
     if weights and len(weights) != parts:
         raise input_error(source, f"{listed}, for {parts} parts", f"{parts} numbers", "give one per part")
@@ -88,14 +86,14 @@ def check_weights(source: str, weights: Weights, parts: int) -> None:
 
 
 def make_grid(parts: int) -> list[Weights]:
-    """List weights with the sum 1: for two parts in steps of 0.05, for more in steps of 0.1."""
+    """List all weights that sum to 1: for two parts in steps of 0.05, for more in steps of 0.1."""
     steps = STEPS_OF_TWO if parts == 2 else STEPS
     points = (point for point in itertools.product(range(steps + 1), repeat=parts) if sum(point) == steps)
     return [tuple(share / steps for share in point) for point in points]
 
 
 class Case(NamedTuple):
-    """One query: its documents in order of doc_id, their normalised scores by every part, and documents below them."""
+    """One query: its documents in order of doc_id, their normalised scores in each part, and documents below them."""
 
     query_id: str
     doc_ids: list[str]
@@ -106,7 +104,7 @@ class Case(NamedTuple):
 def measure_grid(
     cases: Iterable[Case], qrels: Qrels, grid: Sequence[Weights], measure: str, relevance_level: int, depth: int
 ) -> npt.NDArray[np.float64]:
-    """Measure every query of the qrels at each point of a grid, on rankings of `depth` results; (grid, queries)."""
+    """Evaluate every query of the qrels at each point of a grid, on rankings of `depth` results; (grid, queries)."""
     by_point: list[dict[str, JudgedRanks]] = [{} for _ in grid]
     for case in (case for case in cases if case.query_id in qrels):
         judged, count = qrels[case.query_id], len(case.doc_ids)
@@ -123,11 +121,11 @@ def measure_grid(
 
 
 def choose(grid: Sequence[Weights], values: npt.NDArray[np.float64]) -> int:
-    """Choose the point nearest to the weighted mean of the grid; points count by how likely they are the best.
+    """Choose the point nearest to the mean of the grid, weighted by how likely points are the best.
 
-    A point counts exp(-z^2 / 2), where z is its mean difference to the best mean in standard errors of this difference
-    over the queries. So a query that prefers some weights by accident has little influence, as with bagging. Points
-    with z above 2 are not chosen.
+    The weight is exp(-z^2 / 2), where z is the point's mean difference from the best mean, in standard errors of this
+    difference over the queries. A query that prefers some weights by accident therefore has little influence, as with
+    bagging. Points with z above 2 are not chosen.
     """
     means = values.mean(axis=1).round(DECIMALS)
     best, count = int(np.argmax(means)), values.shape[1]
@@ -139,7 +137,7 @@ def choose(grid: Sequence[Weights], values: npt.NDArray[np.float64]) -> int:
     mean = (shares @ np.array(grid) / shares.sum()).tolist()  # (parts,)
 
     def distance(point: int) -> float:
-        # Rounded, so that equal distances are equal.
+        # Rounded, so that equal distances compare equal.
         return round(math.dist(grid[point], mean) ** 2, DECIMALS)
 
     good = np.flatnonzero(z <= 2).tolist()

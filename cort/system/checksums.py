@@ -5,8 +5,6 @@ are JSON: name -> size and checksum. A file without a record is accepted; delete
 replaced by hand.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ A stage module has a dataclass ``Options`` (see `cort/system/options.py`), ``sta
 ``main = cli.main_of(Options, stage)``.
 """
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import dataclasses

@@ -3,8 +3,6 @@
 Such a stage module has ``COMMANDS`` and ``main = main_of_commands(COMMANDS)``.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import sys

@@ -5,8 +5,6 @@ agree on it; indices are those of nvidia-smi. A lease ends with its holder (see 
 that CORT_LEASES names, or in the user's own folder in the temporary folder.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

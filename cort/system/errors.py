@@ -1,7 +1,5 @@
 """Errors that users can fix: one line that says where, what was found, what was expected and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -6,8 +6,6 @@ writer, and is removed when the same target is written again. On some network fi
 lock, so writers only remove folders with the name of their own host. Where files cannot be locked, leftovers remain.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """Faster imports: without optional libraries that are not needed, and without garbage collection."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Iterator, Sequence

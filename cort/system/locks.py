@@ -12,8 +12,6 @@ delayed. All locks of a request are taken at once, so that no two processes wait
     <n>.ticket       locked while request n waits; says what it requests
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

@@ -1,7 +1,5 @@
 """Descriptions of the machine and its software, as far as they are available, and the Java to use."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import platform

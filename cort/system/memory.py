@@ -1,7 +1,5 @@
 """Memory in bytes: of the machine, usable by this process, free, and the peak so far."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import resource

@@ -5,8 +5,6 @@ it), `Literal` (a choice), `tuple[X, ...]` (any number of values), `X | None` (m
 value). A field without a default is a required option.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import math

@@ -150,9 +150,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             named, ids = searches(vectors, Path(folder), args)
             pairs = [pair for pair in PAIRS if named.keys() >= {*pair}]
-            rows = [[len(some[0]), *measure(named, pairs, some), recalls(ids, some[0])] for some in batches]
+            rows = [[len(batch[0]), *measure(named, pairs, batch), recalls(ids, batch[0])] for batch in batches]
         sys.stdout.write(f"\n{kind}: {len(vectors)} x {vectors.shape[1]}, depth {args.depth}, {args.device}\n")
-        print_table(rows, ["batch", *(f"{name}, ms" for name in named), *map("/".join, pairs), "same results"])
+        print_table(rows, ["batch", *(f"{name}, ms" for name in named), *map("/".join, pairs), "recall"])
 
 
 if __name__ == "__main__":

@@ -174,9 +174,9 @@ def test_heavy_rules_run_in_slurm_and_light_ones_do_not(sandbox, tree):
 def test_jobs_ask_for_what_rule_and_profile_say(sandbox, tree):
     for job in sandbox.jobs():
         text = RULES[job["rule"]]
+        # The test's profile allows two CPUs at most.
         asked = {
             "Partition": "gpu" if job["rule"] in ON_GPUS else "cpu",
-            # The test's profile allows two at most.
             "NumCPUs": "2" if " threads: " in text else "1",
         }
         assert {name: job[name] for name in asked} == asked, job

@@ -23,11 +23,8 @@ def test_what_fails_hangs_or_dies_ends_nothing_else(tmp_path):
         path.write_text((TESTS if name == "fails" else TESTS.replace("False", "True")) + more)
         found[name] = gpu_check.run(str(path), "cpu", 20 if name == "hangs" else 100)
     statuses = {name: [one["status"] for one in some] for name, some in found.items()}
-    assert statuses == {
-        "fails": ["passed", "failed"],
-        "hangs": ["passed", "passed", "failed"],
-        "dies": ["passed", "passed", "failed"],
-    }
+    ended = ["passed", "passed", "failed"]
+    assert statuses == {"fails": ["passed", "failed"], "hangs": ended, "dies": ended}
     assert "it is wrong" in found["fails"][1]["error"]
     assert found["hangs"][2]["error"] == "took more than 20 s, and was killed"
     assert found["dies"][2]["error"] == "ended with status 3"

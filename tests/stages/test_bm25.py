@@ -126,11 +126,8 @@ def test_several_commands_give_the_first_results_of_one(data, tmp_path, monkeypa
     ("queries", "depth", "memory_mb", "expected"),
     [
         # 2 GB hold 10 M results of 200 bytes: 10,000 rankings of 1,000.
-        (10_000, 1000, 2000, 10_000),
-        (10_001, 1000, 2000, 5_001),
-        (10_570, 1000, 3000, 10_570),
-        (0, 1000, 2000, 1),
-        (3, 10**6, 1, 1),
+        *((10_000, 1000, 2000, 10_000), (10_001, 1000, 2000, 5_001), (10_570, 1000, 3000, 10_570)),
+        *((0, 1000, 2000, 1), (3, 10**6, 1, 1)),
     ],
 )
 def test_queries_are_divided_among_the_fewest_commands(queries, depth, memory_mb, expected):

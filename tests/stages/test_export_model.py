@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
 from cort import export_model
 from cort.models.cross_encoder import PairSettings, new_cross_encoder
@@ -16,7 +15,6 @@ from tests.support.cards import card_of, cells
 from tests.support.common import command_line, contents
 from tests.support.released import difference, logits_of, vectors_of
 
-CPU = torch.device("cpu")
 TOLERANCE = 1e-6
 # A text over any limit, an empty one, special tokens spelled out, letters that a filter removes.
 STRANGE = ["ba " * 200, "", "[SEP] bako [CLS] rilu", "Bäko — rílu!", "٣ ko; ri", "x"]

@@ -214,10 +214,7 @@ def flipped(content, *places, bits=0xFF):
     return bytes(changed)
 
 
-LINK, DEVICE = (
-    "found file.tsv, a link to '/x', expected a plain file",
-    "found file.tsv, a device, expected a plain file",
-)
+LINK, DEVICE = (f"found file.tsv, {what}, expected a plain file" for what in ("a link to '/x'", "a device"))
 DAMAGED, MISSING = "found a damaged archive (", "found no 'file.tsv' in it, expected that file"
 TAR, ZIP, STORED = PACK["tar.gz"]("file.tsv"), PACK["zip"]("file.tsv"), zip_of(("file.tsv", TEXT))
 WITH_LAST = tar_of(entry("file.tsv"), entry("after.tsv", os.urandom(3_000_000)))
@@ -237,11 +234,7 @@ REFUSED = {
     "flipped.tar.gz": ("tar.gz", flipped(TAR, len(TAR) // 2), "found "),
     "checksum": ("tar.gz", WITH_LAST[:-8] + b"0000" + WITH_LAST[-4:], DAMAGED),
     "twice": ("tar.gz", tar_of(entry("file.tsv"), entry("./file.tsv", b"other")), "found 'file.tsv' twice"),
-    "twice.zip": (
-        "zip",
-        zip_of(("file.tsv", b"other"), ("xxxx.tsv", TEXT)).replace(b"xxxx", b"file"),
-        "'file.tsv' 2 times",
-    ),
+    "twice.zip": ("zip", zip_of(("file.tsv", b""), ("xxxx.tsv", TEXT)).replace(b"xxxx", b"file"), "'file.tsv' 2 times"),
 }
 for suffix, pack in PACK.items():
     for name in ("other.tsv", "../file.tsv", "/file.tsv", "raw/../file.tsv", ".//../file.tsv"):

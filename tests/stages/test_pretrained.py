@@ -16,7 +16,6 @@ from cort.models.tokenizer import fingerprint
 from cort.system.errors import InputError
 from tests.support import released as support
 
-CPU = torch.device("cpu")
 TOLERANCE = 1e-5
 TANH, IDENTITY = "activation.Tanh", "linear.Identity"
 #: where it is installed, sentence-transformers is asked, too
@@ -55,9 +54,8 @@ def own_vectors(model, texts, kind, folder):
 
 
 def own_logits(model, queries, passages, folder):
-    return support.logits_of(
-        model, support.tokens_of(folder, model, queries, "query"), support.tokens_of(folder, model, passages)
-    )
+    queries = support.tokens_of(folder, model, queries, "query")
+    return support.logits_of(model, queries, support.tokens_of(folder, model, passages))
 
 
 def states_of(folder, texts, length):
@@ -486,9 +484,8 @@ def test_unknown_prompts_and_prompts_that_are_not_pooled_are_refused(released, t
 
 
 def test_a_decoder_needs_last_token_pooling(world, tmp_path, complaint):
-    folder = support.write_modules(
-        support.write_transformer(tmp_path / "released", world.texts, "decoder"), pooling="mean"
-    )
+    folder = support.write_transformer(tmp_path / "released", world.texts, "decoder")
+    support.write_modules(folder, pooling="mean")
     expected = "found a qwen3, a decoder, expected an encoder of text like BERT"
     assert expected in refused(complaint, tmp_path, folder)
 

@@ -127,6 +127,7 @@ def test_unjudged_passages_are_shown_where_negative_judgements_are_deep(tmp_path
     ]
 
 
+INITIAL, LAST = "the initial model: no update was better", "the last model, as configured (checkpoint: last)"
 NO_BETTER = "no better than not re-ranking"
 
 
@@ -135,14 +136,8 @@ def test_the_kept_model_of_each_training(full, tmp_path):
         "a": (("loss", 2.5, 0.69, 1159), f"loss {MISSING} 2.5000 0.6900 after update 1,159"),
         "b": (("RR@10", 0.2, 0.4, 7, 0.3), "MRR@10 0.3000 0.2000 0.4000 after update 7"),
         "c": (("nDCG@10", 0.2, 0.3, 7, 0.3), f"nDCG@10 0.3000 0.2000 0.3000 after update 7; {NO_BETTER}"),
-        "d": (
-            ("nDCG@10", 0.2, 0.2, 0, 0.3),
-            f"nDCG@10 0.3000 0.2000 0.2000 the initial model: no update was better; {NO_BETTER}",
-        ),
-        "e": (
-            ("RR@10", 0.3, 0.3, 0),
-            f"MRR@10 {MISSING} 0.3000 0.3000 the last model, as configured (checkpoint: last)",
-        ),
+        "d": (("nDCG@10", 0.2, 0.2, 0, 0.3), f"nDCG@10 0.3000 0.2000 0.2000 {INITIAL}; {NO_BETTER}"),
+        "e": (("RR@10", 0.3, 0.3, 0), f"MRR@10 {MISSING} 0.3000 0.3000 {LAST}"),
     }
     files = [
         f"{name}={write(tmp_path, f'{name}.json', asdict(Selection(*one)))}" for name, (one, _) in selections.items()

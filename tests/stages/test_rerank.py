@@ -34,16 +34,13 @@ def test_the_first_candidates_are_ordered_by_score_and_the_others_stay_below(tmp
     assert (np.diff(scores) < 0).all()
 
 
-def test_a_depth_beyond_the_candidates_reranks_all(tmp_path):
-    _, output = run(tmp_path, SCORES, depth=1000)
-    assert read_run(output).by_query()["2"] == ["e", "d", "c", "a", "b"]
-
-
 def test_scores_are_needed_for_the_first_candidates_only_and_others_are_ignored(tmp_path):
     rows = [("2", "a", 1.0), ("2", "b", 2.0), ("1", "c", 0.5), ("1", "a", 0.4), ("7", "a", 1.0), ("2", "z", 1.0)]
     status, output = run(tmp_path, rows, depth=2)
     assert status == 0
     assert read_run(output).by_query()["2"] == ["b", "a", "c", "d", "e"]
+    _, output = run(tmp_path, SCORES, depth=1000)
+    assert read_run(output).by_query()["2"] == ["e", "d", "c", "a", "b"]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -85,9 +82,9 @@ def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(tmp_path
     [
         (
             {"rows": SCORES[1:]},
-            "scores.parquet: found no score for document 'c' of query '2', expected the first 3 can",
+            "scores.parquet: found no score for document 'c' of query '2', expected scores for the top 3",
         ),
-        ({"rows": [], "depth": 1}, "document 'a' of query '2', expected the first 1 candidates scored (2 are not)"),
+        ({"rows": [], "depth": 1}, "document 'a' of query '2', expected scores for the top 1 (2 are missing)"),
         ({"rows": [*SCORES, ("1", "a", 3.0)]}, "row 8: found document 'a' scored again for query '1', expected each"),
         ({"rows": [("2", "a", float("nan")), *SCORES]}, "row 1: found the score nan, expected a finite number"),
         ({"depth": 0}, "--depth: found 0, expected 1 or more"),

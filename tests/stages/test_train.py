@@ -328,10 +328,7 @@ NONE = "found none, expected a file with"
     [
         ({"qrels": "x"}, "--qrels: found a file, expected none with --loss triplet"),
         ({"loss": "info_nce", "qrels": "x"}, f"--validation-qrels: {NONE} --loss info_nce"),
-        (
-            {"best_model_metric": "RR@10"},
-            f"--validation-qrels: {NONE} --loss triplet and --best-model-metric RR@10; name",
-        ),
+        ({"best_model_metric": "RR@10"}, f"--validation-qrels: {NONE} --loss triplet and --best-model-metric RR@10;"),
         ({"loss": "margin_mse"}, f"--teacher-scores: {NONE} --loss margin_mse"),
         ({"validation_run": "x"}, "--validation-run: found a file, expected none with --loss triplet and --best-model"),
         ({"temperature": 0}, "--temperature: found 0, expected more than 0; change it"),

@@ -70,10 +70,8 @@ def test_counts_are_written(world, tmp_path, stage):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"first_rank": 31, "last_rank": 100},
-        {"first_rank": 9, "last_rank": 8},
-        {"minimum_results": 31},
-        {"relevance_level": 2},
+        *({"first_rank": 31, "last_rank": 100}, {"first_rank": 9, "last_rank": 8}),
+        *({"minimum_results": 31}, {"relevance_level": 2}),
     ],
 )
 def test_nothing_left_is_an_error_without_output(world, tmp_path, complaint, stage, changes):
@@ -113,9 +111,11 @@ def test_a_hand_made_example(world, tmp_path):
     assert sample(world, tmp_path, relevance_level=2, **changes) == [expected]
 
 
-def test_ranks_count_from_1(world, tmp_path, complaint):
+def test_ranks_count_from_1_and_random_negatives_are_some_of_the_negatives(world, tmp_path, complaint):
     line = complaint(triples.main, options(world, tmp_path, first_rank=0), tmp_path / "examples.parquet")
     assert line == "--first-rank: found 0, expected 1 or more; change it"
+    line = complaint(pairs.main, options(world, tmp_path, PAIRS, negatives=2, random=3), tmp_path / "examples.parquet")
+    assert line == "--random: found 3, expected at most the 2 negatives; lower it"
 
 
 @pytest.mark.parametrize("negatives", [1, 2, 5])
@@ -192,8 +192,3 @@ def test_groups_with_fewer_negatives_are_counted(world, tmp_path):
     sample(world, tmp_path, PAIRS, negatives=40, random=35)
     counts = counts_of(tmp_path)
     assert counts["positives with fewer negatives than requested"] == 3 * 30
-
-
-def test_more_random_negatives_than_negatives_are_refused(world, tmp_path, complaint):
-    line = complaint(pairs.main, options(world, tmp_path, PAIRS, negatives=2, random=3), tmp_path / "examples.parquet")
-    assert line == "--random: found 3, expected at most the 2 negatives; lower it"

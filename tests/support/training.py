@@ -18,6 +18,7 @@ from cort.formats import tables
 from tests.support.common import ROOT, command_line, contents
 
 TIMEOUT = 300
+PARTS = "train", "validation"
 
 
 class Pool(NamedTuple):
@@ -65,10 +66,7 @@ def long_training_options(lm, caches, examples, stage, output, /, **changes):
         "train_reranker": ("pairs", {"max-length": 32, "batch-size": 4}),
     }[stage]
     shared = {"base-model": lm, "passages": caches["passages"], "queries": caches["queries.train"], "seed": 1}
-    shared |= {
-        table: examples / f"{table}.train.parquet",
-        f"validation-{table}": examples / f"{table}.validation.parquet",
-    }
+    shared[table], shared[f"validation-{table}"] = (examples / f"{table}.{part}.parquet" for part in PARTS)
     shared |= {"validation-queries": caches["queries.validation"], "query-length": 12, "gradient-accumulation": 3}
     shared |= {"learning-rate": 0.002, "warmup-updates": 2, "validate-every": 6, "output": output / "model"}
     shared |= {"output-curve": output / "curve.csv", "output-selection": output / "selection.json"}

@@ -48,9 +48,7 @@ def token_shards(folder, ids, passages, bounds=(), batch=64, similarity="cosine"
     origin, paths = Origin(passages[0].shape[1], 24, similarity, model), []
     for number, parts in enumerate(cut(len(ids), bounds, batch)):
         batches = [
-            to_batch(
-                pa.array(ids[part]), np.concatenate(passages[part]), np.array([len(one) for one in passages[part]])
-            )
+            to_batch(pa.array(ids[part]), np.concatenate(passages[part]), np.array(list(map(len, passages[part]))))
             for part in parts
         ]
         paths.append(folder / f"{number}-{batch}-{len(bounds)}.arrow")

@@ -128,12 +128,8 @@ def ready_config(tiny, model, **more):
         },
         # Of the encoder's name.
         "rerankers": {"ready": {**origin, "depth": 20}},
-        "systems": {
-            "bm25": {"retrieve": "bm25"},
-            "ready": {"retrieve": "ready"},
-            "other": {"retrieve": "other"},
-            "bm25-cross": {"rerank": "bm25", "reranker": "ready"},
-        },
+        "systems": {name: {"retrieve": name} for name in ("bm25", "ready", "other")}
+        | {"bm25-cross": {"rerank": "bm25", "reranker": "ready"}},
     }
 
 

@@ -38,13 +38,10 @@ def test_words_are_quoted_one_by_one():
     assert repr(words) == 'settings {"title": "Tiny & whole", "seed": 1}'
 
 
-def test_a_path_that_is_not_there_is_a_mistake():
+def test_nested_mappings_are_listed_by_path_and_a_path_that_is_not_there_is_a_mistake():
+    assert flat({"b": {"y": 1, "x": [1]}, "a": {}}) == {"a": {}, "b.x": [1], "b.y": 1}
     with pytest.raises(KeyError):
         at("encoders.{encoder}.margins")(CONFIG, NAMES)
-
-
-def test_nested_mappings_are_listed_by_path():
-    assert flat({"b": {"y": 1, "x": [1]}, "a": {}}) == {"a": {}, "b.x": [1], "b.y": 1}
 
 
 def test_only_stages_have_code():

@@ -150,6 +150,8 @@ def test_latencies_that_somebody_put_there_are_no_jobs(fresh):
 def test_a_finished_experiment_has_nothing_to_run(call, finished, monkeypatch):
     monkeypatch.setattr(plan.os, "execv", lambda *_: pytest.fail("nothing is to be run"))
     assert call(plan, finished, *TINY, "--run") == (0, "Nothing would run: everything is up to date.\n", [])
+    run = "results/tiny/runs/test/cort.trec"
+    assert call(why, finished, run, *TINY) == (0, f"Nothing would run: {run} is up to date.\n", [])
 
 
 def test_a_cluster_is_not_judged_by_this_machine(call, fresh, monkeypatch):
@@ -287,11 +289,6 @@ def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path
     assert f"  evaluate test/cort: {missing} is missing; after " in first
     assert "  encode encoder/1-of-1: after train encoder\n" in second
     assert "  bm25 test/bm25: after split test\n" in second
-
-
-def test_a_finished_experiment_is_up_to_date(call, finished):
-    run = "results/tiny/runs/test/cort.trec"
-    assert call(why, finished, run, *TINY) == (0, f"Nothing would run: {run} is up to date.\n", [])
 
 
 def test_what_was_never_made_is_not_made_yet(call, fresh):

@@ -65,12 +65,9 @@ def test_too_little_memory_is_refused():
 
 
 def test_java_is_looked_for_only_where_a_job_uses_it(monkeypatch):
+    assert preflight.check_java([job("bm25")]) == []
     monkeypatch.setattr(preflight, "java_home", lambda: pytest.fail("no job uses Java"))
     assert preflight.check_java([job("train"), job("evaluate")]) == []
-
-
-def test_the_java_of_this_environment_starts():
-    assert preflight.check_java([job("bm25")]) == []
 
 
 def test_no_java_is_refused(monkeypatch):

@@ -37,9 +37,10 @@ def test_a_changed_setting_is_named_as_in_the_config(before, now, expected):
     assert found[0] == f"the setting encoders.cort.key{'' if expected.startswith('.') else ' '}{expected}"
 
 
-def test_settings_that_come_and_go_are_named():
+def test_settings_that_come_and_go_are_named_whichever_params_they_are_in():
     assert words({}, {"bm25__k1": 0.9}) == ["the setting bm25.k1 is new: 0.9"]
     assert words({"bm25__k1": 0.9}, {}) == ["the setting bm25.k1 is gone: 0.9"]
+    assert list(changed([settings(a=1), settings(b=1)], [settings(a=1, b=2)])) == ["the setting b changed: 1 -> 2"]
 
 
 def test_only_a_few_of_many_changes_are_named():
@@ -58,10 +59,6 @@ def test_files_of_code_are_named():
         "cort/new.py is now part of its code",
         "cort/old.py is no longer part of its code",
     ]
-
-
-def test_settings_of_several_params_are_compared_together():
-    assert list(changed([settings(a=1), settings(b=1)], [settings(a=1, b=2)])) == ["the setting b changed: 1 -> 2"]
 
 
 def test_other_params_are_shown_as_they_are():

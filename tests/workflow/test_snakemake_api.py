@@ -74,8 +74,9 @@ def test_what_is_listened_to_are_events():
     assert tuple(map(str, events)) == names, GONE
 
 
-def test_the_refusal_of_protected_files_begins_as_before():
+def test_the_refusals_of_protected_files_and_of_missing_input_begin_as_before():
     assert f'"{snakemake_api.PROTECTED}"' in inspect.getsource(ProtectedOutputException), GONE
+    assert f'"{snakemake_api.MISSING}' in inspect.getsource(MissingInputException), GONE
 
 
 def test_messages_about_interruptions_and_failures_begin_as_before():
@@ -152,10 +153,6 @@ def test_the_last_lines_are_the_errors_of_jobs_that_failed_in_the_end(tmp_path):
         "a: b.tsv: found y",
         "c: found no error in the log; the job may have been killed for lack of memory",
     ]
-
-
-def test_the_refusal_of_missing_input_begins_as_before():
-    assert f'"{snakemake_api.MISSING}' in inspect.getsource(MissingInputException), GONE
 
 
 def test_wildcards_are_mappings():

@@ -65,14 +65,9 @@ def test_all_columns_are_drawn_together():
 
 
 def test_one_query_and_constant_values_have_an_interval_of_no_width():
-    assert comparisons.interval(comparisons.bootstrap_means(np.array([[0.25]]), 100, 1), 0.95).tolist() == [
-        [0.25],
-        [0.25],
-    ]
-    assert comparisons.interval(comparisons.bootstrap_means(np.full((9, 1), 0.5), 100, 1), 0.95).tolist() == [
-        [0.5],
-        [0.5],
-    ]
+    for values, mean in ((np.array([[0.25]]), 0.25), (np.full((9, 1), 0.5), 0.5)):
+        found = comparisons.interval(comparisons.bootstrap_means(values, 100, 1), 0.95)
+        assert found.tolist() == [[mean], [mean]]
 
 
 def test_sums_do_not_depend_on_their_order_nor_on_blocks(monkeypatch):

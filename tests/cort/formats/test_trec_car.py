@@ -136,11 +136,7 @@ PACKED = gzip.compress(START + ONE + b"\xff", mtime=0)
 @pytest.mark.parametrize(
     "data",
     [
-        PACKED[:-8] + b"\1" + PACKED[-7:],
-        PACKED[:-1] + b"\1",
-        PACKED[:-8],
-        PACKED + PACKED,
-        PACKED + b"junk",
+        *(PACKED[:-8] + b"\1" + PACKED[-7:], PACKED[:-1] + b"\1", PACKED[:-8], PACKED + PACKED, PACKED + b"junk"),
         PACKED[:16] + bytes([PACKED[16] ^ 0xFF]) + PACKED[17:],
     ],
     ids=["checksum", "length", "cut", "twice", "junk", "stream"],

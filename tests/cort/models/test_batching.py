@@ -28,9 +28,7 @@ def test_batches_have_every_row_once_longest_first_within_the_budget(budget, see
     [
         ([3, 5, 1, 5, 2, 3], [[1, 3], [0, 5, 4], [2]]),
         # A row over the budget forms a batch of its own.
-        ([2, 100, 200], [[2], [1], [0]]),
-        ([0, 0], [[0, 1]]),
-        ([], []),
+        *(([2, 100, 200], [[2], [1], [0]]), ([0, 0], [[0, 1]]), ([], [])),
     ],
 )
 def test_batches_are_as_large_as_the_budget_allows(lengths, expected):

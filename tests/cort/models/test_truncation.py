@@ -36,10 +36,8 @@ def test_of_a_reranker_as_much_is_lost_as_its_pairs_lack(make_reranker, caches, 
     kept = [int(pairs.lengths(query[i : i + 1], passage[i : i + 1])[0]) for i in range(len(query))]
     special = {"cross_encoder": template.pair_extra, "late_interaction": 2 * template.extra, "knrm": 0}[kind]
     lengths = queries.lengths[query], passages.lengths[passage]
-    limits = (
-        truncation.query_limit(model.settings, template),
-        truncation.passage_limit(model.settings, template, lengths[0]),
-    )
+    of_passages = truncation.passage_limit(model.settings, template, lengths[0])
+    limits = truncation.query_limit(model.settings, template), of_passages
     ours = sum(np.minimum(found, limit).sum() for found, limit in zip(lengths, limits, strict=True))
     assert ours == sum(kept) - special * len(kept)
 

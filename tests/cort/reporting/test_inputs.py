@@ -157,11 +157,8 @@ def test_benchmarks_are_summed_up_per_rule(tmp_path) -> None:
     benchmark(tmp_path / "encode/a/2-of-2.tsv", (2.5, 300))
     benchmark(tmp_path / "split/x.tsv", ("0.25", "-"), ("0.5", "NA"))
     benchmark(tmp_path / "tokenize.tsv", (4.0, 50), ("-", "-"))
-    assert read_stages(tmp_path) == [
-        Stage("encode", 2, 1.5 + 2.5, 2.5, 300),
-        Stage("tokenize", 1, 4.0, 4.0, 50),
-        Stage("split", 2, 0.25 + 0.5, 0.5, None),
-    ]
+    expected = [Stage("encode", 2, 1.5 + 2.5, 2.5, 300), Stage("tokenize", 1, 4.0, 4.0, 50)]
+    assert read_stages(tmp_path) == [*expected, Stage("split", 2, 0.25 + 0.5, 0.5, None)]
 
 
 def test_a_missing_benchmark_folder_gives_nothing(tmp_path) -> None:
@@ -174,10 +171,8 @@ def test_a_damaged_benchmark_is_left_out_and_named(tmp_path, caplog) -> None:
         benchmark(tmp_path / "a/b.tsv", (wrong, 1))
         assert read_stages(tmp_path) == [Stage("a", 1, 1.5, 1.5, 100)]
         assert f"b.tsv: row 2: found {wrong!r}, expected a number from 0" in caplog.text
-    for damaged, found in (
-        ("seconds\n1\n", "row 1: found the header 'seconds'"),
-        ("s\tmax_rss\n9\t9\n1\n", "row 3: found 1 cells"),
-    ):
+    cells = ("s\tmax_rss\n9\t9\n1\n", "row 3: found 1 cells")
+    for damaged, found in (("seconds\n1\n", "row 1: found the header 'seconds'"), cells):
         (tmp_path / "a/b.tsv").write_text(damaged)
         assert [one.jobs for one in read_stages(tmp_path)] == [1]
         assert found in caplog.text

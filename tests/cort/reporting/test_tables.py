@@ -34,20 +34,15 @@ def test_csv_has_all_digits_and_empty_cells() -> None:
 def test_what_queries_lack_has_a_column_where_some_lack_something() -> None:
     lacking = [*MEASURES[:2], replace(MEASURES[2], without_results=5)]
     rows = list(csv.reader(io.StringIO(tables.to_csv(tables.systems_table(lacking)))))
-    assert [row[3:6] for row in rows] == [
-        ["relevance_level", "without_results", "RR@10"],
-        ["1", "0", "0.1874122774"],
-        ["1", "0", "0.27"],
-        ["2", "5", ""],
-    ]
+    assert rows[0][3:6] == ["relevance_level", "without_results", "RR@10"]
+    assert [row[3:6] for row in rows[1:]] == [["1", "0", "0.1874122774"], ["1", "0", "0.27"], ["2", "5", ""]]
 
 
 def test_markdown_is_aligned_escaped_and_marks_the_best() -> None:
     lines = tables.to_markdown(tables.systems_table(MEASURES)).splitlines()
     assert len({len(line) for line in lines}) == 1
-    assert [cell.strip() for cell in lines[0].split(" | ")] == [
-        "| split", "system", "queries", "relevant from", "MRR@10", "R@50", "MAP |",
-    ]  # fmt: skip
+    header = ["| split", "system", "queries", "relevant from", "MRR@10", "R@50", "MAP |"]
+    assert [cell.strip() for cell in lines[0].split(" | ")] == header
     assert "cort\\_1\\|2" in lines[3]
     assert lines[3].count("**0.270**") == 1
     assert lines[2].count("**0.592**") == 1

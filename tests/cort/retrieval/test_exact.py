@@ -211,12 +211,8 @@ def test_codes_are_fast_on_processors_without_amx():
 @pytest.mark.parametrize(
     ("free", "devices", "right", "expected"),
     [
-        (7_999, 1, True, True),
-        (8_000, 1, True, False),
-        (1_999, 1, True, False),
-        (3_999, 2, True, True),
-        (4_000, 2, True, False),
-        (7_999, 1, False, False),
+        *((7_999, 1, True, True), (8_000, 1, True, False), (1_999, 1, True, False), (3_999, 2, True, True)),
+        *((4_000, 2, True, False), (7_999, 1, False, False)),
     ],
 )
 def test_a_gpu_holds_codes_if_vectors_do_not_fit(monkeypatch, free, devices, right, expected):

@@ -34,12 +34,8 @@ def test_consecutive_mini_batches_are_joined_up_to_the_limit():
     examples, tokens = np.arange(10, 22), np.array([5, 5, 1, 1, 9, 9, 30, 30, 2, 2, 2, 2])
     batches = join_consecutive(examples, 2, tokens, 20)
     # 10 + 2 are 12, 18 more would be 30; 60 are too many, but cannot be parted.
-    assert [(batch.reshape(-1).tolist(), len(batch)) for batch in batches] == [
-        ([10, 11, 12, 13], 2),
-        ([14, 15], 1),
-        ([16, 17], 1),
-        ([18, 19, 20, 21], 2),
-    ]
+    expected = [([10, 11, 12, 13], 2), ([14, 15], 1), ([16, 17], 1), ([18, 19, 20, 21], 2)]
+    assert [(batch.reshape(-1).tolist(), len(batch)) for batch in batches] == expected
     assert [len(batch) for batch in join_consecutive(examples, 2, tokens, math.inf)] == [6]
 
 
