@@ -36,7 +36,7 @@ from cort.formats.lines import place_of
 from cort.formats.records import offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
-from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, list_writer
+from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, table_writer
 from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
 from cort.settings import lexical
 from cort.settings.fields import SEED
@@ -176,7 +176,7 @@ def predict_queries(options: ExpandOptions) -> None:
         )
 
     decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
-    write, files = list_writer(options.output, tables.EXPANSIONS), [options.tokens]
+    write, files = table_writer(options.output, tables.EXPANSIONS), [options.tokens]
     rows, shard = len(tokens), options.shard
     done = compute_shard("cort.expand", options, shard, rows, EXPANDED_BLOCK, prepare, write, decisive, files)
     log.info("predicted queries for %s", done)
@@ -372,7 +372,7 @@ def score_queries(options: ScoreOptions) -> None:
         len(passages),
         SCORED_BLOCK,
         prepare,
-        list_writer(options.output, tables.EXPANSION_SCORES),
+        table_writer(options.output, tables.EXPANSION_SCORES),
         decisive=("cleaning", "precision"),
         files=[options.tokens, *options.expansions],
         read=partial(iter_blocks, options),

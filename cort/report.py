@@ -100,7 +100,8 @@ def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
         if settings is None:
             fix = "name the folder that has its weights"
             raise input_error("--models", folder, "the folder of an encoder or re-ranker", fix)
-        rows += [(name, text, one) for text, one in measure_texts(settings, folder, caches.get(name, {})).items()]
+        measured = measure_texts(settings, folder, caches.get(name, {}))
+        rows += [(name, text, truncation) for text, truncation in measured.items()]
     return rows
 
 
@@ -121,7 +122,7 @@ def build(options: Options) -> dict[str, str]:
     overlaps = [read_artifact(path, Overlap) for path in options.overlaps]
     shared = read_artifact(options.leakage, list[Shared]) if options.leakage else []
     latencies = [read_artifact(path, sections.Latencies) for path in options.latency_files]
-    systems = list(dict.fromkeys(one.system for one in measures))
+    systems = list(dict.fromkeys(result.system for result in measures))
     if systems and baseline not in systems:
         found, expected = f"the baseline {shorten(baseline)}", f"one of {', '.join(systems)}"
         raise input_error(options.experiment, found, expected, "name the measures of this experiment")
@@ -135,7 +136,7 @@ def build(options: Options) -> dict[str, str]:
         "latency": sections.latency_table(latencies),
         "overlap": sections.overlap_table(overlaps),
     }
-    look = panels.looks([*systems, *(one.system for one in depths)], baseline)
+    look = panels.looks([*systems, *(result.system for result in depths)], baseline)
     drawn = {
         "recall": panels.recall_panels(measures, look),
         "depths": panels.depth_panels(depths, look),
@@ -156,7 +157,7 @@ def build(options: Options) -> dict[str, str]:
         figures={name: figures.draw_inline(shown, name) for name, shown in drawn.items()},
         headlines=headlines(config["dataset"], measures, comparisons, baseline),
         measures=measures,
-        splits=list(dict.fromkeys([*(one.split for one in measures), *(one.split for one in overlaps)])),
+        splits=list(dict.fromkeys([*(result.split for result in measures), *(result.split for result in overlaps)])),
         overlaps=overlaps,
         leakage=[text for text in map(describe, shared) if text],
         descriptions=describe_systems(config, options),

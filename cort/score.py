@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
-from cort.models.shards import Job, ModelOptions, compute_shard
+from cort.models.shards import Job, ModelOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation, passage_limit, query_limit
 from cort.settings import models
@@ -127,11 +127,7 @@ def stage(options: Options) -> None:
         job.place(model, options.precision)
         return make_scorer(model, pairs, table, source, job.device, options.precision)
 
-    def write(batches: Iterator[pa.RecordBatch], _: int) -> None:
-        with tables.open_writer(options.output, tables.SCORES) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-
+    write = table_writer(options.output, tables.SCORES)
     files = [*([options.triples] if options.triples else sorted(options.candidates)), options.queries, options.passages]
     decisive, rows = ("precision", "depth"), table.num_rows
     done = compute_shard("cort.score", options, "1-of-1", rows, BLOCK, prepare, write, decisive, files, items="pairs")

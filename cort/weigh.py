@@ -28,7 +28,7 @@ from cort.formats.lines import Parts, place_of
 from cort.formats.raw import refuse_duplicates
 from cort.formats.records import offsets_of
 from cort.formats.tokens import Tokens
-from cort.models.shards import Job, PassageOptions, compute_shard, list_writer
+from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.settings import lexical
 from cort.system.commands import Commands, main_of_commands
@@ -117,7 +117,7 @@ def predict_weights(options: WeighOptions) -> None:
         )
 
     decisive = ("passage_length", "scale", "square_root", "precision")
-    write, files = list_writer(options.output, tables.TERM_WEIGHTS), [options.tokens]
+    write, files = table_writer(options.output, tables.TERM_WEIGHTS), [options.tokens]
     done = compute_shard("cort.weigh", options, options.shard, len(tokens), BLOCK, prepare, write, decisive, files)
     log.info("weighed %s", done)
 

@@ -7,7 +7,7 @@ by the schema; `cort/experiment/references.py` checks how parts refer to each ot
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,24 @@ from cort.experiment.keys import Experiment
 from cort.experiment.models import released_name
 from cort.experiment.recipes import with_recipes
 from cort.experiment.references import check_references
-from cort.formats.schemas import Validator, explain, is_name, place_of, strange_keys
+from cort.formats.schemas import Validator, explain, is_name, strange_keys
 from cort.formats.yaml_files import read_yaml
 from cort.settings.config import LEARNERS, Config, evaluated_splits, part_of
 from cort.settings.fields import schema_of
 from cort.system.errors import InputError
 from cort.systems.registry import all_systems
 
-# Keys of earlier versions that were removed, and what to do instead.
+# Keys of earlier versions that were removed, at the top level and of entries in sections, and what to do instead.
 ELSEWHERE = "train elsewhere, and name the model as pretrained or its"
 REMOVED = {
-    "export_onnx": "convert the folder that exports writes with `optimum` or sentence-transformers",
+    "": {"export_onnx": "convert the folder that exports writes with `optimum` or sentence-transformers"},
     **{
-        f"{section}.*.{key}": "remove it" if key == "checkpoint" else f"{ELSEWHERE} {product} as file"
+        section: {
+            "base_model": f"{ELSEWHERE} {product} as file",
+            "checkpoint": "remove it",
+            "training": f"{ELSEWHERE} {product} as file",
+        }
         for section, product in (("expanders", "predictions"), ("weighers", "weighted documents"))
-        for key in ("base_model", "checkpoint", "training")
     },
 }
 # Sections of named entries: if one is broken, the others can still be checked.
@@ -196,24 +199,14 @@ def with_defaults(value: Any, schema: Config) -> Any:
 def _without_removed(config: Config, lines: list[str]) -> Config:
     """Copy a config without the keys of earlier versions; add a line for each of them."""
     config = copy.deepcopy(config)
-    for pattern, fix in REMOVED.items():
-        *path, key = pattern.split(".")
-        for place, section in _sections(config, path):
-            if key in section:
-                del section[key]
-                lines.append(f"{place_of(place)}: found the key {key}, which was removed; {fix}")
+    for section, keys in REMOVED.items():
+        entries = mappings(mappings(config).get(section, {})) if section else {"": config}
+        for name, entry in entries.items():
+            for key in keys.keys() & entry.keys():
+                del entry[key]
+                place = f"{section}.{name}" if section else "top level"
+                lines.append(f"{place}: found the key {key}, which was removed; {keys[key]}")
     return config
-
-
-def _sections(config: Any, path: Sequence[str]) -> Iterator[tuple[list[str], Config]]:
-    """Find the mappings at a path, where ``*`` stands for any name."""
-    if not isinstance(config, dict):
-        return
-    if not path:
-        yield [], config
-    for name in config if path[:1] == ["*"] else path[:1]:
-        for place, section in _sections(config.get(name), path[1:]):
-            yield [str(name), *place], section
 
 
 def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cort.formats.artifacts import Node, read_json
-from cort.models.settings import FIX, REVISION, ref_of
+from cort.models.settings import FIX, REVISION
 from cort.models.tokenizer import PROBE
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.interruption import Interrupted
@@ -142,7 +142,7 @@ def _fetch(name: str, revision: str, fix: str) -> Path:
 
     # The hub's client would log each of its dozens of requests.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    ref, commit = ref_of(revision), revision.partition("@")[2]
+    ref, _, commit = revision.partition("@")
     try:
         folder = Path(snapshot_download(name, revision=ref, allow_patterns=WANTED, ignore_patterns=UNWANTED))
     except Interrupted:

@@ -7,7 +7,6 @@ interrupted shard resumes after its last finished block.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from cort.models.encoder import Encoder
     from cort.models.rerankers import Reranker
     from cort.models.weigher import Weigher
-
-log = logging.getLogger(__name__)
 
 #: first row of each block, and the row after its last
 Ranges: TypeAlias = list[tuple[int, int]]
@@ -107,15 +104,12 @@ def compute_shard(
     return f"{count} of {rows} {items} on {device} in {options.precision}"
 
 
-def list_writer(output: str, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch], int], None]:
-    """Make a function that writes a parquet row per passage, with a list in its second column."""
+def table_writer(output: str, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch], int], None]:
+    """Make the function with which `compute_shard` writes a parquet table."""
 
-    def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
-        entries = 0
+    def write(batches: Iterator[pa.RecordBatch], _: int) -> None:
         with tables.open_writer(output, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-                entries += len(batch[1].flatten())
-        log.info("%d %s of %d passages", entries, schema.names[1], count)
 
     return write

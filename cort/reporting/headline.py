@@ -58,7 +58,7 @@ def headlines(
 
 
 def _standing(measure: str, block: Sequence[Measures], rows: Sequence[Comparison]) -> Standing:
-    values = {one.system: value for one in block if (value := one.mean.get(measure)) is not None}
+    values = {system.system: value for system in block if (value := system.mean.get(measure)) is not None}
     return Standing(measure, values, {(row.system, row.baseline): row for row in rows if row.measure == measure})
 
 

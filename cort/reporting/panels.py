@@ -59,7 +59,7 @@ def recall_panels(measures: Sequence[Measures], look: Mapping[str, int]) -> list
     panels = []
     for split, block in by_split(measures).items():
         cutoffs = sorted({k for name in names_of_measures(block) if (k := recall_cutoff(name)) is not None})
-        values = {one.system: [one.mean.get(f"R@{k}") for k in cutoffs] for one in block}
+        values = {system.system: [system.mean.get(f"R@{k}") for k in cutoffs] for system in block}
         lines = [
             Line(name, [*cutoffs], row, look[name]) for name, row in values.items() if any(y is not None for y in row)
         ]
@@ -74,21 +74,21 @@ def depth_panels(depths: Sequence[Depths], look: Mapping[str, int]) -> list[Pane
     """Plot quality after re-ranking against the number of candidates: one panel per split and measure."""
     panels = []
     for split, block in by_split(depths).items():
-        for name in dict.fromkeys(name for one in block for name in one.measures):
-            systems = [one for one in block if name in one.measures]
-            lines = [_depth_line(one, name, look[one.system]) for one in systems]
-            ticks: list[float] = sorted({depth for one in systems for depth in one.depths})
+        for name in dict.fromkeys(name for curve in block for name in curve.measures):
+            systems = [curve for curve in block if name in curve.measures]
+            lines = [_depth_line(curve, name, look[curve.system]) for curve in systems]
+            ticks: list[float] = sorted({depth for curve in systems for depth in curve.depths})
             label = measure_label(name)
             summary = f"{label} on {split} against the number of re-ranked candidates. {last_values(lines)}"
             panels.append(Panel(f"{label}, {split}", "re-ranked candidates per query", label, lines, summary, ticks))
     return panels
 
 
-def _depth_line(one: Depths, name: str, look: int) -> Line:
-    saturation, label = one.saturation.get(name), one.system
-    if name in one.saturation:
+def _depth_line(curve: Depths, name: str, look: int) -> Line:
+    saturation, label = curve.saturation.get(name), curve.system
+    if name in curve.saturation:
         label += " (no saturation)" if saturation is None else f" (saturates at {count(saturation)})"
-    return Line(label, [*one.depths], one.measures[name], look, drop=saturation)
+    return Line(label, [*curve.depths], curve.measures[name], look, drop=saturation)
 
 
 def training_panels(curves: Iterable[Curve]) -> list[Panel]:

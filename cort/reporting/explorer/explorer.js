@@ -257,8 +257,8 @@ const WITHOUT_JUDGEMENTS = {
   },
   filters: {
     all: FILTERS.all,
-    same: ["Same first passage", (row) => row.same],
-    other: ["Another first passage", (row) => !row.same],
+    same: ["Same top passage", (row) => row.same],
+    other: ["Different top passage", (row) => !row.same],
     empty: FILTERS.empty,
   },
 };
@@ -404,11 +404,11 @@ function showOverview() {
 
 function showCommon() {
   const shares = [
-    [`Of the first ${index.overlap} passages, in common`, mean(rows.map((row) => row.overlap))],
-    ["Queries with the same first passage", mean(rows.map((row) => Number(row.same)))],
+    [`In common among the top ${index.overlap} passages`, mean(rows.map((row) => row.overlap))],
+    ["Queries with the same top passage", mean(rows.map((row) => Number(row.same)))],
   ];
   $("means").replaceChildren(
-    element("p", {}, "This split has no judgements: nothing is measured."),
+    element("p", {}, "This split has no judgements, so nothing is measured."),
     table(["Both systems", "Share"], shares.map(([name, share]) => line(name, fixed(share)))));
 }
 
@@ -620,7 +620,7 @@ function drawQuery(row, query) {
         element("b", { class: sideOf(row.difference) }, signed(row.difference))] : [])),
     live ? null : relevantPassages(row, query, places),
     element("p", { class: "quiet summary" },
-      `Of the first ${query.depth ?? index.depth} results `, number(common), " are in both, ",
+      `Of the top ${query.depth ?? index.depth} results, `, number(common), " are in both, ",
       number(ofA.size - common), " only in ", named(state.a, "of-a"), ", ",
       number(ofB.size - common), " only in ", named(state.b, "of-b"), "."),
     body);
@@ -632,7 +632,7 @@ const firstOf = (ranks) => Math.min(...ranks.filter(Boolean), Infinity);
 
 function relevantPassages(row, query, places) {
   if (!query.relevant) return element("p", { class: "quiet" }, isMeasured(row)
-    ? "No passage is judged relevant to this query." : "This query has no judgements: nothing of it is measured.");
+    ? "No passage is judged relevant to this query." : "This query has no judgements, so it is not measured.");
   const ranks = places.map((place) => query.ranks[place]);
   const best = (doc) => firstOf(ranks.map((one) => one[doc]));
   const docs = [...Array(query.relevant).keys()].sort((one, other) => best(one) - best(other) || one - other);
@@ -694,7 +694,7 @@ function result(one) {
     const shown = whole || !long ? text : `${text.slice(0, CLIP).replace(/\s+\S*$/, "")} …`;
     passage.replaceChildren(marked(shown, row.text));
   };
-  const left_out = `The text was left out, for the page to stay below ${count(index.cut.megabytes)} MB.`;
+  const left_out = `The text was left out to keep the page below ${count(index.cut.megabytes)} MB.`;
   if (text === null) passage.append(element("i", {}, left_out));
   else show(false);
   const more = opener("Whole text", `Whole text of ${id}`, (open, made) => {
@@ -861,10 +861,10 @@ async function start() {
   $("links").hidden = LIVE;
   [$("k").max, $("k").value] = [LIVE, usualCount];
   const { texts, left_out, megabytes, others } = index.cut;
-  const kept = `each query has those of its relevant passages and of at least ${count(others)} more, ranked highest.`;
-  $("cut").textContent = `The first ${count(index.depth)} results of each system. ` + (left_out
-    ? `To stay below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts are left out: ${kept}`
-    : "All their texts are here.");
+  const kept = `each query keeps those of its relevant passages and of at least ${count(others)} more, ranked highest.`;
+  $("cut").textContent = `The top ${count(index.depth)} results of each system. ` + (left_out
+    ? `To keep it below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts were left out: ${kept}`
+    : "All their texts are included.");
   listen();
   await update();
 }

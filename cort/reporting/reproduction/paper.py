@@ -137,7 +137,7 @@ class Paper:
     @property
     def numbering(self) -> dict[str, str]:
         """The numbers of tables and figures in the paper, by name."""
-        return {one.name: one.number for one in self.exhibits}
+        return {exhibit.name: exhibit.number for exhibit in self.exhibits}
 
 
 def read_paper(path: str | Path) -> Paper:
@@ -146,9 +146,9 @@ def read_paper(path: str | Path) -> Paper:
     if mistakes:
         raise InputError("\n".join(mistakes))
     content = read_yaml(path)
-    tables = [_table(name, one, content) for name, one in content.get("tables", {}).items()]
-    figures = [_figure(name, one, content) for name, one in content.get("figures", {}).items()]
-    claims = [read_claim(one) for one in content.get("claims", [])]
+    tables = [_table(name, table, content) for name, table in content.get("tables", {}).items()]
+    figures = [_figure(name, figure, content) for name, figure in content.get("figures", {}).items()]
+    claims = [read_claim(claim) for claim in content.get("claims", [])]
     return Paper(Path(path).stem, content["title"], content["reference"], tables, figures, claims)
 
 
@@ -298,7 +298,7 @@ def _check_panel(place: str, panel: Part, paper: Part) -> Iterator[str]:
 
 def read_claim(claim: Part) -> Claim:
     """Read a claim that has no mistakes."""
-    comparisons = [one for test in claim["tests"] for one in _comparisons(test, claim)]
+    comparisons = [comparison for test in claim["tests"] for comparison in _comparisons(test, claim)]
     return Claim(claim["section"], claim["text"], claim.get("note", ""), comparisons)
 
 

@@ -428,7 +428,7 @@ def test_a_split_without_judgements_shows_what_rankings_have_in_common(context, 
         page.select_option("#sort", "against")
         settle(page)
         assert listed(page)[0] == text_of_query(max(range(QUERIES_COUNT), key=shares.__getitem__))
-        assert "no judgements: nothing is measured" in page.locator("#overview").text_content()
+        assert "no judgements, so nothing is measured" in page.locator("#overview").text_content()
         assert not page.locator("#measure").is_visible()
         with page.expect_download() as download:
             page.click("#queries-csv")
