@@ -78,6 +78,7 @@ class GraphAuditOptions(GraphOptions, AuditOptions):
     queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
 
 
+@options_class
 class TokenAuditOptions(IvfPqOptions, AuditOptions):
     """Compare an IVF-PQ index of token vectors with exact search by late interaction.
 

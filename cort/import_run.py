@@ -118,14 +118,13 @@ def _by_query(path: str | Path, table: pa.Table) -> Run:
     by = np.lexsort((ranks, queries))
     offsets = offsets_of(np.bincount(queries))
     run = Run(query_ids, offsets, doc_ids.take(pa.array(by)), np.empty(0))
-    expected = run.ranks()
-    if is_ranked and (wrong := np.flatnonzero(ranks[by] != expected)).size:
+    if is_ranked and (wrong := np.flatnonzero(ranks[by] != run.ranks())).size:
         place = int(wrong[0])
         query = int(queries[by[place]])
         found = f"rank {ranks[by[place]]} of query {shorten(query_ids[query])}"
-        wanted = f"each rank from 1 to {np.diff(offsets)[query]} once"
-        raise input_error(path, found, wanted, FIX, int(by[place]) + 1)
-    return replace(run, scores=1.0 / expected)
+        expected = f"each rank from 1 to {np.diff(offsets)[query]} once"
+        raise input_error(path, found, expected, FIX, int(by[place]) + 1)
+    return replace(run, scores=1.0 / run.ranks())
 
 
 def _parse_ranked(line: str) -> tuple[str, str, int]:

@@ -206,7 +206,7 @@ def _json_type(value: object) -> str:
     return JSON_TYPES.get(type(value), "null")
 
 
-def _parse_trec_qrel(line: str, fix: str = "correct the row; ids contain no blanks") -> Qrel:
+def _parse_trec_qrel(line: str, fix: str = "correct the row; ids contain no spaces") -> Qrel:
     fields = split_fields(line)
     if len(fields) != 4:
         raise _wrong_fields(line, fields, "4 fields (query_id 0 doc_id grade)", fix)
@@ -217,7 +217,7 @@ def _parse_beir_qrel(line: str) -> Qrel:
     fields = line.split("\t")
     if len(fields) != 3:
         expected = "3 TAB-separated fields (query-id, corpus-id, score) below that header"
-        raise _wrong_fields(line, fields, expected, "correct the row; ids contain no blanks")
+        raise _wrong_fields(line, fields, expected, "correct the row; ids contain no spaces")
     query_id, doc_id = _checked_id("query-id", fields[0]), _checked_id("corpus-id", fields[1])
     return Qrel(query_id, doc_id, _checked_grade(fields[2]))
 

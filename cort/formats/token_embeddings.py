@@ -34,10 +34,10 @@ class Origin:
 
     def check(self, path: str | Path, expected: Origin) -> None:
         """Refuse the vectors in `path` if they were made in another way; the error names the first difference."""
-        for (field, value), wanted in zip(dataclasses.asdict(self).items(), dataclasses.astuple(expected), strict=True):
-            if value != wanted:
+        for field, value in dataclasses.asdict(self).items():
+            if value != (needed := getattr(expected, field)):
                 name = field.replace("_", " ")
-                raise input_error(path, f"token vectors of {name} {value}", f"{name} {wanted}", AGAIN)
+                raise input_error(path, f"token vectors of {name} {value}", f"{name} {needed}", AGAIN)
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def _open(path: Path) -> TokenShard:
         numbers = {name: int(metadata[name]) for name in ("dimension", "passage_length")}
         origin = Origin(**numbers, similarity=metadata["similarity"], model=metadata["model"])
         count = int(metadata["count"])
-        kind, wanted = table.schema.field("vectors").type, _schema(origin.dimension).field("vectors").type
-        if table.num_rows != count or kind != wanted:
-            raise input_error(path, f"{table.num_rows} passages of {kind}", f"{count} of {wanted}", AGAIN)
+        kind, expected = table.schema.field("vectors").type, _schema(origin.dimension).field("vectors").type
+        if table.num_rows != count or kind != expected:
+            raise input_error(path, f"{table.num_rows} passages of {kind}", f"{count} of {expected}", AGAIN)
         return TokenShard(path, table, origin)
 
 

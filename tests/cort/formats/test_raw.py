@@ -184,7 +184,7 @@ HEADER_FIX = "write four columns without a header, or BEIR's three below 'query-
 FOUR = "expected 4 fields (query_id 0 doc_id grade)"
 THREE = "expected 3 TAB-separated fields (query-id, corpus-id, score) below that header"
 GRADE = "expected an integer from -1000 to 1000; write grades as integers, without a header"
-BLANKS = "correct the row; ids contain no blanks"
+BLANKS = "correct the row; ids contain no spaces"
 
 
 @pytest.mark.parametrize(
