@@ -92,7 +92,7 @@ def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dic
     name = schema.names[0]
     texts: dict[str, str] = {}
     for batch in track(tables.iter_batches(path, schema), None, "batches read"):
-        kept = batch.filter(pc.is_in(batch[name], value_set=pa.array(needed, pa.string())))
+        kept = batch.filter(pc.is_in(batch[name], value_set=pa.array(needed, "string")))
         texts.update(zip(kept[name].to_pylist(), kept["text"].to_pylist(), strict=True))
     if missing := [key for key in needed if key not in texts]:
         expected = "every id in the runs and judgements"

@@ -314,7 +314,7 @@ class Scorer:
             found = f"a NaN or infinite score in {self.options.precision}, for passage {doc_id}"
             raise input_error(self.options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
         self.run.counter.advance(table.num_rows)
-        lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), pa.int32()), pa.array(scores))
+        lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), "int32"), pa.array(scores))
         return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
 
     def _scores(self, texts: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
@@ -409,7 +409,7 @@ def filtered(options: FilterOptions, sizes: npt.NDArray[np.int64], kept: npt.NDA
     for rows, doc_ids, queries in read_queries(options):
         places = ends[rows.start : rows.stop + 1]
         here = kept[places[0] : places[-1]]
-        offsets = pa.array(offsets_of(here)[places - places[0]], pa.int32())
+        offsets = pa.array(offsets_of(here)[places - places[0]], "int32")
         lists = pa.ListArray.from_arrays(offsets, pc.list_flatten(queries).filter(pa.array(here)))
         yield pa.table([doc_ids, lists], schema=tables.EXPANSIONS)
 

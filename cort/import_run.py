@@ -43,7 +43,7 @@ RANK = re.compile("[1-9][0-9]{0,8}")
 # TREC's qrels have as many TABs as candidates, and would be mistaken for passage 0 of each query.
 JUDGEMENT = re.compile(r"[^\t]+\t(0|Q0)\t[^\t ]+\t[+-]?[0-9]{1,4}")
 FIX = "the third column must be a rank: number the documents of each query from 1, best first"
-RANKED = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int64())])
+RANKED = pa.schema({"query_id": "string", "doc_id": "string", "rank": "int64"})
 
 
 def read_published(path: str | Path) -> Run:
@@ -79,7 +79,7 @@ def read_published(path: str | Path) -> Run:
 
 def refuse_unknown_ids(run: Run, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray, source: str) -> None:
     """Refuse a run with queries of another split or documents of another collection."""
-    if first := _first_unknown(source, pa.array(run.query_ids, pa.string()), query_ids, 0):
+    if first := _first_unknown(source, pa.array(run.query_ids, "string"), query_ids, 0):
         row, query_id, count = first
         found = f"query {shorten(query_id)} ({count} such queries)"
         fix = "name a run of this split, or set `unjudged_queries: keep` if the query exists but is not judged"

@@ -24,7 +24,7 @@ def sample_epoch(pools: pa.RecordBatch, seed: int, epoch: int) -> pa.Table:
     positives = draw(pools["positives"], order, generator)
     negatives = pa.array(draw(pools["negatives"], order, generator))
     columns = [
-        pa.repeat(pa.scalar(epoch, pa.int32()), len(pools)),
+        pa.repeat(pa.scalar(epoch, "int32"), len(pools)),
         pools["query_id"].take(pa.array(order)),
         pools["positives"].values.take(pa.array(positives)),
         pools["negatives"].values.take(negatives),

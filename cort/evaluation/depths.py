@@ -112,11 +112,11 @@ class Consistency:
 
 def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:
     """Compute C(run, n) for each n of `depths`; `run` must not be empty."""
-    queries, documents = pa.array(reference.query_ids, pa.string()), pc.unique(reference.doc_ids)
+    queries, documents = pa.array(reference.query_ids, "string"), pc.unique(reference.doc_ids)
 
     def pairs(results: Run) -> npt.NDArray[np.int64]:
         """Give each result the number of its query and document, or -1 if the reference lacks one of them."""
-        query = positions(pa.array(results.query_ids, pa.string()), queries)[results.query_numbers()]
+        query = positions(pa.array(results.query_ids, "string"), queries)[results.query_numbers()]
         document = positions(results.doc_ids, documents)
         return np.where((query < 0) | (document < 0), -1, query * len(documents) + document)
 

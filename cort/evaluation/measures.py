@@ -109,7 +109,7 @@ def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
     if len(judged) <= FEW:
         rows = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
     else:
-        rows = positions(pa.array(judged, pa.string()), doc_ids).tolist()
+        rows = positions(pa.array(judged, "string"), doc_ids).tolist()
     return {doc_id: row for doc_id, row in zip(judged, rows, strict=True) if row >= 0}
 
 

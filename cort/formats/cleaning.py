@@ -34,7 +34,7 @@ def convert(texts: pa.Array, form: str) -> pa.Array:
 
     change = ftfy.fix_encoding if form == "fixed" else lambda text: _OTHERS.sub(" ", text).strip(" ")
     others = [change(text) for text in texts.filter(pc.invert(ascii_only)).to_pylist()]
-    return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, pa.string()))
+    return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, "string"))
 
 
 def plain(texts: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -142,7 +142,7 @@ def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
 def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
     """Whether keys are strictly increasing numbers, as in MS MARCO, and therefore distinct."""
     try:
-        numbers = keys.cast(pa.int64()).to_numpy()
+        numbers = keys.cast("int64").to_numpy()
     except pa.ArrowInvalid:
         return False
     return bool((numbers[1:] > numbers[:-1]).all())
@@ -278,7 +278,7 @@ def stripped(texts: pa.Array) -> pa.Array | None:
     if not doubtful.true_count:
         return texts
     shorter = [text.strip() for text in texts.filter(doubtful).to_pylist()]
-    return pc.replace_with_mask(texts, doubtful, pa.array(shorter, pa.string())) if all(shorter) else None
+    return pc.replace_with_mask(texts, doubtful, pa.array(shorter, "string")) if all(shorter) else None
 
 
 # Judgements that quote passages.

@@ -37,10 +37,10 @@ Numbers = npt.NDArray[np.float64]
 
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
 CANDIDATES = ("query_id", "doc_id", "query", "passage")
-CANDIDATE_IDS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
+CANDIDATE_IDS = pa.schema({"query_id": "string", "doc_id": "string"})
 ROWS_PER_BLOCK = 100_000
 CODED = pa.dictionary(pa.int32(), pa.string())
-FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), ("rank", pa.float64()), ("score", pa.float64())])
+FIELDS = pa.schema({"query_id": CODED, "doc_id": "string", "rank": "float64", "score": "float64"})
 EMPTY = ("an empty run", "at least one result", "build the run again or name another")
 ROWS_PER_SORT = 10_000
 
@@ -160,7 +160,7 @@ def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
 
 
 def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> None:
-    texts = [column.cast(pa.string()) if isinstance(column, pa.Array) else column for column in columns]
+    texts = [column.cast("string") if isinstance(column, pa.Array) else column for column in columns]
     lines, _ = string_bytes(pc.binary_join_element_wise(*texts, " "))
     between = lines <= ord(" ")
     if np.count_nonzero(between) != len(COLUMNS) * len(columns[0]) or between[0] or (between[1:] & between[:-1]).any():
@@ -170,12 +170,12 @@ def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> 
 
 
 def _block_columns(block: list[Ranking], tag: str) -> list[Any]:
-    doc_ids = pa.array(itertools.chain.from_iterable(ranking.doc_ids for ranking in block), pa.string())
+    doc_ids = pa.array(itertools.chain.from_iterable(ranking.doc_ids for ranking in block), "string")
     offsets = offsets_of([len(ranking.doc_ids) for ranking in block])
     scores = np.concatenate([ranking.scores for ranking in block])
     run = Run([ranking.query_id for ranking in block], offsets, doc_ids, scores)
     queries = run.query_numbers()
-    query_ids = pa.array(run.query_ids, pa.string()).take(pa.array(queries))
+    query_ids = pa.array(run.query_ids, "string").take(pa.array(queries))
     scores = pa.array(strictly_decreasing(scores, queries))
     return [query_ids, "Q0", doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
 
@@ -193,7 +193,7 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
     table = read_columns(path, COLUMNS, FIELDS, _parse)
     if not table.num_rows:
         if may_be_empty:
-            return Run([], np.zeros(1, dtype=np.int64), pa.array([], pa.string()), np.empty(0))
+            return Run([], np.zeros(1, dtype=np.int64), pa.array([], "string"), np.empty(0))
         raise input_error(path, *EMPTY)
     ranks, scores = (table[name].combine_chunks().to_numpy() for name in ("rank", "score"))
     encoded = table["query_id"].unify_dictionaries().combine_chunks()
@@ -338,8 +338,8 @@ def write_rankings(path: str | Path, rankings: Iterable[Ranking]) -> int:
 
 
 def _to_batch(ranking: Ranking) -> pa.RecordBatch:
-    queries = pa.repeat(pa.scalar(ranking.query_id, pa.string()), len(ranking.doc_ids))
-    return pa.record_batch([queries, pa.array(ranking.doc_ids, pa.string()), ranking.scores], schema=SCORES)
+    queries = pa.repeat(pa.scalar(ranking.query_id, "string"), len(ranking.doc_ids))
+    return pa.record_batch([queries, pa.array(ranking.doc_ids, "string"), ranking.scores], schema=SCORES)
 
 
 def iter_rankings(path: str | Path) -> Iterator[Ranking]:

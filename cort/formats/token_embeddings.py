@@ -77,7 +77,7 @@ def to_batch(ids: pa.Array, vectors: Half, counts: npt.NDArray[np.integer]) -> p
     kind = schema.field("vectors").type
     flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float16).reshape(-1))
     values = pa.FixedSizeListArray.from_arrays(flat, type=kind.value_type)
-    offsets = pa.array(offsets_of(counts), pa.int32())
+    offsets = pa.array(offsets_of(counts), "int32")
     return pa.record_batch([ids, pa.ListArray.from_arrays(offsets, values, type=kind)], schema=schema)
 
 
@@ -121,4 +121,4 @@ def _open(path: Path) -> TokenShard:
 
 
 def _schema(dimension: int) -> pa.Schema:
-    return pa.schema([("id", pa.string()), ("vectors", pa.list_(pa.list_(pa.float16(), dimension)))])
+    return pa.schema({"id": "string", "vectors": pa.list_(pa.list_(pa.float16(), dimension))})

@@ -18,7 +18,7 @@ from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error, shorten
 
 AGAIN = "delete it and tokenize again"
-SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])
+SCHEMA = pa.schema({"id": "string", "tokens": pa.list_(pa.int32())})
 
 
 class Tokens:
@@ -41,7 +41,7 @@ class Tokens:
         tokens = cls.__new__(cls)
         tokens.path = Path()
         values = np.concatenate([np.empty(0, np.int32), *texts])
-        lists = pa.ListArray.from_arrays(pa.array(offsets_of([*map(len, texts)]), pa.int32()), pa.array(values))
+        lists = pa.ListArray.from_arrays(pa.array(offsets_of([*map(len, texts)]), "int32"), pa.array(values))
         tokens._map(pa.table([[str(row) for row in range(len(texts))], lists], schema=SCHEMA))
         return tokens
 

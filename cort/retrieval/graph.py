@@ -23,7 +23,7 @@ from cort.system.errors import input_error, shorten
 # Half-precision storage moves a unit vector's length by 0.0005 at most.
 UNIT_TOLERANCE = 0.01
 ROWS_CHECKED_AT_ONCE = 65_536
-IDS = pa.schema([("id", pa.string())])
+IDS = pa.schema({"id": "string"})
 IDS_FILE, META_FILE = "ids.arrow", "meta.json"
 # The distance of HNSW: 1 - inner product.
 HNSW_SPACE = "ip"
