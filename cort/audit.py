@@ -228,7 +228,7 @@ def audit_graph(options: GraphAuditOptions) -> None:
     qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
     table = pa.concat_tables([shard.table for shard in shards])
     rows = sample_judged(table["id"].to_pylist(), qrels, options.sample, options.seed, shards[0].path)
-    queries = replace(shards[0], table=table.take(pa.array(rows)).combine_chunks())
+    queries = replace(shards[0], table=table.take(rows).combine_chunks())
     torch.set_num_threads(options.threads)
     best = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], options.depths[-1]))
     truth = make_truth(options, list(all_vectors([queries])), best, qrels)

@@ -390,7 +390,7 @@ def kept_queries(
     kept: npt.NDArray[np.bool_] = scores > threshold
     ties = np.flatnonzero(scores == threshold)
     rows = np.searchsorted(np.cumsum(sizes), ties, side="right")
-    order = np.lexsort((ties, alphabetic_codes(doc_ids.take(pa.array(rows)))))
+    order = np.lexsort((ties, alphabetic_codes(doc_ids.take(rows))))
     kept[ties[order[: count - int(kept.sum())]]] = True
     return kept
 
@@ -410,7 +410,7 @@ def filtered(options: FilterOptions, sizes: npt.NDArray[np.int64], kept: npt.NDA
         places = ends[rows.start : rows.stop + 1]
         here = kept[places[0] : places[-1]]
         offsets = pa.array(offsets_of(here)[places - places[0]], "int32")
-        lists = pa.ListArray.from_arrays(offsets, pc.list_flatten(queries).filter(pa.array(here)))
+        lists = pa.ListArray.from_arrays(offsets, pc.list_flatten(queries).filter(here))
         yield pa.table([doc_ids, lists], schema=tables.EXPANSIONS)
 
 

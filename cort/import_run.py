@@ -74,7 +74,7 @@ def read_published(path: str | Path) -> Run:
         found = f"the score {run.scores[~np.isfinite(scores)][0]}"
         raise input_error(path, found, "scores within single precision (3.4e38)", "scale the scores")
     by = np.lexsort((-alphabetic_codes(run.doc_ids), -scores, run.query_numbers()))
-    return Run(run.query_ids, run.offsets, run.doc_ids.take(pa.array(by)), scores[by].astype(np.float64))
+    return Run(run.query_ids, run.offsets, run.doc_ids.take(by), scores[by].astype(np.float64))
 
 
 def refuse_unknown_ids(run: Run, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray, source: str) -> None:
@@ -117,7 +117,7 @@ def _by_query(path: str | Path, table: pa.Table) -> Run:
     ranks = table["rank"].to_numpy() if is_ranked else np.arange(len(table))
     by = np.lexsort((ranks, queries))
     offsets = offsets_of(np.bincount(queries))
-    run = Run(query_ids, offsets, doc_ids.take(pa.array(by)), np.empty(0))
+    run = Run(query_ids, offsets, doc_ids.take(by), np.empty(0))
     if is_ranked and (wrong := np.flatnonzero(ranks[by] != run.ranks())).size:
         place = int(wrong[0])
         query = int(queries[by[place]])

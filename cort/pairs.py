@@ -63,8 +63,8 @@ def sample_epoch(pools: pa.RecordBatch, groups: Groups, seed: int, epoch: int) -
     rows, columns = np.nonzero(both >= 0)
     table = [
         np.full(len(rows), epoch, np.int32),
-        pools["query_id"].take(pa.array(order[rows])),
-        doc_ids.take(pa.array(both[rows, columns])),
+        pools["query_id"].take(order[rows]),
+        doc_ids.take(both[rows, columns]),
         (columns == 0).astype(np.int32),
     ]
     return pa.table(table, schema=tables.PAIRS)

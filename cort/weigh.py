@@ -151,8 +151,8 @@ def take(batches: Sequence[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> pa.T
     numbers = np.searchsorted(first, rows, side="right") - 1
     order = np.argsort(numbers, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
-    taken = [batches[numbers[part[0]]].take(pa.array(rows[part] - first[numbers[part[0]]])) for part in parts]
-    return pa.Table.from_batches(taken).combine_chunks().take(pa.array(np.argsort(order)))
+    taken = [batches[numbers[part[0]]].take(rows[part] - first[numbers[part[0]]]) for part in parts]
+    return pa.Table.from_batches(taken).combine_chunks().take(np.argsort(order))
 
 
 @options_class

@@ -66,10 +66,10 @@ def top_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> Run
     """
     ranks = run.ranks()
     kept = np.flatnonzero(ranks <= depth)
-    doc_ids = run.doc_ids.take(pa.array(kept))
+    doc_ids = run.doc_ids.take(kept)
     by = np.lexsort((sort_keys(doc_ids), -scores[kept], run.query_numbers()[kept]))
     offsets = offsets_of(np.minimum(np.diff(run.offsets), depth))
-    return Run(run.query_ids, offsets, doc_ids.take(pa.array(by)), -ranks[kept].astype(np.float64))
+    return Run(run.query_ids, offsets, doc_ids.take(by), -ranks[kept].astype(np.float64))
 
 
 def measure_depths(

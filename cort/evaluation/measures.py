@@ -120,7 +120,7 @@ def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.fl
         ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
         tied = np.flatnonzero(scores == scores[row])
         if len(tied) > 1:
-            tied_ids = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(pa.array(tied))
+            tied_ids = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(tied)
             ranks[doc_id] += pc.greater(tied_ids, doc_id).true_count
     return ranks
 

@@ -274,8 +274,8 @@ def stripped(texts: pa.Array) -> pa.Array | None:
     if np.diff(offsets).min() == 0:
         return None
     ends = np.stack([data[offsets[:-1]], data[offsets[1:] - 1]])
-    doubtful = pa.array(((ends < FIRST_PLAIN) | (ends > LAST_PLAIN)).any(axis=0))
-    if not doubtful.true_count:
+    doubtful = ((ends < FIRST_PLAIN) | (ends > LAST_PLAIN)).any(axis=0)
+    if not doubtful.any():
         return texts
     shorter = [text.strip() for text in texts.filter(doubtful).to_pylist()]
     return pc.replace_with_mask(texts, doubtful, pa.array(shorter, "string")) if all(shorter) else None

@@ -175,7 +175,7 @@ def _block_columns(block: list[Ranking], tag: str) -> list[Any]:
     scores = np.concatenate([ranking.scores for ranking in block])
     run = Run([ranking.query_id for ranking in block], offsets, doc_ids, scores)
     queries = run.query_numbers()
-    query_ids = pa.array(run.query_ids, "string").take(pa.array(queries))
+    query_ids = pa.array(run.query_ids, "string").take(queries)
     scores = pa.array(strictly_decreasing(scores, queries))
     return [query_ids, "Q0", doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
 
@@ -204,7 +204,7 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
     refuse_repeated_documents(path, query_ids, queries, doc_ids)
     if not _is_falling(queries, scores):
         by = np.lexsort((-scores, queries))
-        queries, scores, ranks, doc_ids = queries[by], scores[by], ranks[by], doc_ids.take(pa.array(by))
+        queries, scores, ranks, doc_ids = queries[by], scores[by], ranks[by], doc_ids.take(by)
     _compare_ranks(path, queries, scores, ranks)
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
     return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
@@ -273,14 +273,14 @@ def _order_ties(queries: Codes, scores: Numbers, doc_ids: pa.Array) -> pa.Array:
     if len(tied) == 0:
         return doc_ids
     group = np.cumsum(~as_before[tied], dtype=np.int32)
-    keys = sort_keys(doc_ids.take(pa.array(tied)))
+    keys = sort_keys(doc_ids.take(tied))
     # Sorting small pieces, cut between groups, is several times faster than sorting everything at once.
     starts = np.searchsorted(group, group[::ROWS_PER_SORT])
     bounds = [*np.unique(starts).tolist(), len(tied)]
     places = np.arange(len(scores))
     for start, end in itertools.pairwise(bounds):
         places[tied[start:end]] = tied[start + np.lexsort((keys[start:end], group[start:end]))]
-    return doc_ids.take(pa.array(places))
+    return doc_ids.take(places)
 
 
 def refuse_repeated_documents(path: str | Path, query_ids: Sequence[str], queries: Codes, doc_ids: pa.Array) -> None:

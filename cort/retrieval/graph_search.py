@@ -157,6 +157,6 @@ def _search_block(block: npt.NDArray[np.floating], width: float, depth: int) -> 
 
 def to_ranking(query_id: str, ids: pa.Array, found: Found) -> Ranking:
     """Look up the doc_ids of a search's results and order them by (-inner product, doc_id)."""
-    doc_ids = ids.take(pa.array(found.rows)).to_pylist()
+    doc_ids = ids.take(found.rows).to_pylist()
     by = order(doc_ids, found.scores)
     return Ranking(query_id, [doc_ids[position] for position in by], found.scores[by])

@@ -35,14 +35,14 @@ class Alphabet:
         by_id = pc.sort_indices(ids).to_numpy()
         self._places = np.empty(len(ids), dtype=np.int64)
         self._places[by_id] = np.arange(len(ids))
-        self._sorted = ids.combine_chunks().take(pa.array(by_id))
+        self._sorted = ids.combine_chunks().take(by_id)
 
     def __len__(self) -> int:
         return len(self._places)
 
     def ids(self, places: Places) -> list[str]:
         """Look up doc_ids by their places in alphabetical order."""
-        doc_ids: list[str] = self._sorted.take(pa.array(places)).to_pylist()
+        doc_ids: list[str] = self._sorted.take(places).to_pylist()
         return doc_ids
 
     def best(self, scores: Numbers, rows: Places, depth: int) -> tuple[Numbers, Places]:
