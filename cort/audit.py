@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, means, read_qrels
 from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import all_vectors, count_rows, open_shards
-from cort.formats.records import Ranking
+from cort.formats.records import Integers, Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
@@ -139,9 +138,7 @@ def _check_options(options: AuditOptions, kind: IndexKind) -> list[float]:
     return widths
 
 
-def sample_judged(
-    ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: Path
-) -> npt.NDArray[np.int64]:
+def sample_judged(ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: Path) -> Integers:
     """Draw `number` rows of judged queries, in order, or take all if there are fewer.
 
     :param qrels: None to take any queries.

@@ -33,7 +33,7 @@ from cort.formats.cleaning import Form, convert
 from cort.formats.expansions import OTHERS, Queries, iter_predictions, parts_of
 from cort.formats.ids import alphabetic_codes
 from cort.formats.lines import place_of
-from cort.formats.records import offsets_of
+from cort.formats.records import Integers, offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
 from cort.models.shards import PassageOptions, Ranges, Run, write_shard
@@ -88,7 +88,7 @@ class ExpandOptions(PassageOptions):
 
 
 def generate(
-    rows: npt.NDArray[np.int64],
+    rows: Integers,
     generator: Generator,
     passages: FramedTexts,
     device: torch.device,
@@ -120,7 +120,7 @@ def generate(
 
 def expand_block(
     block: tuple[int, int],
-    generate_rows: Callable[[npt.NDArray[np.int64]], Tensor],
+    generate_rows: Callable[[Integers], Tensor],
     ends: Container[int],
     passages: FramedTexts,
     tokenizer: Tokenizer,
@@ -317,7 +317,7 @@ class Scorer:
         lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), "int32"), pa.array(scores))
         return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
 
-    def _scores(self, texts: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def _scores(self, texts: pa.Array, rows: Integers) -> npt.NDArray[np.float32]:
         """Score each text with the passage in its row; shape (texts,)."""
         import torch
 
@@ -380,7 +380,7 @@ def score_queries(options: ScoreOptions) -> None:
 
 
 def kept_queries(
-    scores: npt.NDArray[np.float32], sizes: npt.NDArray[np.int64], doc_ids: pa.Array, count: int
+    scores: npt.NDArray[np.float32], sizes: Integers, doc_ids: pa.Array, count: int
 ) -> npt.NDArray[np.bool_]:
     """Mark the `count` best queries by (-score, doc_id, position among the passage's queries); shape (queries,).
 
@@ -403,7 +403,7 @@ def read_queries(options: FilterOptions) -> Iterator[tuple[slice, pa.Array, pa.L
         row += batch.num_rows
 
 
-def filtered(options: FilterOptions, sizes: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
+def filtered(options: FilterOptions, sizes: Integers, kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
     """Yield the predicted queries that are kept, in batches."""
     ends = offsets_of(sizes)
     for rows, doc_ids, queries in read_queries(options):
@@ -425,7 +425,7 @@ def read_scores(path: str) -> pa.Table:
     return table
 
 
-def check_sizes(options: FilterOptions, doc_ids: pa.Array, sizes: npt.NDArray[np.int64]) -> None:
+def check_sizes(options: FilterOptions, doc_ids: pa.Array, sizes: Integers) -> None:
     """Refuse scores that do not belong to the predicted queries; the error names the file of scores."""
     count = 0
     for rows, ids, queries in read_queries(options):

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.evaluation.measures import Qrels, evaluate_run, means
 from cort.formats.artifacts import Node
 from cort.formats.ids import positions, sort_keys
-from cort.formats.records import offsets_of
-from cort.formats.runs import Run
+from cort.formats.records import Integers, offsets_of
+from cort.formats.runs import Numbers, Run
 from cort.system.progress import track
 
 SATURATED_BELOW = 1.005
@@ -58,7 +57,7 @@ def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
     return next((d for d in sorted(value) if 2 * d in value and value[2 * d] < value[d] * SATURATED_BELOW), None)
 
 
-def top_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> Run:
+def top_candidates(run: Run, scores: Numbers, depth: int) -> Run:
     """Keep the top `depth` candidates of every query, ordered by (-re-ranker's score, doc_id).
 
     :param scores: scores of the re-ranker, one per result of `run`.
@@ -74,7 +73,7 @@ def top_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> Run
 
 def measure_depths(
     run: Run,
-    scores_at: Callable[[int], npt.NDArray[np.float64]],
+    scores_at: Callable[[int], Numbers],
     qrels: Qrels,
     depths: Sequence[int],
     measures: Sequence[str],
@@ -114,7 +113,7 @@ def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth
     """Compute C(run, n) for each n of `depths`; `run` must not be empty."""
     queries, documents = pa.array(reference.query_ids, "string"), pc.unique(reference.doc_ids)
 
-    def pairs(results: Run) -> npt.NDArray[np.int64]:
+    def pairs(results: Run) -> Integers:
         """Give each result the number of its query and document, or -1 if the reference lacks one of them."""
         query = positions(pa.array(results.query_ids, "string"), queries)[results.query_numbers()]
         document = positions(results.doc_ids, documents)

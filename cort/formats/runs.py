@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from cort.formats.fields import BadLine, checked_id, checked_number, split_fields
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
-from cort.formats.records import Ranking, offsets_of
+from cort.formats.records import Integers, Ranking, offsets_of
 from cort.formats.tables import ROW_GROUP, SCORES, iter_batches, open_writer, regroup
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -53,9 +53,9 @@ class Run:
     """
 
     query_ids: list[str]
-    offsets: npt.NDArray[np.int64]
+    offsets: Integers
     doc_ids: pa.Array
-    scores: npt.NDArray[np.float64]
+    scores: Numbers
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -68,11 +68,11 @@ class Run:
     def __iter__(self) -> Iterator[Ranking]:
         return map(self.__getitem__, range(len(self)))
 
-    def query_numbers(self) -> npt.NDArray[np.int64]:
+    def query_numbers(self) -> Integers:
         """Return the position in `query_ids` of each result's query."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
-    def ranks(self) -> npt.NDArray[np.int64]:
+    def ranks(self) -> Integers:
         """Return the rank of each result in its ranking, from 1."""
         return np.arange(1, len(self.doc_ids) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
 
@@ -102,9 +102,7 @@ def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[
     return np.lexsort((np.asarray(doc_ids, dtype=object).astype(str), -np.asarray(scores)))
 
 
-def strictly_decreasing(
-    scores: npt.NDArray[np.floating], ranking: npt.NDArray[np.int64] | int = 0
-) -> npt.NDArray[np.float32]:
+def strictly_decreasing(scores: npt.NDArray[np.floating], ranking: Integers | int = 0) -> npt.NDArray[np.float32]:
     """Lower tied scores of a non-increasing ranking by as few single-precision steps as make it strictly decreasing.
 
     For several concatenated rankings, `ranking` is the number of each score's ranking, from 0.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.embeddings import AGAIN, open_vectors, refuse_duplicate_ids, write_batches
-from cort.formats.records import offsets_of
+from cort.formats.records import Integers, offsets_of
 from cort.formats.tables import refuse_damage
 from cort.system.errors import input_error
 
@@ -47,7 +47,7 @@ class TokenBlock:
     Passage i has the rows ``offsets[i]:offsets[i + 1]``.
     """
 
-    offsets: npt.NDArray[np.int64]
+    offsets: Integers
     vectors: Half
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.embeddings import Shard, from_batch
-from cort.formats.records import Ranking
+from cort.formats.records import Integers, Ranking
 from cort.formats.runs import order
 from cort.formats.tables import open_arrow, refuse_damage
 from cort.retrieval.graph import FIX, HNSW_SPACE, IDS, IDS_FILE, Meta, Vectors, library, read_meta
@@ -30,7 +30,7 @@ QUERIES_PER_BLOCK = 64
 class Found(NamedTuple):
     """Results of one search: rows of the index, and their inner products with the query."""
 
-    rows: npt.NDArray[np.int64]
+    rows: Integers
     scores: npt.NDArray[np.float64]
 
 
