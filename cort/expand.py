@@ -17,7 +17,6 @@ import math
 import re
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING
@@ -285,54 +284,44 @@ class ScoreOptions(PassageOptions):
     cleaning: Form = optional(BaseModel.cleaning, "how the queries are cleaned first")
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """Scores the queries of passages."""
+def score_block(
+    block: tuple[int, pa.Table],
+    model: Reranker,
+    template: Template,
+    tokenizer: Tokenizer,
+    passages: Tokens,
+    run: Run,
+    options: ScoreOptions,
+) -> pa.RecordBatch:
+    """Score the queries of a block: its first row, and the passages with their queries.
 
-    model: Reranker
-    template: Template
-    tokenizer: Tokenizer
-    passages: Tokens
-    run: Run
-    options: ScoreOptions
+    :raises InputError: for queries of other passages, and for NaN or infinite scores.
+    """
+    import torch
 
-    def score(self, block: tuple[int, pa.Table]) -> pa.RecordBatch:
-        """Score the queries of a block: its first row, and the passages with their queries.
-
-        :raises InputError: for queries of other passages, and for NaN or infinite scores.
-        """
-        start, table = block
-        ids = self.passages.ids.slice(start, table.num_rows).combine_chunks()
-        if not ids.equals(table["doc_id"].combine_chunks()):
-            found = f"other passages than in {self.options.tokens} after row {start}"
-            raise input_error(self.options.expansions[0], found, *OTHERS)
-        sizes = pc.list_value_length(table["queries"]).to_numpy()
-        rows = np.repeat(np.arange(start, start + table.num_rows), sizes)
-        scores = self._scores(pc.list_flatten(table["queries"].combine_chunks()), rows)
-        if not np.isfinite(scores).all():
-            doc_id = shorten(self.passages.ids[int(rows[~np.isfinite(scores)][0])].as_py())
-            found = f"a NaN or infinite score in {self.options.precision}, for passage {doc_id}"
-            raise input_error(self.options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
-        self.run.counter.advance(table.num_rows)
-        lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), "int32"), pa.array(scores))
-        return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
-
-    def _scores(self, texts: pa.Array, rows: Integers) -> npt.NDArray[np.float32]:
-        """Score each text with the passage in its row; shape (texts,)."""
-        import torch
-
-        if not len(rows):
-            return np.empty(0, np.float32)
-        with refusing(self.options.model):
-            converted = convert(texts, self.options.cleaning).to_pylist()
-            encodings = self.tokenizer.encode_batch_fast(converted, add_special_tokens=False)
+    start, table = block
+    ids = passages.ids.slice(start, table.num_rows).combine_chunks()
+    if not ids.equals(table["doc_id"].combine_chunks()):
+        found = f"other passages than in {options.tokens} after row {start}"
+        raise input_error(options.expansions[0], found, *OTHERS)
+    sizes = pc.list_value_length(table["queries"]).to_numpy()
+    rows = np.repeat(np.arange(start, start + table.num_rows), sizes)
+    scores = np.empty(0, np.float32)
+    if len(rows):
+        with refusing(options.model):
+            texts = convert(pc.list_flatten(table["queries"].combine_chunks()), options.cleaning).to_pylist()
+            encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         queries = Tokens.of_texts([np.array(encoding.ids, np.int32) for encoding in encodings])
-        pairs = self.model.pairs(queries, self.passages, self.template)
+        pairs = model.pairs(queries, passages, template)
         with torch.inference_mode():
-            scores: npt.NDArray[np.float32] = (
-                pairs.score(self.model, np.arange(len(rows)), rows, self.run.device).float().cpu().numpy()
-            )
-        return scores
+            scores = pairs.score(model, np.arange(len(rows)), rows, run.device).float().cpu().numpy()
+    if not np.isfinite(scores).all():
+        doc_id = shorten(passages.ids[int(rows[~np.isfinite(scores)][0])].as_py())
+        found = f"a NaN or infinite score in {options.precision}, for passage {doc_id}"
+        raise input_error(options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
+    run.counter.advance(table.num_rows)
+    lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), "int32"), pa.array(scores))
+    return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
 
 
 def iter_blocks(options: ScoreOptions, ranges: Ranges) -> Iterator[tuple[int, tuple[int, pa.Table]]]:
@@ -358,12 +347,21 @@ def score_queries(options: ScoreOptions) -> None:
     model, template = load_reranker(options.model)
     passages = Tokens(options.tokens, fingerprint(options.model))
 
-    def prepare(run: Run) -> Callable[[tuple[int, pa.Table]], pa.RecordBatch]:
+    def prepare(run: Run) -> partial[pa.RecordBatch]:
         model.place(run.device, options.precision)
         resume(model, run.finished, run.device)
         # A block may take long; updating the counter at each batch shows that work goes on.
         model.register_forward_hook(lambda *_: run.counter.advance(0))
-        return Scorer(model, template, load_tokenizer(options.model), passages, run, options).score
+        tokenizer = load_tokenizer(options.model)
+        return partial(
+            score_block,
+            model=model,
+            template=template,
+            tokenizer=tokenizer,
+            passages=passages,
+            run=run,
+            options=options,
+        )
 
     done = write_shard(
         "cort.score_expansions",

@@ -193,7 +193,7 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
         if may_be_empty:
             return Run([], np.zeros(1, dtype=np.int64), pa.array([], "string"), np.empty(0))
         raise input_error(path, *EMPTY)
-    ranks, scores = (table[name].combine_chunks().to_numpy() for name in ("rank", "score"))
+    ranks, scores = table["rank"].to_numpy(), table["score"].to_numpy()
     encoded = table["query_id"].unify_dictionaries().combine_chunks()
     query_ids: list[str] = encoded.dictionary.to_pylist()
     queries = encoded.indices.to_numpy()

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 from cort.retrieval.vectors import Rows, Vectors
 
 # With so few queries at once, a processor waits for memory: it is fastest to compute each product alone, in threads.
