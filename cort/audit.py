@@ -61,7 +61,7 @@ Result = TypeVar("Result")
 
 # Queries that are searched for before timing.
 WARMING = 20
-# Exact search is timed on at most so many queries: its time hardly depends on the query.
+# Exact search is timed on at most this many queries, because its time hardly depends on the query.
 TIMED_EXACTLY = 50
 
 
@@ -73,7 +73,7 @@ class GraphAuditOptions(GraphOptions, AuditOptions):
     Writes: audit.json (see cort/retrieval/audits.py)
     """
 
-    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
 
 

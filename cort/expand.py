@@ -213,8 +213,8 @@ def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], sou
         if not warned and not fit(batch["text"].slice(0, COMPARED).to_pylist(), queries[:COMPARED]):
             warned = True
             last = done + min(len(queries), COMPARED)
-            message = "%s: queries %d to %d share no more words with their own passages than with others; if wrong, %s"
-            log.warning(message, source, done + 1, last, OTHER)
+            text = "%s: the queries of passages %d to %d share no more words with them than with others; if wrong, %s"
+            log.warning(text, source, done + 1, last, OTHER)
         columns = [batch["doc_id"], pa.array(queries, pa.list_(pa.string()))]
         yield pa.table(columns, schema=tables.EXPANSIONS)
         done += batch.num_rows

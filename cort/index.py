@@ -181,7 +181,7 @@ class HnswOptions:
     Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and meta.json
     """
 
-    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     M: int = optional(Hnsw.M, "edges per passage and layer, twice as many on the bottom layer", "M")
     ef_construction: int = optional(Hnsw.ef_construction, "width of the search for edges", "N")
     output: str = required("FOLDER")
@@ -233,7 +233,7 @@ class OnngOptions:
     Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of each vector, in order) and meta.json
     """
 
-    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     edges: int = optional(Onng.edges, "edges per passage of the ANNG", "N")
     outgoing: int = optional(Onng.outgoing, "outgoing edges kept per passage", "N")
     incoming: int = optional(Onng.incoming, "incoming edges kept per passage", "N")
@@ -254,14 +254,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Folder that holds an unfinished ANNG, replaced as a whole `every` so many seconds."""
+    """Folder of an unfinished ANNG, replaced as a whole after `every` seconds."""
 
     folder: Path
     identity: str
     every: float
 
     def restore(self, work: Path) -> int:
-        """Copy the saved graph to `work` if it is of this build; return its number of vectors, or 0."""
+        """Copy the saved graph to `work` if it belongs to this build; return its number of vectors, or 0."""
         path = self.folder / PROGRESS_FILE
         try:
             saved = read_artifact(path, Progress)
@@ -376,7 +376,7 @@ class IvfPqOptions:
     Writes: a folder with lists.faiss and meta.json
     """
 
-    passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all shards of token vectors")
     lists: int | None = optional(None, "number of lists", "N")
     bytes: int = optional(IvfPq.bytes, "per vector", "N")
     sample: int | None = optional(None, "vectors to train lists and codes on", "N")

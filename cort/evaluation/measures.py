@@ -38,13 +38,13 @@ Ranks = Mapping[str, Mapping[str, int]]
 QUERIES_PER_CHUNK = 200
 # Depth to which rankings are checked for unjudged documents.
 FIRST = 10
-# Up to so many judged documents, scanning the ids of a ranking is faster than indexing them.
+# Up to this many judged documents, scanning the ids of a ranking is faster than indexing them.
 FEW = 4
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How many top results are unjudged: `results` are in the top `FIRST` of a query, and `unjudged` of them unjudged.
+    """Unjudged top results: of the `results` in the top `FIRST` of all queries, `unjudged` are not judged.
 
     The split has `judgements`, of which `relevant` are at or above the relevance level. `mean` has Judged@k and the
     measures, each followed by its value over judged documents only.

@@ -1,4 +1,4 @@
-"""Files in archives: which of them have data, and streams of their lines."""
+"""Files in archives: which ones have data, and streams of their lines."""
 
 import io
 import logging

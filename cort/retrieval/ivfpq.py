@@ -36,7 +36,7 @@ from cort.system.errors import input_error
 CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
 # Part of the result: the last bits of a product depend on how many vectors are added at once.
 ADDED_AT_ONCE = 16_384
-# The fingerprint has the vectors of one passage in so many.
+# The fingerprint covers the vectors of every n-th passage.
 SPACING = 1_000
 
 

@@ -154,7 +154,7 @@ def test_rows_are_taken_as_arrow_takes_them():
         ("oil oil war", "row 1: found 'oil oil war'"),
         (
             '{"id": "d0", "contents": ""}\n{"id": "d9", "contents": "oil"}',
-            "row 2: found document 'd9' (1 are no passag",
+            "row 2: found document 'd9' (1 are not passag",
         ),
         (
             '{"id": "d0", "contents": "", "vector": {"oil": 3}}',

@@ -95,7 +95,7 @@ def test_keys_that_are_no_text_are_named():
     with pytest.raises(ConfigError) as caught:
         complete(config, "tiny.yaml")
     assert str(caught.value) == (
-        "tiny.yaml: splits: found the key 2019, which is no text, expected a name; put it in quotes"
+        "tiny.yaml: splits: found the key 2019, which is not text, expected a name; put it in quotes"
     )
 
 
