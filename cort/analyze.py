@@ -89,13 +89,13 @@ def analyze_depths(options: DepthOptions) -> None:
 
 def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dict[str, str]:
     """Stream a table of (id, text) and keep the texts of `ids`; refuse a missing id."""
-    wanted = pa.array(sorted(set(ids)), pa.string())
+    needed = sorted(set(ids))
     name = schema.names[0]
     texts: dict[str, str] = {}
     for batch in track(tables.iter_batches(path, schema), None, "batches read"):
-        kept = batch.filter(pc.is_in(batch[name], value_set=wanted))
+        kept = batch.filter(pc.is_in(batch[name], value_set=pa.array(needed, "string")))
         texts.update(zip(kept[name].to_pylist(), kept["text"].to_pylist(), strict=True))
-    if missing := [id_ for id_ in wanted.to_pylist() if id_ not in texts]:
+    if missing := [key for key in needed if key not in texts]:
         expected = "every id in the runs and judgements"
         raise input_error(path, f"no {name} {shorten(missing[0])}", expected, "name the matching file")
     return texts

@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, means, read_qrels
 from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import all_vectors, count_rows, open_shards
-from cort.formats.records import Ranking
+from cort.formats.records import Integers, Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
@@ -62,7 +61,7 @@ Result = TypeVar("Result")
 
 # Queries that are searched for before timing.
 WARMING = 20
-# Exact search is timed on at most so many queries: its time hardly depends on the query.
+# Exact search is timed on at most this many queries, because its time hardly depends on the query.
 TIMED_EXACTLY = 50
 
 
@@ -74,10 +73,11 @@ class GraphAuditOptions(GraphOptions, AuditOptions):
     Writes: audit.json (see cort/retrieval/audits.py)
     """
 
-    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
 
 
+@options_class
 class TokenAuditOptions(IvfPqOptions, AuditOptions):
     """Compare an IVF-PQ index of token vectors with exact search by late interaction.
 
@@ -136,9 +136,7 @@ def _check_options(options: AuditOptions, kind: IndexKind) -> list[float]:
     return widths
 
 
-def sample_judged(
-    ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: Path
-) -> npt.NDArray[np.int64]:
+def sample_judged(ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: Path) -> Integers:
     """Draw `number` rows of judged queries, in order, or take all if there are fewer.
 
     :param qrels: None to take any queries.
@@ -225,7 +223,7 @@ def audit_graph(options: GraphAuditOptions) -> None:
     qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
     table = pa.concat_tables([shard.table for shard in shards])
     rows = sample_judged(table["id"].to_pylist(), qrels, options.sample, options.seed, shards[0].path)
-    queries = replace(shards[0], table=table.take(pa.array(rows)).combine_chunks())
+    queries = replace(shards[0], table=table.take(rows).combine_chunks())
     torch.set_num_threads(options.threads)
     best = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], options.depths[-1]))
     truth = make_truth(options, list(all_vectors([queries])), best, qrels)

@@ -1,4 +1,4 @@
-"""Get public files of the catalogue, from a folder or from the first mirror that gives the complete, right file.
+"""Get public files in the catalogue from a folder, or from the first mirror that provides the complete, right file.
 
 Usage: python -m cort.download file --name msmarco/qrels.train.tsv --downloads results/.downloads --output
            qrels.train.tsv
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class DownloadOptions(FileOptions):
-    """Get a public file of the catalogue from a folder, or from the first mirror that gives the complete, right file.
+    """Get a public file from a folder, or from the first mirror that provides the complete, right file.
 
     Partial and complete downloads are kept in the folder `--downloads`, and interrupted downloads are resumed.
 
@@ -38,7 +38,7 @@ def download_file(options: DownloadOptions) -> None:
 
 
 class ExtractOptions(FileOptions):
-    """Extract one public file from its archive, which is fetched if need be, unless a folder has the file itself.
+    """Extract one public file from its archive, which is fetched if necessary, unless a folder has the file itself.
 
     Nothing else in the archive is unpacked. The file is checked while it streams, and appears only when it is complete.
 

@@ -52,7 +52,7 @@ def stage(options: Options) -> None:
     # Measures use scores and ids only, so the order of ties in the file does not matter.
     run = read_run(options.run, order_ties=False)
     # Otherwise a run of another split or dataset would silently score 0.
-    unknown = unknown_ids(pa.array(run.query_ids, pa.string()), queries["query_id"])
+    unknown = unknown_ids(pa.array(run.query_ids, "string"), queries["query_id"])
     if len(unknown):
         found = f"query {shorten(unknown[0].as_py())} ({len(unknown)} such queries)"
         fix = "name the run and the queries of the same split"

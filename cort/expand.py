@@ -17,7 +17,6 @@ import math
 import re
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING
@@ -33,7 +32,7 @@ from cort.formats.cleaning import Form, convert
 from cort.formats.expansions import OTHERS, Queries, iter_predictions, parts_of
 from cort.formats.ids import alphabetic_codes
 from cort.formats.lines import place_of
-from cort.formats.records import offsets_of
+from cort.formats.records import Integers, offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
 from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, table_writer
@@ -89,7 +88,7 @@ class ExpandOptions(PassageOptions):
 
 
 def generate(
-    rows: npt.NDArray[np.int64],
+    rows: Integers,
     generator: Generator,
     passages: FramedTexts,
     device: torch.device,
@@ -121,7 +120,7 @@ def generate(
 
 def expand_block(
     block: tuple[int, int],
-    generate_rows: Callable[[npt.NDArray[np.int64]], Tensor],
+    generate_rows: Callable[[Integers], Tensor],
     ends: Container[int],
     passages: FramedTexts,
     tokenizer: Tokenizer,
@@ -214,8 +213,8 @@ def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], sou
         if not warned and not fit(batch["text"].slice(0, COMPARED).to_pylist(), queries[:COMPARED]):
             warned = True
             last = done + min(len(queries), COMPARED)
-            message = "%s: queries %d to %d share no more words with their own passages than with others; if wrong, %s"
-            log.warning(message, source, done + 1, last, OTHER)
+            text = "%s: the queries of passages %d to %d share no more words with them than with others; if wrong, %s"
+            log.warning(text, source, done + 1, last, OTHER)
         columns = [batch["doc_id"], pa.array(queries, pa.list_(pa.string()))]
         yield pa.table(columns, schema=tables.EXPANSIONS)
         done += batch.num_rows
@@ -285,54 +284,44 @@ class ScoreOptions(PassageOptions):
     cleaning: Form = optional(BaseModel.cleaning, "how the queries are cleaned first")
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """Scores the queries of passages."""
+def score_block(
+    block: tuple[int, pa.Table],
+    model: Reranker,
+    template: Template,
+    tokenizer: Tokenizer,
+    passages: Tokens,
+    job: Job,
+    options: ScoreOptions,
+) -> pa.RecordBatch:
+    """Score the queries of a block: its first row, and the passages with their queries.
 
-    model: Reranker
-    template: Template
-    tokenizer: Tokenizer
-    passages: Tokens
-    job: Job
-    options: ScoreOptions
+    :raises InputError: for queries of other passages, and for NaN or infinite scores.
+    """
+    import torch
 
-    def score(self, block: tuple[int, pa.Table]) -> pa.RecordBatch:
-        """Score the queries of a block: its first row, and the passages with their queries.
-
-        :raises InputError: for queries of other passages, and for NaN or infinite scores.
-        """
-        start, table = block
-        ids = self.passages.ids.slice(start, table.num_rows).combine_chunks()
-        if not ids.equals(table["doc_id"].combine_chunks()):
-            found = f"other passages than in {self.options.tokens} after row {start}"
-            raise input_error(self.options.expansions[0], found, *OTHERS)
-        sizes = pc.list_value_length(table["queries"]).to_numpy()
-        rows = np.repeat(np.arange(start, start + table.num_rows), sizes)
-        scores = self._scores(pc.list_flatten(table["queries"].combine_chunks()), rows)
-        if not np.isfinite(scores).all():
-            doc_id = shorten(self.passages.ids[int(rows[~np.isfinite(scores)][0])].as_py())
-            found = f"a NaN or infinite score in {self.options.precision}, for passage {doc_id}"
-            raise input_error(self.options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
-        self.job.counter.advance(table.num_rows)
-        lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), pa.int32()), pa.array(scores))
-        return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
-
-    def _scores(self, texts: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Score each text with the passage in its row; shape (texts,)."""
-        import torch
-
-        if not len(rows):
-            return np.empty(0, np.float32)
-        with refusing(self.options.model):
-            converted = convert(texts, self.options.cleaning).to_pylist()
-            encodings = self.tokenizer.encode_batch_fast(converted, add_special_tokens=False)
+    start, table = block
+    ids = passages.ids.slice(start, table.num_rows).combine_chunks()
+    if not ids.equals(table["doc_id"].combine_chunks()):
+        found = f"other passages than in {options.tokens} after row {start}"
+        raise input_error(options.expansions[0], found, *OTHERS)
+    sizes = pc.list_value_length(table["queries"]).to_numpy()
+    rows = np.repeat(np.arange(start, start + table.num_rows), sizes)
+    scores = np.empty(0, np.float32)
+    if len(rows):
+        with refusing(options.model):
+            texts = convert(pc.list_flatten(table["queries"].combine_chunks()), options.cleaning).to_pylist()
+            encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         queries = Tokens.of_texts([np.array(encoding.ids, np.int32) for encoding in encodings])
-        pairs = self.model.pairs(queries, self.passages, self.template)
+        pairs = model.pairs(queries, passages, template)
         with torch.inference_mode():
-            scores: npt.NDArray[np.float32] = (
-                pairs.score(self.model, np.arange(len(rows)), rows, self.job.device).float().cpu().numpy()
-            )
-        return scores
+            scores = pairs.score(model, np.arange(len(rows)), rows, job.device).float().cpu().numpy()
+    if not np.isfinite(scores).all():
+        doc_id = shorten(passages.ids[int(rows[~np.isfinite(scores)][0])].as_py())
+        found = f"a NaN or infinite score in {options.precision}, for passage {doc_id}"
+        raise input_error(options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
+    job.counter.advance(table.num_rows)
+    lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), "int32"), pa.array(scores))
+    return pa.record_batch([ids, lists], schema=tables.EXPANSION_SCORES)
 
 
 def iter_blocks(options: ScoreOptions, ranges: Ranges) -> Iterator[tuple[int, tuple[int, pa.Table]]]:
@@ -358,12 +347,21 @@ def score_queries(options: ScoreOptions) -> None:
     model, template = load_reranker(options.model)
     passages = Tokens(options.tokens, fingerprint(options.model))
 
-    def prepare(job: Job) -> Callable[[tuple[int, pa.Table]], pa.RecordBatch]:
+    def prepare(job: Job) -> partial[pa.RecordBatch]:
         model.place(job.device, options.precision)
         resume(model, job.finished, job.device)
         # A block may take long; updating the counter at each batch shows that work goes on.
         model.register_forward_hook(lambda *_: job.counter.advance(0))
-        return Scorer(model, template, load_tokenizer(options.model), passages, job, options).score
+        tokenizer = load_tokenizer(options.model)
+        return partial(
+            score_block,
+            model=model,
+            template=template,
+            tokenizer=tokenizer,
+            passages=passages,
+            job=job,
+            options=options,
+        )
 
     done = compute_shard(
         "cort.expand score",
@@ -381,7 +379,7 @@ def score_queries(options: ScoreOptions) -> None:
 
 
 def kept_queries(
-    scores: npt.NDArray[np.float32], sizes: npt.NDArray[np.int64], doc_ids: pa.Array, count: int
+    scores: npt.NDArray[np.float32], sizes: Integers, doc_ids: pa.Array, count: int
 ) -> npt.NDArray[np.bool_]:
     """Mark the `count` best queries by (-score, doc_id, position among the passage's queries); shape (queries,).
 
@@ -391,7 +389,7 @@ def kept_queries(
     kept: npt.NDArray[np.bool_] = scores > threshold
     ties = np.flatnonzero(scores == threshold)
     rows = np.searchsorted(np.cumsum(sizes), ties, side="right")
-    order = np.lexsort((ties, alphabetic_codes(doc_ids.take(pa.array(rows)))))
+    order = np.lexsort((ties, alphabetic_codes(doc_ids.take(rows))))
     kept[ties[order[: count - int(kept.sum())]]] = True
     return kept
 
@@ -404,14 +402,14 @@ def read_queries(options: FilterOptions) -> Iterator[tuple[slice, pa.Array, pa.L
         row += batch.num_rows
 
 
-def filtered(options: FilterOptions, sizes: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
+def filtered(options: FilterOptions, sizes: Integers, kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
     """Yield the predicted queries that are kept, in batches."""
     ends = offsets_of(sizes)
     for rows, doc_ids, queries in read_queries(options):
         places = ends[rows.start : rows.stop + 1]
         here = kept[places[0] : places[-1]]
-        offsets = pa.array(offsets_of(here)[places - places[0]], pa.int32())
-        lists = pa.ListArray.from_arrays(offsets, pc.list_flatten(queries).filter(pa.array(here)))
+        offsets = pa.array(offsets_of(here)[places - places[0]], "int32")
+        lists = pa.ListArray.from_arrays(offsets, pc.list_flatten(queries).filter(here))
         yield pa.table([doc_ids, lists], schema=tables.EXPANSIONS)
 
 
@@ -426,7 +424,7 @@ def read_scores(path: str) -> pa.Table:
     return table
 
 
-def check_sizes(options: FilterOptions, doc_ids: pa.Array, sizes: npt.NDArray[np.int64]) -> None:
+def check_sizes(options: FilterOptions, doc_ids: pa.Array, sizes: Integers) -> None:
     """Refuse scores that do not belong to the predicted queries; the error names the file of scores."""
     count = 0
     for rows, ids, queries in read_queries(options):

@@ -43,7 +43,7 @@ RANK = re.compile("[1-9][0-9]{0,8}")
 # TREC's qrels have as many TABs as candidates, and would be mistaken for passage 0 of each query.
 JUDGEMENT = re.compile(r"[^\t]+\t(0|Q0)\t[^\t ]+\t[+-]?[0-9]{1,4}")
 FIX = "the third column must be a rank: number the documents of each query from 1, best first"
-RANKED = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int64())])
+RANKED = pa.schema({"query_id": "string", "doc_id": "string", "rank": "int64"})
 
 
 def read_published(path: str | Path) -> Run:
@@ -74,12 +74,12 @@ def read_published(path: str | Path) -> Run:
         found = f"the score {run.scores[~np.isfinite(scores)][0]}"
         raise input_error(path, found, "scores within single precision (3.4e38)", "scale the scores")
     by = np.lexsort((-alphabetic_codes(run.doc_ids), -scores, run.query_numbers()))
-    return Run(run.query_ids, run.offsets, run.doc_ids.take(pa.array(by)), scores[by].astype(np.float64))
+    return Run(run.query_ids, run.offsets, run.doc_ids.take(by), scores[by].astype(np.float64))
 
 
 def refuse_unknown_ids(run: Run, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray, source: str) -> None:
     """Refuse a run with queries of another split or documents of another collection."""
-    if first := _first_unknown(source, pa.array(run.query_ids, pa.string()), query_ids, 0):
+    if first := _first_unknown(source, pa.array(run.query_ids, "string"), query_ids, 0):
         row, query_id, count = first
         found = f"query {shorten(query_id)} ({count} such queries)"
         fix = "name a run of this split, or set `unjudged_queries: keep` if the query exists but is not judged"
@@ -117,15 +117,14 @@ def _by_query(path: str | Path, table: pa.Table) -> Run:
     ranks = table["rank"].to_numpy() if is_ranked else np.arange(len(table))
     by = np.lexsort((ranks, queries))
     offsets = offsets_of(np.bincount(queries))
-    run = Run(query_ids, offsets, doc_ids.take(pa.array(by)), np.empty(0))
-    expected = run.ranks()
-    if is_ranked and (wrong := np.flatnonzero(ranks[by] != expected)).size:
+    run = Run(query_ids, offsets, doc_ids.take(by), np.empty(0))
+    if is_ranked and (wrong := np.flatnonzero(ranks[by] != run.ranks())).size:
         place = int(wrong[0])
         query = int(queries[by[place]])
         found = f"rank {ranks[by[place]]} of query {shorten(query_ids[query])}"
-        wanted = f"each rank from 1 to {np.diff(offsets)[query]} once"
-        raise input_error(path, found, wanted, FIX, int(by[place]) + 1)
-    return replace(run, scores=1.0 / expected)
+        expected = f"each rank from 1 to {np.diff(offsets)[query]} once"
+        raise input_error(path, found, expected, FIX, int(by[place]) + 1)
+    return replace(run, scores=1.0 / run.ranks())
 
 
 def _parse_ranked(line: str) -> tuple[str, str, int]:

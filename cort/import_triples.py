@@ -139,11 +139,11 @@ def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, for
     """Look up the ids in rows: as triples, or as two pairs each, the positive first."""
     if form == "triples":
         query, *documents = rows.T
-        columns = [query_ids.take(pa.array(query)), *(doc_ids.take(pa.array(document)) for document in documents)]
+        columns = [query_ids.take(query), *(doc_ids.take(document) for document in documents)]
         schema, last = tables.TRIPLES, np.zeros(len(rows), np.int32)
     else:
         queries, passages = np.repeat(rows[:, 0], 2), rows[:, 1:].reshape(-1)
-        columns = [query_ids.take(pa.array(queries)), doc_ids.take(pa.array(passages))]
+        columns = [query_ids.take(queries), doc_ids.take(passages)]
         schema, last = tables.PAIRS, np.tile(np.array([1, 0], np.int32), len(rows))
     return pa.table([np.full(len(last), epoch, np.int32), *columns, last], schema=schema)
 

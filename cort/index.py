@@ -179,7 +179,7 @@ class HnswOptions(Hnsw):
     Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and meta.json
     """
 
-    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     output: str = required("FOLDER")
 
 
@@ -225,7 +225,7 @@ class OnngOptions(Onng):
     Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of each vector, in order) and meta.json
     """
 
-    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed at the end", "FOLDER")
     checkpoint_every: float = optional(600.0, metavar="SECONDS")
@@ -243,14 +243,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Folder that holds an unfinished ANNG, replaced as a whole `every` so many seconds."""
+    """Folder of an unfinished ANNG, replaced as a whole after `every` seconds."""
 
     folder: Path
     identity: str
     every: float
 
     def restore(self, work: Path) -> int:
-        """Copy the saved graph to `work` if it is of this build; return its number of vectors, or 0."""
+        """Copy the saved graph to `work` if it belongs to this build; return its number of vectors, or 0."""
         path = self.folder / PROGRESS_FILE
         try:
             saved = read_artifact(path, Progress)
@@ -364,7 +364,7 @@ class IvfPqOptions(IvfPq):
     Writes: a folder with lists.faiss and meta.json
     """
 
-    passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all shards of token vectors")
     seed: int = optional(SEED, "of the sample and of k-means", "N")
     threads: int = thread_count()
     output: str = required("FOLDER")

@@ -61,10 +61,10 @@ def sample_epoch(pools: pa.RecordBatch, groups: Groups, seed: int, epoch: int) -
         both = np.column_stack([both, positives_of_others(pools, doc_ids, order, both, groups.random)])
     rows, columns = np.nonzero(both >= 0)
     table = [
-        pa.repeat(pa.scalar(epoch, pa.int32()), len(rows)),
-        pools["query_id"].take(pa.array(order[rows])),
-        doc_ids.take(pa.array(both[rows, columns])),
-        pa.array(columns == 0).cast(pa.int32()),
+        np.full(len(rows), epoch, np.int32),
+        pools["query_id"].take(order[rows]),
+        doc_ids.take(both[rows, columns]),
+        (columns == 0).astype(np.int32),
     ]
     return pa.table(table, schema=tables.PAIRS)
 

@@ -79,7 +79,7 @@ class ExactOptions(RunOptions):
     """
 
     queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
-    passages: tuple[str, ...] = required("ARROW", "embedding shards, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = optional(1, "GPUs that share the passages", "N", ge=1)

@@ -46,8 +46,8 @@ def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
     parts = []
     for run in runs:
         kept = np.flatnonzero(run.ranks() <= depth)
-        queries = pa.array(run.query_ids, pa.string()).take(pa.array(run.query_numbers()[kept]))
-        parts.append(pa.table({"query_id": queries, "doc_id": run.doc_ids.take(pa.array(kept))}))
+        queries = pa.array(run.query_ids, "string").take(run.query_numbers()[kept])
+        parts.append(pa.table({"query_id": queries, "doc_id": run.doc_ids.take(kept)}))
     return _distinct(parts)
 
 

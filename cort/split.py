@@ -106,7 +106,7 @@ def draw(query_ids: pa.ChunkedArray, count: int, seed: int | None, option: str, 
     if not 0 < count <= len(ids) - left:
         expected = f"between 1 and {len(ids) - left}" if len(ids) > left else f"at least {left + 1}"
         raise input_error(option, f"{count} of {len(ids)} {kind}", expected, f"change {option} or bring more {kind}")
-    return pa.array(random.Random(seed).sample(ids, count), pa.string())  # noqa: S311 (a draw, not a secret)
+    return pa.array(random.Random(seed).sample(ids, count), "string")  # noqa: S311 (a draw, not a secret)
 
 
 def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[Sequence[int], pa.Table]:

@@ -22,11 +22,11 @@ def sample_epoch(pools: pa.RecordBatch, seed: int, epoch: int) -> pa.Table:
     """Draw one triple per query, in random order."""
     order, generator = shuffle(pools, seed, epoch)
     positives = draw(pools["positives"], order, generator)
-    negatives = pa.array(draw(pools["negatives"], order, generator))
+    negatives = draw(pools["negatives"], order, generator)
     columns = [
-        pa.repeat(pa.scalar(epoch, pa.int32()), len(pools)),
-        pools["query_id"].take(pa.array(order)),
-        pools["positives"].values.take(pa.array(positives)),
+        pa.repeat(pa.scalar(epoch, "int32"), len(pools)),
+        pools["query_id"].take(order),
+        pools["positives"].values.take(positives),
         pools["negatives"].values.take(negatives),
         pools["ranks"].values.take(negatives),
     ]

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +25,7 @@ from cort.formats.expansions import Weighted, iter_documents, to_batch
 from cort.formats.ids import positions
 from cort.formats.lines import Parts, place_of
 from cort.formats.raw import refuse_duplicates
-from cort.formats.records import offsets_of
+from cort.formats.records import Integers, offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
@@ -144,14 +143,14 @@ def in_order(documents: pa.Table, doc_ids: pa.ChunkedArray, parts: Parts) -> Ite
         yield taken.set_column(0, documents.schema.field(0), doc_ids.slice(start, len(taken)))
 
 
-def take(batches: Sequence[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> pa.Table:
+def take(batches: Sequence[pa.RecordBatch], rows: Integers) -> pa.Table:
     """Take rows from consecutive batches; Arrow would first concatenate all of them in memory."""
     first = offsets_of([*map(len, batches)])
     numbers = np.searchsorted(first, rows, side="right") - 1
     order = np.argsort(numbers, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
-    taken = [batches[numbers[part[0]]].take(pa.array(rows[part] - first[numbers[part[0]]])) for part in parts]
-    return pa.Table.from_batches(taken).combine_chunks().take(pa.array(np.argsort(order)))
+    taken = [batches[numbers[part[0]]].take(rows[part] - first[numbers[part[0]]]) for part in parts]
+    return pa.Table.from_batches(taken).combine_chunks().take(np.argsort(order))
 
 
 @options_class

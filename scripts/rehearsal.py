@@ -348,8 +348,7 @@ def rows(measured: Sequence[Options]) -> Iterator[list[str]]:
     by_name: dict[str, list[Options]] = {}
     for measurement in sorted(measured, key=lambda measurement: Fraction(measurement["size"])):
         by_name.setdefault(measurement["name"], []).append(measurement)
-    for name in dict.fromkeys(measurement["name"] for measurement in measured):
-        sizes = by_name[name]
+    for name, sizes in by_name.items():
         last, growth = sizes[-1], ""
         if len(sizes) > 1 and last["n"] > sizes[-2]["n"]:
             growth = f"{math.log(last['cpu'] / sizes[-2]['cpu']) / math.log(last['n'] / sizes[-2]['n']):.2f}"

@@ -9,7 +9,7 @@ import logging
 import lzma
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -113,11 +113,13 @@ class Catalog:
 class Tally:
     """Counts bytes and lines of chunks (the last line may be unterminated), and hashes them if `can_be_hashed`."""
 
-    def __init__(self, file: PublicFile) -> None:
+    def __init__(self, file: PublicFile, chunks: Iterable[bytes] = ()) -> None:
         self.bytes = self.lines = 0
         self._last = b"\n"
         # Publishers give MD5, which protects from accidents but not from attacks.
         self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in HASHES if file.can_be_hashed}
+        for chunk in chunks:
+            self.add(chunk)
 
     def add(self, chunk: bytes) -> None:
         """Count and hash a chunk."""
@@ -149,7 +151,7 @@ def problem_with(path: Path, file: PublicFile) -> str | None:
     if file.bytes is not None and path.stat().st_size != file.bytes:
         return f"{path.stat().st_size} bytes{_page(path)}"
     with open(path, "rb") as handle:
-        tally = _tally(handle, Tally(file))
+        tally = Tally(file, read_chunks(handle))
     # Check that it is the right file before unpacking it to check its content.
     packed = bool(file.no_checksum) or (file.lines is not None and file.name.endswith(".gz"))
     problem = difference(tally, replace(file, lines=None) if packed else file)
@@ -165,7 +167,7 @@ def _problem_inside(path: Path, file: PublicFile) -> str | None:
     kind, opener = ("gzip", gzip.open) if file.name.endswith(".gz") else ("xz", lzma.open)
     try:
         with opener(path, "rb") as handle:
-            lines = _tally(handle, Tally(PublicFile(file.name))).lines
+            lines = Tally(PublicFile(file.name), read_chunks(handle)).lines
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         return f"damaged {kind} data ({error})"
     return None if file.lines in (None, lines) else f"{lines} lines"
@@ -175,12 +177,6 @@ def read_chunks(handle: IO[bytes] | gzip.GzipFile | lzma.LZMAFile) -> Iterator[b
     """Yield the rest of a file."""
     while chunk := handle.read(CHUNK):
         yield chunk
-
-
-def _tally(handle: IO[bytes] | gzip.GzipFile, tally: Tally) -> Tally:
-    for chunk in read_chunks(handle):
-        tally.add(chunk)
-    return tally
 
 
 def _page(path: Path) -> str:

@@ -39,7 +39,7 @@ class FileOptions:
     catalog: str | None = optional(None, "a catalogue other than this project's", "YAML")
     downloads: str = required("FOLDER", "for complete and partial downloads")
     folder: str | None = optional(None, "your copies of the files; only read", "FOLDER")
-    stall: float = optional(Patience.stall, "abort a transfer that has stalled for so many seconds", "S")
+    stall: float = optional(Patience.stall, "abort a transfer after stalling for this many seconds", "S")
     attempts: int = optional(Patience.attempts, "attempts without progress before giving up on a mirror", "N")
     output: str = required("FILE")
 

@@ -34,7 +34,7 @@ TOLERANCE, SLACK = 2, MB
 # Bytes per second below which a transfer counts as stalled.
 SLOWEST = 100
 REDIRECTS = 10
-# Statuses worth a retry, as are those from SERVER_ERROR on: the server is busy, restarting or broken.
+# Statuses worth a retry, like SERVER_ERROR and above: the server is busy, restarting or broken.
 TEMPORARY, SERVER_ERROR = frozenset({408, 425, 429}), 500
 OK, PARTIAL, UNSATISFIABLE = 200, 206, 416
 # NIST's server answers 403 to clients that do not look like a browser.

@@ -201,13 +201,13 @@ def queries_needed(differences: Matrix) -> int | None:
 
 def list_lengths(recall: Mapping[str, Sequence[float]], baseline: str) -> list[ListLength]:
     """Find each other system's shortest list with at least the recall of the baseline's longest list."""
-    wanted = recall[baseline][-1] if recall[baseline] else 0.0
+    target = recall[baseline][-1] if recall[baseline] else 0.0
     lengths = []
     for name, values in recall.items():
         if name != baseline:
-            depth = next((k for k, value in enumerate(values, start=1) if value >= wanted), None)
-            reached = None if depth is None else values[depth - 1]
-            lengths.append(ListLength(name, depth, reached, len(recall[baseline]), wanted))
+            deep_enough = ((depth, value) for depth, value in enumerate(values, start=1) if value >= target)
+            depth, reached = next(deep_enough, (None, None))
+            lengths.append(ListLength(name, depth, reached, len(recall[baseline]), target))
     return lengths
 
 

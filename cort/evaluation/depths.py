@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.evaluation.measures import Qrels, evaluate_run, means
 from cort.formats.artifacts import Node
 from cort.formats.ids import positions, sort_keys
-from cort.formats.records import offsets_of
-from cort.formats.runs import Run
+from cort.formats.records import Integers, offsets_of
+from cort.formats.runs import Numbers, Run
 from cort.system.progress import track
 
 SATURATED_BELOW = 1.005
@@ -58,7 +57,7 @@ def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
     return next((d for d in sorted(value) if 2 * d in value and value[2 * d] < value[d] * SATURATED_BELOW), None)
 
 
-def top_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> Run:
+def top_candidates(run: Run, scores: Numbers, depth: int) -> Run:
     """Keep the top `depth` candidates of every query, ordered by (-re-ranker's score, doc_id).
 
     :param scores: scores of the re-ranker, one per result of `run`.
@@ -66,15 +65,15 @@ def top_candidates(run: Run, scores: npt.NDArray[np.float64], depth: int) -> Run
     """
     ranks = run.ranks()
     kept = np.flatnonzero(ranks <= depth)
-    doc_ids = run.doc_ids.take(pa.array(kept))
+    doc_ids = run.doc_ids.take(kept)
     by = np.lexsort((sort_keys(doc_ids), -scores[kept], run.query_numbers()[kept]))
     offsets = offsets_of(np.minimum(np.diff(run.offsets), depth))
-    return Run(run.query_ids, offsets, doc_ids.take(pa.array(by)), -ranks[kept].astype(np.float64))
+    return Run(run.query_ids, offsets, doc_ids.take(by), -ranks[kept].astype(np.float64))
 
 
 def measure_depths(
     run: Run,
-    scores_at: Callable[[int], npt.NDArray[np.float64]],
+    scores_at: Callable[[int], Numbers],
     qrels: Qrels,
     depths: Sequence[int],
     measures: Sequence[str],
@@ -112,11 +111,11 @@ class Consistency:
 
 def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:
     """Compute C(run, n) for each n of `depths`; `run` must not be empty."""
-    queries, documents = pa.array(reference.query_ids, pa.string()), pc.unique(reference.doc_ids)
+    queries, documents = pa.array(reference.query_ids, "string"), pc.unique(reference.doc_ids)
 
-    def pairs(results: Run) -> npt.NDArray[np.int64]:
+    def pairs(results: Run) -> Integers:
         """Give each result the number of its query and document, or -1 if the reference lacks one of them."""
-        query = positions(pa.array(results.query_ids, pa.string()), queries)[results.query_numbers()]
+        query = positions(pa.array(results.query_ids, "string"), queries)[results.query_numbers()]
         document = positions(results.doc_ids, documents)
         return np.where((query < 0) | (document < 0), -1, query * len(documents) + document)
 

@@ -42,8 +42,8 @@ class Split:
     def relevant(self, query_ids: set[str]) -> dict[str, set[str]]:
         """Return the relevant passages of queries."""
         doc_ids: dict[str, set[str]] = {query_id: set() for query_id in query_ids}
-        wanted = pc.is_in(self._qrels["query_id"], value_set=pa.array(sorted(query_ids), pa.string()))
-        for row in self._qrels.filter(pc.and_(wanted, pc.greater(self._qrels["relevance"], 0))).to_pylist():
+        judged = pc.is_in(self._qrels["query_id"], value_set=pa.array(sorted(query_ids), "string"))
+        for row in self._qrels.filter(pc.and_(judged, pc.greater(self._qrels["relevance"], 0))).to_pylist():
             doc_ids[row["query_id"]].add(row["doc_id"])
         return doc_ids
 

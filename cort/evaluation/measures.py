@@ -38,13 +38,13 @@ Ranks = Mapping[str, Mapping[str, int]]
 QUERIES_PER_CHUNK = 200
 # Depth to which rankings are checked for unjudged documents.
 FIRST = 10
-# Up to so many judged documents, scanning the ids of a ranking is faster than indexing them.
+# Up to this many judged documents, scanning the ids of a ranking is faster than indexing them.
 FEW = 4
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How many top results are unjudged: `results` are in the top `FIRST` of a query, and `unjudged` of them unjudged.
+    """Unjudged top results: of the `results` in the top `FIRST` of all queries, `unjudged` are not judged.
 
     The split has `judgements`, of which `relevant` are at or above the relevance level. `mean` has Judged@k and the
     measures, each followed by its value over judged documents only.
@@ -109,7 +109,7 @@ def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
     if len(judged) <= FEW:
         rows = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
     else:
-        rows = positions(pa.array(judged, pa.string()), doc_ids).tolist()
+        rows = positions(pa.array(judged, "string"), doc_ids).tolist()
     return {doc_id: row for doc_id, row in zip(judged, rows, strict=True) if row >= 0}
 
 
@@ -120,7 +120,7 @@ def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.fl
         ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
         tied = np.flatnonzero(scores == scores[row])
         if len(tied) > 1:
-            tied_ids = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(pa.array(tied))
+            tied_ids = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(tied)
             ranks[doc_id] += pc.greater(tied_ids, doc_id).true_count
     return ranks
 

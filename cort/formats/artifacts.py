@@ -110,7 +110,7 @@ class Node:
                 return {key: self[key].read(arguments[1]) for key in self.of(dict)}
         value = self.of(kind)
         if kind is int and value < 0:
-            raise self.complain(value, "a number from 0 on")
+            raise self.complain(value, "0 or more")
         return kind(value)
 
     def _read_fields(self, kind: Any) -> Any:

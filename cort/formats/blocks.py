@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 IDENTITY = b"identity"
 NAME = re.compile(r"block-(\d+)(\.\d+)?\.arrow")
-PARTS = pa.schema([("values", pa.large_binary()), ("shape", pa.list_(pa.int64())), ("type", pa.string())])
+PARTS = pa.schema({"values": "large_binary", "shape": pa.list_(pa.int64()), "type": "string"})
 # Seconds of work on a block that may be lost by an interruption.
 KEEP_EVERY = 30.0
 Block = TypeVar("Block")

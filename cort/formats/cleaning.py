@@ -17,7 +17,7 @@ import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 Form = Literal["raw", "fixed", "cort"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
-# `PreProcessor` of the authors' code: each run of other characters becomes one blank. \d matches digits of any script.
+# `PreProcessor` of the authors' code: each run of other characters becomes one space. \d matches digits of any script.
 OTHERS = r"[^a-zA-Z\d.,!?;/:]+"
 _OTHERS = re.compile(OTHERS)
 
@@ -34,10 +34,10 @@ def convert(texts: pa.Array, form: str) -> pa.Array:
 
     change = ftfy.fix_encoding if form == "fixed" else lambda text: _OTHERS.sub(" ", text).strip(" ")
     others = [change(text) for text in texts.filter(pc.invert(ascii_only)).to_pylist()]
-    return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, pa.string()))
+    return pc.replace_with_mask(texts, pc.invert(ascii_only), pa.array(others, "string"))
 
 
 def plain(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Normalize texts for comparison: Unicode NFKC, lower case, single blanks, no punctuation at the end."""
+    """Normalize texts for comparison: Unicode NFKC, lower case, single spaces, no punctuation at the end."""
     lowered = pc.utf8_lower(pc.utf8_normalize(texts, "NFKC"))
     return pc.utf8_rtrim(pc.utf8_trim_whitespace(pc.replace_substring_regex(lowered, r"\s+", " ")), " .?!")

@@ -47,7 +47,7 @@ def to_batch(ids: Sequence[str] | pa.Array, vectors: Matrix, storage: str) -> pa
     schema = _schema(vectors.shape[1], storage)
     values = np.ascontiguousarray(vectors, dtype=STORAGE[storage].to_pandas_dtype()).reshape(-1)
     embeddings = pa.FixedSizeListArray.from_arrays(pa.array(values), type=schema.field("embedding").type)
-    return pa.record_batch([pa.array(ids, pa.string()), embeddings], schema=schema)
+    return pa.record_batch([pa.array(ids, "string"), embeddings], schema=schema)
 
 
 def from_batch(batch: pa.RecordBatch) -> tuple[pa.Array, Matrix]:
@@ -127,7 +127,7 @@ def _open(path: Path) -> Shard:
 
 
 def _schema(dimension: int, storage: str) -> pa.Schema:
-    return pa.schema([("id", pa.string()), ("embedding", pa.list_(STORAGE[storage], dimension))])
+    return pa.schema({"id": "string", "embedding": pa.list_(STORAGE[storage], dimension)})
 
 
 # What files of vectors have in common.
@@ -172,7 +172,7 @@ def count_rows(shards: Sequence[HasTable]) -> int:
 
 def all_ids(shards: Sequence[HasTable]) -> pa.ChunkedArray:
     """Return the ids of all shards, in order."""
-    return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], pa.string())
+    return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], "string")
 
 
 def refuse_duplicate_ids(paths: Sequence[str | Path], shards: Sequence[HasTable]) -> None:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
+from cort.formats.records import Integers
 
 Text = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 WORD = 8
@@ -21,16 +21,16 @@ FIRST_BYTES = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], dt
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-def alphabetic_codes(ids: pa.Array) -> npt.NDArray[np.int64]:
+def alphabetic_codes(ids: pa.Array) -> Integers:
     """Give equal ids equal numbers, which sort like the bytes of the ids."""
     encoded = pc.dictionary_encode(ids)
     place = np.empty(len(encoded.dictionary), dtype=np.int64)
     place[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(place))
-    codes: npt.NDArray[np.int64] = place[encoded.indices.to_numpy()]
+    codes: Integers = place[encoded.indices.to_numpy()]
     return codes
 
 
-def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> npt.NDArray[np.int64]:
+def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> Integers:
     """Return the position of each id in `known`, or -1 if it is absent."""
     return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known), -1), np.int64)
 
@@ -47,7 +47,7 @@ def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.int32]]:
     return np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def sort_keys(ids: pa.Array) -> npt.NDArray[np.int64] | Words:
+def sort_keys(ids: pa.Array) -> Integers | Words:
     """Give ids numbers that sort and compare like their bytes; fast if all ids are short."""
     if int(pc.max(pc.binary_length(ids)).as_py() or 0) > WORD or pc.any(pc.match_substring(ids, "\x00")).as_py():
         return alphabetic_codes(ids)
@@ -66,13 +66,13 @@ def hashes(ids: pa.Array) -> Words:
     return _by_piece(_hashes, ids)
 
 
-def _by_piece(numbers: Callable[[Text, Places, Places], Words], ids: pa.Array) -> Words:
+def _by_piece(numbers: Callable[[Text, Integers, Integers], Words], ids: pa.Array) -> Words:
     """Process few ids at a time, which is several times faster and needs little memory."""
     pieces = [numbers(*_places(ids.slice(start, PIECE))) for start in range(0, len(ids), PIECE)]
     return np.concatenate([np.empty(0, np.uint64), *pieces])
 
 
-def _hashes(text: Text, starts: Places, lengths: Places) -> Words:
+def _hashes(text: Text, starts: Integers, lengths: Integers) -> Words:
     numbers = lengths.astype(np.uint64)
     for skipped in range(0, int(lengths.max()), WORD):
         numbers ^= _words(text, starts + skipped, np.clip(lengths - skipped, 0, WORD))
@@ -81,7 +81,7 @@ def _hashes(text: Text, starts: Places, lengths: Places) -> Words:
     return numbers
 
 
-def _words(text: Text, starts: Places, lengths: Places) -> Words:
+def _words(text: Text, starts: Integers, lengths: Integers) -> Words:
     """Read `lengths` bytes (at most 8) at `starts` as little-endian numbers."""
     padded = np.concatenate([text, np.zeros(2 * WORD, dtype=np.uint8)])
     words = np.ndarray((len(text) + WORD,), dtype="<u8", buffer=padded.data, strides=(1,))
@@ -91,7 +91,7 @@ def _words(text: Text, starts: Places, lengths: Places) -> Words:
     return numbers
 
 
-def _places(ids: pa.Array) -> tuple[Text, Places, Places]:
+def _places(ids: pa.Array) -> tuple[Text, Integers, Integers]:
     """Return the concatenated bytes of ids, and the start and length of each."""
     text, offsets = string_bytes(ids)
     return text, offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)

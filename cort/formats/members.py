@@ -1,4 +1,4 @@
-"""Files in archives: which of them have data, and streams of their lines."""
+"""Files in archives: which ones have data, and streams of their lines."""
 
 import io
 import logging
@@ -52,11 +52,11 @@ def open_zip(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, list[str]]]:
         yield archive, names
 
 
-def choose(path: str | Path, names: Sequence[str], wanted: re.Pattern[str]) -> list[str]:
+def choose(path: str | Path, names: Sequence[str], pattern: re.Pattern[str]) -> list[str]:
     """Keep the names that match, and log the others."""
-    if others := [name for name in names if not wanted.fullmatch(name)]:
+    if others := [name for name in names if not pattern.fullmatch(name)]:
         log.warning("%s: files ignored because of their names: %s", path, shorten(", ".join(others), 200))
-    return [name for name in names if wanted.fullmatch(name)]
+    return [name for name in names if pattern.fullmatch(name)]
 
 
 def iter_tar(path: str | Path, packed: IO[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:

@@ -142,7 +142,7 @@ def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
 def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
     """Whether keys are strictly increasing numbers, as in MS MARCO, and therefore distinct."""
     try:
-        numbers = keys.cast(pa.int64()).to_numpy()
+        numbers = keys.cast("int64").to_numpy()
     except pa.ArrowInvalid:
         return False
     return bool((numbers[1:] > numbers[:-1]).all())
@@ -206,7 +206,7 @@ def _json_type(value: object) -> str:
     return JSON_TYPES.get(type(value), "null")
 
 
-def _parse_trec_qrel(line: str, fix: str = "correct the row; ids contain no blanks") -> Qrel:
+def _parse_trec_qrel(line: str, fix: str = "correct the row; ids contain no spaces") -> Qrel:
     fields = split_fields(line)
     if len(fields) != 4:
         raise _wrong_fields(line, fields, "4 fields (query_id 0 doc_id grade)", fix)
@@ -217,7 +217,7 @@ def _parse_beir_qrel(line: str) -> Qrel:
     fields = line.split("\t")
     if len(fields) != 3:
         expected = "3 TAB-separated fields (query-id, corpus-id, score) below that header"
-        raise _wrong_fields(line, fields, expected, "correct the row; ids contain no blanks")
+        raise _wrong_fields(line, fields, expected, "correct the row; ids contain no spaces")
     query_id, doc_id = _checked_id("query-id", fields[0]), _checked_id("corpus-id", fields[1])
     return Qrel(query_id, doc_id, _checked_grade(fields[2]))
 
@@ -274,11 +274,11 @@ def stripped(texts: pa.Array) -> pa.Array | None:
     if np.diff(offsets).min() == 0:
         return None
     ends = np.stack([data[offsets[:-1]], data[offsets[1:] - 1]])
-    doubtful = pa.array(((ends < FIRST_PLAIN) | (ends > LAST_PLAIN)).any(axis=0))
-    if not doubtful.true_count:
+    doubtful = ((ends < FIRST_PLAIN) | (ends > LAST_PLAIN)).any(axis=0)
+    if not doubtful.any():
         return texts
     shorter = [text.strip() for text in texts.filter(doubtful).to_pylist()]
-    return pc.replace_with_mask(texts, doubtful, pa.array(shorter, pa.string())) if all(shorter) else None
+    return pc.replace_with_mask(texts, doubtful, pa.array(shorter, "string")) if all(shorter) else None
 
 
 # Judgements that quote passages.

@@ -5,11 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+Integers = npt.NDArray[np.int64]
 # Measures need memory for every grade up to the largest.
 LARGEST_GRADE = 1000
 
 
-def offsets_of(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def offsets_of(counts: npt.ArrayLike) -> Integers:
     """Return where each of several consecutive groups begins, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 

@@ -24,7 +24,7 @@ from cort.formats.raw import checked_text, none_of, stripped
 from cort.system.errors import input_error, shorten
 
 COLUMNS = ("query", "positive", "negative")
-FIELDS = pa.schema([(name, pa.string()) for name in COLUMNS])
+FIELDS = pa.schema(dict.fromkeys(COLUMNS, "string"))
 SEPARATOR = "\t"
 DIGEST_BYTES = 16
 # Lower-cased column names of headers, without "id".
@@ -117,7 +117,7 @@ def read_known(path: str, schema: pa.Schema, of_texts: bool) -> Known:
         ids = tables.read_column(path, schema, name).combine_chunks()
         return Known(ids, ids, np.arange(len(ids), dtype=np.int32))
     both = [(batch[name], digests(batch[text])) for batch in tables.iter_batches(path, schema)]
-    ids = pa.concat_arrays([ids for ids, _ in both]) if both else pa.array([], pa.string())
+    ids = pa.concat_arrays([ids for ids, _ in both]) if both else pa.array([], "string")
     words = np.frombuffer(b"".join(bytes(part.buffers()[1]) for _, part in both), np.uint64).reshape(-1, 2)
     order = np.lexsort((alphabetic_codes(ids), words[:, 1], words[:, 0]))
     is_first = np.append(True, (np.diff(words[order], axis=0) != 0).any(axis=1))[: len(order)]

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from cort.formats.fields import BadLine, checked_id, checked_number, split_fields
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
-from cort.formats.records import Ranking, offsets_of
+from cort.formats.records import Integers, Ranking, offsets_of
 from cort.formats.tables import ROW_GROUP, SCORES, iter_batches, open_writer, regroup
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -37,10 +37,10 @@ Numbers = npt.NDArray[np.float64]
 
 COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
 CANDIDATES = ("query_id", "doc_id", "query", "passage")
-CANDIDATE_IDS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
+CANDIDATE_IDS = pa.schema({"query_id": "string", "doc_id": "string"})
 ROWS_PER_BLOCK = 100_000
 CODED = pa.dictionary(pa.int32(), pa.string())
-FIELDS = pa.schema([("query_id", CODED), ("doc_id", pa.string()), ("rank", pa.float64()), ("score", pa.float64())])
+FIELDS = pa.schema({"query_id": CODED, "doc_id": "string", "rank": "float64", "score": "float64"})
 EMPTY = ("an empty run", "at least one result", "build the run again or name another")
 ROWS_PER_SORT = 10_000
 
@@ -53,9 +53,9 @@ class Run:
     """
 
     query_ids: list[str]
-    offsets: npt.NDArray[np.int64]
+    offsets: Integers
     doc_ids: pa.Array
-    scores: npt.NDArray[np.float64]
+    scores: Numbers
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -68,11 +68,11 @@ class Run:
     def __iter__(self) -> Iterator[Ranking]:
         return map(self.__getitem__, range(len(self)))
 
-    def query_numbers(self) -> npt.NDArray[np.int64]:
+    def query_numbers(self) -> Integers:
         """Return the position in `query_ids` of each result's query."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
-    def ranks(self) -> npt.NDArray[np.int64]:
+    def ranks(self) -> Integers:
         """Return the rank of each result in its ranking, from 1."""
         return np.arange(1, len(self.doc_ids) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
 
@@ -102,9 +102,7 @@ def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[
     return np.lexsort((np.asarray(doc_ids, dtype=object).astype(str), -np.asarray(scores)))
 
 
-def strictly_decreasing(
-    scores: npt.NDArray[np.floating], ranking: npt.NDArray[np.int64] | int = 0
-) -> npt.NDArray[np.float32]:
+def strictly_decreasing(scores: npt.NDArray[np.floating], ranking: Integers | int = 0) -> npt.NDArray[np.float32]:
     """Lower tied scores of a non-increasing ranking by as few single-precision steps as make it strictly decreasing.
 
     For several concatenated rankings, `ranking` is the number of each score's ranking, from 0.
@@ -160,7 +158,7 @@ def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
 
 
 def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> None:
-    texts = [column.cast(pa.string()) if isinstance(column, pa.Array) else column for column in columns]
+    texts = [column.cast("string") if isinstance(column, pa.Array) else column for column in columns]
     lines, _ = string_bytes(pc.binary_join_element_wise(*texts, " "))
     between = lines <= ord(" ")
     if np.count_nonzero(between) != len(COLUMNS) * len(columns[0]) or between[0] or (between[1:] & between[:-1]).any():
@@ -170,12 +168,12 @@ def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> 
 
 
 def _block_columns(block: list[Ranking], tag: str) -> list[Any]:
-    doc_ids = pa.array(itertools.chain.from_iterable(ranking.doc_ids for ranking in block), pa.string())
+    doc_ids = pa.array(itertools.chain.from_iterable(ranking.doc_ids for ranking in block), "string")
     offsets = offsets_of([len(ranking.doc_ids) for ranking in block])
     scores = np.concatenate([ranking.scores for ranking in block])
     run = Run([ranking.query_id for ranking in block], offsets, doc_ids, scores)
     queries = run.query_numbers()
-    query_ids = pa.array(run.query_ids, pa.string()).take(pa.array(queries))
+    query_ids = pa.array(run.query_ids, "string").take(queries)
     scores = pa.array(strictly_decreasing(scores, queries))
     return [query_ids, "Q0", doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
 
@@ -193,9 +191,9 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
     table = read_columns(path, COLUMNS, FIELDS, _parse)
     if not table.num_rows:
         if may_be_empty:
-            return Run([], np.zeros(1, dtype=np.int64), pa.array([], pa.string()), np.empty(0))
+            return Run([], np.zeros(1, dtype=np.int64), pa.array([], "string"), np.empty(0))
         raise input_error(path, *EMPTY)
-    ranks, scores = (table[name].combine_chunks().to_numpy() for name in ("rank", "score"))
+    ranks, scores = table["rank"].to_numpy(), table["score"].to_numpy()
     encoded = table["query_id"].unify_dictionaries().combine_chunks()
     query_ids: list[str] = encoded.dictionary.to_pylist()
     queries = encoded.indices.to_numpy()
@@ -204,7 +202,7 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
     refuse_repeated_documents(path, query_ids, queries, doc_ids)
     if not _is_falling(queries, scores):
         by = np.lexsort((-scores, queries))
-        queries, scores, ranks, doc_ids = queries[by], scores[by], ranks[by], doc_ids.take(pa.array(by))
+        queries, scores, ranks, doc_ids = queries[by], scores[by], ranks[by], doc_ids.take(by)
     _compare_ranks(path, queries, scores, ranks)
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
     return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
@@ -273,14 +271,14 @@ def _order_ties(queries: Codes, scores: Numbers, doc_ids: pa.Array) -> pa.Array:
     if len(tied) == 0:
         return doc_ids
     group = np.cumsum(~as_before[tied], dtype=np.int32)
-    keys = sort_keys(doc_ids.take(pa.array(tied)))
+    keys = sort_keys(doc_ids.take(tied))
     # Sorting small pieces, cut between groups, is several times faster than sorting everything at once.
     starts = np.searchsorted(group, group[::ROWS_PER_SORT])
     bounds = [*np.unique(starts).tolist(), len(tied)]
     places = np.arange(len(scores))
     for start, end in itertools.pairwise(bounds):
         places[tied[start:end]] = tied[start + np.lexsort((keys[start:end], group[start:end]))]
-    return doc_ids.take(pa.array(places))
+    return doc_ids.take(places)
 
 
 def refuse_repeated_documents(path: str | Path, query_ids: Sequence[str], queries: Codes, doc_ids: pa.Array) -> None:
@@ -338,8 +336,8 @@ def write_rankings(path: str | Path, rankings: Iterable[Ranking]) -> int:
 
 
 def _to_batch(ranking: Ranking) -> pa.RecordBatch:
-    queries = pa.repeat(pa.scalar(ranking.query_id, pa.string()), len(ranking.doc_ids))
-    return pa.record_batch([queries, pa.array(ranking.doc_ids, pa.string()), ranking.scores], schema=SCORES)
+    queries = pa.repeat(pa.scalar(ranking.query_id, "string"), len(ranking.doc_ids))
+    return pa.record_batch([queries, pa.array(ranking.doc_ids, "string"), ranking.scores], schema=SCORES)
 
 
 def iter_rankings(path: str | Path) -> Iterator[Ranking]:

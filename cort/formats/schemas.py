@@ -66,7 +66,7 @@ def strange_keys(value: object, path: Sequence[str] = ()) -> Iterator[str]:
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
-                yield f"{place_of(path)}: found the key {key!r}, which is no text, expected a name; put it in quotes"
+                yield f"{place_of(path)}: found the key {key!r}, which is not text, expected a name; put it in quotes"
             yield from strange_keys(part, (*path, str(key)))
 
 

@@ -15,18 +15,19 @@ import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
 from cort.system.errors import InputError, input_error
 from cort.system.files import atomic_file, flushing
 
-PASSAGES = pa.schema([("doc_id", pa.string()), ("text", pa.string())])
-QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
-QRELS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("relevance", pa.int32())])
-EPOCHS = pa.schema([("epoch", pa.int32())])
-NAMES = [(name, pa.string()) for name in ("query_id", "positive", "negative")]
-TRIPLES = pa.schema([*EPOCHS, *NAMES, ("negative_rank", pa.int32())])
+PASSAGES = pa.schema({"doc_id": "string", "text": "string"})
+QUERIES = pa.schema({"query_id": "string", "text": "string"})
+QRELS = pa.schema({"query_id": "string", "doc_id": "string", "relevance": "int32"})
+EPOCHS = pa.schema({"epoch": "int32"})
+TRIPLES = pa.schema(
+    {"epoch": "int32", "query_id": "string", "positive": "string", "negative": "string", "negative_rank": "int32"}
+)
 PAIRS = pa.schema([*EPOCHS, *QRELS])
-SCORES = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("score", pa.float32())])
-EXPANSIONS = pa.schema([("doc_id", pa.string()), ("queries", pa.list_(pa.string()))])
-EXPANSION_SCORES = pa.schema([("doc_id", pa.string()), ("scores", pa.list_(pa.float32()))])
-TERM_WEIGHTS = pa.schema([("doc_id", pa.string()), ("terms", pa.list_(pa.string())), ("weights", pa.list_(pa.int32()))])
-PER_QUERY = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
+SCORES = pa.schema({"query_id": "string", "doc_id": "string", "score": "float32"})
+EXPANSIONS = pa.schema({"doc_id": "string", "queries": pa.list_(pa.string())})
+EXPANSION_SCORES = pa.schema({"doc_id": "string", "scores": pa.list_(pa.float32())})
+TERM_WEIGHTS = pa.schema({"doc_id": "string", "terms": pa.list_(pa.string()), "weights": pa.list_(pa.int32())})
+PER_QUERY = pa.schema({"query_id": "string", "measure": "string", "value": "float64"})
 
 ROW_GROUP = 65_536
 # What a file should be, and what to do if it is not.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.embeddings import AGAIN, open_vectors, refuse_duplicate_ids, write_batches
-from cort.formats.records import offsets_of
+from cort.formats.records import Integers, offsets_of
 from cort.formats.tables import refuse_damage
 from cort.system.errors import input_error
 
@@ -34,10 +34,10 @@ class Origin:
 
     def check(self, path: str | Path, expected: Origin) -> None:
         """Refuse the vectors in `path` if they were made in another way; the error names the first difference."""
-        for (field, value), wanted in zip(dataclasses.asdict(self).items(), dataclasses.astuple(expected), strict=True):
-            if value != wanted:
+        for field, value in dataclasses.asdict(self).items():
+            if value != (needed := getattr(expected, field)):
                 name = field.replace("_", " ")
-                raise input_error(path, f"token vectors of {name} {value}", f"{name} {wanted}", AGAIN)
+                raise input_error(path, f"token vectors of {name} {value}", f"{name} {needed}", AGAIN)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TokenBlock:
     Passage i has the rows ``offsets[i]:offsets[i + 1]``.
     """
 
-    offsets: npt.NDArray[np.int64]
+    offsets: Integers
     vectors: Half
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ def to_batch(ids: pa.Array, vectors: Half, counts: npt.NDArray[np.integer]) -> p
     kind = schema.field("vectors").type
     flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float16).reshape(-1))
     values = pa.FixedSizeListArray.from_arrays(flat, type=kind.value_type)
-    offsets = pa.array(offsets_of(counts), pa.int32())
+    offsets = pa.array(offsets_of(counts), "int32")
     return pa.record_batch([ids, pa.ListArray.from_arrays(offsets, values, type=kind)], schema=schema)
 
 
@@ -114,11 +114,11 @@ def _open(path: Path) -> TokenShard:
         numbers = {name: int(metadata[name]) for name in ("dimension", "passage_length")}
         origin = Origin(**numbers, similarity=metadata["similarity"], model=metadata["model"])
         count = int(metadata["count"])
-        kind, wanted = table.schema.field("vectors").type, _schema(origin.dimension).field("vectors").type
-        if table.num_rows != count or kind != wanted:
-            raise input_error(path, f"{table.num_rows} passages of {kind}", f"{count} of {wanted}", AGAIN)
+        kind, expected = table.schema.field("vectors").type, _schema(origin.dimension).field("vectors").type
+        if table.num_rows != count or kind != expected:
+            raise input_error(path, f"{table.num_rows} passages of {kind}", f"{count} of {expected}", AGAIN)
         return TokenShard(path, table, origin)
 
 
 def _schema(dimension: int) -> pa.Schema:
-    return pa.schema([("id", pa.string()), ("vectors", pa.list_(pa.list_(pa.float16(), dimension)))])
+    return pa.schema({"id": "string", "vectors": pa.list_(pa.list_(pa.float16(), dimension))})

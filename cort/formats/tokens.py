@@ -13,12 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.records import offsets_of
+from cort.formats.records import Integers, offsets_of
 from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error, shorten
 
 AGAIN = "delete it and tokenize again"
-SCHEMA = pa.schema([("id", pa.string()), ("tokens", pa.list_(pa.int32()))])
+SCHEMA = pa.schema({"id": "string", "tokens": pa.list_(pa.int32())})
 
 
 class Tokens:
@@ -41,7 +41,7 @@ class Tokens:
         tokens = cls.__new__(cls)
         tokens.path = Path()
         values = np.concatenate([np.empty(0, np.int32), *texts])
-        lists = pa.ListArray.from_arrays(pa.array(offsets_of([*map(len, texts)]), pa.int32()), pa.array(values))
+        lists = pa.ListArray.from_arrays(pa.array(offsets_of([*map(len, texts)]), "int32"), pa.array(values))
         tokens._map(pa.table([[str(row) for row in range(len(texts))], lists], schema=SCHEMA))
         return tokens
 
@@ -52,7 +52,7 @@ class Tokens:
         self._offsets = [chunk.offsets.to_numpy() for chunk in table["tokens"].chunks]
         self._first_row = offsets_of([len(offsets) - 1 for offsets in self._offsets])
         #: number of tokens of each row, shape (rows,)
-        self.lengths: npt.NDArray[np.int64] = np.concatenate([np.empty(0, np.int64), *map(np.diff, self._offsets)])
+        self.lengths: Integers = np.concatenate([np.empty(0, np.int64), *map(np.diff, self._offsets)])
 
     def __len__(self) -> int:
         return int(self._first_row[-1])
@@ -63,7 +63,7 @@ class Tokens:
         offsets = self._offsets[chunk]
         return self._values[chunk][offsets[local] : offsets[local + 1]]
 
-    def rows_of(self, ids: pa.Array | pa.ChunkedArray, source: str | Path) -> npt.NDArray[np.int64]:
+    def rows_of(self, ids: pa.Array | pa.ChunkedArray, source: str | Path) -> Integers:
         """Return the rows of ids; the error for an unknown id names `source`."""
         rows = pc.index_in(ids, value_set=self.ids)
         if rows.null_count:

@@ -135,7 +135,7 @@ class _Walk:
         name = key.value
         if not isinstance(key, yaml.ScalarNode) or not name.isprintable() or name.startswith("__"):
             # The key __use_yte__ would make Snakemake run templates.
-            found = f"the key {shorten(name)}" if isinstance(name, str) else "a key that is no text"
+            found = f"the key {shorten(name)}" if isinstance(name, str) else "a key that is not text"
             yield self._line(key, found, "a name in printable characters, no _ first", "rename it")
         elif name in rows:
             found = f"the key {name!r} again (first in row {rows[name]})"

@@ -87,7 +87,7 @@ def run_java(
 
     :param memory_mb: the heap in MB; the process takes more.
     :param threads: processors that Java sees, which also determine the threads of its garbage collector.
-    :param folder: working directory, because Anserini splits some paths at blanks.
+    :param folder: working directory, because Anserini splits some paths at spaces.
     :raises InputError: for failures with a known remedy, such as lack of memory.
     :raises RuntimeError: for any other failure.
     """

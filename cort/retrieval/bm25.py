@@ -54,7 +54,7 @@ class Searcher:
         """
         topics, output, options = folder / "topics.jsonl", folder / "run", self.options
         with open(topics, "w", encoding="ascii", newline="\n") as handle:
-            for position, text in enumerate(convert(pa.array(texts, pa.string()), self._form).to_pylist()):
+            for position, text in enumerate(convert(pa.array(texts, "string"), self._form).to_pylist()):
                 # With leading zeros, because Anserini sorts the queries by id as text.
                 handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))

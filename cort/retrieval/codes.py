@@ -199,7 +199,7 @@ def is_fast() -> bool:
 
 
 def needed(devices: Sequence[str], numbers: int) -> bool:
-    """Whether GPUs have memory for the codes of that many numbers, but not for the numbers themselves."""
+    """Whether GPUs have enough memory for the codes of `numbers` numbers, but not for the numbers themselves."""
     free = min(torch.cuda.mem_get_info(device)[0] for device in devices)
     share = -(-numbers // len(devices))
     return 2 * share <= free < 2 * 4 * share and is_right(devices[0])

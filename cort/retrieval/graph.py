@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.embeddings import Shard, all_ids, all_vectors, count_rows, from_batch, open_shards
+from cort.formats.tables import arrow_writer
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error, shorten
 
 # Half-precision storage moves a unit vector's length by 0.0005 at most.
 UNIT_TOLERANCE = 0.01
 ROWS_CHECKED_AT_ONCE = 65_536
-IDS = pa.schema([("id", pa.string())])
+IDS = pa.schema({"id": "string"})
 IDS_FILE, META_FILE = "ids.arrow", "meta.json"
 # The distance of HNSW: 1 - inner product.
 HNSW_SPACE = "ip"
@@ -89,7 +90,7 @@ def complete_index(folder: Path, passages: Sequence[Shard], kind: str, how: Mapp
     :param how: the settings of the index.
     """
     ids = pa.table([all_ids(passages)], schema=IDS)
-    with pa.OSFile(str(folder / IDS_FILE), "wb") as sink, pa.ipc.new_file(sink, IDS) as file:
+    with arrow_writer(folder / IDS_FILE, IDS) as file:
         file.write_table(ids)
     sizes = {name: (folder / name).stat().st_size for name in (*GRAPHS[kind].files, IDS_FILE)}
     count, dimension = len(ids), passages[0].dimension

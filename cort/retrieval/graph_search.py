@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.embeddings import Shard, from_batch
-from cort.formats.records import Ranking
+from cort.formats.records import Integers, Ranking
 from cort.formats.runs import order
 from cort.formats.tables import open_arrow, refuse_damage
 from cort.retrieval.graph import FIX, HNSW_SPACE, IDS, IDS_FILE, Meta, Vectors, library, read_meta
@@ -30,7 +30,7 @@ QUERIES_PER_BLOCK = 64
 class Found(NamedTuple):
     """Results of one search: rows of the index, and their inner products with the query."""
 
-    rows: npt.NDArray[np.int64]
+    rows: Integers
     scores: npt.NDArray[np.float64]
 
 
@@ -157,6 +157,6 @@ def _search_block(block: npt.NDArray[np.floating], width: float, depth: int) -> 
 
 def to_ranking(query_id: str, ids: pa.Array, found: Found) -> Ranking:
     """Look up the doc_ids of a search's results and order them by (-inner product, doc_id)."""
-    doc_ids = ids.take(pa.array(found.rows)).to_pylist()
+    doc_ids = ids.take(found.rows).to_pylist()
     by = order(doc_ids, found.scores)
     return Ranking(query_id, [doc_ids[position] for position in by], found.scores[by])

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from threadpoolctl import threadpool_limits
 
 from cort.formats.artifacts import read_artifact
 from cort.formats.embeddings import all_ids, count_rows
-from cort.formats.token_embeddings import TokenBlock, TokenShard
+from cort.formats.token_embeddings import Half, TokenBlock, TokenShard
 from cort.retrieval.graph import FIX, META_FILE, check_size
 from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
 from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex
@@ -37,7 +36,7 @@ from cort.system.errors import input_error
 CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
 # Part of the result: the last bits of a product depend on how many vectors are added at once.
 ADDED_AT_ONCE = 16_384
-# The fingerprint has the vectors of one passage in so many.
+# The fingerprint covers the vectors of every n-th passage.
 SPACING = 1_000
 
 
@@ -120,7 +119,7 @@ def draw(passages: Sequence[TokenShard], number: int, seed: int) -> Vectors:
 
 def chunks(passages: Sequence[TokenShard], size: int) -> Iterator[tuple[Vectors, Rows]]:
     """Yield all vectors and the rows of their passages, `size` at a time, across shards and blocks."""
-    vectors: list[npt.NDArray[np.float16]] = []
+    vectors: list[Half] = []
     owners: list[Rows] = []
     first = held = 0
     for block in _blocks_of(passages):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from cort.formats.embeddings import all_ids
 from cort.formats.records import Ranking
-from cort.formats.token_embeddings import TokenBlock, TokenShard
+from cort.formats.token_embeddings import Half, TokenBlock, TokenShard
 from cort.formats.tokens import Tokens
 from cort.models.late_interaction import LOWEST, TokenVectors
 from cort.retrieval.products import SMALLEST, UNIT_ROUNDOFF, vector_norms
@@ -78,7 +78,7 @@ class ExactScores:
         self._weights, self._distance = query.weights.astype(np.float64), similarity == "l2"
         self._lowest = LOWEST[similarity] * self._weights.sum()
 
-    def scores(self, passages: Sequence[npt.NDArray[np.float16]]) -> Double:
+    def scores(self, passages: Sequence[Half]) -> Double:
         """Score passages by the vectors of their tokens."""
         counts = np.array([len(vectors) for vectors in passages])
         scores = np.full(len(passages), self._lowest)
@@ -190,7 +190,7 @@ class TokenIndex:
         kept: Rows = rows[(scores >= reached - batch.margins(extent.longest)[0, 0]).numpy()]
         return kept
 
-    def _vectors_of(self, rows: Rows) -> list[npt.NDArray[np.float16]]:
+    def _vectors_of(self, rows: Rows) -> list[Half]:
         """Return the token vectors of each passage in these rows."""
         blocks = [self._blocks[number] for number in np.searchsorted(self._first, rows, side="right") - 1]
         return [block.tokens.of(row - block.first) for row, block in zip(rows.tolist(), blocks, strict=True)]
@@ -306,7 +306,7 @@ def _sums_of_best(batch: _Batch, vectors: Tensor, count: int) -> Tensor:
     return batch.completed(scores)
 
 
-def _scores_of_ragged(batch: _Batch, passages: Sequence[npt.NDArray[np.float16]]) -> Tensor:
+def _scores_of_ragged(batch: _Batch, passages: Sequence[Half]) -> Tensor:
     """Score passages with different numbers of tokens for one query; shape (passages,)."""
     counts = torch.tensor([len(vectors) for vectors in passages])
     ((_, products, weights),) = batch.products(as_tensor(np.concatenate(passages)).float())

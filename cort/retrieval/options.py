@@ -44,7 +44,7 @@ class TokenOptions:
 
     model: str = required("FOLDER", "a re-ranker of the kind late_interaction")
     queries: str = required("ARROW", "token cache")
-    passages: tuple[str, ...] = required("ARROW", "shards of token vectors, all of them")
+    passages: tuple[str, ...] = required("ARROW", "all shards of token vectors")
     precision: Precision = optional(Encoder.precision, "of the transformer")
 
 

@@ -74,7 +74,7 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
     bad = np.flatnonzero(~np.isfinite(known_scores))
     if len(bad):
         raise input_error(source, f"the score {known_scores[bad[0]]}", "a finite number", fix, int(bad[0]) + 1)
-    query_ids, doc_ids = pa.array(run.query_ids, pa.string()), pc.unique(run.doc_ids)
+    query_ids, doc_ids = pa.array(run.query_ids, "string"), pc.unique(run.doc_ids)
     wanted = run.query_numbers() * len(doc_ids) + positions(run.doc_ids, doc_ids)
     # Pairs of other queries or documents get the number -1 and match nothing.
     scored_queries, scored_docs = positions(table["query_id"], query_ids), positions(table["doc_id"], doc_ids)

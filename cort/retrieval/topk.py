@@ -5,16 +5,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
-
-Numbers = npt.NDArray[np.float32]
-Places = npt.NDArray[np.int64]
+from cort.retrieval.vectors import Rows, Vectors
 
 # With so few queries at once, a processor waits for memory: it is fastest to compute each product alone, in threads.
 FEW = 3
@@ -35,17 +31,17 @@ class Alphabet:
         by_id = pc.sort_indices(ids).to_numpy()
         self._places = np.empty(len(ids), dtype=np.int64)
         self._places[by_id] = np.arange(len(ids))
-        self._sorted = ids.combine_chunks().take(pa.array(by_id))
+        self._sorted = ids.combine_chunks().take(by_id)
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def ids(self, places: Places) -> list[str]:
+    def ids(self, places: Rows) -> list[str]:
         """Look up doc_ids by their places in alphabetical order."""
-        doc_ids: list[str] = self._sorted.take(pa.array(places)).to_pylist()
+        doc_ids: list[str] = self._sorted.take(places).to_pylist()
         return doc_ids
 
-    def best(self, scores: Numbers, rows: Places, depth: int) -> tuple[Numbers, Places]:
+    def best(self, scores: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
         """Order the passages in these rows by (-score, doc_id); return the top `depth` scores and places."""
         # Adding 0 turns -0 into 0, which is equal but has different bytes.
         scores = scores + np.float32(0)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from cort.formats.embeddings import Shard, from_batch
+from cort.formats.embeddings import Matrix, Shard, from_batch
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 # Row of the first vector, and vectors of shape (rows, dimension) as they are stored.
-Block = tuple[int, npt.NDArray[np.floating]]
+Block = tuple[int, Matrix]
 
 # Passages per block in main memory; their scores for one query fit in a core's L1 cache.
 HELD_BLOCK = 8_192
@@ -78,11 +78,11 @@ class MappedVectors:
         """Yield the number of the first row, and the vectors, of each block."""
         yield from zip(self._first[:-1].tolist(), self._blocks, strict=True)
 
-    def vectors(self, rows: Rows) -> npt.NDArray[np.floating]:
+    def vectors(self, rows: Rows) -> Matrix:
         """Copy the vectors in these rows; shape (rows, dimension)."""
         block = np.searchsorted(self._first, rows, side="right") - 1
         starts = self._offsets[block] + (rows - self._first[block]) * self._width
-        vectors: npt.NDArray[np.floating] = self._windows[starts]
+        vectors: Matrix = self._windows[starts]
         return vectors
 
 
@@ -94,7 +94,7 @@ def copy_vectors(table: pa.Table, block: Vectors) -> None:
         start += len(vectors)
 
 
-def as_tensor(vectors: npt.NDArray[np.floating]) -> Tensor:
+def as_tensor(vectors: Matrix) -> Tensor:
     """Make a tensor that shares the memory of an array, which may be read-only; nothing writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

@@ -82,7 +82,7 @@ def check_weights(source: str, weights: Weights, parts: int) -> None:
     if weights and len(weights) != parts:
         raise input_error(source, f"{listed}, for {parts} parts", f"{parts} numbers", "give one per part")
     if weights and not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
-        raise input_error(source, listed, "numbers from 0, one of them above", "fix them")
+        raise input_error(source, listed, "numbers from 0, not all 0", "fix them")
 
 
 def make_grid(parts: int) -> list[Weights]:

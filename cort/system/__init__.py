@@ -1,1 +1,1 @@
-"""The basis of every stage, whatever it computes: command line, errors, files, locks, devices, memory, signals."""
+"""The basis of every stage: command line, errors, files, locks, devices, memory, signals."""

@@ -1,6 +1,6 @@
 """What the command lines of all stages share: parser, log, one-line errors, exit status.
 
-A stage module has a dataclass ``Options`` (see `cort/system/options.py`), ``stage(options)`` and
+A stage module has an `options_class` ``Options`` (see `cort/system/options.py`), ``stage(options)`` and
 ``main = cli.main_of(Options, stage)``.
 """
 

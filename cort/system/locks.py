@@ -73,8 +73,8 @@ def hold(folder: Path, names: Sequence[str], amount: int) -> Iterator[list[str]]
             while True:
                 with _lock(folder / "mutex"):
                     requests = [*_earlier(folder, number), request]
-                    wanted = {name for each in requests for name in each.names}
-                    free = {name for name in wanted if _is_free(_lock_file(folder, name))}
+                    requested = {name for each in requests for name in each.names}
+                    free = {name for name in requested if _is_free(_lock_file(folder, name))}
                     share = allot(requests, free)[-1]
                     if len(share) == amount:
                         command = shorten(shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]), 100)

@@ -1,5 +1,4 @@
 import json
-import shutil
 from dataclasses import asdict
 from functools import partial
 
@@ -386,11 +385,3 @@ def test_a_triple_of_one_passage_is_refused(options, examples, tmp_path, complai
     line = complaint(train.main, options(triples=same), tmp_path / "curve.csv")
     found = f"the passage {shorten(column[2].as_py())} as positive and negative"
     assert line == f"{same}: row 3: found {found}, expected two passages; remove the row"
-
-
-def test_tokens_of_another_tokenizer_are_refused(options, tmp_path, lm, complaint):
-    folder = tmp_path / "lm"
-    shutil.copytree(lm, folder)
-    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + "\n")
-    line = complaint(train.main, options(base_model=folder), tmp_path / "curve.csv")
-    assert "passages.arrow: found tokens of tokenizer " in line

@@ -130,7 +130,7 @@ def test_constant_scores_of_a_few_queries_are_counted(files, capsys):
     ("weights", "complaint"),
     [
         (["0.5"], "--weights: found 0.5, for 2 parts, expected 2 numbers; give one per part"),
-        (["0", "0"], "--weights: found 0 0, expected numbers from 0, one of them above; fix them"),
+        (["0", "0"], "--weights: found 0 0, expected numbers from 0, not all 0; fix them"),
     ],
 )
 def test_invalid_weights_are_refused(files, capsys, weights, complaint):

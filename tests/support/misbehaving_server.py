@@ -17,7 +17,8 @@ class Step:
     """How one request is answered; the defaults are correct.
 
     `cut` closes the connection and `stall` falls silent after so many bytes of the body, `pause` waits so many seconds
-    between its pieces, `content_range` and `body` replace the right ones, without `length` the length is not announced.
+    between its pieces, and before the head where only that is asked for, `content_range` and `body` replace the right
+    ones, without `length` the length is not announced.
     """
 
     status: int = 0
@@ -76,7 +77,10 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self):
-        self._head(self.server.state, self.server.state.steps[self.path][0])
+        state, step = self.server.state, self.server.state.steps[self.path][0]
+        state.asked[self.path].append(dict(self.headers))
+        state.closing.wait(step.pause)
+        self._head(state, step)
 
     def do_GET(self):
         state = self.server.state

@@ -59,7 +59,7 @@ def test_two_unknown_keys_are_two_lines_and_a_broken_part_is_not_taken_for_a_mis
 def test_keys_that_are_no_text_are_named():
     config = changed({})
     config["splits"][2019] = config["splits"].pop("test")
-    assert mistakes_in(config) == ["splits: found the key 2019, which is no text, expected a name; put it in quotes"]
+    assert mistakes_in(config) == ["splits: found the key 2019, which is not text, expected a name; put it in quotes"]
 
 
 def test_models_need_training_splits():

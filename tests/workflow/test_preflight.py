@@ -3,10 +3,8 @@ import json
 import os
 import re
 import shutil
-import threading
 from collections import namedtuple
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,9 +13,11 @@ from cort.experiment.checks import load
 from tests.support.common import COMMIT
 from tests.support.java import make_java
 from tests.support.jobs import job
+from tests.support.misbehaving_server import Step, serving
 from tests.tiny.generate import write_experiment
 from workflow.planning import preflight
 
+CONFIG = f"/somebody/model/resolve/{COMMIT}/config.json"
 LINE = r"^\S.*: found .+, expected .+; .+$"
 Usage = namedtuple("Usage", "total used free")
 
@@ -175,33 +175,11 @@ def test_folders_for_output_must_be_folders(folder):
 
 
 @contextmanager
-def hub(status, seconds=0.0):
-    """Serve every file with this status on 127.0.0.1; its address."""
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            asked.append(self.path)
-            ended.wait(seconds)
-            self.send_response(status)
-            for name, value in {"ETag": '"1"', "X-Repo-Commit": "abc", "Content-Length": "2"}.items():
-                self.send_header(name, value)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    ended = threading.Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        ended.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def hub(status, pause=0.0):
+    """Answer for the model's config with this status; the address, and what was asked by path."""
+    with serving() as server:
+        server.serve(CONFIG, b"{}", Step(status=status, pause=pause, headers={"X-Repo-Commit": "abc"}))
+        yield server.url, server.asked
 
 
 @pytest.fixture
@@ -225,7 +203,7 @@ def fetching(config, folder, monkeypatch):
 def test_a_hub_that_has_the_model_is_no_problem(fetching):
     with hub(200) as (address, asked):
         assert fetching(address) == []
-    assert asked == [f"/somebody/model/resolve/{COMMIT}/config.json"]
+    assert list(asked) == [CONFIG]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
@@ -238,7 +216,7 @@ def test_a_hub_that_refuses_the_model_is_refused(fetching, status):
 
 def test_a_hub_that_does_not_answer_is_refused(fetching, monkeypatch):
     monkeypatch.setattr(preflight, "HUB_PATIENCE", 0.3)
-    with hub(200, seconds=60) as (address, _):
+    with hub(200, pause=60) as (address, _):
         assert "no answer of" in one(fetching(address))
 
 
@@ -249,7 +227,7 @@ def test_no_hub_is_asked_offline_or_for_what_no_job_fetches(fetching, monkeypatc
         assert fetching(address, job("train", encoder="encoder")) == []
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
         assert "HF_HUB_OFFLINE and no cached model for somebody/model" in one(fetching(address))
-    assert asked == []
+    assert not asked
 
 
 def test_no_hub_is_asked_for_a_model_in_the_cache(fetching, folder):
@@ -259,4 +237,4 @@ def test_no_hub_is_asked_for_a_model_in_the_cache(fetching, folder):
     (snapshot / "model.safetensors").write_bytes(b"weights")
     with hub(200) as (address, asked):
         assert fetching(address) == []
-    assert asked == []
+    assert not asked

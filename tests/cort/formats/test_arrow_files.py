@@ -92,17 +92,6 @@ def test_truncated_and_other_files_are_refused(tmp_path, kind):
         kind.open(path)
 
 
-@each_kind
-def test_a_failure_while_writing_leaves_nothing(tmp_path, kind):
-    def blocks():
-        yield from ()
-        raise RuntimeError("power cut")
-
-    with pytest.raises(RuntimeError, match="power cut"):
-        kind.write(tmp_path / "x.arrow", blocks=blocks())
-    assert list(tmp_path.iterdir()) == []
-
-
 @vector_kinds
 @pytest.mark.parametrize("count", [4, 6])
 def test_a_wrong_announced_count_leaves_nothing(tmp_path, kind, count):

@@ -165,7 +165,7 @@ FOUR = "expected 4 fields (query_id 0 doc_id grade)"
 THREE = "expected 3 TAB-separated fields (query-id, corpus-id, score) below that header"
 GRADE = "expected an integer from -1000 to 1000; write grades as integers, without a header"
 OF_QUERY = VISIBLE.replace("doc_id", "query_id")
-BLANKS = "correct the row; ids contain no blanks"
+BLANKS = "correct the row; ids contain no spaces"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ BROKEN = {
     "a set": ("a: !!set {b}\n", "found a with the tag 'set'"),
     "bytes": ("a: !!binary aGk=\n", "found a: 'aGk=' with the tag 'binary'"),
     "code of Snakemake's": ("__use_yte__: true\n", "row 1: found the key '__use_yte__'"),
-    "a list as a key": ("? [a]\n: 1\n", "row 1: found a key that is no text"),
+    "a list as a key": ("? [a]\n: 1\n", "row 1: found a key that is not text"),
     "a key with a newline": ('"a\\n": 1\n', r"row 1: found the key 'a\n'"),
     "a merge of nothing": ("a:\n  <<: 3\n", "row 2: found no YAML (expected a mapping"),
     "octal": ("bm25:\n  k1: 020\n", "row 2: found bm25.k1: '020', which YAML takes for another number"),

@@ -7,24 +7,16 @@ import pytest
 import torch
 
 from cort.formats.tokens import Tokens
+from cort.models import encoder as encoders
 from cort.models.batching import frame_text, pad
 from cort.models.cross_encoder import PairSettings, new_cross_encoder
-from cort.models.encoder import (
-    EncoderSettings,
-    Texts,
-    load_encoder,
-    mean_pool,
-    new_encoder,
-    save_encoder,
-    texts_of,
-)
 from cort.models.loading import load_transformer
 from cort.models.tokenizer import load_template
 from cort.models.transformer import model_fingerprint, most_tokens
 from cort.system.errors import InputError
 
 CPU = torch.device("cpu")
-MEAN = EncoderSettings("mean", 8, 12, 16)
+MEAN = encoders.EncoderSettings("mean", 8, 12, 16)
 
 # Settings of tiny models, and the number of tokens that their 48 positions allow.
 DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
@@ -54,19 +46,19 @@ def encode(encoder, template, frames):
 
 
 def all_texts(caches, template, kind="passage"):
-    return Texts(Tokens(caches["passages"]), template, 16, getattr(MEAN, f"{kind}_segment"))
+    return encoders.Texts(Tokens(caches["passages"]), template, 16, getattr(MEAN, f"{kind}_segment"))
 
 
 def test_mean_pooling_ignores_padding():
     states = torch.arange(24.0).reshape(2, 3, 4)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
-    assert torch.equal(mean_pool(states, mask)[0], (states[0, 0] + states[0, 1] + states[0, 2]) / 3)
-    assert torch.equal(mean_pool(states, mask)[1], (states[1, 0] + states[1, 1]) / 2)
-    assert mean_pool(states.bfloat16(), mask).dtype == torch.float32
+    assert torch.equal(encoders.mean_pool(states, mask)[0], (states[0, 0] + states[0, 1] + states[0, 2]) / 3)
+    assert torch.equal(encoders.mean_pool(states, mask)[1], (states[1, 0] + states[1, 1]) / 2)
+    assert encoders.mean_pool(states.bfloat16(), mask).dtype == torch.float32
 
 
 def test_the_projection_is_drawn_from_the_seed(lm):
-    one, same, other = (new_encoder(lm, MEAN, seed).projection.weight for seed in (3, 3, 4))
+    one, same, other = (encoders.new_encoder(lm, MEAN, seed).projection.weight for seed in (3, 3, 4))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
@@ -77,7 +69,7 @@ def test_padding_changes_nothing(model_type, caches):
     frames = [frame_text(Tokens(caches["passages"])[row], template, longest, 0) for row in range(10)]
     assert len({len(ids) for ids, _ in frames}) > 3
     for pooling in ("cls", "mean"):
-        encoder = new_encoder(folder, EncoderSettings(pooling, 8, 12, 16), 3).eval()
+        encoder = encoders.new_encoder(folder, encoders.EncoderSettings(pooling, 8, 12, 16), 3).eval()
         together = encode(encoder, template, frames)
         alone = torch.cat([encode(encoder, template, [frame]) for frame in frames])
         assert torch.allclose(together, alone, atol=1e-6)
@@ -90,13 +82,13 @@ def test_every_type_takes_its_longest_input_and_no_longer(model_type):
     template = load_template(folder)
     frame = frame_text(np.full(60, 7, dtype=np.int32), template, longest, 0)
     assert len(frame[0]) == longest
-    encoder = new_encoder(folder, EncoderSettings("cls", 8, longest, longest), 3).eval()
+    encoder = encoders.new_encoder(folder, encoders.EncoderSettings("cls", 8, longest, longest), 3).eval()
     assert torch.isfinite(encode(encoder, template, [frame])).all()
     reranker = new_cross_encoder(folder, PairSettings(12, longest), 3).eval()
     assert torch.isfinite(encode(reranker, template, [frame])).all()
     for query_length, passage_length in ((longest + 1, 12), (12, longest + 1)):
         with pytest.raises(InputError, match=f"_length: found {longest + 1}, expected 3 to {longest} tokens for this"):
-            new_encoder(folder, EncoderSettings("cls", 8, query_length, passage_length), 3)
+            encoders.new_encoder(folder, encoders.EncoderSettings("cls", 8, query_length, passage_length), 3)
     with pytest.raises(InputError, match=f"max_length: found {longest + 1}, expected 14 to {longest} tokens for this"):
         new_cross_encoder(folder, PairSettings(12, longest + 1), 3)
 
@@ -107,8 +99,8 @@ def test_only_the_transformer_computes_in_half_precision(model_type, precision):
     template, half = load_template(folder), {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     frames = [frame_text(np.full(length, 7, dtype=np.int32), template, 16, 0) for length in (3, 9, 12)]
     made = {
-        "mean": new_encoder(folder, MEAN, 3),
-        "cls": new_encoder(folder, replace(MEAN, pooling="cls"), 3),
+        "mean": encoders.new_encoder(folder, MEAN, 3),
+        "cls": encoders.new_encoder(folder, replace(MEAN, pooling="cls"), 3),
         "re-ranker": new_cross_encoder(folder, PairSettings(12, 16), 3),
     }
     for name, model in made.items():
@@ -123,14 +115,14 @@ def test_only_the_transformer_computes_in_half_precision(model_type, precision):
 
 def test_every_type_trains_saves_and_loads(model_type, tmp_path, caches):
     folder, _ = model_type
-    encoder, template = new_encoder(folder, MEAN, 3).eval(), load_template(folder)
+    encoder, template = encoders.new_encoder(folder, MEAN, 3).eval(), load_template(folder)
     texts = all_texts(caches, template)
     vectors = texts.encode(encoder, np.arange(10), CPU, 64)
     vectors.sum().backward()
     without = [name for name, weight in encoder.named_parameters() if weight.grad is None]
     assert without == []
-    save_encoder(encoder, folder, tmp_path / "e")
-    loaded, loaded_template = load_encoder(tmp_path / "e")
+    encoders.save_encoder(encoder, folder, tmp_path / "e")
+    loaded, loaded_template = encoders.load_encoder(tmp_path / "e")
     assert loaded_template == template
     assert not loaded.training
     before, after = encoder.state_dict(), loaded.state_dict()
@@ -139,13 +131,13 @@ def test_every_type_trains_saves_and_loads(model_type, tmp_path, caches):
     with torch.inference_mode():
         # Not equal to the last bit: weights that are mapped from a file are aligned differently in memory.
         assert torch.allclose(texts.encode(loaded, np.arange(10), CPU, 64), vectors, atol=1e-6)
-        again, _ = load_encoder(tmp_path / "e")
+        again, _ = encoders.load_encoder(tmp_path / "e")
         assert torch.equal(*(texts.encode(other, np.arange(10), CPU, 64) for other in (loaded, again)))
 
 
 def test_segments_tell_queries_from_passages_if_the_model_has_two(model_type, caches):
     folder, _ = model_type
-    encoder, template = new_encoder(folder, MEAN, 3).eval(), load_template(folder)
+    encoder, template = encoders.new_encoder(folder, MEAN, 3).eval(), load_template(folder)
     with torch.inference_mode():
         as_passage, as_query = (
             all_texts(caches, template, kind).encode(encoder, np.arange(5), CPU, 640) for kind in ("passage", "query")
@@ -167,14 +159,14 @@ def test_queries_and_passages_have_their_own_segment_and_limit(caches, lm):
     tokens = Tokens(caches["passages"])
     for kind, segment, limit in (("passage", 0, 16), ("query", 1, 12)):
         batches.clear()
-        texts_of(tokens, load_template(lm), MEAN, kind).encode(Spy(), np.arange(60), CPU, 50)
+        encoders.texts_of(tokens, load_template(lm), MEAN, kind).encode(Spy(), np.arange(60), CPU, 50)
         assert all(torch.equal(batch["token_type_ids"], segment * batch["attention_mask"]) for batch in batches)
         lengths = torch.cat([batch["attention_mask"].sum(1) for batch in batches]).tolist()
         assert sorted(lengths) == sorted(np.minimum(tokens.lengths + 2, limit))
 
 
 def test_vectors_are_in_the_order_of_the_rows(lm, caches):
-    encoder, template = new_encoder(lm, MEAN, 3).eval(), load_template(lm)
+    encoder, template = encoders.new_encoder(lm, MEAN, 3).eval(), load_template(lm)
     texts = all_texts(caches, template)
     rows = np.random.default_rng(1).permutation(60)
     rows[10] = rows[3]
@@ -187,7 +179,7 @@ def test_vectors_are_in_the_order_of_the_rows(lm, caches):
 
 
 def test_dropout_is_off_in_a_loaded_encoder_and_on_in_training(make_encoder, caches):
-    encoder, template = load_encoder(make_encoder())
+    encoder, template = encoders.load_encoder(make_encoder())
     texts = all_texts(caches, template)
     with torch.inference_mode():
         assert torch.equal(*(texts.encode(encoder, np.arange(5), CPU, 640) for _ in range(2)))
@@ -244,4 +236,4 @@ def test_missing_and_damaged_files_are_refused(make_encoder, tmp_path, name, con
     if content is not None:
         (folder / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"^{folder}{complaint}"):
-        load_encoder(folder)
+        encoders.load_encoder(folder)

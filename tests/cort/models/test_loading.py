@@ -213,7 +213,7 @@ def test_unused_weights_of_a_projection_and_a_missing_setting_of_a_reranker_are_
         ({"dimension": 0}, ": found 0 at dimension, expected a number from 1 to 100,000"),
         ({"dimension": 10**12}, ": found 1000000000000 at dimension, expected a number from 1 to 100,000"),
         ({"query_length": float("nan")}, ": found NaN at query_length, expected a whole number"),
-        ({"query_length": -3}, ": found -3 at query_length, expected a number from 0 on"),
+        ({"query_length": -3}, ": found -3 at query_length, expected 0 or more"),
         ({"passage_length": 49}, ": passage_length: found 49, expected 3 to 48 tokens for this model"),
         ({"query_length": 2}, ": query_length: found 2, expected 3 to 48 tokens for this model"),
         ({"pooling": "max"}, ": found 'max' at pooling, expected one of cls, mean"),

@@ -3,16 +3,15 @@ import math
 import shutil
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer
 
-from cort import pretrained, tokenize, weigh
+from cort import pretrained, weigh
 from cort.formats import tables
 from cort.models.weigher import Vocabulary, load_vocabulary, quantised, term_weights
-from tests.support.released import change_json, write_json
+from tests.support.released import change_json, change_weights, tokens_of, write_json
 
 BERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -65,15 +64,11 @@ def take_in(source, output):
 
 
 def tokenized(folder, texts):
-    """Write the token cache of texts for the model of a folder."""
-    rows = [{"doc_id": f"d{number}", "text": text} for number, text in enumerate(texts)]
-    tables.write_table(folder / "passages.parquet", pa.Table.from_pylist(rows, tables.PASSAGES))
-    files = ["--texts", folder / "passages.parquet", "--output", folder / "tokens.arrow"]
-    assert tokenize.main([str(word) for word in ("--tokenizer", folder / "model", *files)]) == 0
+    tokens_of(folder, folder / "model", texts)
 
 
 def options_of(folder, *more):
-    files = ["--model", folder / "model", "--tokens", folder / "tokens.arrow", "--output", folder / "weights.parquet"]
+    files = ["--model", folder / "model", "--tokens", folder / "passage.arrow", "--output", folder / "weights.parquet"]
     return [str(word) for word in (*files, *more)]
 
 
@@ -100,7 +95,7 @@ def test_weights_are_the_predictions_of_transformers(world, released, tmp_path, 
         for word, weight in weights:
             if (times := round(50 * max(weight, 0))) >= 1:
                 expected[word] = max(times, expected.get(word, 0))
-        assert found[number]["doc_id"] == f"d{number}"
+        assert found[number]["doc_id"] == str(number)
         assert dict(zip(found[number]["terms"], found[number]["weights"], strict=True)) == expected
     assert sum(len(row["terms"]) for row in found) > 10
 
@@ -152,15 +147,13 @@ def test_models_that_do_not_weigh_terms_are_refused(released, tmp_path, complain
 
 def test_an_infinite_weight_is_refused(released, tmp_path, complaint):
     shutil.copytree(released, tmp_path / "source")
-    model = transformers.BertForTokenClassification.from_pretrained(released)
-    with torch.no_grad():
-        model.classifier.weight.fill_(3e38)
-    model.save_pretrained(tmp_path / "source")
+    weights = tmp_path / "source" / "model.safetensors"
+    change_weights(weights, lambda tensors: tensors["classifier.weight"].fill_(3e38))
     assert take_in(tmp_path / "source", tmp_path / "model") == 0
     tokenized(tmp_path, ["ba ko"])
     options = ["predict", *options_of(tmp_path, "--passage-length", 20)]
     line = complaint(weigh.main, options, tmp_path / "weights.parquet")
-    assert "in passage 'd0', expected finite numbers; use precision fp32" in line
+    assert "in passage '0', expected finite numbers; use precision fp32" in line
 
 
 def test_the_vocabulary_is_the_tokenizers(lm):
