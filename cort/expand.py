@@ -177,7 +177,7 @@ def predict_queries(options: ExpandOptions) -> None:
     decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
     write, files = table_writer(options.output, tables.EXPANSIONS), [options.tokens]
     rows, shard = len(tokens), options.shard
-    done = compute_shard("cort.expand", options, shard, rows, EXPANDED_BLOCK, prepare, write, decisive, files)
+    done = compute_shard("cort.expand predict", options, shard, rows, EXPANDED_BLOCK, prepare, write, decisive, files)
     log.info("predicted queries for %s", done)
 
 
@@ -364,7 +364,7 @@ def score_queries(options: ScoreOptions) -> None:
         )
 
     done = compute_shard(
-        "cort.score_expansions",
+        "cort.expand score",
         options,
         options.shard,
         len(passages),

@@ -117,7 +117,9 @@ def predict_weights(options: WeighOptions) -> None:
 
     decisive = ("passage_length", "scale", "square_root", "precision")
     write, files = table_writer(options.output, tables.TERM_WEIGHTS), [options.tokens]
-    done = compute_shard("cort.weigh", options, options.shard, len(tokens), BLOCK, prepare, write, decisive, files)
+    done = compute_shard(
+        "cort.weigh predict", options, options.shard, len(tokens), BLOCK, prepare, write, decisive, files
+    )
     log.info("weighed %s", done)
 
 
