@@ -166,7 +166,7 @@ def test_heavy_rules_run_in_slurm_and_light_ones_do_not(sandbox, tree):
     modules = {f"cort.{module_of(name)}" for name in SUBMITTED}
     inside = {stage["stage"] for stage in sandbox.stages() if stage["SLURM_JOB_ID"]}
     outside = {stage["stage"] for stage in sandbox.stages() if not stage["SLURM_JOB_ID"]}
-    assert (inside, outside) == (modules, {f"cort.{name}" for name in LOCAL - UNUSED})
+    assert (inside, outside) == (modules, {f"cort.{module_of(name)}" for name in LOCAL - UNUSED})
 
 
 @pytest.mark.slow
@@ -268,7 +268,7 @@ def is_done(tree):
 @pytest.mark.slow
 def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finished):
     # The other form of asking for GPUs, as the profile's comment gives it.
-    gres = re.search(r"want --gres: (\{.*\})", (finished / cluster.PROFILE).read_text("utf-8"))[1]
+    gres = re.search(r"expect --gres: (\{.*\})", (finished / cluster.PROFILE).read_text("utf-8"))[1]
     profile = cluster.write_profile(finished, "no-retries", gpus=gres, retries=0, set_scatter=ONE_SHARD)
     (finished / "results/tiny/runs/test/cort-onng.trec").unlink()
     (finished / "results/tiny/scores/cross/test.parquet").unlink()
