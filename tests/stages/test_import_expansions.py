@@ -79,7 +79,7 @@ def test_predictions_for_another_collection_are_refused(tmp_path, complaint, lin
 def test_predictions_that_fit_other_passages_are_taken_with_a_warning(tmp_path, lines, capsys):
     assert expand.main(["import", *map(str, import_predictions(tmp_path, lines))]) == 0
     assert "WARNING" in (said := capsys.readouterr().err)
-    assert "p.txt: queries 1 to 30 share no more words with their own passages than with others; if" in said
+    assert "p.txt: the queries of passages 1 to 30 share no more words with them than with others; if" in said
 
 
 SENTENCES = ["机器学习是人工智能", "今天天气很好我们去", "地球是太阳系的行星", "足球比赛昨天晚上"]
