@@ -83,7 +83,7 @@ def judged_only_names(systems: Sequence[Measures]) -> dict[str, str]:
 
 def overlap_table(overlaps: Sequence[Overlap]) -> Table:
     """Tabulate all pairs of systems on all splits."""
-    heads = columns(split="", system="", other="", queries="", depth="", overlap="", same_first="same top passage")
+    heads = columns(split="", system="", other="", queries="", depth="", overlap="", same_first="same first passage")
     rows: list[list[Cell]] = [
         [overlap.split, pair.first, pair.second, overlap.queries, overlap.depth, pair.overlap, pair.same_first]
         for overlap in overlaps
