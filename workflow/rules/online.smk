@@ -32,8 +32,9 @@ rule latency:
         runtime=growing(480),
     params:
         options=options("latency.split", "latency.systems", "depth", report_settings.measured, number="latency.queries"),
+        shards=SHARDS,
     message:
         "Measure how long searches of {wildcards.split} take"
     shell:
-        "python -m cort.latency --queries {input.queries:q} {params.options:q}"
+        "python -m cort.latency --queries {input.queries:q} {params.options:q} --shards {params.shards}"
         " --threads {threads} --gpus {resources.gpu} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
