@@ -59,7 +59,7 @@ class Options:
     )
     queries: str = required("PARQUET", "the training queries")
     passages: str = required("PARQUET", "the collection")
-    epochs: int = optional(1, ge=1)
+    epochs: int = optional(1, ge=1, le=100_000)
     seed: int = optional(SEED)
     output: str = required("PARQUET")
     output_counts: str = required("JSON")

@@ -179,6 +179,8 @@ class HnswOptions(Hnsw):
     Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and meta.json
     """
 
+    # With 1, hnswlib would divide by log(1) when it draws layers.
+    M: int = optional(Hnsw.M, "edges per passage and layer, twice as many on the lowest", "M", ge=2, le=1000)
     passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     output: str = required("FOLDER")
 

@@ -33,9 +33,10 @@ Positions = npt.NDArray[np.int64]
 
 
 @options_class
-class SamplingOptions(Epochs):
+class SamplingOptions:
     """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 
+    epochs: int = optional(Epochs.epochs, ge=1, le=100_000)
     qrels: str = required("PARQUET")
     run: tuple[str, ...] = required("TREC", "where negatives come from: one run, or several together")
     relevance_level: int = optional(Split.relevance_level, "lowest grade that counts as positive", ge=1)

@@ -197,6 +197,7 @@ def test_a_rebuild_replaces_the_index(tmp_path, kind):
         (GRAPHS, unit(3, 60) * np.nan, (), "p.arrow: found a vector of length nan, expected unit vectors"),
         (GRAPHS, unit(3, 0), (), "p.arrow: found no passage, expected at least one"),
         (["hnsw"], unit(3, 60), ("--M", "1"), "--M: found 1, expected 2 or more"),
+        (["hnsw"], unit(3, 60), ("--M", "1001"), "--M: found 1001, expected 2 or more, at most 1,000"),
         (["hnsw"], unit(3, 60), ("--ef-construction", "0"), "--ef-construction: found 0, expected 1 or more"),
         (["onng"], unit(3, 60), ("--edges", "0"), "--edges: found 0, expected 1 or more"),
     ],
