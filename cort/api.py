@@ -51,7 +51,7 @@ class Experiment:
 
     def _at(self, path: str, **names: str) -> Path:
         """Path of a file of `cort.settings.paths` in this folder."""
-        return self.folder / path.removeprefix(f"{paths.DATASET}/").format(**names)
+        return Path(paths.within(self.folder, path, **names))
 
     @property
     def splits(self) -> list[str]:
@@ -60,7 +60,7 @@ class Experiment:
 
     @property
     def systems(self) -> list[str]:
-        """List the systems with a run on some split: in the experiment's order."""
+        """List the systems with a run on some split, in the experiment's order."""
         names = {path.stem for path in (self.folder / "runs").glob("*/*.trec")}
         return [name for name in self.settings["systems"] if name in names]
 

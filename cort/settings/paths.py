@@ -99,6 +99,11 @@ REPRODUCTION = "results/{dataset}/report/reproduction/"
 SUBMISSION = "results/{dataset}/submissions/{submission}.{suffix}"
 
 
+def within(folder: object, path: str, **names: str) -> str:
+    """Path of a file of a dataset whose results are in a folder of their own."""
+    return f"{folder}/{path.removeprefix(DATASET + '/').format(**names)}"
+
+
 def at(path: str, config: Mapping[str, Any], **names: str) -> str:
     """Replace the names in braces by the dataset of a config and further names."""
     return path.format(dataset=config["dataset"], **names)

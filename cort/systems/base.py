@@ -53,7 +53,7 @@ class Results:
         """Path of a file of `cort.settings.paths`."""
         if self.folder is None:
             return paths.at(path, self.config, **names)
-        return f"{self.folder}/{path.removeprefix(paths.DATASET + '/').format(**names)}"
+        return paths.within(self.folder, path, **names)
 
     def weights(self, section: str, name: str) -> str:
         """Weights of an encoder or re-ranker: its best or last model, or where a released one was provided."""
@@ -248,6 +248,12 @@ class System(ABC):
 
 class VectorSearch(System):
     """A system that searches the vectors of an encoder, or of the tokens of passages."""
+
+    def files(self) -> Iterator[str]:
+        """Yield the model and the vectors."""
+        for model in self.models():
+            yield self.results.weights(*model)
+            yield from self.results.vectors(*model)
 
     def search(self, batch: Batch, depth: int) -> list[Ranking]:
         """Encode the queries, unless another system of the batch has, and search."""

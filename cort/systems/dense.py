@@ -80,11 +80,6 @@ class Dense(VectorSearch):
         queries = self.results.at(paths.QUERY_VECTORS, encoder=encoder, split=split)
         return {"queries": queries, "passages": self.results.vectors("encoders", encoder)}
 
-    def files(self) -> Iterator[str]:
-        """Yield the encoder and the vectors."""
-        yield self.results.weights("encoders", self.entry["retrieve"])
-        yield from self.results.vectors("encoders", self.entry["retrieve"])
-
     def retriever(self, opening: Opening) -> Retriever:
         """Open the encoder and the vectors."""
         return opening.exact(self.entry["retrieve"])

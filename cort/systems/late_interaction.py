@@ -88,11 +88,6 @@ class LateInteraction(VectorSearch):
         name = self.entry["retrieve"]
         return [Option("precision", self.config["rerankers"][name]["precision"], f"rerankers.{name}.precision")]
 
-    def files(self) -> Iterator[str]:
-        """Yield the re-ranker and the token vectors."""
-        yield self.results.weights("rerankers", self.entry["retrieve"])
-        yield from self.results.vectors("rerankers", self.entry["retrieve"])
-
     def retriever(self, opening: Opening) -> Retriever:
         """Open the model and the token vectors."""
         return opening.tokens(self.entry["retrieve"])
