@@ -45,7 +45,6 @@ rule all:
     input:
         report_inputs.of_systems(config, paths.MEASURES),
         report_inputs.submissions(config),
-        report_inputs.exports(config),
         report_inputs.latencies(config),
         report_inputs.explorers(config),
         experiment=paths.at(paths.EXPERIMENT, config),

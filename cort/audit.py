@@ -50,7 +50,6 @@ from cort.system.progress import track
 
 if TYPE_CHECKING:
     from cort.models.late_interaction import LateInteraction
-    from cort.models.tokenizer import Template
     from cort.retrieval.max_similarity import QueryVectors
     from cort.retrieval.vectors import Rows, Vectors
 
@@ -250,10 +249,9 @@ def audit_graph(options: GraphAuditOptions) -> None:
 
 
 def _encode(
-    options: TokenAuditOptions, model: LateInteraction, template: Template, qrels: Qrels | None
+    options: TokenAuditOptions, model: LateInteraction, qrels: Qrels | None
 ) -> tuple[list[str], list[QueryVectors]]:
     """Draw judged queries and encode them; return their ids and vectors."""
-    from cort.models.late_interaction import QUERY
     from cort.models.transformer import choose_device
     from cort.retrieval.max_similarity import encoded
 
@@ -263,7 +261,7 @@ def _encode(
     with lease() as leased:
         device = choose_device(options.threads, leased)
         model.place(device, options.precision)
-        texts = model.texts(queries, template, QUERY)
+        texts = model.texts(queries, "query")
         parts = encoded(lambda rows: texts.vectors(model, rows, device), queries, rows)
         return [ids[row] for row in rows], [query for _, vectors in parts for query in vectors]
 
@@ -272,18 +270,18 @@ def audit_tokens(options: TokenAuditOptions) -> None:
     """Search exactly and with the index, and write how these differ."""
     import torch
 
-    from cort.models.late_interaction import load_token_encoder, origin_of
+    from cort.models.late_interaction import load_late_interaction, origin_of
     from cort.retrieval.ivfpq import one_thread_each, open_ivfpq, single_threaded
     from cort.retrieval.max_similarity import TokenIndex
 
     kind = INDEXES[options.kind]
     widths = _check_options(options, kind)
-    model, template = load_token_encoder(options.model)
-    shards = open_token_shards(options.passages, origin_of(options.model, model.settings))
-    passages = TokenIndex(shards, model.settings.similarity)
+    model = load_late_interaction(options.model, options.precision)
+    shards = open_token_shards(options.passages, origin_of(options.model, model))
+    passages = TokenIndex(shards, model.similarity)
     index = open_ivfpq(options.index, shards, passages)
     qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
-    ids, queries = _encode(options, model, template, qrels)
+    ids, queries = _encode(options, model, qrels)
 
     def search(query: QueryVectors, *, width: float, depth: int) -> tuple[Vectors, Rows]:
         return index.search(query, int(width), options.candidates, depth)

@@ -123,13 +123,13 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
     import torch
     from transformers import AutoConfig, AutoModel
 
-    from cort.models.loading import check_config, check_encoder
+    from cort.models.loading import check_config, check_kind
 
     try:
         settings = dict(architecture)
         model_type = settings.pop("model_type", "")
         known = AutoConfig.for_model(model_type)
-        check_encoder("--architecture", known, "fix it")
+        check_kind("--architecture", known, "AutoModel", fix="fix it")
         check_config("--architecture", settings, "fix it")
         # transformers would silently keep a misspelled setting and use the default of the correct one.
         problems = [f"the unknown setting {name!r}" for name in settings if not hasattr(known, name)]
@@ -137,7 +137,7 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
         if not problems:
             pad = SPECIAL_TOKENS.index("[PAD]")
             config = AutoConfig.for_model(model_type, vocab_size=vocabulary_size, pad_token_id=pad, **settings)
-            check_encoder("--architecture", config, "fix it")
+            check_kind("--architecture", config, "AutoModel", fix="fix it")
             torch.manual_seed(seed)
             model: PreTrainedModel = AutoModel.from_config(config)
             return model

@@ -90,11 +90,11 @@ def encode_block(
     vectors = texts.vectors(encoder, np.arange(start, end), device)  # (rows, e)
     ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
     lengths = vectors.norm(dim=-1)  # (rows,)
-    right = (lengths - 1).abs() < TOLERANCE if encoder.settings.unit_length else lengths.isfinite()  # (rows,)
+    right = (lengths - 1).abs() < TOLERANCE if encoder.unit_length else lengths.isfinite()  # (rows,)
     if not bool(right.all()):
         row = int((~right).nonzero()[0])
         found = f"in {precision} a vector of length {float(lengths[row]):.4g} of the text {shorten(ids[row].as_py())}"
-        expected = "length 1" if encoder.settings.unit_length else "finite numbers"
+        expected = "length 1" if encoder.unit_length else "finite numbers"
         raise input_error(texts.tokens.path, found, expected, "use precision fp32 or train the encoder again")
     return embeddings.to_batch(ids, vectors.cpu().numpy(), storage)
 
@@ -127,11 +127,11 @@ def encode_vectors(options: VectorOptions) -> None:
     from cort.models.encoder import load_encoder, texts_of
     from cort.models.transformer import model_fingerprint
 
-    encoder, template = load_encoder(options.model)
+    encoder = load_encoder(options.model, options.precision)
     tokens = Tokens(options.tokens, fingerprint(options.model))
-    texts = texts_of(tokens, template, encoder.settings, options.kind)
-    log_truncation(log, options.tokens, tokens.lengths, texts.max_length - template.extra)
-    model, dimension = model_fingerprint(options.model), encoder.settings.dimension
+    texts = texts_of(tokens, encoder, options.kind)
+    log_truncation(log, options.tokens, tokens.lengths, texts.max_length - texts.template.extra)
+    model, dimension = model_fingerprint(options.model), encoder.dimension
 
     def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
         job.place(encoder, options.precision)
@@ -151,19 +151,19 @@ def encode_vectors(options: VectorOptions) -> None:
 
 def encode_tokens(options: TokenOptions) -> None:
     """Encode each text as a vector per token."""
-    from cort.models.late_interaction import PASSAGE, load_token_encoder, origin_of
+    from cort.models.late_interaction import load_late_interaction, origin_of
 
-    model, template = load_token_encoder(options.model)
+    model = load_late_interaction(options.model, options.precision)
     tokens = Tokens(options.tokens, fingerprint(options.model))
-    texts = model.texts(tokens, template, PASSAGE)
-    log_truncation(log, options.tokens, tokens.lengths, model.settings.max_length - template.extra)
+    texts = model.texts(tokens, "passage")
+    log_truncation(log, options.tokens, tokens.lengths, texts.max_length - texts.template.extra)
 
     def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
         job.place(model, options.precision)
         return lambda rows: encode_token_block(rows, model, texts, job.device, options.precision)
 
     def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
-        token_embeddings.write_token_shard(options.output, batches, origin_of(options.model, model.settings), count)
+        token_embeddings.write_token_shard(options.output, batches, origin_of(options.model, model), count)
 
     decisive, files = ("precision",), [options.tokens]
     shard, rows = options.shard, len(tokens)

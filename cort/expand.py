@@ -36,7 +36,7 @@ from cort.formats.records import Integers, offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.settings import LONGEST_QUERY
 from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, table_writer
-from cort.models.tokenizer import Template, fingerprint, load_tokenizer, refusing
+from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
 from cort.settings import lexical
 from cort.settings.fields import SEED
 from cort.settings.lexical import ExpansionFilter
@@ -287,7 +287,6 @@ class ScoreOptions(PassageOptions):
 def score_block(
     block: tuple[int, pa.Table],
     model: Reranker,
-    template: Template,
     tokenizer: Tokenizer,
     passages: Tokens,
     job: Job,
@@ -312,7 +311,7 @@ def score_block(
             texts = convert(pc.list_flatten(table["queries"].combine_chunks()), options.cleaning).to_pylist()
             encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         queries = Tokens.of_texts([np.array(encoding.ids, np.int32) for encoding in encodings])
-        pairs = model.pairs(queries, passages, template)
+        pairs = model.pairs(queries, passages)
         with torch.inference_mode():
             scores = pairs.score(model, np.arange(len(rows)), rows, job.device).float().cpu().numpy()
     if not np.isfinite(scores).all():
@@ -344,7 +343,7 @@ def score_queries(options: ScoreOptions) -> None:
     from cort.models.rerankers import load_reranker
     from cort.models.transformer import resume
 
-    model, template = load_reranker(options.model)
+    model = load_reranker(options.model, options.precision)
     passages = Tokens(options.tokens, fingerprint(options.model))
 
     def prepare(job: Job) -> partial[pa.RecordBatch]:
@@ -356,7 +355,6 @@ def score_queries(options: ScoreOptions) -> None:
         return partial(
             score_block,
             model=model,
-            template=template,
             tokenizer=tokenizer,
             passages=passages,
             job=job,

@@ -16,6 +16,7 @@ Usage:  python -m cort.import_encoder --weights cort-e128.ckpt --base-model base
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 import sys
@@ -23,10 +24,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings
+from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import options_class, read_options, required
+from cort.system.files import atomic_folder
+from cort.system.options import optional, options_class, read_options, required
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,24 +101,23 @@ def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Rename released tensors to the names of an encoder, and convert them to single precision.
+    """Check released tensors, and convert them to single precision.
 
-    :param expected: the encoder's tensors, all of which will be replaced by tensors of the same shape.
+    :param expected: the encoder's tensors, by the authors' names, which these will replace.
     """
     import torch
 
     from cort.models.loading import check_numbers, check_tensors
 
-    wanted = {re.sub(r"^projection\.", "f1.", name): value for name, value in expected.items()}
-    kept = {name: value for name, value in tensors.items() if name in wanted or not DROPPED.fullmatch(name)}
-    shape, wanted_shape = (tuple(part["f1.weight"].shape) if "f1.weight" in part else () for part in (kept, wanted))
+    kept = {name: value for name, value in tensors.items() if name in expected or not DROPPED.fullmatch(name)}
+    shape, wanted_shape = (tuple(part["f1.weight"].shape) if "f1.weight" in part else () for part in (kept, expected))
     if len(shape) == len(wanted_shape) == 2 and shape[0] != wanted_shape[0]:
         raise input_error(path, f"f1.weight of shape {shape}", str(wanted_shape), f"set dimension to {shape[0]}")
-    check_tensors(path, kept, wanted, FIX)
+    check_tensors(path, kept, expected, FIX)
     single = {name: value.to(torch.float32) for name, value in kept.items()}
     # Numbers beyond single precision are now infinite.
     check_numbers(path, single, FIX)
-    return {re.sub(r"^f1\.", "projection.", name): value for name, value in single.items()}
+    return single
 
 
 @options_class
@@ -123,20 +126,30 @@ class Options(EncoderSettings):
 
     weights: str = required("FILE", "the released file")
     base_model: str = required("FOLDER", "gives architecture and tokenizer")
+    cleaning: Form = optional(BaseModel.cleaning, "of all texts, which the saved tokenizer does, too")
     output: str = required("FOLDER", "folder of best/ and last/")
 
 
 def stage(options: Options) -> None:
     """Read, check, and write both folders."""
-    from cort.models.encoder import new_encoder, save_encoder
+    from cort.models.card import write_card
+    from cort.models.encoder import new_encoder
 
     tensors = read_tensors(options.weights)
     # All drawn weights are replaced.
-    encoder = new_encoder(options.base_model, read_options(EncoderSettings, options), seed=0)
-    tensors = rename(tensors, encoder.transformer.base_model_prefix)
-    encoder.load_state_dict(fit(options.weights, tensors, encoder.state_dict()))
+    settings = read_options(EncoderSettings, options)
+    encoder = new_encoder(options.base_model, settings, seed=0, cleaning=options.cleaning)
+    parts = {PREFIX: encoder.transformer, "f1.": encoder.projection}
+    layers = {part: layer for part, layer in parts.items() if layer}
+    own = {f"{part}{name}": value for part, layer in layers.items() for name, value in layer.state_dict().items()}
+    tensors = fit(options.weights, rename(tensors, encoder.transformer.base_model_prefix), own)
+    for part, layer in layers.items():
+        layer.load_state_dict({name.removeprefix(part): tensors[name] for name in own if name.startswith(part)})
     for piece in ("best", "last"):
-        save_encoder(encoder, options.base_model, Path(options.output) / piece)
+        with atomic_folder(Path(options.output) / piece) as folder:
+            encoder.save(folder)
+            about = {"weights": options.weights, **dataclasses.asdict(settings)}
+            write_card(folder, Path(options.output).name, type(encoder.saved).__name__, about)
     count = sum(weights.numel() for weights in encoder.parameters())
     log.info("imported %d weights from %s", count, options.weights)
 

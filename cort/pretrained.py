@@ -1,8 +1,8 @@
-"""Convert a released encoder, re-ranker, document expansion (doc2query) or term weighting (DeepCT) model.
+"""Load a released encoder, re-ranker, document expansion (doc2query) or term weighting (DeepCT) model.
 
-Reads a model from a hub, at a pinned commit, or from a folder of sentence-transformers, plain transformers, or this
-project. The model's files define its pooling, lengths, prompts, projection, similarity and labels
-(`cort/models/released.py`); options override them. Safetensors only, no remote code.
+Reads a model from a hub, at a pinned commit, or from a folder of sentence-transformers or plain transformers. The
+model's files define its layers, lengths, prompts and labels (`cort/models/released.py`); options override some of them.
+Safetensors only, no remote code. Weights keep their precision.
 
 Writes a model folder like that of `train` for an encoder, or of `train_reranker` for a re-ranker; for DeepCT, a
 transformers folder for token classification; for doc2query, one of an encoder-decoder.
@@ -13,23 +13,35 @@ Usage: python -m cort.pretrained --kind encoder --pretrained sentence-transforme
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import sys
 from pathlib import Path
 from typing import Any, Literal
 
 from cort.models.hub import check_weights, find_folder, open_tokenizer
-from cort.models.settings import EncoderSettings, PairSettings
 from cort.settings.models import Pooling, Similarity
 from cort.system import cli
 from cort.system.errors import input_error, naming
-from cort.system.files import atomic_folder, temporary_folder
+from cort.system.files import atomic_folder
 from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 SHORTEST = 8
+# Options that override a model's own settings, by kind.
+OVERRIDDEN = {
+    "encoder": (
+        "pooling",
+        "similarity",
+        "dimension",
+        "query_length",
+        "passage_length",
+        "query_prompt",
+        "passage_prompt",
+    ),
+    "reranker": {"query_length", "max_length"},
+}
+SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
 
 
 @options_class
@@ -44,8 +56,7 @@ class Options:
     query_length: int | None = optional(None, "tokens, special tokens included")
     passage_length: int | None = optional(None, "tokens, special tokens included")
     max_length: int | None = optional(None, "of a re-ranker: tokens of the pair, special tokens included")
-    query_segment: Literal[0, 1] | None = optional(None)
-    passage_segment: Literal[0, 1] | None = optional(None)
+    dimension: int | None = optional(None, "of the vectors, which are truncated to it", ge=1)
     query_prompt: str | None = optional(None, "prepended to every query", "TEXT")
     passage_prompt: str | None = optional(None, "prepended to every passage", "TEXT")
     query_prompt_name: str | None = optional(None, "use the model's prompt of this name", "NAME")
@@ -54,38 +65,33 @@ class Options:
 
 
 def stage(options: Options) -> None:
-    """Find, read and convert the model; write its folder atomically."""
-    from cort.models import cross_encoder, encoder, rerankers
+    """Find, load and check the model; write its folder atomically."""
+    from cort.models import cross_encoder, encoder
+    from cort.models.card import write_card
     from cort.models.released import Overrides, load_released_encoder, load_released_reranker
-    from cort.models.tokenizer import load_template
-    from cort.models.transformer import count_tokens
 
-    wanted = settings_of(options, EncoderSettings if options.kind == "encoder" else PairSettings)
+    wanted = settings_of(options)
     folder, fix = find_folder(options.pretrained, options.revision)
     if options.kind in ("weigher", "expander"):
         save_text_model(folder, fix, options)
         log.info("loaded %s", options.pretrained)
         return
     overrides = Overrides(wanted, options.query_prompt_name, options.passage_prompt_name)
-    with temporary_folder(options.output) as work, naming(folder, work):
-        settings: Any
+    with atomic_folder(options.output) as work, naming(folder, work):
+        model: Any
         if options.kind == "encoder":
-            model, tokenizer = load_released_encoder(folder, overrides, fix)
-            settings = model.settings
-            tokenizer.save_pretrained(work)
-            template = encoder.check_lengths("--", settings, work, model.transformer)
-            if settings.pooling == "last" and not template.after:
-                log.warning("%s: its tokenizer appends no token; the last token of the text is pooled", folder)
-            encoder.save_encoder(model, work, options.output)
+            model = load_released_encoder(folder, overrides, fix)
+            model.save(work)
+            encoder.check_lengths("--", work, model)
         else:
-            reranker, tokenizer = load_released_reranker(folder, overrides, fix)
-            settings = reranker.settings
-            tokenizer.save_pretrained(work)
-            template = load_template(work, count_tokens(reranker.classifier))
-            cross_encoder.check_lengths("--", settings, template, reranker.classifier)
-            rerankers.save_reranker(reranker, work, options.output)
-    words = ", ".join(f"{name} {value!r}" for name, value in dataclasses.asdict(settings).items())
-    log.info("loaded %s: %s", options.pretrained, words)
+            model = load_released_reranker(folder, overrides, fix)
+            cross_encoder.check_lengths("--", model)
+            model.save(work)
+        origin = {"pretrained": options.pretrained, "revision": options.revision}
+        settings = {key: value for key, value in (origin | wanted).items() if value is not None}
+        write_card(work, Path(options.output).name, type(model.saved).__name__, settings)
+    told = {kind: framing.length for kind, framing in model.framings.items()}
+    log.info("loaded %s: tokens %s, prompts %s", options.pretrained, told, model.saved.prompts)
 
 
 def save_text_model(folder: Path, fix: str, options: Options) -> None:
@@ -109,17 +115,13 @@ def save_text_model(folder: Path, fix: str, options: Options) -> None:
         model.save_pretrained(temporary)
 
 
-def settings_of(options: Options, kind: type[Any]) -> dict[str, Any]:
+def settings_of(options: Options) -> dict[str, Any]:
     """Collect the settings that options override; refuse those of another kind of model."""
-    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    given = {name: value for name, value in values.items() if value is not None and name != "kind"}
-    of_encoders, of_rerankers, own = (
-        {field.name for field in dataclasses.fields(settings)} for settings in (EncoderSettings, PairSettings, kind)
-    )
-    if wrong := sorted((given.keys() & (of_encoders | of_rerankers)) - own):
+    given = {name: value for name in SETTINGS if (value := getattr(options, name)) is not None}
+    if wrong := sorted(given.keys() - OVERRIDDEN.get(options.kind, ())):
         option = f"--{wrong[0].replace('_', '-')}"
         raise input_error(option, str(given[wrong[0]]), f"none with --kind {options.kind}", "leave it out")
-    return {name: value for name, value in given.items() if name in own}
+    return given
 
 
 main = cli.main_of(Options, stage)

@@ -24,7 +24,7 @@ from cort.experiment.models import trainings
 from cort.experiment.recipes import chosen_values, describe_training
 from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import parse_assignments, read_artifact
-from cort.models.truncation import Truncation, measure_texts, read_lengths
+from cort.models.truncation import Truncation, measure_texts, read_limits
 from cort.reporting import figures, panels, sections, tables
 from cort.reporting.headline import headlines
 from cort.reporting.inputs import read_curve, read_each, read_measures, read_origin, read_stages
@@ -96,11 +96,11 @@ def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
         caches.setdefault(name, {})[text] = path
     rows = []
     for name, folder in parse_assignments("--models", options.models).items():
-        settings = read_lengths(folder)
-        if settings is None:
+        limits = read_limits(folder)
+        if limits is None:
             fix = "name the folder that has its weights"
             raise input_error("--models", folder, "the folder of an encoder or re-ranker", fix)
-        measured = measure_texts(settings, folder, caches.get(name, {}))
+        measured = measure_texts(limits, caches.get(name, {}))
         rows += [(name, text, truncation) for text, truncation in measured.items()]
     return rows
 

@@ -248,19 +248,19 @@ def _late_interaction(
 
     :param prepare: takes the passages; returns a function that opens a search on a type of device.
     """
-    from cort.models.late_interaction import QUERY, load_token_encoder, origin_of
+    from cort.models.late_interaction import load_late_interaction, origin_of
     from cort.models.transformer import choose_device
     from cort.retrieval.max_similarity import retrieve
 
-    model, template = load_token_encoder(options.model)
-    origin = origin_of(options.model, model.settings)
+    model = load_late_interaction(options.model, options.precision)
+    origin = origin_of(options.model, model)
     open_search = prepare(open_token_shards(options.passages, origin), origin)
     queries = Tokens(options.queries, fingerprint(options.model))
-    log_truncation(log, options.queries, queries.lengths, model.settings.query_length - template.extra)
+    texts = model.texts(queries, "query")
+    log_truncation(log, options.queries, queries.lengths, texts.max_length - texts.template.extra)
     with lease() as leased:
         device = choose_device(options.threads, leased)
         model.place(device, options.precision)
-        texts = model.texts(queries, template, QUERY)
         search = open_search(device.type)
         rankings = retrieve(search, lambda rows: texts.vectors(model, rows, device), queries, options.depth)
         _write(options, rankings, len(queries), f"on {device}")

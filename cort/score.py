@@ -23,7 +23,7 @@ from cort.formats.runs import Run, read_run
 from cort.formats.tokens import Tokens
 from cort.models.shards import Job, ModelOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
-from cort.models.truncation import log_truncation, passage_limit, query_limit
+from cort.models.truncation import Limits, log_truncation, read_limits
 from cort.settings import models
 from cort.system import cli
 from cort.system.errors import input_error, shorten
@@ -64,7 +64,13 @@ def _distinct(parts: list[pa.Table]) -> pa.Table:
 
 
 def make_scorer(
-    model: Reranker, pairs: Pairs, table: pa.Table, source: str, device: torch.device, precision: str
+    model: Reranker,
+    pairs: Pairs,
+    limits: Limits,
+    table: pa.Table,
+    source: str,
+    device: torch.device,
+    precision: str,
 ) -> Callable[[tuple[int, int]], pa.RecordBatch]:
     """Look up all pairs; return a function that scores the pairs in a range of rows.
 
@@ -75,10 +81,9 @@ def make_scorer(
 
     queries = pairs.queries.rows_of(table["query_id"], source)
     passages = pairs.passages.rows_of(table["doc_id"], source)
-    settings, template, lengths = pairs.settings, pairs.template, pairs.queries.lengths
-    log_truncation(log, "queries", lengths[np.unique(queries)], query_limit(settings, template))
-    limit = passage_limit(settings, template, lengths[queries])
-    log_truncation(log, "passages of the pairs", pairs.passages.lengths[passages], limit)
+    lengths = pairs.queries.lengths
+    log_truncation(log, "queries", lengths[np.unique(queries)], limits.query)
+    log_truncation(log, "passages of the pairs", pairs.passages.lengths[passages], limits.of_passages(lengths[queries]))
 
     def score_block(block: tuple[int, int]) -> pa.RecordBatch:
         part = slice(*block)
@@ -112,9 +117,10 @@ def stage(options: Options) -> None:
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
         raise input_error("--candidates, --triples", found, "one of them", "name the runs, or the triples")
-    model, template = load_reranker(options.model)
+    model, limits = load_reranker(options.model, options.precision), read_limits(options.model)
+    assert limits is not None  # noqa: S101 - only base models have none
     tokenizer = fingerprint(options.model)
-    pairs = model.pairs(Tokens(options.queries, tokenizer), Tokens(options.passages, tokenizer), template)
+    pairs = model.pairs(Tokens(options.queries, tokenizer), Tokens(options.passages, tokenizer))
     if options.triples:
         table, source = pairs_of_triples(tables.read_table(options.triples, tables.TRIPLES)), options.triples
         log.info("%d different pairs of triples", table.num_rows)
@@ -125,7 +131,7 @@ def stage(options: Options) -> None:
 
     def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
         job.place(model, options.precision)
-        return make_scorer(model, pairs, table, source, job.device, options.precision)
+        return make_scorer(model, pairs, limits, table, source, job.device, options.precision)
 
     write = table_writer(options.output, tables.SCORES)
     files = [*([options.triples] if options.triples else sorted(options.candidates)), options.queries, options.passages]

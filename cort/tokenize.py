@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from cort.formats import tables, tokens
 from cort.formats.cleaning import Form, convert
-from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts, refusing
+from cort.models.layout import read_prompts
+from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
 from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.options import optional, options_class, required, thread_count

@@ -35,9 +35,8 @@ import torch
 from cort.encode import BLOCK, encode_block
 from cort.formats.embeddings import Shard, to_batch
 from cort.formats.tokens import Tokens, write_tokens
-from cort.models.encoder import Encoder, Texts, texts_of
+from cort.models.encoder import Encoder, Texts, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
-from cort.models.tokenizer import Template
 from cort.retrieval.exact import ExactIndex
 from cort.training.loop import Task, fit, make_deterministic
 from cort.training.losses import Triplet
@@ -96,17 +95,33 @@ def operations_of(config: Any, counts: npt.NDArray[np.integer]) -> float:
 
 def world(device: str, folder: Path, count: int) -> tuple[Encoder, Texts, Texts]:
     """Make a random encoder of BERT-base's size, and passages and queries as long as MS MARCO's."""
-    from transformers import BertConfig, BertModel
-
-    settings, template = EncoderSettings("cls", DIMENSION, *LENGTHS), Template((101,), (102,), (102,), 1, 0)
+    base = write_base_model(folder / "base", SIZES[device].model)
+    encoder = new_encoder(base, EncoderSettings("cls", DIMENSION, *LENGTHS), 1)
     texts, generator = list[Texts](), np.random.default_rng(1)
     for kind, (median, spread, most) in (("passage", PASSAGE), ("query", QUERY)):
         counts = generator.lognormal(np.log(median), spread, count).round().clip(2, most).astype(int)
         ids = pa.array(map(str, range(count)), pa.string())
         write_tokens(folder / kind, [(ids, [generator.integers(1_000, 30_000, n) for n in counts])], "drawn")
-        texts.append(texts_of(Tokens(folder / kind), template, settings, kind))
+        texts.append(texts_of(Tokens(folder / kind), encoder, kind))
     passages, queries = texts
-    return Encoder(BertModel(BertConfig(**SIZES[device].model)), settings), passages, queries
+    return encoder, passages, queries
+
+
+def write_base_model(folder: Path, sizes: dict[str, int]) -> Path:
+    """Save a random BERT with a tokenizer of as many tokens."""
+    from tokenizers import Tokenizer, models, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    config = BertConfig(**sizes)
+    special = {0: "[PAD]", 101: "[CLS]", 102: "[SEP]"}
+    words = {special.get(number, f"t{number}"): number for number in range(config.vocab_size)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="t1"))  # noqa: S106 - no password
+    tokens = [("[CLS]", 101), ("[SEP]", 102)]
+    pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", pair, tokens)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)  # noqa: S106
+    BertModel(config).save_pretrained(folder)
+    return folder
 
 
 def encode(device: str, folder: Path) -> Finding:

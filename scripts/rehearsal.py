@@ -157,13 +157,13 @@ def write_vectors(path: Path, count: int, seed: int) -> None:
 def write_token_vectors(path: Path, count: int, base: Path, model: Path) -> None:
     """Write random vectors as `encode tokens` does, with a late-interaction model of random weights."""
     # Imported here, since torch takes seconds.
-    from cort.models.late_interaction import load_token_encoder, origin_of
-    from cort.models.rerankers import new_reranker, save_reranker
+    from cort.models.late_interaction import load_late_interaction, new_late_interaction, origin_of
     from cort.models.settings import PairSettings
 
     settings = PairSettings(32, 128, kind="late_interaction", dimension=DIMENSION)
-    save_reranker(new_reranker(base, settings, 1), base, model)
-    origin = origin_of(model, load_token_encoder(model)[0].settings)
+    model.mkdir()
+    new_late_interaction(base, settings, 1).save(model)
+    origin = origin_of(model, load_late_interaction(model))
 
     def batches() -> Iterator[pa.RecordBatch]:
         for start in range(0, count, 1_024):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cort.downloads import rehearsal
 from cort.experiment.config import CHANGES, used_by_indexes, with_parts
-from cort.experiment.models import reranked_by, trained_models, triples_file
+from cort.experiment.models import released_model, reranked_by, trained_models, triples_file
 from cort.experiment.splits import compared_splits as names_of_compared_splits
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config, files_of_split, is_judged, one_or_more, ranked_splits, sources
@@ -18,7 +18,7 @@ from cort.systems.registry import all_systems, system_of
 from cort.training.losses import ENCODER_OBJECTIVES
 from workflow.params import Wildcards, entry_of
 
-MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja", ".metadata")
 
 
 def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str]:
@@ -76,6 +76,19 @@ def base_model_files(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Files of a pretrained folder, or the passages on which a new tokenizer is trained."""
     model = config["base_models"][wildcards.base_model]
     return pretrained_files(model) if "pretrained" in model else paths.at(paths.PASSAGES, config)
+
+
+def of_base_model(config: Config, name: str, file: str) -> str:
+    """Return a file of a base model; if it is a released encoder or re-ranker, its card."""
+    released = released_model(config, name)
+    return paths.at(paths.BASE_MODEL, config, base_model=name) + (
+        paths.CARD if released and released[0] in LEARNERS else file
+    )
+
+
+def tokenizer(config: Config, wildcards: Wildcards) -> str:
+    """Return the tokenizer of a base model, or the card of the released model that has it."""
+    return of_base_model(config, wildcards.base_model, "tokenizer.json")
 
 
 def released_files(config: Config, section: str, wildcards: Wildcards) -> list[str]:

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from cort.experiment.checks import ConfigError
 from cort.experiment.config import compared, evaluated_runs, has_curve, on_split, splits_of, tuned_systems
-from cort.experiment.models import indexes_of, named_models, systems_with, trainings, used_models
+from cort.experiment.models import indexes_of, named_models, trainings, used_models
 from cort.experiment.splits import compared_splits
 from cort.reporting.reproduction.paper import find_mistakes, read_paper
 from cort.settings import paths
 from cort.settings.config import (
     LEARNERS,
-    TRAINING_SPLITS,
     Config,
     evaluated_splits,
     is_judged,
@@ -163,29 +162,6 @@ def tuned_weights(config: Config) -> dict[str, str]:
     return {name: paths.at(paths.WEIGHTS, config, system=name) for name in tuned_systems(config)}
 
 
-def exported_model(config: Config, wildcards: Wildcards) -> str:
-    """Weights of an exported model."""
-    return Results(config).weights(*named_models(config)[wildcards.model])
-
-
-def export_counts(config: Config, wildcards: Wildcards) -> dict[str, str]:
-    """Return counts of the training examples of an exported model, by split; none if it was not trained here."""
-    section, name = named_models(config)[wildcards.model]
-    names = {"source": LEARNERS[section], "model": name}
-    splits = TRAINING_SPLITS if (section, name) in trainings(config) else ()
-    return {split: paths.at(paths.EXAMPLE_COUNTS, config, split=split, **names) for split in splits}
-
-
-def export_measures(config: Config, wildcards: Wildcards) -> list[str]:
-    """Measures of the systems that contain an exported model."""
-    return [
-        paths.at(paths.MEASURES, config, split=split, system=name)
-        for split in evaluated_splits(config)
-        for name in systems_with(config, wildcards.model)
-        if split in splits_of(config, name)
-    ]
-
-
 def named(files: dict[str, str]) -> list[str]:
     """Write a mapping as words NAME=FILE."""
     return [f"{name}={file}" for name, file in files.items()]
@@ -197,11 +173,6 @@ def submissions(config: Config) -> list[str]:
         paths.at(paths.SUBMISSION, config, submission=name, suffix=SUFFIXES[submission["form"]])
         for name, submission in config["submissions"].items()
     ]
-
-
-def exports(config: Config) -> list[str]:
-    """Model cards of exported models; each represents its folder."""
-    return [paths.at(paths.EXPORT, config, model=name) + "README.md" for name in config["exports"]]
 
 
 def consistency(config: Config) -> list[str]:

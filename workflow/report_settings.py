@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from cort.experiment.comparisons import pairs
 from cort.experiment.config import compared, on_split
 from cort.experiment.config import curve_depths as depths_of_curve
 from cort.experiment.keys import Experiment
-from cort.experiment.models import named_models
 from cort.experiment.stored import needed_for
 from cort.retrieval.graphs import INDEXES
 from cort.settings.config import Config, deciding, flat
@@ -70,21 +68,3 @@ def submission(config: Config, wildcards: Wildcards) -> Words:
         return form
     run_id = config["submissions"][name].get("run_id", name)
     return form + Words(option("run_id", run_id), {f"submissions.{name}.run_id": run_id})
-
-
-def model_card(config: Config, wildcards: Wildcards) -> Words:
-    """Give the settings and the origin of an exported model."""
-    section, name = named_models(config)[wildcards.model]
-    schema = schema_of(Experiment)["properties"][section]["additionalProperties"]
-    own = config[section][name]
-    kept = {key: value for key, value in deciding(own, schema).items() if key not in NOT_OF_THE_MODEL}
-    base, place = config["base_models"][own["base_model"]], f"base_models.{own['base_model']}"
-    # Only models from the hub have a revision.
-    on_hub = "revision" in base and not Path(base["pretrained"]).is_dir()
-    origin = {"cleaning": "cleaning"} | ({"pretrained": "hub_name", "revision": "revision"} if on_hub else {})
-    words = [word for key, name in origin.items() for word in option(name, base[key])]
-    settings = {**flat(kept, f"{section}.{name}"), "seed": config["seed"]}
-    return Words(
-        [*option("settings", json.dumps({**kept, "seed": config["seed"]})), *words],
-        {**settings, **{f"{place}.{key}": base[key] for key in origin}},
-    )

@@ -46,6 +46,16 @@ def framing(section: str) -> Part:
     return read
 
 
+def cleaning(section: str) -> Part:
+    """Give how the texts of a model are cleaned."""
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        names = {"base_model": entry_of(config, section, wildcards)["base_model"]}
+        return at("base_models.{base_model}.cleaning", "cleaning")(config, names)
+
+    return read
+
+
 def pretrained(section: str) -> Part:
     """Give the origin of a released encoder or re-ranker, and the keys of the config that override its files."""
     possible = [key for key in (*ORIGIN, *FRAMING[section]) if key in {*ORIGIN, *DESCRIBED}]

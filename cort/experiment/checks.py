@@ -29,7 +29,10 @@ from cort.systems.registry import all_systems
 # Keys of earlier versions that were removed, at the top level and of entries in sections, and what to do instead.
 ELSEWHERE = "train elsewhere, and name the model as pretrained or its"
 REMOVED = {
-    "": {"export_onnx": "convert the folder that exports writes with `optimum` or sentence-transformers"},
+    "": {
+        "export_onnx": "convert the model folder with `optimum` or sentence-transformers",
+        "exports": "remove it: sentence-transformers loads the folders in encoders/ and rerankers/ directly",
+    },
     **{
         section: {
             "base_model": f"{ELSEWHERE} {product} as file",

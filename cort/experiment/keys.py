@@ -95,9 +95,6 @@ class Experiment:
     are in `results/<dataset>/latency/<split>.json` and in the report. Without this section, nothing is measured."""
     papers: tuple[str, ...] = ()
     """Files of published numbers that the results are compared with, like those in `config/papers`."""
-    exports: tuple[str, ...] = ()
-    """Encoders and re-rankers that are also written to `results/<dataset>/models/<name>/`, with a model card, for
-    sentence-transformers. If an encoder and a re-ranker share a name, write `encoders.<name>` or `rerankers.<name>`."""
     submissions: dict[str, Submission] = named(NAME)
     """Submission files by name: `results/<dataset>/submissions/<name>.tsv` for the MS MARCO leaderboard, `.trec` for
     TREC. Runs that would be rejected there are refused."""

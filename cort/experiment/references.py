@@ -19,7 +19,7 @@ from cort.experiment.config import (
 from cort.experiment.downloads import check_names
 from cort.experiment.lexical import check_lexical
 from cort.experiment.model_checks import check_base_models, check_models
-from cort.experiment.models import models_of, named_models, validated
+from cort.experiment.models import models_of, validated
 from cort.experiment.splits import check_apart, check_collection, check_measures_of_splits
 from cort.settings.config import LEARNERS, Config, entries, evaluated_splits, is_trained, ranked_splits, sources
 from cort.system.errors import check_name
@@ -175,29 +175,10 @@ def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
     yield from check_once(place, [f"[{', '.join(pair)}]" for pair in evaluation["contrasts"]], "pair")
 
 
-def _check_exports(config: Config, sound: Config) -> Iterator[str]:
-    """Check which models are exported."""
-    known = named_models(config)
-    used = {model for system in all_systems(sound).values() for model in system.models()}
-    for name in config["exports"] or []:
-        yield from check_name("exports", name, known)
-        if name not in known:
-            continue
-        section, model = known[name]
-        if known[name] not in used and config["systems"] == sound["systems"]:
-            yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
-        kind = (config[section][model] or {}).get("kind", CROSS_ENCODER)
-        if kind != CROSS_ENCODER:
-            expected = "a cross-encoder or an encoder, as sentence-transformers' layout is written of these"
-            yield f"exports: found {name!r}, a {kind}, expected {expected}; remove it"
-
-
 def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
-    """Check submissions, exported models and consistency factors."""
+    """Check submissions and consistency factors."""
     for name, submission in (config["submissions"] or {}).items():
         yield from _check_submission(f"submissions.{name}", name, submission, config, sound)
-    yield from _check_exports(config, sound)
-    yield from check_once("exports", config["exports"] or [], "model")
     evaluation = config["evaluation"] or {}
     for pair in evaluation.get("contrasts", []):
         names = [*pair, evaluation["baseline"]]

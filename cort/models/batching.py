@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from cort.formats.tokens import Tokens
+from cort.models.layout import TASKS
 from cort.models.tokenizer import Template
 from cort.system.errors import input_error
 
@@ -25,39 +26,40 @@ Frame = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # token ids, segmen
 class Sequences:
     """Sequences for a transformer, created on demand: ``frame(i)`` has ``lengths[i]`` tokens.
 
-    `source` is the file they come from, for error messages.
+    `source` is the file they come from, for error messages; `kind` that of single texts, "query" or "passage".
     """
 
     lengths: Lengths
     frame: Callable[[int], Frame]
     template: Template
     source: str = ""
+    kind: str | None = None
 
     def take(self, rows: Rows) -> Sequences:
         """Select rows, in this order."""
         return replace(self, lengths=self.lengths[rows], frame=lambda row: self.frame(int(rows[row])))
 
-    def batch(self, rows: Rows) -> dict[str, torch.Tensor]:
-        """Frame and pad rows; tensors of shape (rows, longest).
+    def batch(self, rows: Rows) -> dict[str, Any]:
+        """Frame and pad rows; tensors of shape (rows, longest), and the task as sentence-transformers names it.
 
         :raises InputError: for a token id that is not in the tokenizer's vocabulary.
         """
-        batch = pad([self.frame(int(row)) for row in rows], self.template.pad)
+        batch: dict[str, Any] = pad([self.frame(int(row)) for row in rows], self.template.pad)
         for token in map(int, torch.aminmax(batch["input_ids"])):
             if not 0 <= token < self.template.vocabulary:
                 expected = f"ids below the tokenizer's {self.template.vocabulary}"
                 raise input_error(self.source, f"the token id {token}", expected, "delete it and tokenize again")
-        return batch
+        return batch | ({"task": TASKS[self.kind]} if self.kind else {})
 
 
 @dataclass(frozen=True)
 class FramedTexts:
-    """Texts of a token cache, each truncated to `max_length` tokens, special tokens included, in one segment."""
+    """Texts of a token cache and a kind, each truncated to `max_length` tokens, special tokens included."""
 
     tokens: Tokens
     template: Template
     max_length: int
-    segment: int = 0
+    kind: str | None = None
 
     def lengths(self, rows: Rows) -> Lengths:
         """Count the tokens of framed texts."""
@@ -66,22 +68,21 @@ class FramedTexts:
 
     def frame(self, row: int) -> Frame:
         """Frame the text of a row."""
-        return frame_text(self.tokens[row], self.template, self.max_length, self.segment)
+        return frame_text(self.tokens[row], self.template, self.max_length)
 
     def sequences(self, rows: Rows) -> Sequences:
         """Frame the texts of some rows."""
-        return Sequences(
-            self.lengths(rows), lambda row: self.frame(int(rows[row])), self.template, str(self.tokens.path)
-        )
+        lengths, source = self.lengths(rows), str(self.tokens.path)
+        return Sequences(lengths, lambda row: self.frame(int(rows[row])), self.template, source, self.kind)
 
 
-def frame_text(tokens: Ids, template: Template, max_length: int, segment: int) -> Frame:
+def frame_text(tokens: Ids, template: Template, max_length: int) -> Frame:
     """Truncate a text to `max_length` tokens, special tokens included, all in the same segment."""
     kept = tokens[: max_length - template.extra]
     ids = np.concatenate([template.before, kept, template.after]).astype(np.int64)
     if not len(ids):  # an empty text, and a tokenizer without special tokens
         ids = np.array([template.pad], np.int64)
-    return ids, np.full(len(ids), segment, dtype=np.int64)
+    return ids, np.full(len(ids), template.segment, dtype=np.int64)
 
 
 def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int, max_length: int) -> Frame:

@@ -1,7 +1,6 @@
 """The cross-encoder: query and passage as one sequence with two segments, one relevance logit (CoRT, section 4.3.1).
 
-On disk: a transformers sequence-classification folder plus ``reranker.json``; with the linear head, a folder with just
-the transformer, plus that layer's file.
+On disk: a folder that ``CrossEncoder(folder)`` of sentence-transformers loads, too.
 """
 
 from __future__ import annotations
@@ -17,63 +16,54 @@ from torch import Tensor, nn
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Ids, Lengths, Rows, Sequences, frame_pair
-from cort.models.loading import load_tensors, load_transformer, own_settings, read_settings
-from cort.models.settings import HEAD, PairSettings
-from cort.models.tokenizer import Template, load_template
-from cort.models.transformer import (
-    accepted_inputs,
-    check_length,
-    count_tokens,
-    forward_by_length,
-    place,
-    single,
-)
+from cort.models.building import SCORES, dense, new_transformer, set_tokenizer
+from cort.models.layout import has_modules
+from cort.models.modules import TextModel, load_modules, route
+from cort.models.settings import PairSettings
+from cort.models.transformer import PRECISIONS, check_length, forward_by_length, single
 from cort.system.errors import input_error
 
-CLASSIFIER = "AutoModelForSequenceClassification"
 
+class CrossEncoder(TextModel):
+    """Map pairs to relevance logits.
 
-class CrossEncoder(nn.Module):
-    """Map pairs to relevance logits, with a classifier of transformers or a linear layer on the state of [CLS].
+    A linear layer on the state of [CLS] is the head in CoRT, section 4.3.1, and TREC 2020, section 4.2; a classifier of
+    transformers has another layer before it, such as BERT's pooler.
 
-    The linear layer is the head in CoRT, section 4.3.1, and TREC 2020, section 4.2; a classifier of transformers has
-    another layer before it, such as BERT's pooler.
+    :ivar query_length: tokens that queries are truncated to, special tokens included; `max_length` those of pairs.
     """
 
-    def __init__(self, classifier: Any, settings: PairSettings) -> None:
-        super().__init__()
-        self.settings = settings
-        self.classifier = classifier
-        self.inputs = accepted_inputs(classifier)
-        self.head: nn.Linear | None = None
-        if settings.head == "linear":
-            if getattr(classifier, "pooler", None) is not None:
-                classifier.pooler = None
-            self.head = nn.Linear(classifier.config.hidden_size, 1)
-            return
-        for head in classifier.children():
-            if head is not classifier.base_model:
-                head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
+    kind = "cross_encoder"
 
-    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        module = route(model, "passage")[0]
+        self.template, self.max_length = self.framings["passage"]
+        # Truncating the longer text, as sentence-transformers does, leaves a query half of the room.
+        self.query_length: int = module.query_length or max((self.max_length - 1) // 2, self.template.extra + 1)
+        self._reads_classes = module.transformer_task == "sequence-classification"
+        for head in self._heads():
+            head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
+
+    def _heads(self) -> list[nn.Module]:
+        """List the layers of a classifier of transformers after its base."""
+        model = self.transformer
+        return [head for head in model.children() if head is not model.base_model] if self._reads_classes else []
+
+    def forward(self, batch: dict[str, Any]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
-        outputs = self.classifier(**{name: batch[name] for name in self.inputs})
-        logits: Tensor = (
-            self.head(single(outputs.last_hidden_state[:, 0])) if self.head else outputs.logits
-        )  # (batch, 1)
+        logits: Tensor = self.run(batch)[SCORES]  # (batch, 1)
         return logits.squeeze(-1)
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference: the transformer in `precision`, the head in fp32 to avoid ties."""
-        place(self, self.classifier.base_model, device, precision)
+        super().place(device, "fp32" if self._reads_classes else precision)
+        if self._reads_classes:
+            self.transformer.base_model.to(PRECISIONS[precision])
 
-    def pairs(self, queries: Tokens, passages: Tokens, template: Template) -> Pairs:
+    def pairs(self, queries: Tokens, passages: Tokens) -> Pairs:
         """Make pairs of texts that can be scored."""
-        return Pairs(queries, passages, template, self.settings)
-
-    def parts(self) -> tuple[Any, dict[str, Tensor]]:
-        """Split into the transformer, with a classifier's head, and the weights of a linear head."""
-        return self.classifier, self.head.state_dict() if self.head else {}
+        return Pairs(queries, passages, self)
 
 
 @dataclass(frozen=True)
@@ -82,8 +72,8 @@ class Pairs:
 
     queries: Tokens
     passages: Tokens
-    template: Template
-    settings: PairSettings
+    #: has `template`, `query_length` and `max_length`
+    model: Any
     #: whether pairs that are scored together share encodings of texts
     shared = False
 
@@ -108,11 +98,11 @@ class Pairs:
             return self.join(self.queries[queries[row]], self.passages[passages[row]])
 
         source = f"{self.queries.path}, {self.passages.path}"
-        return Sequences(self.lengths(queries, passages), frame, self.template, source)
+        return Sequences(self.lengths(queries, passages), frame, self.model.template, source)
 
     def join(self, query: Ids, passage: Ids) -> Frame:
         """Join a query and a passage."""
-        return frame_pair(query, passage, self.template, self.settings.query_length, self.settings.max_length)
+        return frame_pair(query, passage, self.model.template, self.model.query_length, self.model.max_length)
 
     def texts(self, queries: Rows, passages: Rows) -> int:
         """Count the texts that go through the model: one per pair."""
@@ -120,46 +110,48 @@ class Pairs:
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count the tokens of joined pairs."""
-        query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length - self.template.extra)
-        total = query_lengths + self.passages.lengths[passages] + self.template.pair_extra
-        return np.minimum(total, self.settings.max_length)
+        model, template = self.model, self.model.template
+        query_lengths = np.minimum(self.queries.lengths[queries], model.query_length - template.extra)
+        total = query_lengths + self.passages.lengths[passages] + template.pair_extra
+        lengths: Lengths = np.minimum(total, model.max_length)
+        return lengths
 
 
-def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int) -> CrossEncoder:
-    """Put a new head of one logit, drawn from `seed`, on a base model.
-
-    A base model that is itself a re-ranker keeps its head and settings.
-    """
-    if (Path(base_model) / PairSettings.FILE).is_file():
-        own_settings(base_model, settings)
-        return load_cross_encoder(base_model)[0]
-    torch.manual_seed(seed)
+def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw") -> CrossEncoder:
+    """Put a new head of one logit, drawn from `seed`, on a base model; one that is itself a re-ranker keeps its own."""
+    if has_modules(base_model):
+        return load_cross_encoder(base_model).train()
     linear = settings.head == "linear"
-    classifier = load_transformer(base_model) if linear else load_transformer(base_model, CLASSIFIER, num_labels=1)
-    check_lengths("", settings, load_template(base_model, count_tokens(classifier)), classifier)
-    torch.manual_seed(seed)
-    return CrossEncoder(classifier, settings)
+    module = new_transformer(base_model, True, seed, "feature-extraction" if linear else "sequence-classification")
+    import sentence_transformers
+    from sentence_transformers.sentence_transformer.modules import Pooling
 
-
-def load_cross_encoder(folder: str | Path) -> tuple[CrossEncoder, Template]:
-    """Load a model folder in evaluation mode, with its tokenizer's template."""
-    settings = read_settings(folder, PairSettings)
-    linear = settings.head == "linear"
-    classifier = load_transformer(folder, "AutoModel" if linear else CLASSIFIER, trained=True)
-    config: Any = classifier.config
-    if config.num_labels != 1 and not linear:
-        raise input_error(folder, f"a classifier of {config.num_labels} classes", "one logit", "train it again")
-    template = load_template(folder, count_tokens(classifier))
-    check_lengths(f"{Path(folder) / PairSettings.FILE}: ", settings, template, classifier)
-    model = CrossEncoder(classifier, settings)
+    set_tokenizer(module, base_model, settings.max_length, 0, cleaning)
+    module.query_length = settings.query_length
+    modules = [module]
     if linear:
-        load_tensors(folder, HEAD, model.head, PairSettings)
-    return model.eval(), template
+        width = module.get_embedding_dimension()
+        modules += [Pooling(width, "cls"), dense(width, 1, seed, True, nn.Identity(), SCORES)]
+    saved = sentence_transformers.CrossEncoder(modules=modules, device="cpu", activation_fn=nn.Identity())
+    model = CrossEncoder(saved)
+    check_lengths("", model)
+    return model.train()
 
 
-def check_lengths(place: str, settings: PairSettings, template: Template, classifier: nn.Module) -> None:
+def load_cross_encoder(folder: str | Path, precision: str = "fp32") -> CrossEncoder:
+    """Load a model folder in evaluation mode."""
+    saved = load_modules(folder, "cross_encoder", precision)
+    if saved.num_labels != 1:
+        raise input_error(folder, f"a classifier of {saved.num_labels} classes", "one logit", "train it again")
+    model = CrossEncoder(saved)
+    check_lengths(f"{folder}: ", model)
+    return model.eval()
+
+
+def check_lengths(place: str, model: CrossEncoder) -> None:
     """Refuse lengths that leave no room for text or exceed the model's positions."""
-    check_length(f"{place}query_length", settings.query_length, template.extra + 1, classifier)
+    template = model.template
+    check_length(f"{place}query_length", model.query_length, template.extra + 1, model.transformer)
     # A query of full length still leaves one token for the passage.
-    shortest = settings.query_length + len(template.between) + 1
-    check_length(f"{place}max_length", settings.max_length, shortest, classifier)
+    shortest = model.query_length + len(template.between) + 1
+    check_length(f"{place}max_length", model.max_length, shortest, model.transformer)

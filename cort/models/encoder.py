@@ -1,15 +1,14 @@
-"""The encoder of queries and passages: a BERT-like transformer, pooling, projection to `e` dimensions and tanh.
+"""The encoder of queries and passages: a transformer, pooling, projection to `e` dimensions and tanh.
 
 This is CoRT's encoder (section 3.2); without projection and tanh, it is RepBERT's (section 3.1 there). A released
-encoder may have another activation, or pool the last token, which in a decoder is the only one to attend to the whole
-text.
+encoder may have any layers that sentence-transformers has.
 
-On disk: a transformers folder (loadable with AutoModel) plus ``projection.safetensors`` and ``cort.json``.
+On disk: a folder that ``SentenceTransformer(folder)`` loads, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +18,66 @@ from torch.nn import functional
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import FramedTexts, Rows
-from cort.models.loading import load_tensors, load_transformer, own_settings, read_settings
+from cort.models.building import EMBEDDING, dense, routed
+from cort.models.layout import has_modules, read_prompts
+from cort.models.modules import KINDS, TextModel, load_modules, route
 from cort.models.settings import EncoderSettings
-from cort.models.tokenizer import Template, load_template, load_tokenizer
-from cort.models.transformer import (
-    TextModel,
-    check_length,
-    count_tokens,
-    forward_by_length,
-    save_model,
-    single,
-)
+from cort.models.tokenizer import load_tokenizer
+from cort.models.transformer import check_length, forward_by_length
 from cort.system.errors import input_error
 
-PROJECTION = "projection.safetensors"
+POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
+#: similarities of sentence-transformers -> those of this project
+SIMILARITIES = {"cosine": "cosine", "dot": "inner_product"}
 
 
 class Encoder(TextModel):
-    """Map token ids to vectors of `e` numbers, with a projection in (-1, 1)."""
+    """Map token ids to vectors of `e` numbers.
 
-    settings: EncoderSettings
+    :ivar similarity: of vectors, as `cort.training.losses.SIMILARITIES` names it.
+    :ivar unit_length: whether vectors are normalized to length 1, which changes neither angle nor cosine.
+    """
 
-    def __init__(self, transformer: Any, settings: EncoderSettings) -> None:
-        super().__init__(transformer, settings, settings.query_segment != settings.passage_segment)
-        hidden = transformer.config.hidden_size
-        if not settings.projection and settings.dimension != hidden:
-            expected, fix = f"the model's {hidden} without a projection", f"set it to {hidden}, or use a projection"
-            raise input_error("dimension", str(settings.dimension), expected, fix)
-        self.projection = nn.Linear(hidden, settings.dimension) if settings.projection else None
+    kind = "encoder"
 
-    def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch, e)."""
-        pooled = POOLINGS[self.settings.pooling](self.states(batch), batch["attention_mask"])  # (batch, h)
-        if self.projection is None:
-            return pooled
-        projected: Tensor = self.projection(pooled)  # (batch, e)
-        return projected.tanh() if self.settings.activation == "tanh" else projected
+    def __init__(self, model: Any, similarity: str) -> None:
+        layers = list(model.children())
+        # Losses and indexes normalize by themselves.
+        super().__init__(model, layers[:-1] if type(layers[-1]).__name__ == "Normalize" else layers)
+        self.similarity, self.unit_length = similarity, similarity != "inner_product"
+        self.dimension: int = model.get_embedding_dimension()
+
+    def forward(self, batch: Mapping[str, Any]) -> Tensor:
+        """Encode framed texts of one kind, (batch, length); returns (batch, e)."""
+        vectors: Tensor = self.run(batch)[EMBEDDING]  # (batch, e)
+        return vectors
+
+    def token_vectors(self, batch: Mapping[str, Any]) -> Tensor:
+        """Put the state of each token, instead of the pooled one, through the layers after pooling.
+
+        :returns: (batch, length, e).
+        """
+        pooling = next((layer for layer in self.modules() if type(layer).__name__ == "Pooling"), None)
+        if pooling is None:  # static embeddings
+            ids = batch["input_ids"]
+            vectors: Tensor = route(self.saved, KINDS[batch["task"]])[0].embedding(ids.reshape(-1, 1))
+            vectors = vectors.reshape(*ids.shape, -1)
+        else:
+            states: list[Tensor] = []
+            hook = pooling.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]["token_embeddings"]))
+            self.run(batch)
+            hook.remove()
+            [vectors] = states
+        for layer in self.layers:
+            if type(layer).__name__ == "Dense":
+                vectors = layer({layer.module_input_name: vectors})[layer.module_output_name]
+        return vectors
+
+    @property
+    def projection(self) -> nn.Module | None:
+        """The linear layer of the last Dense module, if there is one."""
+        layers: list[Any] = [layer for layer in self.layers if type(layer).__name__ == "Dense"]
+        return layers[-1].linear if layers else None
 
 
 class Texts(FramedTexts):
@@ -68,79 +91,72 @@ class Texts(FramedTexts):
         """Encode rows for an index: in single precision, and normalized to length 1 except for inner products."""
         with torch.inference_mode():
             vectors = self.encode(encoder, rows, device).float()  # (rows, e)
-        return functional.normalize(vectors, dim=-1) if encoder.settings.unit_length else vectors
+        return functional.normalize(vectors, dim=-1) if encoder.unit_length else vectors
 
 
-def texts_of(tokens: Tokens, template: Template, settings: EncoderSettings, kind: str) -> Texts:
-    """Frame texts of a kind ("query" or "passage") as an encoder with these settings reads them."""
-    if kind == "query":
-        return Texts(tokens, template, settings.query_length, settings.query_segment)
-    return Texts(tokens, template, settings.passage_length, settings.passage_segment)
-
-
-def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
-    """Average the states (batch, length, h) of all tokens except padding, in at least single precision."""
-    states = single(states)
-    weights = mask.unsqueeze(-1).to(states.dtype)  # (batch, length, 1)
-    return (states * weights).sum(1) / weights.sum(1)  # (batch, h)
-
-
-def last_token(states: Tensor, mask: Tensor) -> Tensor:
-    """Take the state of the last token before padding, from states (batch, length, h)."""
-    return single(states[torch.arange(states.shape[0], device=states.device), mask.sum(1) - 1])  # (batch, h)
-
-
-POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cls": lambda states, _: single(states[:, 0]),
-    "mean": mean_pool,
-    "last": last_token,
-}
+def texts_of(tokens: Tokens, encoder: TextModel, kind: str) -> Texts:
+    """Frame texts of a kind ("query" or "passage") as an encoder reads them."""
+    template, length = encoder.framings[kind]
+    return Texts(tokens, template, length, kind)
 
 
 def new_encoder(
-    base_model: str | Path, settings: EncoderSettings, seed: int, start: str | Path | None = None
+    base_model: str | Path, settings: EncoderSettings, seed: int, start: str | Path | None = None, cleaning: str = "raw"
 ) -> Encoder:
     """Put a new projection, drawn from `seed`, on a base model.
 
     :param start: folder of a trained encoder, whose weights replace both. A base model that is itself an encoder keeps
         its weights and settings.
     """
-    if (Path(base_model) / EncoderSettings.FILE).is_file():
-        settings, start = own_settings(base_model, settings), start or base_model
-    decoder = settings.pooling == "last" and start is not None
-    transformer = load_transformer(start or base_model, trained=start is not None, decoder=decoder)
-    check_lengths("", settings, base_model, transformer)
-    torch.manual_seed(seed)
-    encoder = Encoder(transformer, settings)
+    if has_modules(base_model):
+        encoder = load_encoder(base_model)
+    else:
+        encoder = _build(base_model, settings, seed, cleaning)
+        check_lengths("", base_model, encoder)
     if start is not None:
-        load_tensors(start, PROJECTION, encoder.projection, EncoderSettings)
-    return encoder
+        encoder.load_state_dict(load_encoder(start).state_dict())
+    return encoder.train()
 
 
-def save_encoder(encoder: Encoder, tokenizer_folder: str | Path, folder: str | Path) -> None:
-    """Write the model folder atomically."""
-    weights = {PROJECTION: encoder.projection.state_dict() if encoder.projection else {}}
-    save_model(folder, encoder.transformer, tokenizer_folder, encoder.settings, weights)
+def _build(base_model: str | Path, settings: EncoderSettings, seed: int, cleaning: str) -> Encoder:
+    lengths = settings.query_length, settings.passage_length
+    router, _ = routed(base_model, (settings.query_segment, settings.passage_segment), lengths, cleaning)
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Normalize
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    width = router.sub_modules["document"][0].get_embedding_dimension()
+    if not settings.projection and settings.dimension != width:
+        expected, fix = f"the model's {width} without a projection", f"set it to {width}, or use a projection"
+        raise input_error("dimension", str(settings.dimension), expected, fix)
+    modules = [router, Pooling(width, POOLINGS[settings.pooling])]
+    if settings.projection:
+        modules.append(dense(width, settings.dimension, seed, True, nn.Tanh(), EMBEDDING))
+    if settings.similarity != "inner_product":
+        modules.append(Normalize())
+    similarity: Any = "dot" if settings.similarity == "inner_product" else "cosine"
+    model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name=similarity)
+    return Encoder(model, settings.similarity)
 
 
-def load_encoder(folder: str | Path) -> tuple[Encoder, Template]:
-    """Load a model folder in evaluation mode, with its tokenizer's template."""
-    settings = read_settings(folder, EncoderSettings)
-    transformer = load_transformer(folder, trained=True, decoder=settings.pooling == "last")
-    template = check_lengths(f"{Path(folder) / EncoderSettings.FILE}: ", settings, folder, transformer)
-    encoder = Encoder(transformer, settings)
-    load_tensors(folder, PROJECTION, encoder.projection, EncoderSettings)
-    return encoder.eval(), template
+def load_encoder(folder: str | Path, precision: str = "fp32") -> Encoder:
+    """Load a model folder in evaluation mode."""
+    model = load_modules(folder, "encoder", precision)
+    encoder = Encoder(model, SIMILARITIES.get(model.similarity_fn_name, "cosine"))
+    check_lengths(f"{folder}: ", folder, encoder)
+    return encoder.eval()
 
 
-def check_lengths(place: str, settings: EncoderSettings, folder: str | Path, transformer: nn.Module) -> Template:
+def check_lengths(
+    place: str, folder: str | Path, encoder: TextModel, names: tuple[str, str] = ("query_length", "passage_length")
+) -> None:
     """Refuse lengths that leave no room for text after the prompt or exceed the model's positions.
 
-    :returns: the template of the tokenizer in `folder`.
+    :param names: of the lengths of queries and of passages.
     """
-    template = load_template(folder, count_tokens(transformer))
-    for kind in ("query", "passage"):
-        prompt, length = (getattr(settings, f"{kind}_{part}") for part in ("prompt", "length"))
+    prompts = read_prompts(folder)
+    for name, (kind, (template, length)) in zip(names, encoder.framings.items(), strict=True):
+        prompt = prompts[kind]
         taken = len(load_tokenizer(folder, [prompt]).encode(prompt, add_special_tokens=False).ids) if prompt else 0
-        check_length(f"{place}{kind}_length", length, template.extra + 1, transformer, taken)
-    return template
+        if encoder.transformer is not None:
+            check_length(f"{place}{name}", length, template.extra + 1, encoder.transformer, taken)

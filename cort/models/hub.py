@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cort.formats.artifacts import Node, read_json
+from cort.formats.artifacts import read_json
+from cort.models.layout import Settings
 from cort.models.settings import FIX, REVISION
 from cort.models.tokenizer import PROBE
 from cort.system.errors import InputError, input_error, shorten
@@ -18,28 +18,8 @@ COMPLAINT_LENGTH = 200
 #: what to do about pickled weights
 CONVERT = "convert it with save_pretrained; pickles are refused"
 # Files to download from a hub's repository: settings, tokenizer and weights, but not those for other libraries.
-WANTED = ["*.json", "*.txt", "*.model", "model*.safetensors", "*/model.safetensors"]
+WANTED = ["*.json", "*.txt", "*.jinja", "*.model", "artifact.metadata", "model*.safetensors", "*/model.safetensors"]
 UNWANTED = ["onnx/*", "openvino/*"]
-
-
-class Settings:
-    """Values of a JSON file. The file, or any of its keys, may be missing."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.node = read_json(path, FIX) if path.is_file() else Node(path, {})
-        self.values: Mapping[str, Any] = self.node.of(dict)
-
-    def get(self, key: str, kind: Any = None) -> Any:
-        """Read the value of a key, and check it if a type is given; None if it is missing."""
-        value = self.values.get(key)
-        return value if value is None or kind is None else self.node[key].read(kind)
-
-    def limit(self, key: str, kind: type = int) -> Any:
-        """Read a number of at least 1; None if it is missing."""
-        if (value := self.get(key, kind)) is not None and value < 1:
-            raise self.node[key].complain(str(self.values[key]), "1 or more")
-        return value
 
 
 def find_folder(name: str, revision: str | None) -> tuple[Path, str]:
@@ -75,8 +55,8 @@ def _check_folder(folder: Path, *indexes: str) -> None:
         raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
 
 
-def open_tokenizer(folder: Path, fix: str) -> Any:
-    """Load the fast tokenizer of a model folder."""
+def open_tokenizer(folder: Path, fix: str, tokenizer: Any = None) -> Any:
+    """Load the fast tokenizer of a model folder, or check one that is loaded."""
     from transformers import AutoTokenizer
 
     settings = Settings(folder / "tokenizer_config.json")
@@ -84,12 +64,12 @@ def open_tokenizer(folder: Path, fix: str) -> Any:
     settings.limit("model_max_length", float)
     settings.get("model_input_names", list[str])
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(
-            str(folder), use_fast=True, trust_remote_code=False, local_files_only=True
-        )
+        if tokenizer is None:
+            options = {"use_fast": True, "trust_remote_code": False, "local_files_only": True}
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
+            # Not used here, and transformers cannot save an invalid one.
+            tokenizer.chat_template = None
         _add_promised_tokens(settings, tokenizer)
-        # Not used here, and transformers cannot save an invalid one.
-        tokenizer.chat_template = None
     except (InputError, Interrupted):
         raise
     except Exception as error:  # transformers and tokenizers raise errors of many kinds

@@ -4,11 +4,12 @@ KNRM (Xiong et al., SIGIR 2017) compares words; Conv-KNRM (Dai et al., WSDM 2018
 A linear layer combines the logarithms of the counts. The papers apply tanh to its output, which is omitted here: the
 losses expect logits, and tanh does not change rankings.
 
-On disk: config.json and tokenizer of the base model, ``reranker.json`` and the model's own weights.
+On disk: the tokenizer of the base model, ``reranker.json`` and weights, as sentence-transformers has no such model.
 """
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,19 +18,23 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from cort.formats.artifacts import write_artifact
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, Ids, Lengths, Rows
 from cort.models.cross_encoder import Pairs
-from cort.models.loading import load_tensors, load_transformer, read_settings, wrong_model
-from cort.models.settings import PairSettings
-from cort.models.tokenizer import Template, load_template
+from cort.models.layout import tokenizer_folder
+from cort.models.loading import check_tensors, load_transformer, read_settings
+from cort.models.settings import FIX, PairSettings
+from cort.models.tokenizer import load_template
 from cort.models.transformer import count_tokens
+from cort.system.errors import input_error
 
 WEIGHTS = "model.safetensors"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 QUERY, PASSAGE = 0, 1
 # One kernel for exact matches, and ten for bins of cosines.
 MEANS = (1.0, *(round(0.9 - 0.2 * step, 1) for step in range(10)))
@@ -42,10 +47,11 @@ LONGEST_NGRAM = 3
 class KernelPooling(nn.Module):
     """Map pairs to relevance logits."""
 
-    def __init__(self, vectors: Tensor, settings: PairSettings, config: Any = None) -> None:
+    def __init__(self, vectors: Tensor, settings: PairSettings, base_model: str | Path) -> None:
         super().__init__()
-        self.settings = settings
-        self._config = config
+        self.settings, self.kind, self._base_model = settings, settings.kind, base_model
+        self.template = load_template(base_model, vectors.shape[0])
+        self.query_length, self.max_length = settings.query_length, settings.max_length
         self.vectors = nn.Embedding(vectors.shape[0], vectors.shape[1], _weight=vectors)
         width = vectors.shape[1]
         lengths = range(1, LONGEST_NGRAM + 1) if settings.kind == "conv_knrm" else ()
@@ -87,17 +93,15 @@ class KernelPooling(nn.Module):
         """Move to a device for inference; the model is small and stays in single precision."""
         self.to(device)
 
-    def pairs(self, queries: Tokens, passages: Tokens, template: Template) -> WordPairs:
+    def pairs(self, queries: Tokens, passages: Tokens) -> WordPairs:
         """Make pairs of texts that can be scored."""
-        return WordPairs(queries, passages, template, self.settings)
+        return WordPairs(queries, passages, self)
 
-    def parts(self) -> tuple[Any, dict[str, Tensor]]:
-        """Return what writes config.json and all weights; there are no further weights."""
-        return self, {}
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write the config of the base model and the weights."""
-        self._config.save_pretrained(folder)
+    def save(self, folder: Path) -> None:
+        """Write all files but the model card into a folder."""
+        for name in TOKENIZER_FILES:
+            shutil.copyfile(tokenizer_folder(self._base_model) / name, folder / name)
+        write_artifact(folder / PairSettings.FILE, self.settings.saved())
         save_file({name: tensor.contiguous() for name, tensor in self.state_dict().items()}, folder / WEIGHTS)
 
 
@@ -124,37 +128,42 @@ class WordPairs(Pairs):
 
     def join(self, query: Ids, passage: Ids) -> Frame:
         """Concatenate a query and a passage, each truncated to its limit."""
-        query, passage = query[: self.settings.query_length], passage[: self.settings.max_length]
+        query, passage = query[: self.model.query_length], passage[: self.model.max_length]
         ids = np.concatenate([query, passage]).astype(np.int64)
         segments = np.repeat([QUERY, PASSAGE], [len(query), len(passage)])
         # Two empty texts become a token that belongs to neither.
-        return (ids, segments) if len(ids) else (np.array([self.template.pad]), np.array([PASSAGE + 1]))
+        return (ids, segments) if len(ids) else (np.array([self.model.template.pad]), np.array([PASSAGE + 1]))
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count the tokens of pairs."""
-        query_lengths = np.minimum(self.queries.lengths[queries], self.settings.query_length)
-        total: Lengths = query_lengths + np.minimum(self.passages.lengths[passages], self.settings.max_length)
+        query_lengths = np.minimum(self.queries.lengths[queries], self.model.query_length)
+        total: Lengths = query_lengths + np.minimum(self.passages.lengths[passages], self.model.max_length)
         return np.maximum(total, 1)
 
 
-def new_kernel_pooling(base_model: str | Path, settings: PairSettings, seed: int) -> KernelPooling:
+def new_kernel_pooling(
+    base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw"
+) -> KernelPooling:
     """Use the token embeddings of a base model as word vectors, or draw them; all layers are drawn from `seed`."""
     transformer: Any = load_transformer(base_model)
     torch.manual_seed(seed)
     vectors = transformer.get_input_embeddings().weight.detach().clone()
     if settings.word_vectors == "new":
         vectors = torch.randn(count_tokens(transformer), settings.dimension)
-    return KernelPooling(vectors, replace(settings, dimension=vectors.shape[1]), transformer.config)
+    return KernelPooling(vectors, replace(settings, dimension=vectors.shape[1]), base_model)
 
 
-def load_kernel_pooling(folder: str | Path) -> tuple[KernelPooling, Template]:
-    """Load a model folder in evaluation mode, with its tokenizer's template."""
-    settings = read_settings(folder, PairSettings)
+def load_kernel_pooling(folder: str | Path, precision: str = "fp32") -> KernelPooling:
+    """Load a model folder in evaluation mode, always in single precision."""
+    settings = read_settings(folder)
     try:
         with safe_open(Path(folder) / WEIGHTS, "pt") as file:
             vocabulary = file.get_slice("vectors.weight").get_shape()[0]
+        model = KernelPooling(torch.empty(vocabulary, settings.dimension), settings, folder)
+        weights = load_file(Path(folder) / WEIGHTS)
     except (OSError, SafetensorError, IndexError) as error:
-        raise wrong_model(folder, PairSettings, error) from error
-    model = KernelPooling(torch.empty(vocabulary, settings.dimension), settings)
-    load_tensors(folder, WEIGHTS, model, PairSettings)
-    return model.eval(), load_template(folder, vocabulary)
+        found = f"no re-ranker ({error})"
+        raise input_error(folder, found, "a folder that `train_reranker` wrote", "name that folder") from error
+    check_tensors(Path(folder) / WEIGHTS, weights, model.state_dict(), FIX)
+    model.load_state_dict(weights)
+    return model.eval()

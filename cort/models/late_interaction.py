@@ -2,16 +2,17 @@
 
 As in ColBERT (Khattab & Zaharia, SIGIR 2020), the score is the sum over query tokens i of ``max_j sim(q_i, d_j)`` over
 passage tokens j, optionally weighted by a learned weight of token i. As in ColBERT's code, vectors are normalized to
-length 1 for cosine and negative squared distance. Segment ids tell queries from passages, as in CoRT (section 3.2);
-ColBERT prepends a marker token instead.
+length 1 for cosine. Segment ids tell queries from passages, as in CoRT (section 3.2); ColBERT prepends a marker token
+instead.
 
-On disk: a transformers folder plus ``reranker.json`` and the layers that follow the transformer.
+On disk: a folder that ``MultiVectorEncoder(folder)`` of sentence-transformers loads, too, unless it has term weights.
 """
 
 from __future__ import annotations
 
+import json
 import string
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,85 +20,137 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cort.formats.token_embeddings import Origin
 from cort.formats.tokens import Tokens
 from cort.models.batching import Frame, FramedTexts, Lengths, Rows, Sequences
+from cort.models.building import TOKENS, dense, routed
 from cort.models.cross_encoder import Pairs
-from cort.models.loading import load_tensors, load_transformer, read_settings
-from cort.models.settings import HEAD, PairSettings
-from cort.models.tokenizer import Template, load_template, load_tokenizer, special_id
-from cort.models.transformer import (
-    TextModel,
-    check_length,
-    count_tokens,
-    forward_by_length,
-    model_fingerprint,
-    single,
-)
-from cort.system.errors import input_error
+from cort.models.encoder import check_lengths
+from cort.models.layout import has_modules
+from cort.models.modules import KINDS, OWN, WEIGHTS, TextModel, load_modules, route
+from cort.models.settings import PairSettings
+from cort.models.tokenizer import load_tokenizer, special_id
+from cort.models.transformer import forward_by_length, model_fingerprint, single
 
-QUERY, PASSAGE = 1, 0
 # Pairs whose tokens are compared at once; the vectors of each pair are copied.
 PAIRS_AT_ONCE = 1_024
 # Similarity of a query token to a passage without tokens, which thus ranks last: lower than any other, however vectors
 # are rounded, and for inner products of vectors up to length 65504.
-LOWEST = {"cosine": -2.0, "dot": -(65504.0**2), "l2": -8.0}
+LOWEST = {"cosine": -2.0, "dot": -(65504.0**2)}
+
+
+class Expansion(NamedTuple):
+    """How queries are padded with a token: up to a length, longer ones truncated or not, attended to or not."""
+
+    token: int
+    length: int
+    truncates: bool
+    attended: bool
+
+
+class WeightedTokens(nn.Module):
+    """A module of sentence-transformers: token vectors, those of queries multiplied by learned weights."""
+
+    forward_kwargs = frozenset({"task"})
+
+    def __init__(self, width: int, size: int, unit_length: bool) -> None:
+        super().__init__()
+        self.vectors = nn.Linear(width, size, bias=False)
+        self.weights = nn.Linear(width, 1)
+        self.settings = {"width": width, "size": size, "unit_length": unit_length}
+
+    def forward(self, features: dict[str, Any], task: str | None = None) -> dict[str, Any]:
+        """Replace ``token_embeddings`` (batch, length, width), and add them without weights, and the weights."""
+        states = features["token_embeddings"]
+        vectors = single(self.vectors(states))  # (batch, length, size)
+        if self.settings["unit_length"]:
+            vectors = functional.normalize(vectors, dim=-1)
+        if task != "query":
+            return {**features, "token_embeddings": vectors}
+        weights = functional.softplus(single(self.weights(states)))  # (batch, length, 1)
+        more = {"token_vectors": vectors, "token_weights": weights.squeeze(-1)}
+        return {**features, "token_embeddings": vectors * weights, **more}
+
+    def get_embedding_dimension(self) -> int:
+        """Return the size of the vectors."""
+        return int(self.settings["size"])
+
+    def save(self, folder: str, *_: Any, **__: Any) -> None:
+        """Write settings and weights."""
+        (Path(folder) / "config.json").write_text(json.dumps(self.settings) + "\n", encoding="utf-8")
+        save_model(self, str(Path(folder) / WEIGHTS))
+
+    @classmethod
+    def load(cls, folder: str, subfolder: str = "", **_: Any) -> WeightedTokens:
+        """Read what `save` wrote."""
+        path = Path(folder) / subfolder
+        module = cls(**json.loads((path / "config.json").read_text(encoding="utf-8")))
+        load_model(module, path / WEIGHTS)
+        return module
+
+
+OWN["cort.models.late_interaction.WeightedTokens"] = WeightedTokens
 
 
 class LateInteraction(TextModel):
-    """Map texts to a vector per token, followed by the token's weight, which is 0 for tokens that do not count.
+    """Map texts to a vector per token, followed by the token's weight, which is 0 for tokens that do not count."""
 
-    :param fill: id of the token that pads queries, -1 for none; `punctuation` are ids to ignore in passages.
-    """
+    kind = "late_interaction"
+    similarity: str
 
-    settings: PairSettings
+    def __init__(self, model: Any, similarity: str) -> None:
+        super().__init__(model)
+        self.similarity = similarity
+        self.dimension: int = model.get_embedding_dimension()
+        self.expansion = expansion_of(model)
+        length = self.framings["query"].length
+        if self.expansion:
+            length = self.expansion.length if self.expansion.truncates else max(length, self.expansion.length)
+            self.framings["query"] = self.framings["query"]._replace(length=length)
 
-    def __init__(self, transformer: Any, settings: PairSettings, fill: int, punctuation: Collection[int]) -> None:
-        super().__init__(transformer, settings)
-        hidden = transformer.config.hidden_size
-        self.head = nn.ModuleDict({"vectors": nn.Linear(hidden, settings.dimension, bias=False)})
-        if settings.term_weights:
-            self.head["weights"] = nn.Linear(hidden, 1)
-        self._fill = fill
-        self.punctuation: Tensor
-        self.register_buffer("punctuation", torch.tensor(sorted(punctuation), dtype=torch.long), persistent=False)
+    def forward(self, batch: dict[str, Any]) -> Tensor:
+        """Encode framed texts of one kind, (batch, length); returns (batch, width, dimension + 1).
 
-    def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        """Encode ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length), all of one segment.
-
-        :returns: (batch, width, dimension + 1), padded to the maximum length of a query or passage.
+        The width is the maximum length of a query or passage.
         """
-        ids, mask = batch["input_ids"], batch["attention_mask"]
-        is_query = bool(batch["token_type_ids"][0, 0] == QUERY)
-        # As in ColBERT, no token attends to the mask tokens that pad a query, but they take part in matching.
-        attended = {**batch, "attention_mask": mask * (ids != self._fill)}
-        states = single(self.states(attended))
-        vectors = single(self.head["vectors"](states))  # (batch, length, dimension)
-        if self.settings.similarity != "dot":
-            vectors = functional.normalize(vectors, dim=-1)
-        counts = mask.to(vectors.dtype)  # (batch, length)
-        if not is_query:
-            counts = counts * ~torch.isin(ids, self.punctuation)
-        elif "weights" in self.head:
-            counts = counts * functional.softplus(single(self.head["weights"](states))).squeeze(-1)
-        width = self.settings.query_length if is_query else self.settings.max_length
-        weighted = torch.cat([vectors, counts.unsqueeze(-1)], dim=-1)  # (batch, length, dimension + 1)
-        return functional.pad(weighted, (0, 0, 0, width - weighted.shape[1]))
+        kind = KINDS[batch["task"]]
+        if self.expansion and kind == "query":
+            segments = batch["token_type_ids"]  # (batch, length)
+            added = segments < 0
+            # As in ColBERT, no token attends to the tokens that pad a query, but they take part in matching.
+            attended = batch["attention_mask"] * (1 if self.expansion.attended else ~added)
+            batch = {**batch, "token_type_ids": segments.clamp(min=0), "attention_mask": attended}
+            batch["query_expansion_positions"] = added
+        features = self.run(batch)
+        vectors = single(features.get("token_vectors", features["token_embeddings"]))  # (batch, length, dimension)
+        counts = features["attention_mask"].to(vectors.dtype)  # (batch, length)
+        weights = features.get("token_weights", 1) * counts  # (batch, length)
+        weighted = torch.cat([vectors, weights.unsqueeze(-1)], dim=-1)  # (batch, length, dimension + 1)
+        return functional.pad(weighted, (0, 0, 0, self.framings[kind].length - weighted.shape[1]))
 
-    def pairs(self, queries: Tokens, passages: Tokens, template: Template) -> InteractingPairs:
+    def pairs(self, queries: Tokens, passages: Tokens) -> InteractingPairs:
         """Make pairs of texts that can be scored."""
-        return InteractingPairs(queries, passages, template, self.settings, self._fill)
+        return InteractingPairs(queries, passages, self)
 
-    def texts(self, tokens: Tokens, template: Template, kind: int) -> InteractingTexts:
-        """Make texts of a kind (`QUERY` or `PASSAGE`) that can be encoded."""
-        return _texts(tokens, template, self.settings, kind, self._fill)
+    def texts(self, tokens: Tokens, kind: str) -> InteractingTexts:
+        """Make texts of a kind that can be encoded."""
+        template, length = self.framings[kind]
+        return InteractingTexts(tokens, template, length, kind, self.expansion if kind == "query" else None)
 
-    def parts(self) -> tuple[Any, dict[str, Tensor]]:
-        """Split into the transformer and the weights of the layers after it."""
-        return self.transformer, self.head.state_dict()
+
+def expansion_of(model: Any) -> Expansion | None:
+    """Read how a model pads queries."""
+    module = route(model, "query")[0]
+    if not (settings := getattr(module, "query_expansion", None)):
+        return None
+    tokenizer = module.tokenizer
+    named = settings["token"] and tokenizer.convert_tokens_to_ids(settings["token"])
+    token = next(number for number in (named, tokenizer.mask_token_id, tokenizer.eos_token_id) if number is not None)
+    return Expansion(token, settings["length"], settings["strategy"] == "fixed", settings["attend"])
 
 
 class TokenVectors(NamedTuple):
@@ -113,9 +166,9 @@ class TokenVectors(NamedTuple):
 
 @dataclass(frozen=True)
 class InteractingTexts(FramedTexts):
-    """Texts of one kind, padded to their maximum length with the token `fill` unless it is -1."""
+    """Texts of one kind, padded as the model's `expansion` says."""
 
-    fill: int = -1
+    expansion: Expansion | None = None
 
     def vectors(self, model: nn.Module, rows: Rows, device: torch.device) -> TokenVectors:
         """Encode rows in sub-batches of similar length."""
@@ -126,39 +179,37 @@ class InteractingTexts(FramedTexts):
         return TokenVectors(kept[:, :-1], kept[:, -1], counting.sum(1).cpu().numpy())
 
     def frame(self, row: int) -> Frame:
-        """Frame and pad the text of a row."""
+        """Frame and pad the text of a row; tokens that pad it have the segment -1."""
         ids, segments = super().frame(row)
-        missing = self.max_length - len(ids) if self.fill >= 0 else 0
-        return np.pad(ids, (0, missing), constant_values=self.fill), np.pad(segments, (0, missing), mode="edge")
+        if self.expansion is None:
+            return ids, segments
+        missing = max(self.expansion.length - len(ids), 0)
+        ids = np.pad(ids, (0, missing), constant_values=self.expansion.token)
+        return ids, np.pad(segments, (0, missing), constant_values=-1)
 
     def lengths(self, rows: Rows) -> Lengths:
         """Count the tokens of framed texts."""
-        return np.full(len(rows), self.max_length) if self.fill >= 0 else super().lengths(rows)
-
-
-def _texts(tokens: Tokens, template: Template, settings: PairSettings, kind: int, fill: int) -> InteractingTexts:
-    if kind == QUERY:
-        return InteractingTexts(tokens, template, settings.query_length, QUERY, fill)
-    return InteractingTexts(tokens, template, settings.max_length, PASSAGE)
+        lengths = super().lengths(rows)
+        return lengths if self.expansion is None else np.maximum(lengths, self.expansion.length)
 
 
 @dataclass(frozen=True)
 class InteractingPairs(Pairs):
     """Pairs of queries and passages; each distinct text is encoded once."""
 
-    fill: int = -1
+    model: LateInteraction
     shared = True
 
     def scores(self, forward: Callable[[Sequences], Tensor], queries: Rows, passages: Rows) -> Tensor:
         """Encode texts with `forward` and score pairs of their rows; returns (pairs,)."""
         (first, query_of), (second, passage_of) = (np.unique(rows, return_inverse=True) for rows in (queries, passages))
-        query_vectors = forward(self._of(QUERY).sequences(first))
-        passage_vectors = forward(self._of(PASSAGE).sequences(second))
+        query_vectors = forward(self._of("query").sequences(first))
+        passage_vectors = forward(self._of("passage").sequences(second))
         places = (
             torch.split(torch.from_numpy(of).to(query_vectors.device), PAIRS_AT_ONCE) for of in (query_of, passage_of)
         )
         parts = [
-            max_similarity(query_vectors[query], passage_vectors[passage], self.settings.similarity)
+            max_similarity(query_vectors[query], passage_vectors[passage], self.model.similarity)
             for query, passage in zip(*places, strict=True)
         ]
         return torch.cat(parts)
@@ -170,14 +221,13 @@ class InteractingPairs(Pairs):
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count, for each pair, the tokens of its texts that no earlier pair has."""
         total = np.zeros(len(queries), dtype=np.int64)
-        for kind, rows in ((QUERY, queries), (PASSAGE, passages)):
+        for kind, rows in (("query", queries), ("passage", passages)):
             new = np.unique(rows, return_index=True)[1]
             total[new] += self._of(kind).lengths(rows[new])
         return total
 
-    def _of(self, kind: int) -> InteractingTexts:
-        tokens = self.queries if kind == QUERY else self.passages
-        return _texts(tokens, self.template, self.settings, kind, self.fill)
+    def _of(self, kind: str) -> InteractingTexts:
+        return self.model.texts(self.queries if kind == "query" else self.passages, kind)
 
 
 def max_similarity(queries: Tensor, passages: Tensor, similarity: str) -> Tensor:
@@ -185,7 +235,7 @@ def max_similarity(queries: Tensor, passages: Tensor, similarity: str) -> Tensor
 
     :param queries: (pairs, m, e + 1), vectors followed by a weight.
     :param passages: (pairs, n, e + 1), vectors followed by 0 for tokens that do not count.
-    :param similarity: cosine (of vectors of length 1), dot, or l2 for the negative squared distance.
+    :param similarity: cosine (of vectors of length 1) or dot.
     :returns: (pairs,).
     """
     best = token_similarities(queries, passages, similarity).amax(-1)  # (pairs, m)
@@ -199,62 +249,59 @@ def token_similarities(queries: Tensor, passages: Tensor, similarity: str) -> Te
     """
     query, passage, counts = queries[..., :-1], passages[..., :-1], passages[..., -1]
     similarities = query @ passage.mT
-    if similarity == "l2":
-        lengths = query.square().sum(-1).unsqueeze(-1), passage.square().sum(-1).unsqueeze(-2)
-        similarities = 2 * similarities - lengths[0] - lengths[1]
     return similarities.masked_fill(counts.unsqueeze(-2) == 0, LOWEST[similarity])
 
 
-def new_late_interaction(base_model: str | Path, settings: PairSettings, seed: int) -> LateInteraction:
-    """Put new layers, drawn from `seed`, on a base model."""
-    transformer = load_transformer(base_model)
-    _check_lengths("", settings, load_template(base_model, count_tokens(transformer)), transformer)
-    torch.manual_seed(seed)
-    return LateInteraction(transformer, settings, *find_special_tokens(base_model, settings))
+def new_late_interaction(
+    base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw"
+) -> LateInteraction:
+    """Put new layers, drawn from `seed`, on a base model; one that is itself a model of this kind keeps its own."""
+    if has_modules(base_model):
+        return load_late_interaction(base_model).train()
+    router, first = routed(base_model, (1, 0), (settings.query_length, settings.max_length), cleaning)
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.base.modules import Normalize
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    width, unit = router.sub_modules["document"][0].get_embedding_dimension(), settings.similarity == "cosine"
+    if settings.term_weights:
+        torch.manual_seed(seed)
+        layers: list[Any] = [WeightedTokens(width, settings.dimension, unit)]
+    else:
+        layers = [dense(width, settings.dimension, seed, False, nn.Identity(), TOKENS)]
+        layers += [Normalize(module_input_name=TOKENS)] if unit else []
+    if settings.fill_queries:
+        special_id(
+            Path(base_model), load_tokenizer(base_model), "mask_token", "set it there, or set fill_queries to false"
+        )
+        first.query_expansion = {"strategy": "fixed", "length": settings.query_length}
+    punctuation = find_punctuation(base_model) if settings.skip_punctuation else []
+    modules = [router, *layers, MultiVectorMask(skiplist_words=punctuation)]
+    model = LateInteraction(MultiVectorEncoder(modules=modules, device="cpu"), settings.similarity)
+    check_lengths("", base_model, model, ("query_length", "max_length"))
+    return model
 
 
-def load_late_interaction(folder: str | Path) -> tuple[LateInteraction, Template]:
-    """Load a model folder in evaluation mode, with its tokenizer's template."""
-    settings = read_settings(folder, PairSettings)
-    transformer = load_transformer(folder, trained=True)
-    template = load_template(folder, count_tokens(transformer))
-    _check_lengths(f"{Path(folder) / PairSettings.FILE}: ", settings, template, transformer)
-    model = LateInteraction(transformer, settings, *find_special_tokens(folder, settings))
-    load_tensors(folder, HEAD, model.head, PairSettings)
-    return model.eval(), template
+def load_late_interaction(folder: str | Path, precision: str = "fp32") -> LateInteraction:
+    """Load a model folder in evaluation mode."""
+    model = load_modules(folder, "late_interaction", precision)
+    last = [getattr(layer, "settings", {}).get("unit_length", type(layer).__name__ == "Normalize") for layer in model]
+    late = LateInteraction(model, "cosine" if any(last) else "dot")
+    check_lengths(f"{folder}: ", folder, late, ("query_length", "max_length"))
+    return late.eval()
 
 
-def load_token_encoder(folder: str | Path) -> tuple[LateInteraction, Template]:
-    """Load a model folder that encodes queries and passages separately.
-
-    :raises InputError: for a re-ranker of another kind.
-    """
-    kind = read_settings(folder, PairSettings).kind
-    if kind != "late_interaction":
-        path = Path(folder) / PairSettings.FILE
-        raise input_error(path, f"a re-ranker of the kind {kind}", "one of the kind late_interaction", "name another")
-    return load_late_interaction(folder)
-
-
-def origin_of(folder: str | Path, settings: PairSettings) -> Origin:
+def origin_of(folder: str | Path, model: LateInteraction) -> Origin:
     """Describe the model that made token vectors."""
-    return Origin(settings.dimension, settings.max_length, settings.similarity, model_fingerprint(folder))
+    return Origin(model.dimension, model.framings["passage"].length, model.similarity, model_fingerprint(folder))
 
 
-def find_special_tokens(folder: str | Path, settings: PairSettings) -> tuple[int, set[int]]:
-    """Look up the token that pads queries, -1 for none, and the punctuation to ignore."""
+def find_punctuation(folder: str | Path) -> list[str]:
+    """List the tokens that are punctuation, as the vocabulary spells them."""
     tokenizer = load_tokenizer(folder)
-    fix = "set it there, or set fill_queries to false"
-    fill = special_id(folder, tokenizer, "mask_token", fix) if settings.fill_queries else -1
-    punctuation: set[int] = set()
-    for mark in string.punctuation if settings.skip_punctuation else "":
-        encoding = tokenizer.encode(mark, add_special_tokens=False)
+    found: list[str] = []
+    for mark in string.punctuation:
         # Not the unknown token; some tokenizers prepend a word-boundary marker.
-        tokens = zip(encoding.ids, encoding.tokens, strict=True)
-        punctuation |= {number for number, token in tokens if token in (mark, f"\u2581{mark}", f"\u0120{mark}")}
-    return fill, punctuation
-
-
-def _check_lengths(source: str, settings: PairSettings, template: Template, transformer: nn.Module) -> None:
-    for name in ("query_length", "max_length"):
-        check_length(source + name, getattr(settings, name), template.extra + 1, transformer)
+        tokens = tokenizer.encode(mark, add_special_tokens=False).tokens
+        found += [token for token in tokens if token in (mark, f"\u2581{mark}", f"\u0120{mark}")]
+    return found

@@ -8,24 +8,26 @@ import re
 import typing
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from cort.formats.artifacts import Node, read_json
 from cort.models.hub import COMPLAINT_LENGTH, reason_of
-from cort.models.settings import FIX, EncoderSettings, PairSettings
+from cort.models.settings import FIX, PairSettings
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.imports import uncollected
 from cort.system.interruption import Interrupted
 
-Settings = TypeVar("Settings", EncoderSettings, PairSettings)
-
-#: transformers' class of encoder-decoders
-SEQ2SEQ = "AutoModelForSeq2SeqLM"
+#: transformers' classes of encoder-decoders and of models with labels
+SEQ2SEQ, CLASSIFIER = "AutoModelForSeq2SeqLM", "AutoModelForSequenceClassification"
+# Encoder halves of encoder-decoders.
+ENCODERS = ("T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel")
+# Arguments of transformers: no code of others, and weights that cannot contain any.
+TRUSTED = {"trust_remote_code": False, "local_files_only": True}
+EVERYTHING = TRUSTED | {"use_safetensors": True, "dtype": torch.float32}
 OTHER = "name another model"
 # Limits on numbers in a config; that of layers and other parts, which are built before weights are read, is lower.
 PARTS, MOST_PARTS, MOST = re.compile("layer|label|group|expert"), 1_000, 10_000_000
@@ -39,52 +41,77 @@ LONGEST = 100_000
 
 
 def load_transformer(
-    source: str | Path,
-    kind: str = "AutoModel",
-    *,
-    trained: bool = False,
-    decoder: bool = False,
-    fix: str = FIX,
-    **options: Any,
+    source: str | Path, kind: str = "AutoModel", *, trained: bool = False, fix: str = FIX, **options: Any
 ) -> nn.Module:
     """Load a transformer: safetensors only, no remote code, single precision.
 
-    Its weights must be those that its config implies. In a model to start training from, a head (everything outside the
+    :param kind: class of transformers; `options` are its arguments, and settings that override those of the config.
+    :param trained: as in `check_transformer`.
+    """
+    import transformers
+
+    check_transformer(source, kind, trained, fix, **options)
+    model = getattr(transformers, kind).from_pretrained(str(source), **(EVERYTHING | options))
+    check_numbers(source, model.state_dict(), FIX)
+    return typing.cast(nn.Module, model)
+
+
+def check_transformer(
+    source: str | Path,
+    kind: str = "AutoModel",
+    trained: bool = False,
+    fix: str = FIX,
+    released: bool = False,
+    **options: Any,
+) -> None:
+    """Refuse a folder whose config, code or weights do not fit together; weights are not loaded.
+
+    Weights must be those that the config implies. In a model to start training from, a head (everything outside the
     transformer, and the pooler) may be missing, and is then drawn at random, or unused.
 
-    :param kind: class of transformers; `options` are its arguments, and settings that override those of the config.
-    :param trained: whether no head may be missing or unused, except for a pooler, which an encoder does not need.
-    :param decoder: whether to accept a decoder, in which only the last token attends to the whole text.
+    :param trained: whether no head may be missing or unused, except for a pooler, which an encoder does not need, and
+        a head that the config names.
+    :param released: whether to accept decoders, and the encoder halves of encoder-decoders, too.
     """
     with uncollected():
         import transformers
 
-    options = {"trust_remote_code": False, "local_files_only": True} | options
-    everything = {"use_safetensors": True, "dtype": torch.float32} | options
     try:
         if Path(source).is_dir():
-            check_config(Path(source) / "config.json", read_json(Path(source) / "config.json", FIX).of(dict), FIX)
+            written = read_json(Path(source) / "config.json", FIX).of(dict)
+            check_config(Path(source) / "config.json", written, FIX)
+            if (code := written.get("auto_map")) and written.get("model_type") not in transformers.CONFIG_MAPPING:
+                found = f"custom code, auto_map {shorten(str(code))}"
+                raise input_error(Path(source) / "config.json", found, "a model class of transformers", OTHER)
             _check_types(Path(source))
-        config = transformers.AutoConfig.from_pretrained(str(source), **options)
-        if kind == SEQ2SEQ:
-            check_seq2seq(source, config)
-        else:
-            check_encoder(source, config, OTHER, decoder)
+        config = transformers.AutoConfig.from_pretrained(str(source), **(TRUSTED | _of_config(options)))
+        kind = check_kind(source, config, kind, released)
         _check_made_as(source, config)
-        load = getattr(transformers, kind).from_pretrained
-        # At first without memory for weights, because missing ones, and those of another shape, would be drawn.
+        # Without memory for weights, because missing ones, and those of another shape, would be drawn.
         planned = {"device_map": "meta", "ignore_mismatched_sizes": True, "output_loading_info": True}
         with uncollected():  # as it imports the class of the model
-            model, report = load(str(source), **everything, **planned)
-        _check_report(source, model, report, trained, has_own_head=trained and kind != "AutoModel")
-        model = load(str(source), **everything)
+            model, report = getattr(transformers, kind).from_pretrained(
+                str(source), **(EVERYTHING | options), **planned
+            )
+        known = trained and not (kind == "AutoModel" and _names_head(config))
+        _check_report(source, model, report, known, has_own_head=trained and kind != "AutoModel")
     except (InputError, Interrupted):
         raise
     except Exception as error:  # transformers, its config classes and safetensors raise errors of many kinds
         expected = "a transformers folder with config.json and model.safetensors"
         raise input_error(source, f"no complete model ({reason_of(error)})", expected, fix) from error
-    check_numbers(source, model.state_dict(), FIX)
-    return typing.cast(nn.Module, model)
+
+
+def _of_config(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "add_pooling_layer"}
+
+
+def _names_head(config: Any) -> bool:
+    """Tell whether the config says that the weights include a head, which an encoder leaves out."""
+    import transformers
+
+    names = config.architectures or ()
+    return any(re.search("For|Head", name) and hasattr(transformers, name) for name in names)
 
 
 def _check_types(folder: Path) -> None:
@@ -100,6 +127,9 @@ def _check_types(folder: Path) -> None:
 def _weight_files(folder: Path) -> list[Path]:
     """List the files with weights that transformers reads: a single one, or those that an index names."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file() and index.is_file():
+        found = f"two sets of weights, {single.name} and {index.name}"
+        raise input_error(folder, found, "one", "delete the one that is not the model's")
     if single.is_file() or not index.is_file():
         return [single] if single.is_file() else []
     files = read_json(index, FIX)["weight_map"]
@@ -126,25 +156,27 @@ def check_config(source: str | Path, settings: Mapping[str, Any], fix: str) -> N
             raise input_error(source, f"{name} {value}", "more than 0", fix)
 
 
-def check_encoder(source: str | Path, config: Any, fix: str, decoder: bool = False) -> None:
-    """Refuse models that do not read texts in both directions like masked language models.
+def check_kind(source: str | Path, config: Any, kind: str, released: bool = False, fix: str = OTHER) -> str:
+    """Refuse a config that no model of a class of transformers reads texts with, in both directions unless `released`.
 
-    :param decoder: whether to accept a decoder, too.
+    :returns: the class; of an encoder-decoder, that of its encoder.
     """
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+    import transformers
 
-    if decoder and not config.is_encoder_decoder and type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        return
-    if (kind := _kind_of(config)) != "an encoder":
-        raise input_error(source, f"a {config.model_type}, {kind}", "an encoder of text like BERT", fix)
-
-
-def check_seq2seq(source: str | Path, config: Any) -> None:
-    """Refuse models that are not encoder-decoders."""
-    from transformers import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
-
-    if not config.is_encoder_decoder or type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
-        raise input_error(source, f"a {config.model_type}, {_kind_of(config)}", "an encoder-decoder like T5", OTHER)
+    found, expected = _kind_of(config), "an encoder of text like BERT"
+    if kind == SEQ2SEQ:
+        expected = "an encoder-decoder like T5"
+        if config.is_encoder_decoder and type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+            return kind
+    elif found == "an encoder":
+        return kind
+    elif released and config.is_encoder_decoder:
+        half = next((name for name in ENCODERS if getattr(transformers, name).config_class is type(config)), None)
+        if half and kind == "AutoModel":
+            return half
+    elif released and type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+        return kind
+    raise input_error(source, f"a {config.model_type}, {found}", expected, fix)
 
 
 def _kind_of(config: Any) -> str:
@@ -221,57 +253,22 @@ def _other_shape(source: str | Path, name: str, found: Iterable[int], wanted: It
     return input_error(source, f"{shorten(name)[1:-1]} of shape {tuple(found)}", str(tuple(wanted)), fix)
 
 
-def load_tensors(folder: str | Path, name: str, module: nn.Module | None, kind: type[Settings]) -> None:
-    """Load the weights of a layer from its own file, which is empty if there is no such layer."""
-    path = Path(folder) / name
-    try:
-        weights = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise wrong_model(folder, kind, error) from error
-    check_tensors(path, weights, module.state_dict() if module else {}, FIX)
-    if module:
-        module.load_state_dict(weights)
-
-
-def read_settings(folder: str | Path, kind: type[Settings]) -> Settings:
-    """Read the settings of a model folder."""
-    path = Path(folder) / kind.FILE
-    try:
-        node = read_json(path, FIX)
-    except OSError as error:
-        raise wrong_model(folder, kind, error) from error
-    names, hints = {field.name for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)
+def read_settings(folder: str | Path) -> PairSettings:
+    """Read the settings of a re-ranker that sentence-transformers does not have."""
+    node = read_json(Path(folder) / PairSettings.FILE, FIX)
+    hints = typing.get_type_hints(PairSettings)
+    names = hints.keys() & {field.name for field in dataclasses.fields(PairSettings)}
     if unknown := node.of(dict).keys() - names:
         raise node.complain(f"the unknown setting {shorten(min(unknown))}")
-    written = set(kind.WRITTEN) | set(node.of(dict))
-    return kind(**{name: _read(node[name], hints[name]) for name in written})
-
-
-def own_settings(folder: str | Path, options: Settings) -> Settings:
-    """Read the settings of a model to start training from; refuse options that contradict them."""
-    own = read_settings(folder, type(options))
-    for field in dataclasses.fields(options):
-        wanted, value = getattr(options, field.name), getattr(own, field.name)
-        if wanted not in (field.default, value):
-            option, fix = f"--{field.name.replace('_', '-')}", "leave it out, or set it where that folder is made"
-            raise input_error(option, str(wanted), f"{value}, as {Path(folder) / own.FILE} says", fix)
-    return own
+    written = {"query_length", "max_length", *node.of(dict)}
+    return PairSettings(**{name: _read(node[name], hints[name]) for name in written})
 
 
 def _read(node: Node, hint: Any) -> Any:
     choices = typing.get_args(hint)
-    if not choices:
-        value = node.read(hint)
-        if hint is int and not 1 <= value <= LONGEST:
-            raise node.complain(str(value), f"a number from 1 to {LONGEST:,}")
-        return value
-    value = node.read(type(choices[0]))
-    if value not in choices:
+    value = node.read(type(choices[0]) if choices else hint)
+    if choices and value not in choices:
         raise node.complain(shorten(str(value)), f"one of {', '.join(map(str, choices))}")
+    if hint is int and not 1 <= value <= LONGEST:
+        raise node.complain(str(value), f"a number from 1 to {LONGEST:,}")
     return value
-
-
-def wrong_model(folder: str | Path, kind: type[EncoderSettings] | type[PairSettings], error: Exception) -> InputError:
-    """Make the error for a folder without a model of this kind."""
-    found, expected = f"no {kind.MODEL} ({error})", f"a folder that `{kind.STAGE}` wrote"
-    return input_error(folder, found, expected, "name that folder, or train again")

@@ -1,81 +1,42 @@
-"""Released encoders and re-rankers: reads what their files say they are, and converts them to this project's form.
+"""Released encoders and re-rankers: loaded by sentence-transformers, changed as the user wants, and checked.
 
-A folder of sentence-transformers has ``modules.json``, which names the folders of its modules. A plain transformers
-folder is read as sentence-transformers does, with mean pooling. This project's own folders are read, too. Only
-safetensors and JSON are read; a model that comes with code of its own, or with a module that this project's models
-cannot represent, is refused by name.
+A plain transformers folder is read as sentence-transformers does: an encoder with mean pooling. What is saved gives the
+same vectors and scores in this project and in sentence-transformers.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
-from cort.formats.artifacts import Node, read_json
-from cort.models.cross_encoder import CLASSIFIER, CrossEncoder, load_cross_encoder
-from cort.models.encoder import Encoder, load_encoder
-from cort.models.hub import CONVERT, Settings, check_weights, open_tokenizer
-from cort.models.loading import LONGEST, check_numbers, check_tensors, load_transformer
-from cort.models.settings import FIX, EncoderSettings, PairSettings
-from cort.models.tokenizer import check_vocabulary
-from cort.models.transformer import count_tokens, most_tokens
+from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import CrossEncoder
+from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
+from cort.models.hub import COMPLAINT_LENGTH
+from cort.models.layout import PROMPTS, TASKS, Settings
+from cort.models.modules import ELSEWHERE, TextModel, load_modules, route
+from cort.models.transformer import most_tokens
 from cort.system.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
 
-INDEX, PROMPTS = "modules.json", "config_sentence_transformers.json"
-# Modules, and the file that each needs in its folder; Normalize has nothing to save.
-MODULES = {"Transformer": "config.json", "Pooling": "config.json", "Dense": "config.json", "Normalize": None}
-ENCODER = re.compile(r"Transformer Pooling( Dense)*( Normalize)?")
-POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
-# How older files name the pooling: a truth value for each.
-POOLING_KEYS = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-SIMILARITIES = {"cosine": "cosine", "dot": "inner_product", "dot_product": "inner_product"}
-ACTIVATIONS = {"Tanh": "tanh", "Identity": "identity"}
 # Names of prompts in the order in which sentence-transformers looks for them.
 PROMPT_NAMES = {"query": ("query",), "passage": ("document", "passage", "corpus")}
-TASKS = ("feature-extraction", "sequence-classification")
-# Arguments of a transformer or its tokenizer that do not change the result.
-HARMLESS = {"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "trust_remote_code", "padding_side"}
-ARGUMENTS = tuple(f"{of}_{name}" for of in ("model", "config", "tokenizer", "processor") for name in ("args", "kwargs"))
 # Names of labels in lower case. If labels only have numbers, such as LABEL_1, the last one means relevant.
 RELEVANT = re.compile("relevant|related|positive|match|true|yes")
 IRRELEVANT = re.compile("(not |non |no |ir|un|non)(relevant|related|match)|negative|false|no")
-# Longest limit, in tokens, that a config may have.
-LONGEST_TEXT = 65_536
-SPECIAL = 2
-ELSEWHERE = "use another model"
-
-
-@dataclass(frozen=True)
-class Files:
-    """A model's modules in order, each with its folder."""
-
-    folder: Path
-    modules: list[tuple[str, Path]]
-
-    @property
-    def transformer(self) -> Path:
-        """Folder of the transformer, which also has the tokenizer."""
-        return self.of("Transformer")[0]
-
-    def of(self, kind: str) -> list[Path]:
-        """Folders of the modules of a kind."""
-        return [path for name, path in self.modules if name == kind]
+# Precision in which weights stay as they are on disk.
+OWN = "own"
+# Words of the texts that show how a model frames them; the longest is truncated unless the limit is higher.
+PROBES = ("a", "a title. And a text: 1 2 3?", "word " * 1_000)
 
 
 @dataclass(frozen=True)
@@ -87,266 +48,168 @@ class Overrides:
     passage_prompt_name: str | None = None
 
 
-def load_released_encoder(folder: Path, overrides: Overrides, fix: str) -> tuple[Encoder, Any]:
-    """Load an encoder and its tokenizer; no weights are drawn.
+def load_released_encoder(folder: Path, overrides: Overrides, fix: str) -> Encoder:
+    """Load an encoder with its weights as on disk.
 
-    :raises InputError: names the module that cannot be read.
+    :raises InputError: names what cannot be read, or what the model does not have.
     """
-    if (folder / EncoderSettings.FILE).is_file():
-        encoder = load_encoder(folder)[0]
-        encoder.settings = replace(encoder.settings, **overrides.settings)
-        return encoder, open_tokenizer(folder, fix)
-    files = _read_files(folder, ENCODER)
-    similarity = _similarity(files)
-    pooling = overrides.settings.get("pooling") or _pooling(files)
-    prompts = _prompts(files, overrides)
-    _check_pooled_prompts(files, {**prompts, **overrides.settings})
-    trained = not _names_head(files.transformer)
-    model: Any = load_transformer(files.transformer, trained=trained, fix=fix, decoder=pooling == "last")
-    tokenizer, limits = _tokenizer(files, model, fix)
-    projection, activation = _projection(files, model.config.hidden_size)
-    settings = EncoderSettings(
-        pooling=pooling,
-        dimension=projection.out_features if projection else model.config.hidden_size,
-        query_length=limits["query_length"],
-        passage_length=limits["document_length"],
-        similarity=similarity,
-        projection=projection is not None,
-        query_segment=0,
-        passage_segment=0,
-        activation=activation,
-        **prompts,
-    )
-    encoder = Encoder(model, replace(settings, **overrides.settings))
-    if encoder.projection and projection:
-        encoder.projection.load_state_dict(projection.state_dict())
-    return encoder, tokenizer
+    model, wanted = load_modules(folder, "encoder", OWN, fix), overrides.settings
+    similarity = _similarity(folder, model, wanted.get("similarity"))
+    if similarity == "inner_product" and type(model[-1]).__name__ == "Normalize" and "similarity" in wanted:
+        del model[-1]
+    model.similarity_fn_name = "dot" if similarity == "inner_product" else "cosine"
+    _set_pooling(folder, model, wanted.get("pooling"))
+    model.prompts = _prompts(folder, model, overrides)
+    model.default_prompt_name = None
+    _set_lengths(model, wanted)
+    if (dimension := wanted.get("dimension")) is not None:
+        _truncate(model, dimension)
+    encoder = Encoder(model, similarity)
+    check_framing(folder, encoder)
+    return encoder
 
 
-def load_released_reranker(folder: Path, overrides: Overrides, fix: str) -> tuple[CrossEncoder, Any]:
-    """Load a re-ranker and its tokenizer; with two labels, the logit is relevant minus irrelevant."""
-    if (folder / PairSettings.FILE).is_file():
-        reranker = load_cross_encoder(folder)[0]
-        reranker.settings = replace(reranker.settings, **overrides.settings)
-        return reranker, open_tokenizer(folder, fix)
-    files = _read_files(folder, re.compile("Transformer"))
-    index = Settings(files.folder / PROMPTS)
+def load_released_reranker(folder: Path, overrides: Overrides, fix: str) -> CrossEncoder:
+    """Load a re-ranker; with two labels, the logit is relevant minus irrelevant."""
+    index = Settings(folder / PROMPTS)
     if (name := index.get("default_prompt_name")) is not None:
         raise input_error(index.path, f"the prompt {shorten(name)} of a re-ranker", "none", ELSEWHERE)
-    relevant = _relevant_label(files.transformer)
-    classifier: Any = load_transformer(files.transformer, CLASSIFIER, trained=True, fix=fix)
-    if classifier.config.num_labels == 2:
-        _join_labels(files.transformer, classifier, relevant)
-    tokenizer, limits = _tokenizer(files, classifier, fix)
-    length = overrides.settings.get("max_length") or limits["max_seq_length"]
-    # Truncating the longer text, as sentence-transformers does, leaves a query half of the room.
-    settings = PairSettings(query_length=max((length - 1) // 2, SPECIAL + 1), max_length=length)
-    return CrossEncoder(classifier, replace(settings, **overrides.settings)), tokenizer
+    model = load_modules(folder, "cross_encoder", OWN, fix)
+    module = route(model, "passage")[0]
+    if module.transformer_task == "sequence-classification":
+        relevant = _relevant_label(module)
+        if module.model.config.num_labels == 2:
+            _join_labels(folder, module.model, relevant)
+    model.activation_fn = nn.Identity()
+    longest = min(module.tokenizer.model_max_length, most_tokens(module.model))
+    module.tokenizer.model_max_length = overrides.settings.get("max_length") or longest
+    if (length := overrides.settings.get("query_length")) is not None:
+        module.query_length = length
+    return CrossEncoder(model)
 
 
-def _read_files(folder: Path, order: re.Pattern[str]) -> Files:
-    """List a model's modules; a plain transformers folder is a Transformer alone.
-
-    :param order: the sequence of modules that can be read, as words.
-    """
-    index = folder / INDEX
-    if not index.is_file():
-        log.info("%s: has no %s and is read as a plain transformers model", folder, INDEX)
-        files = Files(folder, [("Transformer", folder)])
-    else:
-        files = Files(folder, [_module(folder, node) for node in read_json(index, FIX).items()])
-        kinds = " ".join(kind for kind, _ in files.modules)
-        if not order.fullmatch(kinds):
-            of_encoder = "Transformer, Pooling, any number of Dense, optionally Normalize"
-            expected = of_encoder if order is ENCODER else "Transformer"
-            raise input_error(index, f"the modules {kinds.replace(' ', ', ') or '(none)'}", expected, ELSEWHERE)
-    check_weights(files.transformer)
-    for name in ("config.json", "tokenizer_config.json"):
-        if code := Settings(files.transformer / name).get("auto_map"):
-            found = f"custom code, auto_map {shorten(str(code))}"
-            raise input_error(files.transformer / name, found, "a model class of transformers", ELSEWHERE)
-    return files
-
-
-def _module(folder: Path, node: Node) -> tuple[str, Path]:
-    kind, path = (node[key].read(str) for key in ("type", "path"))
-    package, _, name = kind.rpartition(".")
-    custom = package.partition(".")[0] != "sentence_transformers"
-    if custom or name not in MODULES:
-        found = f"the module {shorten(kind)}{', custom code' * custom}"
-        raise input_error(node.source, found, ", ".join(MODULES), ELSEWHERE)
-    own = folder / path
-    if not own.resolve().is_relative_to(folder.resolve()):
-        raise input_error(node.source, f"the module {name} in {shorten(path)}", "a folder beside it", ELSEWHERE)
-    if (needed := MODULES[name]) and not (own / needed).is_file():
-        raise input_error(own, f"no {needed} of the module {name}", f"the files that {INDEX} names", FIX)
-    return name, own
-
-
-def _pooling(files: Files) -> Any:
-    """Read the pooling, as `EncoderSettings` names it."""
-    if not files.of("Pooling"):
-        log.info("%s: has no Pooling module; the mean of all tokens is used", files.folder)
-        return "mean"
-    settings = Settings(files.of("Pooling")[0] / "config.json")
-    modes = settings.get("pooling_mode")
-    if modes is None:
-        keys = [key for key in settings.values if key.startswith("pooling_mode_") and settings.get(key, bool)]
-        modes = [POOLING_KEYS.get(key, key.removeprefix("pooling_mode_")) for key in keys]
-    names = list(map(str, modes)) if isinstance(modes, list) else [str(modes)]
-    if len(names) != 1 or names[0] not in POOLINGS:
-        found = f"the Pooling {shorten(', '.join(names))}"
-        raise input_error(settings.path, found, f"one of {', '.join(POOLINGS)}", ELSEWHERE)
-    return POOLINGS[names[0]]
-
-
-def _similarity(files: Files) -> Any:
-    """Read the similarity of vectors, as `EncoderSettings` names it."""
-    settings = Settings(files.folder / PROMPTS)
-    name, unit = settings.get("similarity_fn_name", str) or "cosine", bool(files.of("Normalize"))
+def _similarity(folder: Path, model: Any, wanted: str | None) -> str:
+    """Name the similarity of vectors as this project does."""
+    if wanted is not None:
+        return wanted
+    name, unit = model.similarity_fn_name, type(model[-1]).__name__ == "Normalize"
     # For vectors of length 1, every similarity but Manhattan gives the same ranking.
     if unit and name in (*SIMILARITIES, "euclidean"):
         return "cosine"
     if name not in SIMILARITIES:
-        raise input_error(settings.path, f"similarity_fn_name {shorten(name)}", "cosine or dot", ELSEWHERE)
+        raise input_error(folder / PROMPTS, f"similarity_fn_name {shorten(str(name))}", "cosine or dot", ELSEWHERE)
     return SIMILARITIES[name]
 
 
-def _prompts(files: Files, overrides: Overrides) -> dict[str, str]:
+def _set_pooling(folder: Path, model: Any, wanted: str | None) -> None:
+    """Choose the pooling; refuse one that leaves out prompts, or of a token that has not read the text."""
+    for kind in TASKS:
+        modules = route(model, kind)
+        for module in modules:
+            if type(module).__name__ != "Pooling":
+                continue
+            if wanted is not None:
+                module.pooling_mode = POOLINGS[wanted]
+            if not module.include_prompt and any(model.prompts.values()):
+                expected = "include_prompt true, or no prompts"
+                raise input_error(folder, "a Pooling without the prompt", expected, ELSEWHERE)
+            reader = modules[0].model
+            causal = getattr(reader.config, "is_causal", None) or _is_decoder(reader)
+            if "cls" in (module.pooling_mode, *module.pooling_mode[:0]) and causal:
+                found = "the pooling cls of a decoder, whose first token has not read the text"
+                raise input_error(folder, found, "lasttoken or mean", "use the pooling of the model card")
+            after = modules[0].tokenizer.build_inputs_with_special_tokens([]) if causal else [0]
+            if module.pooling_mode == "lasttoken" and not after:
+                log.warning("%s: its tokenizer appends no token; the last token of the text is pooled", folder)
+
+
+def _is_decoder(model: Any) -> bool:
+    """Tell whether tokens only attend to earlier ones."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    both = getattr(model.config, "use_bidirectional_attention", False)
+    kind = type(model.config)
+    return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING and not both
+
+
+def _prompts(folder: Path, model: Any, overrides: Overrides) -> dict[str, str]:
     """Choose the prompts of queries and passages: those the user names, or those sentence-transformers would use."""
-    settings = Settings(files.folder / PROMPTS)
-    known: dict[str, str] = settings.get("prompts", dict[str, str]) or {}
-    default = settings.get("default_prompt_name", str)
-    listed = ", ".join(known) or "(none)"
+    known = {name: text for name, text in model.prompts.items() if text is not None}
+    named = {name: text for name, text in known.items() if text}
+    default = model.default_prompt_name
+    listed = ", ".join(named) or "(none)"
     if default is not None and default not in known:
-        raise input_error(settings.path, f"default_prompt_name {shorten(default)}", f"one of {listed}", ELSEWHERE)
+        found = f"default_prompt_name {shorten(default)}"
+        raise input_error(folder / PROMPTS, found, f"one of {listed}", ELSEWHERE)
     prompts = {}
     for kind, names in PROMPT_NAMES.items():
         if (wanted := getattr(overrides, f"{kind}_prompt_name")) is not None:
-            if wanted not in known:
-                expected = f"a prompt of {settings.path}: {listed}"
+            if wanted not in named:
+                expected = f"a prompt of {folder / PROMPTS}: {listed}"
                 raise input_error(f"--{kind}-prompt-name", shorten(wanted), expected, "name one of these")
             names = (wanted,)
-        prompts[f"{kind}_prompt"] = next((known[name] for name in names if known.get(name)), "")
-    if not any(prompts.values()) and any(known.values()):
-        log.warning("%s: none of its prompts (%s) is for queries or passages; none is used", settings.path, listed)
+        own = next((known[name] for name in names if known.get(name)), "")
+        prompts[TASKS[kind]] = overrides.settings.get(f"{kind}_prompt", own)
+    if not any(prompts.values()) and named and "query_prompt" not in overrides.settings:
+        log.warning("%s: none of its prompts (%s) is for queries or passages; none is used", folder, listed)
     return prompts
 
 
-def _check_pooled_prompts(files: Files, prompts: Mapping[str, Any]) -> None:
-    """Refuse prompts whose tokens the model leaves out of the pooling."""
-    used = any(prompts.get(f"{kind}_prompt") for kind in PROMPT_NAMES)
-    for folder in files.of("Pooling"):
-        settings = Settings(folder / "config.json")
-        if used and settings.get("include_prompt", bool) is False:
-            raise input_error(settings.path, "a Pooling without the prompt", "include_prompt true", ELSEWHERE)
+def _set_lengths(model: Any, wanted: Mapping[str, Any]) -> None:
+    """Write down the lengths of queries and passages, so that nothing else decides them."""
+    for kind, task in TASKS.items():
+        module = route(model, kind)[0]
+        if not hasattr(module, "model"):
+            continue
+        longest = min(int(module.tokenizer.model_max_length), most_tokens(module.model))
+        own = getattr(module, f"{task}_length")
+        length = wanted.get(f"{kind}_length") or min(own or longest, longest)
+        setattr(module, f"{task}_length", length)
 
 
-def _projection(files: Files, width: int) -> tuple[nn.Linear | None, Any]:
-    """Multiply the Dense modules into one; only the last may have an activation."""
-    if not files.of("Dense"):
-        return None, "tanh"
-    weight, bias = torch.eye(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
-    activation = "identity"
-    for folder in files.of("Dense"):
-        if activation != "identity":
-            raise input_error(folder, "a Dense after one with an activation", "one of them", ELSEWHERE)
-        settings = Settings(folder / "config.json")
-        activation = _activation(settings)
-        tensors = _dense(folder, settings, len(weight))
-        weight = tensors["weight"] @ weight
-        bias = tensors["weight"] @ bias + tensors.get("bias", 0)
-    linear = nn.Linear(width, len(weight))
-    linear.load_state_dict({"weight": weight.float(), "bias": bias.float()})
-    # Numbers beyond single precision have become infinite.
-    check_numbers(files.of("Dense")[-1], linear.state_dict(), FIX)
-    return linear, activation
+def _truncate(model: Any, dimension: int) -> None:
+    """Keep the first numbers of vectors, before they are normalized (Kusupati et al., 2022)."""
+    from sentence_transformers.base.modules import Dense
+
+    own = model.get_embedding_dimension()
+    if dimension > own:
+        raise input_error("--dimension", str(dimension), f"at most the model's {own}", "lower it")
+    kept = Dense(own, dimension, bias=False, activation_function=nn.Identity(), init_weight=torch.eye(dimension, own))
+    place = len(model) - (type(model[-1]).__name__ == "Normalize")
+    model.insert(place, kept)
 
 
-def _activation(settings: Settings) -> str:
-    features = {settings.get(f"module_{side}_name", str) or "sentence_embedding" for side in ("input", "output")}
-    if settings.get("use_residual", bool) or features != {"sentence_embedding"}:
-        found = "a Dense with a residual or another input or output than sentence_embedding"
-        raise input_error(settings.path, found, "a plain Dense on the embedding", ELSEWHERE)
-    written = "activation_function" in settings.values
-    name: str = settings.node["activation_function"].read(str) if written else "torch.nn.modules.activation.Tanh"
-    short = name.rpartition(".")[2]
-    if not name.startswith("torch.nn.") or short not in ACTIVATIONS:
-        raise input_error(settings.path, f"a Dense with {shorten(name)}", " or ".join(ACTIVATIONS), ELSEWHERE)
-    return ACTIVATIONS[short]
+def check_framing(folder: Path, model: TextModel) -> None:
+    """Compare how this project and sentence-transformers frame a few texts.
+
+    :raises InputError: if they differ, as with truncation on the left.
+    """
+    for kind, task in TASKS.items():
+        module = route(model.saved, kind)[0]
+        length = model.framings[kind].length
+        prompt = model.saved.prompts.get(task) or ""
+        for probe in PROBES:
+            theirs = module.preprocess([probe], prompt=prompt, task=task)
+            backend = getattr(module.tokenizer, "backend_tokenizer", module.tokenizer)
+            backend.no_truncation()
+            ids = backend.encode(f"{prompt}{probe}", add_special_tokens=False).ids
+            texts = texts_of(Tokens.of_texts([np.array(ids, np.int32)]), model, kind)
+            ours = texts.frame(0)[0].tolist()
+            if ours != theirs["input_ids"].reshape(-1).tolist():
+                found = f"a tokenizer that frames or truncates {kind} texts in a way of its own"
+                expected = f"special tokens around a text of up to {length} tokens, truncated on the right"
+                raise input_error(folder, shorten(found, COMPLAINT_LENGTH)[1:-1], expected, ELSEWHERE)
 
 
-def _dense(folder: Path, settings: Settings, width: int) -> dict[str, Tensor]:
-    path = folder / "model.safetensors"
-    rows, columns = (settings.node[f"{side}_features"].within(int, 1, LONGEST) for side in ("out", "in"))
-    if columns != width:
-        raise input_error(settings.path, f"in_features {columns}", f"{width}, the size of its input", FIX)
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        fix = FIX if path.is_file() else CONVERT
-        raise input_error(folder, f"no safetensors weights of the module Dense ({error})", path.name, fix) from error
-    linear = nn.Linear(columns, rows, bias=settings.get("bias", bool) is not False, device="meta")
-    check_tensors(path, tensors, {f"linear.{name}": value for name, value in linear.state_dict().items()}, FIX)
-    return {name.removeprefix("linear."): value.double() for name, value in tensors.items()}
-
-
-def _tokenizer(files: Files, model: nn.Module, fix: str) -> tuple[Any, dict[str, int]]:
-    """Load the tokenizer and read the lengths that texts are truncated to."""
-    from tokenizers import normalizers
-
-    path = next(iter(sorted(files.transformer.glob("sentence_*_config.json"))), files.transformer / "none")
-    settings = Settings(path)
-    for key in ARGUMENTS:
-        if odd := (settings.get(key, dict) or {}).keys() - HARMLESS:
-            found = f"{key} {shorten(min(odd))} of the Transformer"
-            raise input_error(path, found, "no argument that changes the result", ELSEWHERE)
-    if (task := settings.get("transformer_task", str)) not in (None, *TASKS):
-        raise input_error(path, f"the Transformer task {shorten(str(task))}", " or ".join(TASKS), ELSEWHERE)
-    tokenizer = open_tokenizer(files.transformer, fix)
-    check_vocabulary(files.transformer, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
-    if tokenizer.truncation_side != "right":
-        raise input_error(files.transformer, "a tokenizer that truncates on the left", "on the right", ELSEWHERE)
-    if settings.get("do_lower_case", bool):
-        normalizer = tokenizer.backend_tokenizer.normalizer
-        steps = [normalizers.Lowercase(), *([normalizer] if normalizer else [])]
-        tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(steps)
-    most = min(most_tokens(model), LONGEST_TEXT)
-    longest = min(settings.limit("max_seq_length") or int(tokenizer.model_max_length), most)
-    limits = {name: min(settings.limit(name) or longest, most) for name in ("query_length", "document_length")}
-    if "token_type_ids" not in tokenizer.model_input_names:
-        _join_segments(tokenizer)
-    return tokenizer, {**limits, "max_seq_length": longest}
-
-
-def _join_segments(tokenizer: Any) -> None:
-    """Put both texts of a pair in one segment, as for a model whose tokenizer gives it no segment ids."""
-    from tokenizers import Tokenizer
-
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    for part in (content["post_processor"] or {}).get("pair", []):
-        for piece in part.values():
-            piece["type_id"] = 0
-    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(content))
-
-
-def _names_head(folder: Path) -> bool:
-    """Tell whether the config says that the weights include a head, which an encoder leaves out."""
-    import transformers
-
-    names = Settings(folder / "config.json").get("architectures", list[str]) or []
-    return any(re.search("For|Head", name) and hasattr(transformers, name) for name in names)
-
-
-def _relevant_label(folder: Path) -> int:
+def _relevant_label(module: Any) -> int:
     """Find the label that means relevant: the only one, or one of two by their names.
 
     :raises InputError: for labels that give no ranking, such as those of natural language inference, or that do not
         tell which one means relevant.
     """
-    settings = Settings(folder / "config.json")
+    settings = Settings(Path(module.model.config.name_or_path) / "config.json")
     named: dict[str, str] = settings.get("id2label", dict[str, str]) or {}
-    count = len(named) or settings.get("num_labels", int) or 2
+    count = len(named) or settings.get("num_labels", int) or module.model.config.num_labels
     listed = shorten(f" ({', '.join(named.values())})" if named else "")[1:-1]
     if count not in (1, 2):
         expected = "1, or 2 of which one means relevant"

@@ -8,26 +8,22 @@ from typing import NamedTuple, TypeAlias
 
 from cort.models.cross_encoder import CrossEncoder, load_cross_encoder, new_cross_encoder
 from cort.models.kernel_pooling import KernelPooling, load_kernel_pooling, new_kernel_pooling
-from cort.models.late_interaction import (
-    LateInteraction,
-    load_late_interaction,
-    new_late_interaction,
-)
+from cort.models.late_interaction import LateInteraction, load_late_interaction, new_late_interaction
+from cort.models.layout import PROMPTS, Settings
 from cort.models.loading import read_settings
-from cort.models.settings import HEAD, PairSettings
-from cort.models.tokenizer import Template
-from cort.models.transformer import save_model
+from cort.models.modules import CLASSES
+from cort.models.settings import PairSettings
 from cort.system.errors import input_error
 
-#: a model with `settings`, `pairs` to be scored, `place` to move it to a device, and `parts` to be saved
+#: a model with `pairs` to be scored, `place` to move it to a device, and `save`
 Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling
 
 
 class Kind(NamedTuple):
     """How to make and load a kind of re-ranker."""
 
-    new: Callable[[str | Path, PairSettings, int], Reranker]
-    load: Callable[[str | Path], tuple[Reranker, Template]]
+    new: Callable[[str | Path, PairSettings, int, str], Reranker]
+    load: Callable[[str | Path, str], Reranker]
 
 
 RERANKERS = {
@@ -38,21 +34,19 @@ RERANKERS = {
 }
 
 
-def new_reranker(base_model: str | Path, settings: PairSettings, seed: int) -> Reranker:
+def new_reranker(base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw") -> Reranker:
     """Make a re-ranker of the kind that the settings name; new layers are drawn from `seed`."""
-    return _kind("--kind", settings.kind).new(base_model, settings, seed)
+    return _kind("--kind", settings.kind).new(base_model, settings, seed, cleaning)
 
 
-def save_reranker(model: Reranker, tokenizer_folder: str | Path, folder: str | Path) -> None:
-    """Write the model folder atomically."""
-    transformer, head = model.parts()
-    save_model(folder, transformer, tokenizer_folder, model.settings, {HEAD: head})
-
-
-def load_reranker(folder: str | Path) -> tuple[Reranker, Template]:
-    """Load a model folder of any kind in evaluation mode, with its tokenizer's template."""
-    settings = read_settings(folder, PairSettings)
-    return _kind(Path(folder) / PairSettings.FILE, settings.kind).load(folder)
+def load_reranker(folder: str | Path, precision: str = "fp32") -> Reranker:
+    """Load a model folder of any kind in evaluation mode."""
+    if (Path(folder) / PairSettings.FILE).is_file():
+        kind = read_settings(folder).kind
+        return _kind(Path(folder) / PairSettings.FILE, kind).load(folder, precision)
+    written = Settings(Path(folder) / PROMPTS).get("model_type", str)
+    late = written == CLASSES["late_interaction"]
+    return RERANKERS["late_interaction" if late else "cross_encoder"].load(folder, precision)
 
 
 def _kind(source: str | Path, name: str) -> Kind:

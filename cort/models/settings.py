@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from cort.settings.models import Representation, Scoring
 from cort.system.options import optional
@@ -15,9 +15,6 @@ REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+@[0-9a-f]{7,40}")
 
 #: what to do about a wrong file of a model, downloaded or not
 FIX = "correct it, or download or build the model again"
-
-#: file of a re-ranker's layers after the transformer, unless the transformer's own file has them
-HEAD = "head.safetensors"
 
 #: tokens of a predicted query, including the one that ends it
 LONGEST_QUERY = 512
@@ -38,33 +35,15 @@ def ref_of(revision: str) -> str:
 
 @dataclass(frozen=True)
 class EncoderSettings(Representation):
-    """Settings of a CoRT encoder; lengths count special tokens. The defaults are the paper's."""
-
-    #: file of the settings in a model folder; name of the model, and of the stage that makes it, in messages
-    FILE, MODEL, STAGE = "cort.json", "CoRT encoder", "train"
-    #: settings that every model folder has; others, which older models lack, have their defaults
-    WRITTEN: ClassVar = ("pooling", "dimension", "query_length", "passage_length")
-
-    activation: Literal["tanh", "identity"] = optional("tanh", "of the projection")
-    query_prompt: str = optional("", "prepended to every query before tokenization")
-    passage_prompt: str = optional("", "prepended to every passage")
-
-    @property
-    def unit_length(self) -> bool:
-        """Whether vectors are normalized to length 1, which changes neither angle nor cosine."""
-        return self.similarity != "inner_product"
-
-    def saved(self) -> dict[str, Any]:
-        """Return the settings for a model folder."""
-        return asdict(self)
+    """Settings of a new encoder; lengths count special tokens. The defaults are the paper's."""
 
 
 @dataclass(frozen=True)
 class PairSettings(Scoring):
     """Settings of a re-ranker: its kind, the lengths of its input, and settings of some kinds (`OF_KIND`)."""
 
-    FILE, MODEL, STAGE = "reranker.json", "re-ranker", "train_reranker"
-    WRITTEN: ClassVar = ("query_length", "max_length")
+    #: file of the settings in the folder of a model that sentence-transformers does not have
+    FILE: ClassVar = "reranker.json"
 
     #: any entry of the registry
     kind: str = optional(Scoring.kind, "of re-ranker, one of `cort.models.rerankers`")  # type: ignore[assignment]

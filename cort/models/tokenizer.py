@@ -9,10 +9,12 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cort.formats.artifacts import Node, read_json
-from cort.models.settings import FIX, EncoderSettings
+from cort.formats.artifacts import read_json
+from cort.formats.cleaning import OTHERS
+from cort.models.layout import read_prompts, tokenizer_folder
+from cort.models.settings import FIX
 from cort.system.errors import input_error, shorten
 from cort.system.interruption import Interrupted
 
@@ -21,13 +23,20 @@ if TYPE_CHECKING:
 
 # Any text.
 PROBE = "a"
+#: the filter of CoRT's authors, as the first steps of a normalizer
+FILTER = [
+    {"type": "Replace", "pattern": {"Regex": OTHERS}, "content": " "},
+    {"type": "Strip", "strip_left": True, "strip_right": True},
+]
 
 
 @dataclass(frozen=True)
 class Template:
     """Special tokens around a text (``before x after``) and between two (``before x between y after``).
 
-    `second_segment` is the segment id of the second text of a pair, 0 for models without segments.
+    :ivar second_segment: segment id of the second text of a pair, 0 for models without segments.
+    :ivar segment: segment id of a single text.
+    :ivar segments: whether the model reads segment ids.
     """
 
     before: tuple[int, ...]
@@ -37,6 +46,8 @@ class Template:
     pad: int
     #: token ids are below it
     vocabulary: int = field(default=sys.maxsize, compare=False)
+    segment: int = 0
+    segments: bool = True
 
     @property
     def extra(self) -> int:
@@ -50,13 +61,13 @@ class Template:
 
 
 def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -> Tokenizer:
-    """Load ``tokenizer.json`` of a model folder, without truncation and padding.
+    """Load the tokenizer of a model folder, without truncation and padding.
 
     :param prompts: special tokens in these prompts are tokenized as such; None takes the prompts of the folder.
     """
     from tokenizers import Tokenizer
 
-    path = Path(folder) / "tokenizer.json"
+    path = tokenizer_folder(folder) / "tokenizer.json"
     if not path.is_file():
         expected = "a model folder with a fast tokenizer"
         raise input_error(folder, "no tokenizer.json", expected, "save the tokenizer there")
@@ -65,20 +76,15 @@ def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -
         prompts = read_prompts(folder).values() if prompts is None else prompts
         special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         if any(token in prompt for token in special for prompt in prompts):
-            tokenizer = Tokenizer.from_str(json.dumps(read_tokenizer(folder, prompts)))
+            content = json.loads(path.read_text(encoding="utf-8"))
+            for token in content["added_tokens"]:
+                token["special"] &= not any(token["content"] in prompt for prompt in prompts)
+            tokenizer = Tokenizer.from_str(json.dumps(content))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     # "[SEP]" in a text is plain text, not the end of a segment.
     tokenizer.encode_special_tokens = True
     return tokenizer
-
-
-def read_tokenizer(folder: str | Path, prompts: Collection[str]) -> Any:
-    """Read ``tokenizer.json``; special tokens that prompts contain become ordinary added tokens."""
-    content = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))
-    for token in content["added_tokens"]:
-        token["special"] &= not any(token["content"] in prompt for prompt in prompts)
-    return content
 
 
 @contextmanager
@@ -95,29 +101,36 @@ def refusing(folder: str | Path) -> Iterator[None]:
 
 
 def fingerprint(folder: str | Path) -> str:
-    """Identify a tokenizer by the bytes of its ``tokenizer.json`` and the prompts of its folder."""
-    digest = hashlib.sha256((Path(folder) / "tokenizer.json").read_bytes())
-    prompts = read_prompts(folder)
-    if any(prompts.values()):
-        digest.update(json.dumps(prompts, sort_keys=True).encode())
-    return digest.hexdigest()[:16]
+    """Identify how a model folder tokenizes cleaned texts: its tokenizer without special tokens, and its prompts."""
+    with refusing(folder):
+        content = json.loads(load_tokenizer(folder).to_str())
+    steps = (content["normalizer"] or {}).get("normalizers", [])
+    if steps[: len(FILTER)] == FILTER:
+        # Texts were cleaned before; the filter is for other programs.
+        content["normalizer"] = steps[len(FILTER)] if len(steps) > len(FILTER) else None
+    parts = {part: content[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")}
+    parts |= {kind: prompt for kind, prompt in read_prompts(folder).items() if prompt}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read_prompts(folder: str | Path) -> dict[str, str]:
-    """Read the prompts of an encoder's folder, by kind ("query" or "passage"); in other folders they are empty."""
-    path = Path(folder) / EncoderSettings.FILE
-    node = read_json(path, FIX) if path.is_file() else Node(path, {})
-    written = node.of(dict)
-    keys = {kind: f"{kind}_prompt" for kind in ("query", "passage")}
-    return {kind: node[key].read(str) if key in written else "" for kind, key in keys.items()}
-
-
-def load_template(folder: str | Path, most: int = sys.maxsize) -> Template:
-    """Find out which special tokens the tokenizer of a model folder adds.
+def load_template(folder: str | Path, most: int = sys.maxsize, kind: str = "passage") -> Template:
+    """Find out which special tokens the tokenizer of a model folder adds to texts of a kind.
 
     :param most: number of tokens for which the model has embeddings.
     """
-    tokenizer = load_tokenizer(folder)
+    from tokenizers import Tokenizer
+
+    own = tokenizer_folder(folder, kind)
+    with refusing(own):
+        tokenizer = Tokenizer.from_file(str(own / "tokenizer.json"))
+    pad = special_id(own, tokenizer, "pad_token", "set it there")
+    template = template_of(own, tokenizer, pad)
+    check_vocabulary(folder, template.vocabulary, most)
+    return template
+
+
+def template_of(folder: str | Path, tokenizer: Tokenizer, pad: int, segments: bool = True) -> Template:
+    """Find out which special tokens a tokenizer adds."""
     with refusing(folder):
         count = len(tokenizer.encode(PROBE, add_special_tokens=False).ids)
         single, pair = tokenizer.encode(PROBE), tokenizer.encode(PROBE, PROBE)
@@ -125,9 +138,8 @@ def load_template(folder: str | Path, most: int = sys.maxsize) -> Template:
         start, second = (pair.sequence_ids.index(text) for text in (0, 1))
         before, between, after = single.ids[:start], pair.ids[start + count : second], single.ids[start + count :]
         vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-    check_vocabulary(folder, vocabulary, most)
-    pad = special_id(folder, tokenizer, "pad_token", "set it there")
-    return Template(tuple(before), tuple(after), tuple(between), pair.type_ids[second], pad, vocabulary)
+    frame = tuple(before), tuple(after), tuple(between)
+    return Template(*frame, pair.type_ids[second], pad, vocabulary, single.type_ids[start], segments)
 
 
 def check_vocabulary(folder: str | Path, tokens: int, most: int) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import logging
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,15 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cort.formats.blocks import FinishedBlocks
 from cort.models.batching import Sequences, by_length
-from cort.models.settings import EncoderSettings, PairSettings
 from cort.system.checksums import checksum
 from cort.system.errors import input_error
-from cort.system.files import atomic_folder
 from cort.system.program import program_of
 from cort.system.progress import Counter
 
@@ -35,8 +31,7 @@ log = logging.getLogger(__name__)
 Batch = TypeVar("Batch")
 
 #: libraries whose releases can change what a model computes
-LIBRARIES = ("accelerate", "numpy", "torch", "transformers")
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+LIBRARIES = ("accelerate", "numpy", "sentence-transformers", "torch", "transformers")
 # Tokens of text for which there must be room after a prompt.
 LEAST_AFTER_PROMPT = 4
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -44,31 +39,6 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float
 # sorted by length, 0.1 % at 1,024, 2 % at 16,384, 7 % at 65,536; unsorted 67 %). Not a setting: padding affects the
 # last bits of the result.
 TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 16_384}
-
-
-class TextModel(nn.Module):
-    """A transformer and the layers after it, which subclasses add.
-
-    :param segments: whether queries and passages differ in their segment ids.
-    """
-
-    def __init__(self, transformer: Any, settings: Any, segments: bool = True) -> None:
-        super().__init__()
-        self.settings = settings
-        if getattr(transformer, "pooler", None) is not None:
-            # Not used by the layers; unused weights should be neither trained nor saved.
-            transformer.pooler = None
-        self.transformer = transformer
-        self.inputs = accepted_inputs(transformer, segments)
-
-    def states(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Compute the last states (batch, length, hidden) of ``input_ids`` with their masks and segments."""
-        states: Tensor = self.transformer(**{name: batch[name] for name in self.inputs}).last_hidden_state
-        return states
-
-    def place(self, device: torch.device, precision: str) -> None:
-        """Move to a device for inference: the transformer in `precision`, the layers after it in fp32."""
-        place(self, self.transformer, device, precision)
 
 
 def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str, ...]:
@@ -116,29 +86,12 @@ def check_length(name: str, length: int, shortest: int, transformer: nn.Module, 
         raise input_error(name, str(length), f"{least} to {longest} tokens for this model", "change it")
 
 
-def save_model(
-    folder: str | Path,
-    transformer: Any,
-    tokenizer_folder: str | Path,
-    settings: EncoderSettings | PairSettings,
-    weights: Mapping[str, dict[str, Tensor]],
-) -> None:
-    """Write transformer, tokenizer, settings, and other weights by file name, atomically."""
-    with atomic_folder(folder) as temporary:
-        transformer.save_pretrained(temporary)
-        (temporary / settings.FILE).write_text(json.dumps(settings.saved(), indent=2) + "\n", encoding="utf-8")
-        for name in TOKENIZER_FILES:
-            shutil.copyfile(Path(tokenizer_folder) / name, temporary / name)
-        for name, tensors in weights.items():
-            save_file(tensors, temporary / name)
-
-
 def model_fingerprint(folder: str | Path) -> str:
     """Identify a model by the files that its results depend on."""
     digest = hashlib.sha256()
-    for path in sorted(Path(folder).iterdir()):
-        if path.suffix in {".safetensors", ".json"}:
-            digest.update(path.name.encode())
+    for path in sorted(Path(folder).rglob("*")):
+        if path.suffix in {".safetensors", ".json", ".jinja"}:
+            digest.update(path.relative_to(folder).as_posix().encode())
             with open(path, "rb") as handle:
                 while chunk := handle.read(1 << 20):
                     digest.update(chunk)
@@ -164,7 +117,7 @@ def identity(module: str, options: Mapping[str, object], files: Iterable[str], m
 
 
 def forward_by_length(
-    model: Callable[[dict[str, Tensor]], Tensor],
+    model: Callable[[dict[str, Any]], Tensor],
     sequences: Sequences,
     device: torch.device,
     token_budget: int | None = None,
@@ -177,7 +130,8 @@ def forward_by_length(
     parts: list[Tensor] = []
     order: list[npt.NDArray[np.intp]] = []
     for members in by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type]):
-        batch = {name: _send(tensor, device) for name, tensor in sequences.batch(members).items()}
+        batch = sequences.batch(members)
+        batch |= {name: _send(value, device) for name, value in batch.items() if isinstance(value, Tensor)}
         parts.append(model(batch))  # (members, ...)
         order.append(members)
     inverse = np.argsort(np.concatenate(order), kind="stable")

@@ -13,15 +13,22 @@ import numpy.typing as npt
 
 from cort.formats.artifacts import read_json
 from cort.formats.tokens import Tokens
-from cort.models.settings import EncoderSettings, PairSettings
+from cort.models.layout import (
+    PROMPTS,
+    Settings,
+    has_modules,
+    model_max_length,
+    modules_of,
+    read_length,
+    tokenizer_folder,
+    transformer_settings,
+)
+from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template, load_template
 
-Settings: TypeAlias = EncoderSettings | PairSettings
 Counts: TypeAlias = npt.NDArray[np.integer]
 
-# Settings that determine how much of a text a model reads.
-LENGTHS = frozenset({"query_length", "passage_length", "max_length", "kind"})
-PASSAGES = "passages"
+PASSAGES, KERNEL_POOLING, UNLIMITED = "passages", ("knrm", "conv_knrm"), 1 << 30
 # Share of truncated texts above which the log has a warning.
 MANY = 0.1
 
@@ -55,45 +62,55 @@ def log_truncation(log: logging.Logger, source: str, lengths: Counts, limit: int
     log.log(logging.WARNING if truncation.cut_texts > MANY else logging.INFO, "%s: %s", source, truncation)
 
 
-def query_limit(settings: Settings, template: Template) -> int:
-    """Count the tokens of a query that fit."""
-    return settings.query_length - _special(settings, template)
+@dataclass(frozen=True)
+class Limits:
+    """Tokens of a query and of a passage that fit, without special tokens; `together`: of the passage and the query."""
+
+    query: int
+    passage: int
+    together: bool = False
+
+    def of_passages(self, queries: Counts) -> int | Counts:
+        """Count the tokens of passages that fit next to queries of these lengths."""
+        return self.passage - np.minimum(queries, self.query) if self.together else self.passage
 
 
-def passage_limit(settings: Settings, template: Template, queries: Counts) -> int | Counts:
-    """Count the tokens of a passage that fit; in a cross-encoder, next to queries of these lengths."""
-    if isinstance(settings, EncoderSettings):
-        return settings.passage_length - template.extra
-    if settings.kind != "cross_encoder":
-        return settings.max_length - _special(settings, template)
-    return settings.max_length - template.pair_extra - np.minimum(queries, query_limit(settings, template))
+def limits_for(kind: str, lengths: tuple[int, int], template: Template) -> Limits:
+    """Take the special tokens of a kind of model off the lengths of queries, and of passages or pairs."""
+    if kind in KERNEL_POOLING:
+        return Limits(*lengths)
+    together = kind == "cross_encoder"
+    return Limits(
+        lengths[0] - template.extra, lengths[1] - (template.pair_extra if together else template.extra), together
+    )
 
 
-def measure_texts(settings: Settings, tokenizer: str | Path, files: Mapping[str, str | Path]) -> dict[str, Truncation]:
+def read_limits(folder: str | Path) -> Limits | None:
+    """Read how much of its texts a saved model reads; None for a base model."""
+    path = Path(folder) / PairSettings.FILE
+    if path.is_file():
+        node = read_json(path)
+        return Limits(*(node[key].read(int) for key in ("query_length", "max_length")))
+    if not has_modules(folder):
+        return None
+    lengths = [read_length(folder, kind) or UNLIMITED for kind in ("query", "passage")]
+    if Settings(Path(folder) / PROMPTS).get("model_type", str) == "CrossEncoder":
+        longest = model_max_length(tokenizer_folder(folder)) or UNLIMITED
+        own = transformer_settings(tokenizer_folder(folder)).limit("query_length")
+        return limits_for("cross_encoder", (own or (longest - 1) // 2, longest), load_template(folder))
+    if modules_of(folder)[0].name != "Transformer":
+        return Limits(UNLIMITED, UNLIMITED)
+    return limits_for("encoder", (lengths[0], lengths[1]), load_template(folder))
+
+
+def measure_texts(limits: Limits, files: Mapping[str, str | Path]) -> dict[str, Truncation]:
     """Measure the token caches that a model reads, by content (passages, or queries of a split).
 
     Passages of a cross-encoder are paired with a query of mean length.
-
-    :param tokenizer: folder of the model, or of another model with the same tokenizer.
     """
-    template, lengths = load_template(tokenizer), {text: Tokens(path).lengths for text, path in files.items()}
+    lengths = {text: Tokens(path).lengths for text, path in files.items()}
     queries = [counts for text, counts in lengths.items() if text != PASSAGES and len(counts)]
     mean = np.rint(np.concatenate(queries).mean(keepdims=True) if queries else np.zeros(1)).astype(np.int64)
-    limits = dict.fromkeys(lengths, query_limit(settings, template))
-    limits[PASSAGES] = int(np.max(passage_limit(settings, template, mean)))
-    return {text: measure_truncation(counts, limits[text]) for text, counts in lengths.items()}
-
-
-def read_lengths(folder: str | Path) -> Settings | None:
-    """Read the kind and the maximum lengths of a model folder; None for a base model."""
-    for kind in (EncoderSettings, PairSettings):
-        if (path := Path(folder) / kind.FILE).is_file():
-            node = read_json(path)
-            keys = node.of(dict).keys() & LENGTHS
-            return kind(**{key: node[key].read(str if key == "kind" else int) for key in keys})
-    return None
-
-
-def _special(settings: Settings, template: Template) -> int:
-    """Count the special tokens around a text; kernel pooling adds none."""
-    return 0 if isinstance(settings, PairSettings) and settings.kind.endswith("knrm") else template.extra
+    most = dict.fromkeys(lengths, limits.query)
+    most[PASSAGES] = int(np.max(limits.of_passages(mean)))
+    return {text: measure_truncation(counts, most[text]) for text, counts in lengths.items()}

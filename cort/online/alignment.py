@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from cort.models.cross_encoder import Pairs
 from cort.models.encoder import texts_of
 from cort.models.kernel_pooling import PASSAGE, QUERY, KernelPooling, pool_kernels
 from cort.models.late_interaction import token_similarities
-from cort.models.transformer import single
 from cort.online.neural import QueryEncoder, Reranker, TokenEncoder
 
 FIRST_ROW = np.zeros(1, np.int64)
@@ -49,17 +48,14 @@ def nearest_tokens(encoder: QueryEncoder, query: str, passage: str) -> list[Matc
 
 def _token_vectors(encoder: QueryEncoder, text: str, kind: str) -> tuple[list[str], Tensor]:
     """Return the tokens of a text, as far as the model reads it, and their unit vectors of shape (tokens, e)."""
-    model, template = encoder.model, encoder.template
+    model = encoder.model
     [ids] = encoder.tokenize([text], kind)
-    texts = texts_of(Tokens.of_texts([ids]), template, model.settings, kind)
+    texts = texts_of(Tokens.of_texts([ids]), model, kind)
+    template = texts.template
     kept = ids[: texts.max_length - template.extra]
     batch = _on_device(texts.sequences(FIRST_ROW), encoder.device)
     with torch.inference_mode():
-        states = model.transformer(**{name: batch[name] for name in model.inputs}).last_hidden_state
-        vectors = single(states[0, len(template.before) :][: len(kept)])  # (tokens, h)
-        if model.projection is not None:
-            vectors = model.projection(vectors)  # (tokens, e)
-            vectors = vectors.tanh() if model.settings.activation == "tanh" else vectors
+        vectors = model.token_vectors(batch)[0, len(template.before) :][: len(kept)]  # (tokens, e)
     return encoder.tokenize.names(kept), functional.normalize(vectors, dim=-1)
 
 
@@ -71,14 +67,14 @@ def best_matches(model: Reranker | TokenEncoder, pairs: Pairs, row: int) -> list
     """
     sides: list[tuple[Tensor, Tensor]] = []
 
-    def forward(batch: dict[str, Tensor]) -> Tensor:
+    def forward(batch: dict[str, Any]) -> Tensor:
         vectors: Tensor = model.model(batch)
         sides.append((batch["input_ids"][0], vectors[0]))
         return vectors
 
     _score(pairs, row, model.device, forward)
     (query_ids, queries), (passage_ids, passages) = sides
-    best, places = token_similarities(queries, passages, model.model.settings.similarity).max(-1)  # (m,)
+    best, places = token_similarities(queries, passages, str(model.model.similarity)).max(-1)  # (m,)
     tokens = model.tokenize.names(passage_ids)
     nearest = [tokens[place] if passages[place, -1] else "" for place in places.tolist()]
     # After its tokens, a query has padding of weight 0.
@@ -126,5 +122,6 @@ def _score(pairs: Pairs, row: int, device: torch.device, forward: Callable[[dict
         pairs.scores(lambda sequences: forward(_on_device(sequences, device)), FIRST_ROW, np.array([row], np.int64))
 
 
-def _on_device(sequences: Sequences, device: torch.device) -> dict[str, Tensor]:
-    return {name: tensor.to(device) for name, tensor in sequences.batch(FIRST_ROW).items()}
+def _on_device(sequences: Sequences, device: torch.device) -> dict[str, Any]:
+    batch = sequences.batch(FIRST_ROW)
+    return batch | {name: value.to(device) for name, value in batch.items() if isinstance(value, Tensor)}

@@ -22,9 +22,10 @@ from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
-from cort.models.late_interaction import QUERY, InteractingPairs, load_token_encoder, origin_of
+from cort.models.late_interaction import InteractingPairs, load_late_interaction, origin_of
+from cort.models.layout import read_prompts
 from cort.models.rerankers import load_reranker
-from cort.models.tokenizer import fingerprint, load_tokenizer, read_prompts
+from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.models.transformer import model_fingerprint
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
@@ -92,14 +93,14 @@ class QueryEncoder:
 
     def __init__(self, model: Model, device: torch.device) -> None:
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
-        self.model, self.template = load_encoder(model.folder)
+        self.model = load_encoder(model.folder, model.precision)
         self.model.place(device, model.precision)
         self.fingerprint = model_fingerprint(model.folder)
         self.shards = open_shards(model.files, self.fingerprint)
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute vectors of shape (texts, e), rounded as those of the passages are stored."""
-        texts = texts_of(Tokens.of_texts(tokens), self.template, self.model.settings, "query")
+        texts = texts_of(Tokens.of_texts(tokens), self.model, "query")
         vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device)  # (texts, e)
         stored = vectors.cpu().numpy().astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
         return np.asarray(stored, dtype=np.float32)
@@ -113,20 +114,20 @@ class TokenEncoder:
 
     def __init__(self, model: Model, device: torch.device) -> None:
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
-        self.model, self._template = load_token_encoder(model.folder)
-        self.shards = open_token_shards(model.files, origin_of(model.folder, self.model.settings))
+        self.model = load_late_interaction(model.folder, model.precision)
+        self.shards = open_token_shards(model.files, origin_of(model.folder, self.model))
         self.model.place(device, model.precision)
-        self.index = TokenIndex(self.shards, self.model.settings.similarity, device.type)
+        self.index = TokenIndex(self.shards, self.model.similarity, device.type)
 
     def encode(self, tokens: Sequence[TokenIds]) -> list[QueryVectors]:
         """Compute the token vectors of some queries."""
-        texts = self.model.texts(Tokens.of_texts(tokens), self._template, QUERY)
+        texts = self.model.texts(Tokens.of_texts(tokens), "query")
         return by_query(texts.vectors(self.model, np.arange(len(tokens)), self.device))
 
     def pairs(self, query: str, passage: str) -> InteractingPairs:
         """Pair a query with a passage, each being row 0."""
         queries, passages = self.tokenize([query]), self.tokenize([passage], "passage")
-        return self.model.pairs(Tokens.of_texts(queries), Tokens.of_texts(passages), self._template)
+        return self.model.pairs(Tokens.of_texts(queries), Tokens.of_texts(passages))
 
 
 class Reranker:
@@ -135,12 +136,12 @@ class Reranker:
     def __init__(self, model: Model, device: torch.device) -> None:
         self._passages = Tokens(model.files[0], fingerprint(model.folder))
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
-        self.model, self._template = load_reranker(model.folder)
+        self.model = load_reranker(model.folder, model.precision)
         self.model.place(device, model.precision)
 
     def pairs(self, text: str) -> Pairs:
         """Pair a query, as row 0, with all passages."""
-        return self.model.pairs(Tokens.of_texts(self.tokenize([text])), self._passages, self._template)
+        return self.model.pairs(Tokens.of_texts(self.tokenize([text])), self._passages)
 
     def score(self, text: str, rows: Sequence[int]) -> npt.NDArray[np.float64]:
         """Score the passages in some rows of the collection for a query."""

@@ -10,7 +10,6 @@ from cort.formats.records import Ranking
 from cort.online.searcher import Searcher
 
 if TYPE_CHECKING:
-    from cort.models.settings import EncoderSettings
     from cort.online.alignment import Match
     from cort.online.neural import QueryEncoder, TokenEncoder
 
@@ -71,12 +70,12 @@ class Case:
         """Search with a part of the system, for as many results as the system needs from it."""
         return _search(self.searcher, name, self.text, self.doc_id, self.searcher.needed(self.name, self.depth))
 
-    def nearest_tokens(self) -> tuple[list[Match], EncoderSettings]:
+    def nearest_tokens(self) -> tuple[list[Match], str]:
         """Return the nearest tokens of the passage, and the settings of the encoder."""
         from cort.online.alignment import nearest_tokens
 
         encoder = cast("QueryEncoder", self.searcher.models.retrievers[self.name].encoder)
-        return nearest_tokens(encoder, self.text, self._passage()), encoder.model.settings
+        return nearest_tokens(encoder, self.text, self._passage()), encoder.model.similarity
 
     def matches(self) -> Reason:
         """Explain the score by the matches of tokens that late interaction adds up."""
@@ -91,7 +90,7 @@ class Case:
         from cort.online import alignment
 
         reranker = self.searcher.models.rerankers[name]
-        kind = reranker.model.settings.kind
+        kind = reranker.model.kind
         [row] = self.searcher.passages.rows([self.doc_id])
         about = "It reads query and passage together, so its score has no parts."
         columns: list[str] = []

@@ -75,7 +75,7 @@ class ExactScores:
         # Half-precision numbers are multiples of 2^-24, so those up to 1 need no rounding.
         self._exponent = math.frexp(greatest)[1]
         self._vectors = _round(vectors, math.frexp(sums)[1] - QUERY_BITS)
-        self._weights, self._distance = query.weights.astype(np.float64), similarity == "l2"
+        self._weights = query.weights.astype(np.float64)
         self._lowest = LOWEST[similarity] * self._weights.sum()
 
     def scores(self, passages: Sequence[Half]) -> Double:
@@ -88,10 +88,6 @@ class ExactScores:
         if self._exponent > 0:
             vectors = _round(vectors, self._exponent - PASSAGE_BITS)
         products = vectors @ self._vectors.T  # (tokens, tokens of the query), exact
-        if self._distance:
-            # `vecdot` squares each vector alone, in an order that depends only on the dimension.
-            own, other = np.vecdot(vectors, vectors), np.vecdot(self._vectors, self._vectors)
-            products = 2 * products - other - own[:, None]
         filled = np.flatnonzero(counts)
         starts = np.cumsum(counts[filled]) - counts[filled]
         best = np.maximum.reduceat(products, starts, axis=0)  # (passages, tokens of the query)
@@ -109,7 +105,7 @@ def _round(numbers: Double, exponent: int) -> Double:
 class TokenIndex:
     """All passages, memory-mapped.
 
-    :param similarity: cosine or dot, or l2 for the negative squared distance.
+    :param similarity: cosine or dot.
     :param device: of the first pass.
     """
 
@@ -210,17 +206,15 @@ class _Batch:
     """Tokens of queries, one query after another, in parts that are multiplied at once."""
 
     def __init__(self, queries: Sequence[QueryVectors], device: str, similarity: str) -> None:
-        self._distance, self.count, self._device = similarity == "l2", len(queries), device
+        self.count, self._device = len(queries), device
         self._most = max(len(query.weights) for query in queries)
         self._dimension = queries[0].vectors.shape[1]
         norms = [np.linalg.norm(query.vectors.astype(np.float64), axis=1) for query in queries]
         weighted = list(zip(norms, [query.weights for query in queries], strict=True))
-        # Sums, per query, of the weighted 0th, 1st and 2nd powers of the lengths; shape (3, queries).
-        self._sums = np.array([[(abs(w) * n**power).sum() for n, w in weighted] for power in range(3)])
+        # Sums, per query, of the weights and of the weighted lengths; shape (2, queries).
+        self._sums = np.array([[(abs(w) * n**power).sum() for n, w in weighted] for power in range(2)])
         #: scores of passages without tokens; shape (queries,)
         self.lowest = self._tensor(LOWEST[similarity] * np.array([query.weights.sum() for query in queries]))
-        #: what distances add to the inner products of each query; shape (queries,)
-        self._constants = self._tensor(np.array([(w * n**2).sum() for n, w in weighted]))
         self.parts = list(self._parts(queries))
 
     def _parts(self, queries: Sequence[QueryVectors]) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -235,14 +229,8 @@ class _Batch:
 
     def products(self, vectors: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Multiply passage vectors, (rows, e); yield queries, products, (rows, tokens), and weights of each part."""
-        squares = -vectors.square().sum(1, keepdim=True) if self._distance else None  # (rows, 1)
         for queries, tokens, weights in self.parts:
-            products = vectors @ tokens if squares is None else torch.addmm(squares, vectors, tokens, alpha=2)
-            yield queries, products, weights
-
-    def completed(self, scores: Tensor) -> Tensor:
-        """Turn sums of the best products into scores."""
-        return scores - self._constants if self._distance else scores
+            yield queries, vectors @ tokens, weights
 
     def margins(self, longest: float) -> Tensor:
         """Twice the largest error of a score, as both sides of a comparison may err; shape (1, queries).
@@ -252,9 +240,8 @@ class _Batch:
 
         :param longest: the length of the longest passage vector.
         """
-        weights, lengths, squares = self._sums
-        greatest = squares + 2 * longest * lengths + longest**2 * weights if self._distance else longest * lengths
-        errors = UNIT_ROUNDOFF * greatest + SMALLEST * (weights + 1)
+        weights, lengths = self._sums
+        errors = UNIT_ROUNDOFF * longest * lengths + SMALLEST * (weights + 1)
         return self._tensor(2 * 1.01 * (2 * self._dimension + self._most + 16) * errors)[None]
 
     def _tensor(self, numbers: Double) -> Tensor:
@@ -303,15 +290,15 @@ def _sums_of_best(batch: _Batch, vectors: Tensor, count: int) -> Tensor:
     for queries, products, weights in batch.products(vectors):
         best = products.view(-1, count, len(weights)).amax(1)  # (passages, tokens of queries)
         scores[:, queries] = best @ weights
-    return batch.completed(scores)
+    return scores
 
 
 def _scores_of_ragged(batch: _Batch, passages: Sequence[Half]) -> Tensor:
     """Score passages with different numbers of tokens for one query; shape (passages,)."""
     counts = torch.tensor([len(vectors) for vectors in passages])
     ((_, products, weights),) = batch.products(as_tensor(np.concatenate(passages)).float())
-    scores = (torch.segment_reduce(products, "max", lengths=counts, axis=0) @ weights)[:, 0]
-    return batch.completed(scores).where(counts > 0, batch.lowest)
+    scores: Tensor = (torch.segment_reduce(products, "max", lengths=counts, axis=0) @ weights)[:, 0]
+    return scores.where(counts > 0, batch.lowest)
 
 
 def _by_count(counts: Rows, tokens: int) -> Iterator[Rows]:

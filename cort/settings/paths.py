@@ -56,6 +56,8 @@ RELEASED_EXPANDER = "results/{dataset}/base_models/expander.{expander}/"
 ENCODER = "results/{dataset}/encoders/{encoder}/"
 RERANKER = "results/{dataset}/rerankers/{reranker}/"
 MODEL = "results/{dataset}/{section}/{model}/{checkpoint}"
+#: The file that stands for the folder of an encoder or re-ranker, whose other files depend on the model.
+CARD = "README.md"
 CURVE = "results/{dataset}/{section}/{model}/curve.csv"
 SELECTION = "results/{dataset}/{section}/{model}/selection.json"
 TRIPLES = "results/{dataset}/triples/{encoder}.{split}.parquet"
@@ -63,7 +65,6 @@ TRIPLE_COUNTS = "results/{dataset}/triples/{encoder}.{split}.json"
 PAIRS = "results/{dataset}/pairs/{reranker}.{split}.parquet"
 PAIR_COUNTS = "results/{dataset}/pairs/{reranker}.{split}.json"
 EXAMPLE_COUNTS = "results/{dataset}/{source}/{model}.{split}.json"
-EXPORT = "results/{dataset}/models/{model}/"
 
 # Vectors, indexes, scores, runs.
 VECTORS = "results/{dataset}/embeddings/{encoder}/passages.{scatteritem}.arrow"

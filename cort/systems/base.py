@@ -56,11 +56,12 @@ class Results:
         return paths.within(self.folder, path, **names)
 
     def weights(self, section: str, name: str) -> str:
-        """Weights of an encoder or re-ranker: its best or last model, or where a released one was provided."""
+        """Card of an encoder or re-ranker, best or last, or weights of another model; they stand for its folder."""
         model = self.config[section][name]
+        file = paths.CARD if section in VECTORS else "model.safetensors"
         if "pretrained" in model and not is_trained(model):
-            return self.at(paths.BASE_MODEL, base_model=model["base_model"]) + "model.safetensors"
-        return self.at(paths.MODEL, section=section, model=name, checkpoint=model["checkpoint"]) + "/model.safetensors"
+            return self.at(paths.BASE_MODEL, base_model=model["base_model"]) + file
+        return self.at(paths.MODEL, section=section, model=name, checkpoint=model["checkpoint"]) + f"/{file}"
 
     def tokens(self, section: str, name: str, text: str) -> str:
         """Token cache of a text for an encoder or re-ranker."""

@@ -86,11 +86,11 @@ class Dense(VectorSearch):
 
     def explain(self, case: Case) -> Reason:
         """Show the most similar passage token for each query token, because a vector has no parts."""
-        matches, settings = case.nearest_tokens()
+        matches, similarity = case.nearest_tokens()
         about = (
-            f"The score is the similarity ({settings.similarity}) of one vector of the query and one of the passage "
-            f"(pooling: {settings.pooling}), which has no parts. For orientation, the table shows the passage token "
-            "with the most similar vector (cosine) for each query token. These values do not add up to the score."
+            f"The score is the similarity ({similarity.replace('_', ' ')}) of one vector of the query and one of the "
+            "passage, which has no parts. For orientation, the table shows the passage token with the most similar "
+            "vector (cosine) for each query token. These values do not add up to the score."
         )
         rows: list[list[str | float | int | None]] = [[match.token, match.match, match.similarity] for match in matches]
         return case.reason(about, columns=["token", "nearest in the passage", "cosine"], rows=rows)

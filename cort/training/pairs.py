@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,9 @@ from torch import Tensor
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import Pairs
-from cort.models.rerankers import new_reranker, save_reranker
+from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
-from cort.models.tokenizer import fingerprint, load_template
+from cort.models.tokenizer import fingerprint
 from cort.models.transformer import counted
 from cort.system.errors import input_error
 from cort.system.options import read_options
@@ -24,6 +23,7 @@ from cort.system.progress import Counter
 from cort.training.loop import Task
 from cort.training.losses import RERANKER_OBJECTIVES
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length, join_consecutive
+from cort.training.saving import save_trained
 from cort.training.selection import Validation, read_candidates
 from cort.training.settings import RerankerTraining
 
@@ -109,13 +109,13 @@ def make_task(options: RerankerTraining) -> Task:
 
     :raises InputError: files that do not fit together.
     """
-    model = new_reranker(options.base_model, read_options(PairSettings, options), options.seed)
-    tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
+    model = new_reranker(options.base_model, read_options(PairSettings, options), options.seed, options.cleaning)
+    tokenizer = fingerprint(options.base_model)
     passages, *caches = (
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
     )
     training, validation = (
-        read_pairs(path, model.pairs(queries, passages, template), options)
+        read_pairs(path, model.pairs(queries, passages), options)
         for path, queries in zip((options.pairs, options.validation_pairs), caches, strict=True)
     )
     candidates = read_candidates(options)
@@ -136,7 +136,7 @@ def make_task(options: RerankerTraining) -> Task:
             return Validation(loss, candidates.value(replace(candidates.run, scores=scores.double().cpu().numpy())))
 
     def save(name: str) -> None:
-        save_reranker(model, options.base_model, Path(options.output) / name)
+        save_trained(model, name, options)
 
     unranked = candidates.value(candidates.run) if candidates else None
     per_epoch = len(training) // tables.count_epochs(options.pairs)

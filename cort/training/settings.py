@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.settings.collection import Split
 from cort.settings.fields import SEED
+from cort.settings.models import BaseModel
 from cort.settings.training import Optimization
 from cort.system.errors import input_error
 from cort.system.options import optional, options_class, required, thread_count
@@ -51,6 +53,7 @@ class TrainingOptions(TrainingSettings):
     """Options that encoders and re-rankers share."""
 
     base_model: str = required("FOLDER")
+    cleaning: Form = optional(BaseModel.cleaning, "of all texts, which the saved tokenizer does, too")
     passages: str = required("ARROW", "token cache")
     threads: int = thread_count()
     processes: int = optional(

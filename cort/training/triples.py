@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.encoder import Encoder, Texts, new_encoder, save_encoder, texts_of
+from cort.models.encoder import Encoder, Texts, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
-from cort.models.tokenizer import fingerprint, load_template
+from cort.models.tokenizer import fingerprint
 from cort.models.transformer import counted
 from cort.system.errors import input_error, shorten
 from cort.system.options import read_options
@@ -26,6 +25,7 @@ from cort.training.guide import Guide, encode_start, report_left_out
 from cort.training.loop import Task
 from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_consecutive
+from cort.training.saving import save_trained
 from cort.training.selection import Validation, make_pool, read_candidates
 from cort.training.settings import EncoderTraining
 
@@ -197,19 +197,19 @@ def make_task(options: EncoderTraining) -> Task:
     :raises InputError: files that do not fit together.
     """
     settings = read_options(EncoderSettings, options)
-    encoder = new_encoder(options.base_model, settings, options.seed, options.start)
-    settings = encoder.settings
-    tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
+    encoder = new_encoder(options.base_model, settings, options.seed, options.start, options.cleaning)
+    # That of a released base model, which is a similarity of sentence-transformers.
+    similarity, tokenizer = encoder.similarity, fingerprint(options.base_model)
     cache, *caches = (
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
     )
-    passages = texts_of(cache, template, settings, "passage")
-    objective = make_objective(options.loss, options, settings.similarity)
+    passages = texts_of(cache, encoder, "passage")
+    objective = make_objective(options.loss, options, similarity)
 
     def read(queries: Tokens, triples: str, qrels: str | None, scores: str | None) -> TripleTexts:
         return TripleTexts(
             read_triples(triples, queries, cache),
-            texts_of(queries, template, settings, "query"),
+            texts_of(queries, encoder, "query"),
             passages,
             objective,
             read_judgements(qrels, options.relevance_level, queries, cache) if qrels else None,
@@ -237,9 +237,9 @@ def make_task(options: EncoderTraining) -> Task:
             if pool is None:
                 return Validation(loss)
             vectors = forward(validation.queries.sequences(pool.queries)), forward(passages.sequences(pool.passages))
-            return Validation(loss, pool.value(*vectors, SIMILARITIES[settings.similarity]))
+            return Validation(loss, pool.value(*vectors, SIMILARITIES[similarity]))
 
     def save(name: str) -> None:
-        save_encoder(encoder, options.base_model, Path(options.output) / name)
+        save_trained(encoder, name, options)
 
     return Task(encoder, len(training), per_epoch, training.split, training.losses, validate, save)

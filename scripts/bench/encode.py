@@ -1,8 +1,8 @@
 """Compare encoding with sentence-transformers' `encode` at its defaults: same model, texts and length.
 
-Both start from texts: the stages `tokenize` and `encode` here, tokenization inside the other's call. Without the extra
-`peers`, only this project is measured. Rows are medians over alternating rounds, ratios are medians of the ratios per
-round; the difference is the largest between components, the cosine the smallest between two vectors of a text.
+Both start from texts: the stages `tokenize` and `encode` here, tokenization inside the other's call. Rows are medians
+over alternating rounds, ratios are medians of the ratios per round; the difference is the largest between components,
+the cosine the smallest between two vectors of a text.
 
 Usage: python -m scripts.bench.encode --data ../shared/data/squad --base-model FOLDER [--precisions fp32 bf16]
 """
@@ -39,15 +39,12 @@ def ours(encoder: Path, folder: Path, precision: str) -> Any:
     return all_vectors(open_shards([vectors]))
 
 
-def peer(base_model: Path, device: str, texts: list[str]) -> Callable[[], Any]:
+def peer(encoder: Path, device: str, texts: list[str]) -> Callable[[], Any]:
     """Load the same model in sentence-transformers, to encode texts."""
-    from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
-    from sentence_transformers import models as st_models
+    from sentence_transformers import SentenceTransformer
 
-    transformer = st_models.Transformer(str(base_model), max_seq_length=LENGTH)
-    pooling = st_models.Pooling(transformer.get_word_embedding_dimension(), "mean")
-    model = SentenceTransformer(modules=[transformer, pooling, st_models.Normalize()], device=device)
-    return lambda: np.asarray(model.encode(texts, show_progress_bar=False), dtype=np.float32)
+    model = SentenceTransformer(str(encoder), device=device)
+    return lambda: np.asarray(model.encode_document(texts, normalize_embeddings=True), dtype=np.float32)
 
 
 def main() -> None:
@@ -64,10 +61,7 @@ def main() -> None:
         shape = {"kind": "encoder", "pooling": "mean", "similarity": "cosine", "passage_length": LENGTH}
         common.run_stage("pretrained", pretrained=args.base_model.resolve(), **shape, output=encoder)
         texts = read_table(passages, PASSAGES)["text"].to_pylist()
-        try:
-            work["sentence-transformers"] = peer(args.base_model, device, texts)
-        except ImportError:
-            sys.stdout.write("sentence-transformers is not installed, so it is not measured\n")
+        work["sentence-transformers"] = peer(encoder, device, texts)
         work |= {precision: partial(ours, encoder, folder, precision) for precision in args.precisions}
 
         def measure(name: str) -> float:

@@ -18,8 +18,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from cort.experiment.models import named_models
-from cort.models.settings import EncoderSettings, PairSettings
-from cort.models.truncation import LENGTHS, measure_texts, read_lengths
+from cort.models.tokenizer import load_template
+from cort.models.truncation import limits_for, measure_texts, read_limits
 from cort.reporting.labels import duration
 from cort.reporting.labels import memory as memory_text
 from cort.settings import paths
@@ -163,14 +163,16 @@ def truncations(config: Config, folder: Path) -> str:
         own = config[section][name]
         base_model = folder / paths.at(paths.BASE_MODEL, config, base_model=own["base_model"])
         known = {text: folder / path for text, path in files.items() if (folder / path).exists()}
-        if not known or not (base_model / "tokenizer.json").exists():
+        if not known or not base_model.exists():
             continue
-        kind = EncoderSettings if section == "encoders" else PairSettings
+        lengths = own.get("query_length", 0), own.get("passage_length", own.get("max_length", 0))
         # Broken files are refused by the stage that reads them.
         with suppress(InputError):
-            settings = read_lengths(base_model) or kind(**{key: own[key] for key in LENGTHS & own.keys()})
-            lengths = measure_texts(settings, base_model, known)
-            lines += [f"{title}: {text}: {length}\n" for text, length in lengths.items() if length.cut_texts]
+            limits = read_limits(base_model) or limits_for(
+                own.get("kind", "encoder"), lengths, load_template(base_model)
+            )
+            measured = measure_texts(limits, known)
+            lines += [f"{title}: {text}: {length}\n" for text, length in measured.items() if length.cut_texts]
     return "".join(["\n", *lines]) if lines else ""
 
 

@@ -104,7 +104,7 @@ rule pretrained_encoder:
     input:
         files=partial(inputs.released_files, config, "encoders"),
     output:
-        multiext(paths.RELEASED_ENCODER, *ENCODER_FILES),
+        f"{paths.RELEASED_ENCODER}{paths.CARD}",
     wildcard_constraints:
         encoder=pretrained_pattern(config, "encoders"),
     localrule: True
@@ -121,7 +121,7 @@ rule pretrained_reranker:
     input:
         files=partial(inputs.released_files, config, "rerankers"),
     output:
-        multiext(paths.RELEASED_RERANKER, *RERANKER_FILES),
+        f"{paths.RELEASED_RERANKER}{paths.CARD}",
     wildcard_constraints:
         reranker=pretrained_pattern(config, "rerankers"),
     localrule: True
@@ -170,7 +170,7 @@ rule pretrained_expander:
 
 rule tokenize:
     input:
-        tokenizer=f"{paths.BASE_MODEL}tokenizer.json",
+        tokenizer=partial(inputs.tokenizer, config),
         texts=paths.TEXTS,
     output:
         paths.TOKENS,

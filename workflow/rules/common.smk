@@ -53,8 +53,6 @@ except ConfigError as error:
 guard(workflow, config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
-ENCODER_FILES = (*MODEL_FILES, "projection.safetensors", "cort.json")
-RERANKER_FILES = (*MODEL_FILES, "reranker.json", "head.safetensors")
 TABLES = (".csv", ".md", ".tex")
 
 check_scatter(workflow, ("encode", *CHANGES.values(), "retrieve"))
@@ -136,6 +134,11 @@ def chosen(path, **names):
 def weights(section):
     """Weights of a job's encoder or re-ranker."""
     return lambda wildcards: Results(config).weights(section, getattr(wildcards, section.removesuffix("s")))
+
+
+def base_model(model, file="model.safetensors"):
+    """A file of the base model of the model at a path in the config; the card of one that is released as such a model."""
+    return lambda wildcards: inputs.of_base_model(config, setting(f"{model}.base_model")(wildcards), file)
 
 
 def tokens(model, text):

@@ -49,7 +49,7 @@ ruleorder: import_triples > triples
 
 rule train:
     input:
-        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="encoders.{encoder}.base_model"),
+        base_model=base_model("encoders.{encoder}"),
         triples=paths.TRIPLES.replace("{split}", "train"),
         validation_triples=paths.TRIPLES.replace("{split}", "validation"),
         passages=tokens("encoders.{encoder}", "passages"),
@@ -62,8 +62,8 @@ rule train:
         validation_teacher_scores=partial(inputs.teacher_scores, config, "validation"),
         start=partial(inputs.start, config),
     output:
-        best=guarded(multiext(f"{paths.ENCODER}best/", *ENCODER_FILES)),
-        last=guarded(multiext(f"{paths.ENCODER}last/", *ENCODER_FILES)),
+        best=guarded(f"{paths.ENCODER}best/{paths.CARD}"),
+        last=guarded(f"{paths.ENCODER}last/{paths.CARD}"),
         curve=f"{paths.ENCODER}curve.csv",
         selection=f"{paths.ENCODER}selection.json",
     wildcard_constraints:
@@ -81,6 +81,7 @@ rule train:
         folder=subpath(output.curve, parent=True),
         options=options(
             settings.framing("encoders"),
+            settings.cleaning("encoders"),
             settings.objective("encoders"),
             settings.training("encoders.{encoder}"),
             "splits.train.relevance_level",
@@ -105,17 +106,17 @@ rule train:
 rule import_encoder:
     input:
         weights=setting("encoders.{encoder}.released"),
-        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="encoders.{encoder}.base_model"),
+        base_model=base_model("encoders.{encoder}"),
     output:
-        best=multiext(f"{paths.ENCODER}best/", *ENCODER_FILES),
-        last=multiext(f"{paths.ENCODER}last/", *ENCODER_FILES),
+        best=f"{paths.ENCODER}best/{paths.CARD}",
+        last=f"{paths.ENCODER}last/{paths.CARD}",
     wildcard_constraints:
         encoder=encoders_pattern(config, trained=False),
     localrule: True
     params:
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output[0], ancestor=2),
-        options=options(settings.framing("encoders")),
+        options=options(settings.framing("encoders"), settings.cleaning("encoders")),
     message:
         "Import the released encoder {wildcards.encoder}"
     shell:

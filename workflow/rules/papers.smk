@@ -1,4 +1,4 @@
-"""Comparisons between systems and with published numbers, submissions, exported models."""
+"""Comparisons between systems and with published numbers, and submissions."""
 
 
 rule compare:
@@ -83,27 +83,3 @@ rule submission:
     shell:
         "python -m cort.submission --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
-
-
-rule export_model:
-    input:
-        model=partial(report_inputs.exported_model, config),
-        counts=lambda wildcards: report_inputs.export_counts(config, wildcards).values(),
-        measures=partial(report_inputs.export_measures, config),
-    output:
-        f"{paths.EXPORT}README.md",
-        f"{paths.EXPORT}modules.json",
-        f"{paths.EXPORT}config_sentence_transformers.json",
-        f"{paths.EXPORT}transformer/model.safetensors",
-    localrule: True
-    params:
-        folder=subpath(output[0], parent=True),
-        source=subpath(input.model, parent=True),
-        options=options(report_settings.model_card),
-        counts=lambda wildcards: report_inputs.named(report_inputs.export_counts(config, wildcards)),
-    message:
-        "Export {wildcards.model} for sentence-transformers"
-    shell:
-        "python -m cort.export_model --model {params.source:q} --name {wildcards.model:q}"
-        " --dataset {wildcards.dataset:q} {params.options:q} --counts {params.counts:q}"
-        " --measures-files {input.measures:q} --output {params.folder:q} --log {log:q}"

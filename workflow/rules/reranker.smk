@@ -49,7 +49,7 @@ ruleorder: import_pairs > pairs
 
 rule train_reranker:
     input:
-        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="rerankers.{reranker}.base_model"),
+        base_model=base_model("rerankers.{reranker}"),
         pairs=paths.PAIRS.replace("{split}", "train"),
         validation_pairs=paths.PAIRS.replace("{split}", "validation"),
         passages=tokens("rerankers.{reranker}", "passages"),
@@ -58,8 +58,8 @@ rule train_reranker:
         validation_run=partial(inputs.for_selection, config, "rerankers", paths.RUN),
         validation_qrels=partial(inputs.for_selection, config, "rerankers", paths.QRELS),
     output:
-        best=guarded(multiext(f"{paths.RERANKER}best/", *RERANKER_FILES)),
-        last=guarded(multiext(f"{paths.RERANKER}last/", *RERANKER_FILES)),
+        best=guarded(f"{paths.RERANKER}best/{paths.CARD}"),
+        last=guarded(f"{paths.RERANKER}last/{paths.CARD}"),
         curve=f"{paths.RERANKER}curve.csv",
         selection=f"{paths.RERANKER}selection.json",
     threads: 8
@@ -75,6 +75,7 @@ rule train_reranker:
         folder=subpath(output.curve, parent=True),
         options=options(
             settings.framing("rerankers"),
+            settings.cleaning("rerankers"),
             settings.objective("rerankers"),
             settings.training("rerankers.{reranker}"),
             "splits.train.relevance_level",

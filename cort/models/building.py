@@ -1,0 +1,174 @@
+"""New models on a base model, as modules of sentence-transformers.
+
+Queries and passages differ in their segment id, as in CoRT (section 3.2). In sentence-transformers, a tokenizer sets
+it, so there are two routes. That of queries begins with a transformer that has no layers and one number per token, and
+only provides its tokenizer; it continues with the transformer of the passages, whose weights are stored once.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from cort.models.layout import tokenizer_folder
+from cort.models.loading import check_transformer
+from cort.models.modules import WEIGHTS, quiet
+from cort.models.tokenizer import FILTER, Template, load_template, read_special_tokens, refusing
+from cort.models.transformer import accepted_inputs, count_tokens
+from cort.system.imports import uncollected
+
+# Settings of the tokenizer that are kept. All others are written here, so that none names a class or custom code.
+KEPT = ("bos_token", "eos_token", "unk_token", "sep_token", "cls_token", "mask_token")
+EMBEDDING, TOKENS, SCORES = "sentence_embedding", "token_embeddings", "scores"
+
+
+def new_transformer(base_model: str | Path, segments: bool, seed: int, task: str = "feature-extraction") -> Any:
+    """Load a base model as a Transformer module, without a pooler; a new head of one label is drawn from `seed`.
+
+    :param segments: whether queries and passages differ in their segment ids.
+    """
+    classifier = task == "sequence-classification"
+    more: dict[str, Any] = {"num_labels": 1} if classifier else {}
+    name = "AutoModelForSequenceClassification" if classifier else "AutoModel"
+    check_transformer(base_model, name, **more)
+    with uncollected():
+        from sentence_transformers.base.modules import Transformer
+
+    torch.manual_seed(seed)
+    kwargs = {"use_safetensors": True, "dtype": torch.float32, "local_files_only": True}
+    module = quiet(Transformer)(
+        str(base_model), transformer_task=task, model_kwargs=kwargs, config_kwargs=more, unpad_inputs=False
+    )
+    if getattr(module.model, "pooler", None) is not None:
+        # Not used by the layers; unused weights should be neither trained nor saved.
+        module.model.pooler = None
+    module.reads_segments = "token_type_ids" in accepted_inputs(module.model, segments)
+    return module
+
+
+def set_tokenizer(module: Any, base_model: str | Path, length: int, segment: int, cleaning: str) -> None:
+    """Give a Transformer module the tokenizer of a base model, which cleans, frames and truncates texts by itself.
+
+    It cannot do the cleaning "fixed".
+
+    :param length: tokens that a text, or a pair, is truncated to.
+    :param segment: segment id of a single text; pairs keep theirs.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    template = replace(load_template(base_model, count_tokens(module.model)), segment=segment)
+    own = tokenizer_folder(base_model)
+    names = ["input_ids", *(["token_type_ids"] if module.reads_segments else []), "attention_mask"]
+    special = {name: token for name, token in read_special_tokens(own).items() if name in KEPT and token}
+    tokenizer = framed(own / "tokenizer.json", template, cleaning)
+    # No class of its own: those of models rebuild parts of tokenizer.json.
+    module.processor = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=length,
+        model_input_names=names,
+        pad_token=tokenizer.id_to_token(template.pad),
+        padding_side="right",
+        truncation_side="right",
+        # "[SEP]" in a text stands for these letters.
+        split_special_tokens=True,
+        **special,
+    )
+
+
+def framed(path: Path, template: Template, cleaning: str) -> Any:
+    """Read a tokenizer, and have it clean and frame texts."""
+    from tokenizers import Tokenizer
+
+    with refusing(path.parent):
+        content = json.loads(Tokenizer.from_file(str(path)).to_str())
+        tokens = {number: token for token, number in Tokenizer.from_file(str(path)).get_vocab(True).items()}
+    content |= {"truncation": None, "padding": None, "post_processor": post_processor(template, tokens)}
+    if cleaning == "cort":
+        others = [content["normalizer"]] if content["normalizer"] else []
+        content["normalizer"] = {"type": "Sequence", "normalizers": [*FILTER, *others]}
+    return Tokenizer.from_str(json.dumps(content))
+
+
+def post_processor(template: Template, tokens: dict[int, str]) -> dict[str, Any]:
+    """Describe a template to the tokenizers library."""
+
+    def part(before: Sequence[int], name: str, after: Sequence[int], segment: int) -> list[dict[str, Any]]:
+        first, last = (
+            [{"SpecialToken": {"id": tokens[number], "type_id": segment}} for number in ids] for ids in (before, after)
+        )
+        return [*first, {"Sequence": {"id": name, "type_id": segment}}, *last]
+
+    first = part(template.before, "A", template.between, 0)
+    second = part((), "B", template.after, template.second_segment)
+    used = {tokens[number]: number for number in (*template.before, *template.between, *template.after)}
+    return {
+        "type": "TemplateProcessing",
+        "single": part(template.before, "A", template.after, template.segment),
+        "pair": [*first, *second],
+        "special_tokens": {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in used.items()},
+    }
+
+
+def routed(
+    base_model: str | Path, segments: tuple[int, int], lengths: tuple[int, int], cleaning: str
+) -> tuple[Any, Any]:
+    """Make a Router with the transformer of a base model, and different tokenizers of queries and passages.
+
+    :param segments: segment ids of queries and of passages; `lengths` in tokens likewise.
+    :returns: the router, and the Transformer module that sets the length and the expansion of queries.
+    """
+    module = new_transformer(base_model, segments[0] != segments[1], 0)
+    from sentence_transformers.base.modules import Router
+
+    set_tokenizer(module, base_model, lengths[1], segments[1] if module.reads_segments else 0, cleaning)
+    module.query_length, module.document_length = lengths
+    query = [module]
+    if module.reads_segments and segments[0] != segments[1]:
+        query = [_without_layers(base_model, module, lengths[0]), module]
+        set_tokenizer(query[0], base_model, lengths[0], segments[0], cleaning)
+        query[0].query_length = lengths[0]
+    router = Router({"document": [module], "query": query}, default_route="document")
+    return router, query[0]
+
+
+def _without_layers(base_model: str | Path, module: Any, length: int) -> Any:
+    """Make a Transformer module without layers, which only provides a tokenizer."""
+    from sentence_transformers.base.modules import Transformer
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1}
+    vocabulary, positions = count_tokens(module.model), max(length, 2)
+    config = BertConfig(vocab_size=vocabulary, max_position_embeddings=positions, **sizes)
+    weights = {name: torch.zeros_like(value) for name, value in BertModel(config).state_dict().items()}
+    with tempfile.TemporaryDirectory() as folder:
+        config.architectures = ["BertModel"]
+        config.save_pretrained(folder)
+        save_file(
+            {name: torch.zeros_like(value) for name, value in weights.items()}, Path(folder) / WEIGHTS, {"format": "pt"}
+        )
+        module.processor.save_pretrained(folder)
+        modality = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+        more = {"modality_config": modality, "module_output_name": "no_embeddings", "unpad_inputs": False}
+        empty = quiet(Transformer)(folder, model_kwargs={"local_files_only": True}, **more)
+    empty.model.pooler = None
+    empty.reads_segments = True
+    for parameter in empty.parameters():
+        parameter.requires_grad = False
+    return empty
+
+
+def dense(width: int, size: int, seed: int, bias: bool, activation: nn.Module, output: str) -> Any:
+    """Make a Dense module whose weights are drawn from `seed`."""
+    from sentence_transformers.base.modules import Dense
+
+    torch.manual_seed(seed)
+    source = TOKENS if output == TOKENS else EMBEDDING
+    return Dense(width, size, bias, activation, module_input_name=source, module_output_name=output)

@@ -1,0 +1,121 @@
+"""Where the parts of a model folder are; imports no torch.
+
+A folder in the layout of sentence-transformers has ``modules.json``, which names its modules, and perhaps a Router
+with different modules for queries and passages. Any other folder is one module, a transformer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cort.formats.artifacts import Node, read_json
+from cort.models.settings import FIX
+from cort.system.errors import input_error, shorten
+
+MODULES, PROMPTS, ROUTER = "modules.json", "config_sentence_transformers.json", "router_config.json"
+#: settings of a Transformer module; older releases of sentence-transformers named the file after the model
+TRANSFORMER = "sentence_*_config.json"
+#: kinds of texts -> their names in sentence-transformers, for tasks and routes
+TASKS = {"query": "query", "passage": "document"}
+
+
+class Module(NamedTuple):
+    """A module: its class without the package, its folder, and the class as the file names it."""
+
+    name: str
+    folder: Path
+    type: str
+
+
+class Settings:
+    """Values of a JSON file. The file, or any of its keys, may be missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.node = read_json(path, FIX) if path.is_file() else Node(path, {})
+        self.values: dict[str, Any] = self.node.of(dict)
+
+    def get(self, key: str, kind: Any = None) -> Any:
+        """Read the value of a key, and check it if a type is given; None if it is missing."""
+        value = self.values.get(key)
+        return value if value is None or kind is None else self.node[key].read(kind)
+
+    def limit(self, key: str, kind: type = int) -> Any:
+        """Read a number of at least 1; None if it is missing."""
+        if (value := self.get(key, kind)) is not None and value < 1:
+            raise self.node[key].complain(str(self.values[key]), "1 or more")
+        return value
+
+
+def has_modules(folder: str | Path) -> bool:
+    """Tell whether a folder has the layout of sentence-transformers."""
+    return (Path(folder) / MODULES).is_file()
+
+
+def modules_of(folder: str | Path, kind: str = "passage") -> list[Module]:
+    """List the modules that texts of a kind go through, in order.
+
+    :raises InputError: for a path outside the folder, or a route that does not exist.
+    """
+    folder = Path(folder)
+    if not has_modules(folder):
+        return [Module("Transformer", folder, "")]
+    nodes = list(read_json(folder / MODULES, FIX).items())
+    listed = [_module(folder, folder, node["type"].read(str), node["path"]) for node in nodes]
+    return [part for module in listed for part in _resolve(module, folder, kind)]
+
+
+def _module(root: Path, parent: Path, reference: str, path: Node) -> Module:
+    own = parent / path.read(str)
+    if not own.resolve().is_relative_to(root.resolve()):
+        raise path.complain(shorten(path.read(str)), "a folder beside this file")
+    return Module(reference.rpartition(".")[2], own, reference)
+
+
+def _resolve(module: Module, root: Path, kind: str) -> Iterator[Module]:
+    if module.name != "Router":
+        yield module
+        return
+    path = next((path for path in (module.folder / ROUTER, module.folder / "config.json") if path.is_file()), None)
+    if path is None:
+        raise input_error(module.folder, f"no {ROUTER} of the module Router", f"the files that {MODULES} names", FIX)
+    config = read_json(path, FIX)
+    types, routes = config["types"].read(dict[str, str]), config["structure"].read(dict[str, list[str]])
+    default = config["parameters"].of(dict).get("default_route")
+    route = routes.get(TASKS[kind], routes.get(default or next(iter(routes), "")))
+    if route is None or not set(route) <= types.keys():
+        raise config.complain(f"the routes {shorten(', '.join(routes))}", f"one for {TASKS[kind]}")
+    for name in route:
+        yield _module(root, module.folder, types[name], Node(path, name))
+
+
+def tokenizer_folder(folder: str | Path, kind: str = "passage") -> Path:
+    """Find the folder of the tokenizer that reads texts of a kind."""
+    return modules_of(folder, kind)[0].folder
+
+
+def read_prompts(folder: str | Path) -> dict[str, str]:
+    """Read the prompts of a model that this project saved, by kind; in other folders they are empty."""
+    prompts = Settings(Path(folder) / PROMPTS).get("prompts", dict[str, str | None]) or {}
+    return {kind: prompts.get(task) or "" for kind, task in TASKS.items()}
+
+
+def read_length(folder: str | Path, kind: str) -> int | None:
+    """Read the number of tokens that texts of a kind are truncated to; None for no limit."""
+    own = tokenizer_folder(folder, kind)
+    settings = transformer_settings(own)
+    length = settings.limit(f"{TASKS[kind]}_length") or settings.limit("max_seq_length")
+    return length or model_max_length(own)
+
+
+def transformer_settings(folder: Path) -> Settings:
+    """Open the settings of a Transformer module."""
+    return Settings(next(iter(sorted(folder.glob(TRANSFORMER))), folder / TRANSFORMER))
+
+
+def model_max_length(folder: Path) -> int | None:
+    """Read the limit of a tokenizer, which without one is a huge floating-point number."""
+    limit = Settings(folder / "tokenizer_config.json").limit("model_max_length", float)
+    return int(limit) if limit is not None and limit < 1e6 else None

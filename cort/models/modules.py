@@ -1,0 +1,270 @@
+"""Models as modules of sentence-transformers: loaded from a folder after checks, and run on framed token ids.
+
+A folder is trusted in nothing: weights must be safetensors that match the config, and no code but that of transformers
+and sentence-transformers runs. What those libraries would do with a text, this project does in steps: `tokenize` makes
+token ids, `cort.models.batching` frames them, and `TextModel` runs the modules.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from cort.models.hub import CONVERT, check_weights, open_tokenizer, reason_of
+from cort.models.layout import MODULES, PROMPTS, TASKS, Module, Settings, modules_of, transformer_settings
+from cort.models.loading import LONGEST, check_numbers, check_transformer
+from cort.models.settings import FIX
+from cort.models.tokenizer import Template, check_vocabulary, template_of
+from cort.models.transformer import PRECISIONS, count_tokens, most_tokens, single
+from cort.system.errors import InputError, input_error, shorten
+from cort.system.imports import uncollected
+from cort.system.interruption import Interrupted
+
+log = logging.getLogger(__name__)
+
+#: kinds of models -> their classes in sentence-transformers, and what that library calls older ones
+CLASSES = {
+    "encoder": "SentenceTransformer",
+    "cross_encoder": "CrossEncoder",
+    "late_interaction": "MultiVectorEncoder",
+    "sparse": "SparseEncoder",
+}
+OLD_NAMES = {"ColBERT": "MultiVectorEncoder"}
+# Modules that `TextModel` runs as sentence-transformers does.
+KNOWN = (
+    *("Transformer", "MLMTransformer", "Pooling", "Dense", "Normalize", "StaticEmbedding", "LogitScore"),
+    *("SpladePooling", "SparseStaticEmbedding", "MultiVectorMask"),
+)
+#: modules of this project -> their classes, by the name in modules.json
+OWN: dict[str, type[nn.Module]] = {}
+PACKAGES = ("sentence_transformers.", "pylate.models.Dense.")
+WEIGHTS = "model.safetensors"
+# Modules with weights in a file of their own.
+WEIGHTED = ("Dense", "StaticEmbedding", "SparseStaticEmbedding")
+CLASS_OF_TASK = {
+    "feature-extraction": "AutoModel",
+    "fill-mask": "AutoModelForMaskedLM",
+    "sequence-classification": "AutoModelForSequenceClassification",
+    "text-generation": "AutoModelForCausalLM",
+}
+ELSEWHERE = "use another model"
+
+
+class Framing(NamedTuple):
+    """How texts of a kind are framed, and truncated to a number of tokens."""
+
+    template: Template
+    length: int
+
+
+class TextModel(nn.Module):
+    """A model of sentence-transformers that runs on framed token ids.
+
+    :ivar saved: the model, for saving; its layers are `layers`.
+    """
+
+    kind: str
+
+    def __init__(self, model: Any, layers: Iterable[nn.Module] | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(model.children() if layers is None else layers)
+        self._saved = (model,)  # not registered: the layers are
+        self.framings = {kind: framing_of(model, kind) for kind in TASKS}
+        for module in self.transformers():
+            module.register_forward_hook(partial(_in_single_precision, module.module_output_name))
+
+    @property
+    def saved(self) -> Any:
+        """The model of sentence-transformers."""
+        return self._saved[0]
+
+    @property
+    def transformer(self) -> Any:
+        """The transformer that reads passages; None for static embeddings."""
+        return next((module.model for module in route(self.saved, "passage") if hasattr(module, "model")), None)
+
+    def transformers(self) -> list[Any]:
+        """List the modules that have a transformer."""
+        return [module for module in self.modules() if type(module).__name__ in ("Transformer", "MLMTransformer")]
+
+    def run(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Run framed texts of one kind, or pairs, through the layers; returns the features of all modules.
+
+        :param batch: ``input_ids`` and the like, of shape (batch, length), and the ``task``.
+        """
+        features, task = dict(batch), batch.get("task")
+        if not self.framings[KINDS[task]].template.segments:
+            del features["token_type_ids"]
+        if "StaticEmbedding" in _names(route(self.saved, KINDS[task])):
+            lengths = batch["attention_mask"].sum(1)  # (batch,)
+            flat = batch["input_ids"][batch["attention_mask"].bool()]  # (tokens,)
+            features |= {"input_ids": flat, "offsets": lengths.cumsum(0) - lengths}
+        for layer in self.layers:
+            takes_task = type(layer).__name__ == "Router" or "task" in getattr(layer, "forward_kwargs", ())
+            features = layer(features, task=task) if takes_task else layer(features)
+        return features
+
+    def place(self, device: torch.device, precision: str) -> None:
+        """Move to a device for inference: transformers in `precision`, the layers after them in fp32."""
+        self.float().to(device)
+        for module in self.transformers():
+            module.model.to(PRECISIONS[precision])
+
+    def save(self, folder: Path) -> None:
+        """Write all files but the model card into a folder."""
+        quiet(self.saved.save)(str(folder), create_model_card=False)
+        for kind in TASKS:
+            for module, saved in zip(route(self.saved, kind), modules_of(folder, kind), strict=True):
+                if saved.name == "Transformer":
+                    _write_argument(saved.folder, module.model)
+
+
+def _write_argument(folder: Path, model: nn.Module) -> None:
+    """Have a saved Transformer load without the pooler that it lacks, whose weights would be drawn."""
+    if getattr(model, "pooler", model) is None and takes_pooler(model):
+        path = folder / "sentence_bert_config.json"
+        settings = json.loads(path.read_text(encoding="utf-8")) | {"model_kwargs": {"add_pooling_layer": False}}
+        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def takes_pooler(model: nn.Module) -> bool:
+    """Tell whether a class of transformers has the argument that leaves out the pooler."""
+    return "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
+
+
+#: tasks of sentence-transformers -> kinds of texts; pairs have no task
+KINDS = {task: kind for kind, task in TASKS.items()} | {None: "passage"}
+
+
+def quiet(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function of sentence-transformers, whose log and bars are for programs of their own."""
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        from transformers.utils import logging as bars
+
+        logger = logging.getLogger("sentence_transformers")
+        before = logger.level
+        logger.setLevel(logging.ERROR)
+        bars.disable_progress_bar()
+        try:
+            return call(*arguments, **options)
+        finally:
+            logger.setLevel(before)
+
+    return run
+
+
+def _names(modules: Iterable[nn.Module]) -> set[str]:
+    return {type(module).__name__ for module in modules}
+
+
+def _in_single_precision(name: str, module: nn.Module, inputs: Any, features: dict[str, Any]) -> dict[str, Any]:
+    return {**features, name: single(features[name])}
+
+
+def route(model: Any, kind: str) -> list[Any]:
+    """List the modules that texts of a kind go through."""
+    return list(_route(model.children(), TASKS[kind]))
+
+
+def _route(modules: Iterable[Any], task: str) -> Iterator[Any]:
+    for module in modules:
+        if type(module).__name__ == "Router":
+            yield from module.sub_modules[module._resolve_route(task=task, modality="text")]
+        else:
+            yield module
+
+
+def framing_of(model: Any, kind: str) -> Framing:
+    """Find out how a model's tokenizer frames and truncates texts of a kind."""
+    module = route(model, kind)[0]
+    tokenizer = module.tokenizer
+    if type(module).__name__ == "StaticEmbedding":
+        vocabulary = module.num_embeddings
+        return Framing(Template((), (), (), 0, 0, vocabulary, segments=False), LONGEST)
+    names = tokenizer.model_input_names
+    pad = tokenizer.pad_token_id
+    if pad is None:
+        raise input_error("tokenizer_config.json", "no pad_token", "a token that fills batches", "set it there")
+    template = template_of(tokenizer.name_or_path, tokenizer.backend_tokenizer, pad, "token_type_ids" in names)
+    if type(module).__name__ == "SparseStaticEmbedding":
+        return Framing(Template((), (), (), 0, pad, template.vocabulary, segments=False), LONGEST)
+    length = getattr(module, f"{TASKS[kind]}_length") or tokenizer.model_max_length
+    return Framing(template, int(min(length, most_tokens(module.model), LONGEST)))
+
+
+def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: str = FIX) -> Any:
+    """Load a model of a kind in `CLASSES`, in evaluation mode on the CPU.
+
+    :param precision: that the model will run in: weights of this precision on disk are not converted.
+    :raises InputError: names the first file, module or tensor that is wrong.
+    """
+    folder = Path(folder)
+    check_folder(folder, kind)
+    with uncollected():
+        import sentence_transformers
+
+        options = {"device": "cpu", "trust_remote_code": False, "local_files_only": True}
+        kwargs = {"use_safetensors": True, "dtype": "float32" if precision == "fp32" else "auto"}
+        loader = getattr(sentence_transformers, CLASSES[kind])
+        try:
+            model = quiet(loader._load_with_module_classes)(str(folder), OWN, model_kwargs=kwargs, **options)
+            for module in model.modules():
+                if type(module).__name__ in ("Transformer", "MLMTransformer", "SparseStaticEmbedding"):
+                    open_tokenizer(Path(module.tokenizer.name_or_path), fix, module.tokenizer)
+        except (InputError, Interrupted):
+            raise
+        except Exception as error:  # the library, transformers and safetensors raise errors of many kinds
+            found = f"no complete model ({reason_of(error)})"
+            raise input_error(folder, found, f"a {CLASSES[kind]} of sentence-transformers", fix) from error
+    check_numbers(folder, model.state_dict(), FIX)
+    for name in TASKS:
+        first = route(model, name)[0]
+        if hasattr(first, "model"):
+            vocabulary = max(first.tokenizer.get_vocab().values()) + 1
+            check_vocabulary(folder, vocabulary, count_tokens(first.model))
+    return model.eval()
+
+
+def check_folder(folder: Path, kind: str) -> None:
+    """Refuse a folder that is not a model of this kind, or has modules, code or weights that may not be loaded."""
+    settings = Settings(folder / PROMPTS)
+    written = settings.get("model_type", str)
+    written = OLD_NAMES.get(written, written) if written else None
+    if (folder / MODULES).is_file() and (found := written or "SentenceTransformer") != CLASSES[kind]:
+        names = {name: text.replace("_", "-") for text, name in CLASSES.items()}
+        told = f"{found}, a model of the kind {names.get(found, 'unknown')}"
+        raise input_error(settings.path, told, CLASSES[kind], "configure it as what it is")
+    modules = dict.fromkeys([*modules_of(folder, "passage"), *modules_of(folder, "query")])
+    for module in modules:
+        _check_module(folder, module, kind)
+
+
+def _check_module(root: Path, module: Module, kind: str) -> None:
+    custom = module.type and not module.type.startswith(PACKAGES) and module.type not in OWN
+    if custom or (module.name not in KNOWN and module.type not in OWN):
+        found = f"the module {shorten(module.type)}{', custom code' * bool(custom)}"
+        raise input_error(root / MODULES, found, ", ".join(KNOWN), ELSEWHERE)
+    if module.name in WEIGHTED and not (module.folder / WEIGHTS).is_file():
+        raise input_error(module.folder, f"no safetensors weights of the module {module.name}", WEIGHTS, CONVERT)
+    if module.name in ("Transformer", "MLMTransformer"):
+        check_weights(module.folder)
+        settings = transformer_settings(module.folder)
+        default = {"sparse": "fill-mask", "cross_encoder": "sequence-classification"}.get(kind, "feature-extraction")
+        task = settings.get("transformer_task", str) or (default if not module.type else "feature-extraction")
+        if module.name == "MLMTransformer":
+            task = "fill-mask"
+        if task not in CLASS_OF_TASK:
+            expected = " or ".join(CLASS_OF_TASK)
+            raise input_error(settings.path, f"the Transformer task {shorten(task)}", expected, ELSEWHERE)
+        arguments = settings.get("model_kwargs", dict) or {}
+        more: dict[str, Any] = {key: value for key, value in arguments.items() if key == "add_pooling_layer"}
+        check_transformer(module.folder, CLASS_OF_TASK[task], trained=True, released=True, **more)
