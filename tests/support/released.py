@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from cort import tokenize
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, load_cross_encoder
+from cort.models.cross_encoder import load_cross_encoder
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.tokenizer import fingerprint
 from tests.support.common import write_rows
@@ -92,6 +92,20 @@ def write_transformer(folder, texts, kind, head="AutoModel", labels=1):
     return folder
 
 
+def write_like(folder, base_model, name, head="AutoModel", **config):
+    """Save a new transformer of a model type with the tokenizer of a base model."""
+    import transformers
+
+    torch.manual_seed(4)
+    sizes = {} if name == "t5" else BERT
+    named = transformers.AutoConfig.for_model(name, vocab_size=160, **sizes | config)
+    model = getattr(transformers, head)
+    (model(named) if head == "T5EncoderModel" else model.from_config(named)).save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(base_model / file, folder / file)
+    return folder
+
+
 def write_t5(folder, tokenizer):
     """Save a new T5 with the tokenizer of a folder, whose texts end with ``[SEP]``."""
     import transformers
@@ -105,6 +119,13 @@ def write_t5(folder, tokenizer):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(tokenizer / name, folder / name)
     return folder
+
+
+def write_index(folder, modules):
+    """Write modules.json: names of modules -> their folders."""
+    parts = enumerate(modules.items())
+    index = [{"idx": row, "name": str(row), "path": path, "type": OLD + name} for row, (name, path) in parts]
+    write_json(folder / "modules.json", index)
 
 
 def write_modules(folder, pooling="mean", dense=(), normalize=True, similarity=None, prompts=None, length=None):
@@ -149,15 +170,15 @@ def tokens_of(folder, model, texts, kind="passage", cleaning="raw"):
 
 def vectors_of(model, tokens, kind):
     """Compute the vectors of a cache as they are stored."""
-    encoder, template = load_encoder(model)
-    texts = texts_of(tokens, template, encoder.settings, kind)
+    encoder = load_encoder(model)
+    texts = texts_of(tokens, encoder, kind)
     return texts.vectors(encoder, np.arange(len(tokens)), torch.device("cpu")).numpy()
 
 
 def logits_of(model, queries, passages):
     """Score the pairs of the rows of two caches."""
-    reranker, template = load_cross_encoder(model)
-    rows, pairs = np.arange(len(queries)), Pairs(queries, passages, template, reranker.settings)
+    reranker = load_cross_encoder(model)
+    rows, pairs = np.arange(len(queries)), reranker.pairs(queries, passages)
     with torch.inference_mode():
         return pairs.score(reranker, rows, rows, torch.device("cpu")).numpy()
 
