@@ -83,7 +83,7 @@ def check_transformer(
             if (code := written.get("auto_map")) and written.get("model_type") not in transformers.CONFIG_MAPPING:
                 found = f"custom code, auto_map {shorten(str(code))}"
                 raise input_error(Path(source) / "config.json", found, "a model class of transformers", OTHER)
-            _check_types(Path(source))
+            check_types(Path(source))
         config = transformers.AutoConfig.from_pretrained(str(source), **(TRUSTED | _of_config(options)))
         kind = check_kind(source, config, kind, released)
         _check_made_as(source, config)
@@ -114,13 +114,13 @@ def _names_head(config: Any) -> bool:
     return any(re.search("For|Head", name) and hasattr(transformers, name) for name in names)
 
 
-def _check_types(folder: Path) -> None:
-    """Refuse weights that are not floating point and would be converted; position ids are not weights."""
+def check_types(folder: Path) -> None:
+    """Refuse weights that are not floating point and would be converted; ids are not weights."""
     for path in _weight_files(folder):
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118 - no mapping
                 kind = file.get_slice(name).get_dtype()
-                if not name.endswith("_ids") and kind not in FLOATS:
+                if not name.endswith(("_ids", "mapping")) and kind not in FLOATS:
                     raise input_error(folder, f"{shorten(name)} of type {kind}", "floating point", FIX)
 
 
@@ -170,12 +170,12 @@ def check_kind(source: str | Path, config: Any, kind: str, released: bool = Fals
             return kind
     elif found == "an encoder":
         return kind
-    elif released and config.is_encoder_decoder:
+    elif released:
         half = next((name for name in ENCODERS if getattr(transformers, name).config_class is type(config)), None)
         if half and kind == "AutoModel":
             return half
-    elif released and type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
-        return kind
+        if not config.is_encoder_decoder and type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+            return kind
     raise input_error(source, f"a {config.model_type}, {found}", expected, fix)
 
 

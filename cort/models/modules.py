@@ -19,8 +19,17 @@ import torch
 from torch import nn
 
 from cort.models.hub import CONVERT, check_weights, open_tokenizer, reason_of
-from cort.models.layout import MODULES, PROMPTS, TASKS, Module, Settings, modules_of, transformer_settings
-from cort.models.loading import LONGEST, check_numbers, check_transformer
+from cort.models.layout import (
+    MODULES,
+    PROMPTS,
+    TASKS,
+    Module,
+    Settings,
+    model_max_length,
+    modules_of,
+    transformer_settings,
+)
+from cort.models.loading import LONGEST, check_numbers, check_transformer, check_types
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
 from cort.models.transformer import PRECISIONS, count_tokens, most_tokens, single
@@ -49,6 +58,10 @@ PACKAGES = ("sentence_transformers.", "pylate.models.Dense.")
 WEIGHTS = "model.safetensors"
 # Modules with weights in a file of their own.
 WEIGHTED = ("Dense", "StaticEmbedding", "SparseStaticEmbedding")
+# Modules with settings that have no defaults.
+CONFIGURED = ("Dense", "Pooling")
+# Settings of a Transformer that limit its texts.
+LENGTHS = ("max_seq_length", "query_length", "document_length")
 CLASS_OF_TASK = {
     "feature-extraction": "AutoModel",
     "fill-mask": "AutoModelForMaskedLM",
@@ -193,7 +206,8 @@ def framing_of(model: Any, kind: str) -> Framing:
     names = tokenizer.model_input_names
     pad = tokenizer.pad_token_id
     if pad is None:
-        raise input_error("tokenizer_config.json", "no pad_token", "a token that fills batches", "set it there")
+        path = Path(tokenizer.name_or_path) / "tokenizer_config.json"
+        raise input_error(path, "no pad_token", "a token that fills batches", "set it there")
     template = template_of(tokenizer.name_or_path, tokenizer.backend_tokenizer, pad, "token_type_ids" in names)
     if type(module).__name__ == "SparseStaticEmbedding":
         return Framing(Template((), (), (), 0, pad, template.vocabulary, segments=False), LONGEST)
@@ -231,7 +245,8 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: st
         if hasattr(first, "model"):
             vocabulary = max(first.tokenizer.get_vocab().values()) + 1
             check_vocabulary(folder, vocabulary, count_tokens(first.model))
-    return model.eval()
+    # Static embeddings may be in half precision, too.
+    return (model.float() if precision == "fp32" else model).eval()
 
 
 def check_folder(folder: Path, kind: str) -> None:
@@ -255,9 +270,17 @@ def _check_module(root: Path, module: Module, kind: str) -> None:
         raise input_error(root / MODULES, found, ", ".join(KNOWN), ELSEWHERE)
     if module.name in WEIGHTED and not (module.folder / WEIGHTS).is_file():
         raise input_error(module.folder, f"no safetensors weights of the module {module.name}", WEIGHTS, CONVERT)
+    if module.name in CONFIGURED and not (module.folder / "config.json").is_file():
+        found = f"no config.json of the module {module.name}"
+        raise input_error(module.folder, found, f"the files that {MODULES} names", FIX)
+    if module.name in WEIGHTED:
+        check_types(module.folder)
     if module.name in ("Transformer", "MLMTransformer"):
         check_weights(module.folder)
         settings = transformer_settings(module.folder)
+        for name in LENGTHS:
+            settings.limit(name)
+        model_max_length(module.folder)
         default = {"sparse": "fill-mask", "cross_encoder": "sequence-classification"}.get(kind, "feature-extraction")
         task = settings.get("transformer_task", str) or (default if not module.type else "feature-extraction")
         if module.name == "MLMTransformer":

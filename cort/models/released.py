@@ -22,8 +22,8 @@ from cort.models.cross_encoder import CrossEncoder
 from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
 from cort.models.hub import COMPLAINT_LENGTH
 from cort.models.layout import PROMPTS, TASKS, Settings
-from cort.models.modules import ELSEWHERE, TextModel, load_modules, route
-from cort.models.transformer import most_tokens
+from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, route
+from cort.models.transformer import check_length, most_tokens
 from cort.system.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
@@ -115,11 +115,11 @@ def _set_pooling(folder: Path, model: Any, wanted: str | None) -> None:
                 raise input_error(folder, "a Pooling without the prompt", expected, ELSEWHERE)
             reader = modules[0].model
             causal = getattr(reader.config, "is_causal", None) or _is_decoder(reader)
-            if "cls" in (module.pooling_mode, *module.pooling_mode[:0]) and causal:
+            modes = (module.pooling_mode,) if isinstance(module.pooling_mode, str) else module.pooling_mode
+            if "cls" in modes and causal:
                 found = "the pooling cls of a decoder, whose first token has not read the text"
                 raise input_error(folder, found, "lasttoken or mean", "use the pooling of the model card")
-            after = modules[0].tokenizer.build_inputs_with_special_tokens([]) if causal else [0]
-            if module.pooling_mode == "lasttoken" and not after:
+            if "lasttoken" in modes and causal and not framing_of(model, kind).template.after:
                 log.warning("%s: its tokenizer appends no token; the last token of the text is pooled", folder)
 
 
@@ -163,7 +163,10 @@ def _set_lengths(model: Any, wanted: Mapping[str, Any]) -> None:
             continue
         longest = min(int(module.tokenizer.model_max_length), most_tokens(module.model))
         own = getattr(module, f"{task}_length")
-        length = wanted.get(f"{kind}_length") or min(own or longest, longest)
+        if (length := wanted.get(f"{kind}_length")) is None:
+            length = min(own or longest, longest)
+        else:
+            check_length(f"--{kind}_length", length, framing_of(model, kind).template.extra + 1, module.model)
         setattr(module, f"{task}_length", length)
 
 

@@ -22,7 +22,12 @@ from tests.support import released as support
 from tests.support.released import BERT, change_json, change_weights, copy_model, difference, write_json
 
 TOLERANCE = 1e-5
-CONFIG, TOKENIZER, POOLING, WEIGHTS = "config.json", "tokenizer_config.json", "1_Pooling/config.json", "model.safetensors"
+CONFIG, TOKENIZER, POOLING, WEIGHTS = (
+    "config.json",
+    "tokenizer_config.json",
+    "1_Pooling/config.json",
+    "model.safetensors",
+)
 E5 = {"query": "ba ko: ", "passage": "ri lu: "}
 ASKED = {"query": "Instruct: ba ko\nQuery:"}
 SINGLE = {"dtype": torch.float32}
@@ -142,9 +147,11 @@ def own_vectors(model, texts, kind, folder):
 
 
 def their_vectors(folder, texts, kind, unit, **options):
-    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs=SINGLE, **options)
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True, **options).float()
     encode = model.encode_query if kind == "query" else model.encode_document
-    return encode(texts, normalize_embeddings=unit)
+    # It takes an empty prompt "document", which it adds itself, for the first that there is.
+    other = "passage" if kind == "passage" and model.prompts.get("passage") else None
+    return encode(texts, normalize_embeddings=unit, prompt_name=other)
 
 
 def own_logits(model, queries, passages, folder):
@@ -419,8 +426,8 @@ BAD = {
     "LSTM": (edit_pooling(type=f"{ST}.LSTM"), "the module 'sentence_transformers.models.LSTM', expected Transformer"),
     "CNN": (edit_pooling(type=f"{ST}.CNN"), "the module 'sentence_transformers.models.CNN'"),
     "WordEmbeddings": (edit_pooling(type=f"{ST}.WordEmbeddings"), "the module 'sentence_transformers.models.WordEmb"),
-    "missing folder": (edit_pooling(path="7_Pooling"), "7_Pooling"),
-    "folder outside": (edit_pooling(path="../../x"), "found '../../x', expected a folder beside this file"),
+    "missing folder": (edit_pooling(path="7_Pooling"), "7_Pooling: found no config.json of the module Pooling"),
+    "folder outside": (edit_pooling(path="../../x"), "found '../../x' at [1].path, expected a folder beside"),
     "code of an unknown type": (
         edit(CONFIG, auto_map={"AutoModel": "modeling.X"}, model_type="x"),
         "custom code, auto_map",
@@ -450,18 +457,27 @@ BAD = {
     "no list of inputs": (edit(TOKENIZER, model_input_names="x"), "'x' at model_input_names, expected a list"),
     "negative heads": (edit(CONFIG, num_attention_heads=-1), "num_attention_heads -1, expected more than 0"),
     "length 0": (edit(TOKENIZER, model_max_length=0), "0 at model_max_length, expected 1 or more"),
-    "negative limit": (edit(SETTINGS, max_seq_length=-1), "-1 at max_seq_length, expected 1 or more"),
+    "negative limit": (edit(SETTINGS, max_seq_length=-1), "-1 at max_seq_length, expected 0 or more"),
     "quoted length": (edit(TOKENIZER, model_max_length="512"), "'512' at model_max_length, expected a number; correct"),
     "task": (edit(SETTINGS, transformer_task="any-to-any"), "the Transformer task 'any-to-any'"),
-    "encoder-decoder": (edit(CONFIG, model_type="bart", architectures=["BartModel"]), "a bart, an encoder-decoder, exp"),
+    "encoder-decoder": (
+        edit(CONFIG, model_type="bart", architectures=["BartModel"]),
+        "a bart, an encoder-decoder, exp",
+    ),
     "images": (edit(CONFIG, model_type="vit", architectures=["ViTModel"]), "a vit, of another kind, expected an enc"),
     "unknown pooling": (edit(POOLING, pooling_mode="median"), "median"),
     "prompt not pooled": (edit(POOLING, include_prompt=False), "a Pooling without the prompt, expected include_prompt"),
     "unknown similarity": (edit(support.PROMPTS, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
     "unknown default": (edit(support.PROMPTS, default_prompt_name="s2q"), "s2q"),
-    "sparse": (edit(support.PROMPTS, model_type="SparseEncoder"), "found SparseEncoder, a model of the kind sparse, exp"),
+    "sparse": (
+        edit(support.PROMPTS, model_type="SparseEncoder"),
+        "found SparseEncoder, a model of the kind sparse, exp",
+    ),
     "late": (edit(support.PROMPTS, model_type="MultiVectorEncoder"), "kind late-interaction, expected SentenceTransf"),
-    "ColBERT": (edit(support.PROMPTS, model_type="ColBERT"), "expected SentenceTransformer; configure it as what it is"),
+    "ColBERT": (
+        edit(support.PROMPTS, model_type="ColBERT"),
+        "expected SentenceTransformer; configure it as what it is",
+    ),
 }
 
 
@@ -501,7 +517,9 @@ def test_an_encoder_or_a_classifier_of_inferences_is_no_reranker(make, tmp_path,
     assert expected in refused(complaint, tmp_path, folder, "reranker")
     make.folder = tmp_path / "encoder"
     make.save(make.bert())
-    expected = "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder; configure it as what it is"
+    expected = (
+        "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder; configure it as what it is"
+    )
     assert expected in refused(complaint, tmp_path, make.folder, "reranker")
     plain = copy_model(make.lm, tmp_path / "plain")
     change_json(plain / CONFIG, num_labels=1)

@@ -82,7 +82,7 @@ def write_transformer(folder, texts, kind, head="AutoModel", labels=1):
     torch.manual_seed(3)
     if kind == "sentencepiece":
         pad, size = write_tokenizer(folder, texts, kind)
-        more = {"max_position_embeddings": 42, "type_vocab_size": 1, "num_labels": labels}
+        more = {"max_position_embeddings": 42, "type_vocab_size": 1, "num_labels": labels, "initializer_range": 0.3}
         config = transformers.AutoConfig.for_model("xlm-roberta", vocab_size=size, pad_token_id=pad, **BERT, **more)
     else:
         pad, size = write_tokenizer(folder, texts, kind)
