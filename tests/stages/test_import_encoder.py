@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
 from cort import import_encoder
 from cort.models.encoder import load_encoder, texts_of
 from tests.support.common import contents
-from tests.support.released import tokens_of
+from tests.support.released import difference, tokens_of, vectors_of
 
 DIMENSION = 8
 MARK = "pickle-was-run"
@@ -86,9 +87,9 @@ def test_an_encoder_of_the_authors_gives_their_vectors(net, albert, world, tmp_p
     torch.save(FORMS[form](released(net)), tmp_path / "net.pt", _use_new_zipfile_serialization=not old)
     assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / "encoder")) == 0
     tokens = tokens_of(tmp_path, albert, world.texts)
-    encoder, template = load_encoder(tmp_path / "encoder" / "best")
+    encoder = load_encoder(tmp_path / "encoder" / "best")
     for kind, segment, length in (("query", 1, 12), ("passage", 0, 16)):
-        texts = texts_of(tokens, template, encoder.settings, kind)
+        texts, template = texts_of(tokens, encoder, kind), encoder.framings[kind].template
         for row in range(3):
             ids = [*template.before, *tokens[row][: length - template.extra], *template.after]
             with torch.inference_mode():
@@ -106,9 +107,9 @@ def test_an_encoder_without_projection_is_read_from_safetensors(net, albert, tmp
     save_file(state, tmp_path / "net.safetensors")
     more = ["--dimension", 32, "--projection", "False", "--pooling", "mean", "--passage-segment", 1]
     assert import_encoder.main(argv(tmp_path / "net.safetensors", albert, tmp_path / "encoder", *more)) == 0
-    encoder, _ = load_encoder(tmp_path / "encoder" / "best")
+    encoder = load_encoder(tmp_path / "encoder" / "best")
     assert encoder.projection is None
-    assert encoder.settings.query_segment == encoder.settings.passage_segment == 1
+    assert [framing.template.segment for framing in encoder.framings.values()] == [1, 1]
     for name, value in encoder.transformer.state_dict().items():
         assert torch.equal(value, net.transformer.state_dict()[name])
 
@@ -116,13 +117,24 @@ def test_an_encoder_without_projection_is_read_from_safetensors(net, albert, tmp
 def test_both_folders_are_equal_and_reproducible(net, albert, tmp_path):
     torch.save(released(net), tmp_path / "net.pt")
     for name in ("first", "second"):
-        assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / name)) == 0
+        assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / name / "cort")) == 0
     first = contents(tmp_path / "first")
-    assert contents(tmp_path / "first" / "best") == contents(tmp_path / "first" / "last")
     assert contents(tmp_path / "second") == first
-    names = {"config", "cort", "tokenizer", "tokenizer_config"}
-    tensors = {"model.safetensors", "projection.safetensors"}
-    assert contents(tmp_path / "first" / "best").keys() == {f"{name}.json" for name in names} | tensors
+    best, last = (contents(tmp_path / "first" / "cort" / name) for name in ("best", "last"))
+    assert best == last
+    card = best["README.md"].decode()
+    assert 'SentenceTransformer("cort")' in card
+    assert all(f"| {name} | `" in card for name in best.keys() - {"README.md"})
+
+
+def test_sentence_transformers_gives_the_same_vectors(net, albert, world, tmp_path):
+    torch.save(released(net), tmp_path / "net.pt")
+    assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / "cort", "--cleaning", "cort")) == 0
+    model = tmp_path / "cort" / "best"
+    peer, texts = SentenceTransformer(str(model), device="cpu"), [*world.texts[:9], "٣ ko; ri"]
+    for kind, encode in (("query", peer.encode_query), ("passage", peer.encode_document)):
+        tokens = tokens_of(tmp_path, model, texts, kind, "cort")
+        assert difference(vectors_of(model, tokens, kind), encode(texts)) <= 1e-5
 
 
 class Bomb:

@@ -1,7 +1,6 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -19,7 +18,7 @@ from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
 from cort.system.errors import InputError
 from tests.support import released as support
-from tests.support.released import BERT, change_json, change_weights, copy_model, difference, write_json
+from tests.support.released import change_json, change_weights, copy_model, difference, write_json
 
 TOLERANCE = 1e-5
 CONFIG, TOKENIZER, POOLING, WEIGHTS = (
