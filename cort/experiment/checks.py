@@ -14,7 +14,7 @@ from typing import Any
 from jsonschema.exceptions import ValidationError
 
 from cort.experiment.config import BM25, CHANGES
-from cort.experiment.idle import DESCRIBED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
+from cort.experiment.idle import DESCRIBED, FIXED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
 from cort.experiment.keys import Experiment
 from cort.experiment.models import released_name
 from cort.experiment.recipes import with_recipes
@@ -145,7 +145,7 @@ def filled(config: Config, schema: Config) -> Config:
     for name, model, written in released:
         idle = OF_TRAINING if "released" in written or "training" not in written else set()
         if "pretrained" in written:
-            idle = idle | (DESCRIBED - written)
+            idle = idle | ((DESCRIBED | FIXED) - written)
             _add_base_model(config, schema, name, model)
         for key in idle:
             model.pop(key, None)

@@ -17,9 +17,9 @@ OF_TRAINING = {"recipe", "loss", "teacher", "start", "triples", "pairs", "traini
 OF_TRAINING |= {*settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)}
 # Keys that a released model's own files define, and which have no default with `pretrained`.
 LENGTHS = {"query_length", "passage_length", "max_length"}
-DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment", "head", *LENGTHS}
-# Those of them that cannot be changed, and keys that only released models have.
-FIXED = {"dimension", "projection", "head"}
+DESCRIBED = {"pooling", "dimension", "similarity", *LENGTHS}
+# Others, which cannot be changed, and keys that only released models have.
+FIXED = {"projection", "query_segment", "passage_segment", "head"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
 # Where predicted queries or term weights come from, and further keys with a file of them.
 ORIGINS = ("file", "pretrained")
@@ -117,7 +117,8 @@ def _of_pretrained(place: str, model: Config) -> Iterator[str]:
         yield f"{place}: found pretrained and {key}, expected one of them; remove one"
     if model.get("kind", CROSS_ENCODER) != CROSS_ENCODER:
         yield f"{place}.kind: found {model['kind']} with pretrained, expected a cross-encoder; remove kind"
-    for key in model.keys() & FIXED:
+    fixed = FIXED | ({"dimension"} if place.startswith("rerankers.") else set())
+    for key in model.keys() & fixed:
         yield f"{place}.{key}: found {key} with pretrained, expected none, as its own files define it; remove it"
     for key in model.keys() & OF_TRAINING if "training" not in model else ():
         yield f"{place}.{key}: found {key} without training, expected both or none; add `training: {{}}` or remove it"

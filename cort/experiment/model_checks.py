@@ -88,7 +88,8 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
     if "start" in encoder:
         yield from check_name(f"{place}.start", encoder["start"], config["encoders"])
         started = config["encoders"].get(encoder["start"]) or {}
-        for key in ("pretrained", "revision") if "pretrained" in encoder else ("base_model", "dimension", "projection"):
+        own = ("pretrained", "revision") if "pretrained" in encoder else ("base_model", "projection")
+        for key in (*own, "dimension"):
             there, here = started.get(key, "none"), encoder.get(key, "none")
             if started and there != here:
                 yield (

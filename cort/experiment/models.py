@@ -134,12 +134,6 @@ def indexes_of(config: Config, split: str) -> list[tuple[str, str]]:
     )
 
 
-def systems_with(config: Config, model: str) -> list[str]:
-    """List the systems that retrieve or re-rank with a model."""
-    wanted = named_models(config)[model]
-    return [name for name, system in all_systems(config).items() if wanted in system.models()]
-
-
 def teachers(config: Config) -> list[str]:
     """List the systems whose runs of the training queries models are trained on, and all that they are made from."""
     learnt_from = (

@@ -116,7 +116,8 @@ class Representation:
     """The context representation: the last layer's state of the first token (`cls`), of the last token (`last`), or the
     mean over all tokens (`mean`)."""
     dimension: int = setting(768, "size of the vectors", ge=1, le=65_536)
-    """Size e of the vectors."""
+    """Size e of the vectors. With `pretrained`, they are truncated to it before normalization, which models trained for
+    it allow (Matryoshka); if not set, it is the model's own."""
     query_length: int = setting(512, "tokens, special tokens included", ge=3, le=65_536)
     """Tokens that a query is truncated to, special tokens included."""
     passage_length: int = setting(512, "tokens, special tokens included", ge=3, le=65_536)
@@ -125,12 +126,11 @@ class Representation:
     """Similarity of two vectors: angular (CoRT), cosine, which gives the same ranking, or inner product (RepBERT)."""
     projection: bool = setting(True, "False: vectors are the transformer's states")
     """Project the context representation to `dimension` numbers and apply tanh (CoRT); if false, it is the vector
-    itself, and `dimension` must be the model's (RepBERT)."""
+    itself, and `dimension` must be the model's (RepBERT). Not with `pretrained`."""
     query_segment: Literal[0, 1] = 1
-    """Segment id of queries."""
+    """Segment id of queries. Not with `pretrained`."""
     passage_segment: Literal[0, 1] = 0
-    """Segment id of passages; it differs from that of queries in CoRT and RepBERT, and both are 0 in the encoders of
-    sentence-transformers."""
+    """Segment id of passages; it differs from that of queries in CoRT and RepBERT. Not with `pretrained`."""
 
 
 @section
@@ -139,7 +139,7 @@ class Encoder(Representation, Trainable):
 
     pretrained: str | None = None
     """Hub name or local folder of a released encoder, in the layout of sentence-transformers or of transformers.
-    Pooling, lengths, prompts, projection and similarity are read from its files; keys set here override them. The model
+    Pooling, dimension, lengths, prompts and similarity are read from its files; keys set here override them. The model
     is used as it is, or trained further if `training` is set, too (`{}` for the defaults)."""
     query_prompt: str | None = setting(None, may_be_empty=True)
     """With `pretrained`, text put before every query; empty for none. If not set, the model's own."""

@@ -20,7 +20,7 @@ from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, changed, complaints, completed, mistakes_in
 from workflow import settings
 from workflow.inputs import excluded_queries, judgements
-from workflow.report_inputs import comparisons, explorers, exports, of_systems, of_trainings, overlaps
+from workflow.report_inputs import comparisons, explorers, of_systems, of_trainings, overlaps
 
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
 TRAINING_FILES = {kind: f"data/{kind}.train.tsv" for kind in ("queries", "qrels")}
@@ -183,15 +183,13 @@ def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name
     config = completed({**LATE, "systems late": {"retrieve": "late"}})
     assert system_of(config, "late").rules == ("retrieve_tokens",)
     assert models.used_models(config, "rerankers") == ["cross", "late"]
-    assert models.systems_with(config, "late") == ["late"]
     assert system_of(config, "late").describe() == "late interaction late, exact search"
     for index, words in (({}, "probes 32"), ({"probes": "auto"}, "recall 0.99 of exact search")):
         config = completed({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}})
         assert system_of(config, "late").rules == ("retrieve_ivfpq",)
         assert models.indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
         assert system_of(config, "late").describe() == f"late interaction late, IVF-PQ with {words}"
-    renamed = {name.replace("late", "encoder"): value for name, value in LATE.items()} | {"exports": ["cross"]}
-    config = completed(renamed)
+    config = completed({name.replace("late", "encoder"): value for name, value in LATE.items()})
     assert system_of(config, "cort").rules[0] == "retrieve"
     assert models.used_models(config, "rerankers") == ["cross"]
 
@@ -215,7 +213,7 @@ def test_splits_of_published_runs_and_what_is_made_from_them():
     assert models.reranked_by(config, "cross", "train") == []
 
 
-NOTHING_LEARNT = {key: GONE for key in ("encoders", "rerankers", "exports", "evaluation", "papers", "submissions")}
+NOTHING_LEARNT = {key: GONE for key in ("encoders", "rerankers", "evaluation", "papers", "submissions")}
 FUSED = {"systems fused": {"fuse": {"systems": ["bm25", "expanded"], "method": "linear", "tune": "RR@10"}}}
 FUSED |= {"systems expanded": {"retrieve": "expanded"}}
 BOTH_APART = ["train=test", "validation=test"]
@@ -280,7 +278,7 @@ def released(**changes):
     encoder = {"base_model": "small", "released": "a.ckpt", "dimension": 16}
     systems = {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}}
     systems["onng"] = {"retrieve": "encoder", "onng": {}}
-    changes = {"encoders encoder": encoder, "rerankers": {}, "systems": systems, "exports": ["encoder"], **changes}
+    changes = {"encoders encoder": encoder, "rerankers": {}, "systems": systems, **changes}
     gone = {"splits train": GONE, "splits validation": GONE, "lexical bm25": GONE, "submissions": {}, "evaluation": {}}
     return completed(changes | gone)
 
@@ -316,7 +314,6 @@ def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
     both, up = {"rerank": "bm25", "reranker": "encoder"}, {"rerank": "cort", "reranker": "up"}
     changes = {"systems bm25-both": both, "systems cort-both": up}
     changes |= {"rerankers encoder": cross, "rerankers up": {"pretrained": "b"}, "encoders up": {"pretrained": "a"}}
-    changes["exports"] = ["encoders.encoder", "rerankers.encoder", "cross"]
     config = completed(changes)
     titles = models.trainings(config)
     assert list(titles.values()) == ["encoder (encoder)", "cross", "encoder (re-ranker)"]
@@ -324,9 +321,11 @@ def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
     places = {"encoder.up": "encoders.up", "reranker.up": "rerankers.up", "small": "base_models.small"}
     assert {name: models.place_of_base_model(config, name) for name in places} == places
     assert [config["base_models"][f"{kind}.up"]["pretrained"] for kind in ("encoder", "reranker")] == ["a", "b"]
-    assert models.systems_with(config, "encoders.encoder") == ["cort", "cort-onng", "cort-hnsw"]
-    assert models.systems_with(config, "rerankers.encoder") == ["bm25-both"]
-    assert [path.split("/")[3] for path in exports(config)] == ["encoders.encoder", "rerankers.encoder", "cross"]
+    named = models.named_models(config)
+    assert [named[name] for name in ("encoders.encoder", "rerankers.encoder")] == [
+        ("encoders", "encoder"),
+        ("rerankers", "encoder"),
+    ]
 
 
 def test_a_released_weigher_and_a_base_model_may_have_one_name():
@@ -338,19 +337,10 @@ def test_a_released_encoder_may_be_part_of_what_another_learns_from():
     trained = {"base_model": "small", "triples": {"system": "cort", "last_rank": 20}}
     systems = {"cort": {"retrieve": "encoder"}, "second": {"retrieve": "other"}, "bm25": {"retrieve": "bm25"}}
     encoders = {"encoder": {"base_model": "small", "released": "a.ckpt"}, "other": trained}
-    changes = {"encoders": encoders, "rerankers": {}, "systems": systems, "exports": ["other"], "submissions": {}}
+    changes = {"encoders": encoders, "rerankers": {}, "systems": systems, "submissions": {}}
     config = completed(changes | {"evaluation": {}, "splits train": FILES})
     assert models.trained_models(config, "encoders") == ["other"]
     assert models.teachers(config) == ["cort"]
-
-
-def test_exported_models_and_the_systems_they_are_part_of():
-    config = completed()
-    named = models.named_models(config)
-    assert [named[name] for name in config["exports"]] == [("encoders", "encoder"), ("rerankers", "cross")]
-    assert models.systems_with(config, "encoder") == ["cort", "cort-onng", "cort-hnsw"]
-    assert models.systems_with(config, "cross") == ["cort+bm25-cross"]
-    assert exports(config) == [f"results/tiny/models/{name}/README.md" for name in ("encoder", "cross")]
 
 
 def test_descriptions():
@@ -374,11 +364,13 @@ def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
 
 def test_removed_keys_are_refused_with_what_to_do_instead():
     train = "which was removed; train elsewhere, and name the model as pretrained or its"
-    changes = {"export_onnx": ["fp32"], "expanders doc2query training": {}, "weighers deepct base_model": "small"}
+    changes = {"export_onnx": ["fp32"], "exports": ["encoder"], "expanders doc2query training": {}, "weighers deepct base_model": "small"}
     assert complaints(changes) == [
         f"expanders.doc2query: found the key training, {train} predictions as file",
-        "top level: found the key export_onnx, which was removed; convert the folder that exports writes with "
-        "`optimum` or sentence-transformers",
+        "top level: found the key export_onnx, which was removed; convert the model folder with `optimum` or "
+        "sentence-transformers",
+        "top level: found the key exports, which was removed; remove it: sentence-transformers loads the folders in "
+        "encoders/ and rerankers/ directly",
         f"weighers.deepct: found the key base_model, {train} weighted documents as file",
     ]
 
