@@ -16,7 +16,7 @@ from tests.support.workflow import RULES, command_of
 # Of counts and measures alone, whatever the size of the collection; or made from nothing.
 SMALL = {"resolve", "pydocs", "provenance", "report", "reproduction"}
 # Of the size of a model, or bound by it: the same for each example or text.
-MODELS = {"import_encoder", "export_model", "pretrained", "train", "train_reranker"}
+MODELS = {"import_encoder", "pretrained", "train", "train_reranker"}
 MODELS |= {"encode vectors", "encode tokens", "score", "expand score", "expand predict", "weigh predict", "latency"}
 # Streams of one file each, or of texts; bound by the network, and by unpacking.
 STREAMS = {"import_triples", "expand filter", "download file", "download member", "weigh import", "leakage"}

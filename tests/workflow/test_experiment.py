@@ -364,7 +364,8 @@ def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
 
 def test_removed_keys_are_refused_with_what_to_do_instead():
     train = "which was removed; train elsewhere, and name the model as pretrained or its"
-    changes = {"export_onnx": ["fp32"], "exports": ["encoder"], "expanders doc2query training": {}, "weighers deepct base_model": "small"}
+    changes = {"export_onnx": ["fp32"], "exports": ["encoder"], "expanders doc2query training": {}}
+    changes["weighers deepct base_model"] = "small"
     assert complaints(changes) == [
         f"expanders.doc2query: found the key training, {train} predictions as file",
         "top level: found the key export_onnx, which was removed; convert the model folder with `optimum` or "

@@ -98,7 +98,7 @@ def test_a_java_that_hangs_is_refused(monkeypatch, tmp_path):
 @pytest.mark.parametrize("rule", ["ivfpq", "audit_tokens", "retrieve_ivfpq"])
 def test_faiss_is_looked_for_where_a_job_uses_it(monkeypatch, rule):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert preflight.check_faiss([job("retrieve_tokens"), job("hnsw"), job("export_model")]) == []
+    assert preflight.check_faiss([job("retrieve_tokens"), job("hnsw"), job("import_encoder")]) == []
     assert one(preflight.check_faiss([job(rule)])) == (
         "faiss: found no such package, expected faiss, for systems with ivfpq; `pip install faiss-cpu==1.15.1`"
     )
