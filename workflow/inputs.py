@@ -100,8 +100,9 @@ def pretrained_files(model: Config) -> list[str]:
     """Files in a pretrained base model's folder; none for a hub name, which its revision identifies."""
     if "pretrained" not in model:
         return []
-    # Modules of sentence-transformers are in subfolders.
-    candidates = (path for pattern in ("[!.]*", "[!.]*/[!.]*") for path in Path(model["pretrained"]).glob(pattern))
+    # Modules of sentence-transformers are in subfolders, those of a Router one level below.
+    patterns = ("[!.]*", "[!.]*/[!.]*", "[!.]*/[!.]*/[!.]*")
+    candidates = (path for pattern in patterns for path in Path(model["pretrained"]).glob(pattern))
     return sorted(str(path) for path in candidates if path.suffix in MODEL_SUFFIXES and path.is_file())
 
 

@@ -187,7 +187,7 @@ def test_two_workflows_share_three_gpus_and_give_the_same_bytes(tmp_path, machin
     prepared = copy_with_tiny(tmp_path / "prepared")
     enlarge(prepared)
     machine(0)
-    inputs = ("results/tiny/encoders/encoder/best/model.safetensors", "results/tiny/tokens/small/passages.arrow")
+    inputs = ("results/tiny/encoders/encoder/best/README.md", "results/tiny/tokens/small/passages.arrow")
     status, output = snakemake(prepared, *inputs, "--cores", 2, "--configfile", "tiny/tiny.yaml")
     assert status == 0, output[-10_000:]
     plain, *trees = (shutil.copytree(prepared, tmp_path / name) for name in ("plain", "one", "other"))

@@ -4,15 +4,18 @@ import shutil
 from contextlib import closing
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
+from cort.formats.embeddings import all_vectors, open_shards
 from cort.formats.runs import read_run
 from cort.formats.tables import EXPANSIONS, PASSAGES, QUERIES, TRIPLES, read_table
+from cort.models.encoder import load_encoder
 from cort.online.searcher import open_searcher
 from cort.retrieval.audits import Audit
 from scripts.sandbox import TINY, copy_with_tiny
@@ -27,42 +30,48 @@ pytestmark = pytest.mark.slow
 MODEL = "results/tiny/encoders/encoder/best"
 
 
-def test_cards_of_the_models_show_data_settings_and_their_own_systems(built):
-    systems = {"encoder": {"cort", "cort-onng", "cort-hnsw"}, "cross": {"cort+bm25-cross"}}
-    for name, expected in systems.items():
-        _, text = card_of(built / "results" / "tiny" / "models" / name)
-        shown = {row[1].replace("\\", "") for row in cells(text.split("## Quality")[1]) if row[0] == "test"}
-        assert shown == expected
-        assert ["train", "queries kept", "40"] in cells(text)
-        assert ["training.epochs", "2"] in cells(text)
-        assert ["seed", "42"] in cells(text)
-        assert "base_model" not in card_of(built / "results" / "tiny" / "models" / name)[0]
+def test_sentence_transformers_loads_what_was_trained(built):
+    results = built / "results" / "tiny"
+    peer = SentenceTransformer(str(built / MODEL), device="cpu")
+    for table, encode in (("passages", peer.encode_document), ("queries.test", peer.encode_query)):
+        texts = read_table(results / f"collection/{table}.parquet", QUERIES if "." in table else PASSAGES)["text"]
+        name = "queries.test" if "." in table else "passages.1-of-1"
+        stored = all_vectors(open_shards([results / f"embeddings/encoder/{name}.arrow"]))
+        assert np.abs(encode(texts.to_pylist()) - stored).max() < 1e-5
+    CrossEncoder(str(results / "rerankers/cross/best"), device="cpu")
+    for folder, kind in (("encoders/encoder", "SentenceTransformer"), ("rerankers/cross", "CrossEncoder")):
+        header, text = card_of(results / folder / "best")
+        assert header["library_name"] == "sentence-transformers"
+        assert f'{kind}("{folder.rpartition("/")[2]}")' in text
+        assert ["seed", "`42`"] in cells(text)
+        assert "base_model" not in header
 
 
 @pytest.mark.exhaustive
 def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
-    state = {f"transformer.{name}": value for name, value in load_file(folder / MODEL / "model.safetensors").items()}
-    state |= {f"f1.{name}": value for name, value in load_file(folder / MODEL / "projection.safetensors").items()}
+    encoder = load_encoder(folder / MODEL)
+    state = {f"transformer.{name}": value for name, value in encoder.transformer.state_dict().items()}
+    state |= {f"f1.{name}": value for name, value in encoder.projection.state_dict().items()}
     torch.save({"epoch": 9, "state_dict": state}, folder / "tiny" / "data" / "encoder.ckpt")
     tiny = yaml.safe_load((folder / TINY).read_text("utf-8"))
     config = released_config(tiny) | {"dataset": "released"}
     config["encoders"]["encoder"]["pooling"] = tiny["encoders"]["encoder"]["pooling"]
     (folder / "released.yaml").write_text(yaml.safe_dump(config), "utf-8")
     results = "results/released"
-    wanted = [f"{results}/{name}" for name in ("runs/test/cort.trec", "models/encoder/README.md", "provenance.json")]
+    wanted = [f"{results}/{name}" for name in ("runs/test/cort.trec", "provenance.json")]
     status, output = snakemake(folder, "--cores", 2, "--configfile", "released.yaml", "--", *wanted)
     assert status == 0, output[-10_000:]
     jobs = planned(output)
-    assert jobs["import_encoder"] == jobs["export_model"] == 1
+    assert jobs["import_encoder"] == 1
     assert not jobs.keys() & {"train", "triples", "pairs", "bm25_tune"}
     runs = [folder / "results" / name / "runs" / "test" / "cort.trec" for name in ("tiny", "released")]
     assert runs[0].read_bytes() == runs[1].read_bytes()
     inputs = json.loads((folder / "results" / "released" / "provenance.json").read_text("utf-8"))["inputs"]
     assert "tiny/data/encoder.ckpt" in {one["path"] for one in inputs}
-    _, text = card_of(folder / "results" / "released" / "models" / "encoder")
-    assert "released file tiny/data/encoder.ckpt" in text.replace("\\", "")
-    assert not re.search(r"\| +(training|triples|loss|margin)", text)
+    _, text = card_of(folder / "results" / "released" / "encoders" / "encoder" / "best")
+    assert ["weights", "`tiny/data/encoder.ckpt`"] in cells(text)
+    assert not re.search(r"\| +(epochs|triples|loss|margin)", text)
 
 
 @pytest.mark.exhaustive
