@@ -90,6 +90,8 @@ def check_transformer(
         # Without memory for weights, because missing ones, and those of another shape, would be drawn.
         planned = {"device_map": "meta", "ignore_mismatched_sizes": True, "output_loading_info": True}
         with uncollected():  # as it imports the class of the model
+            # Its own report, which is also logged, says less clearly what is wrong.
+            transformers.logging.set_verbosity_error()
             model, report = getattr(transformers, kind).from_pretrained(
                 str(source), **(EVERYTHING | options), **planned
             )

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from cort import tokenize
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, load_cross_encoder
+from cort.models.cross_encoder import load_cross_encoder
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.tokenizer import fingerprint
 from tests.support.common import write_rows
@@ -97,7 +97,7 @@ def write_t5(folder, tokenizer):
     import transformers
 
     torch.manual_seed(1)
-    size = transformers.AutoTokenizer.from_pretrained(tokenizer).vocab_size
+    size = len(transformers.AutoTokenizer.from_pretrained(tokenizer))
     sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "initializer_factor": 2.0}
     special = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 3}
     config = transformers.T5Config(vocab_size=size, **sizes, **special)
@@ -149,15 +149,15 @@ def tokens_of(folder, model, texts, kind="passage", cleaning="raw"):
 
 def vectors_of(model, tokens, kind):
     """Compute the vectors of a cache as they are stored."""
-    encoder, template = load_encoder(model)
-    texts = texts_of(tokens, template, encoder.settings, kind)
+    encoder = load_encoder(model)
+    texts = texts_of(tokens, encoder, kind)
     return texts.vectors(encoder, np.arange(len(tokens)), torch.device("cpu")).numpy()
 
 
 def logits_of(model, queries, passages):
     """Score the pairs of the rows of two caches."""
-    reranker, template = load_cross_encoder(model)
-    rows, pairs = np.arange(len(queries)), Pairs(queries, passages, template, reranker.settings)
+    reranker = load_cross_encoder(model)
+    rows, pairs = np.arange(len(queries)), reranker.pairs(queries, passages)
     with torch.inference_mode():
         return pairs.score(reranker, rows, rows, torch.device("cpu")).numpy()
 
