@@ -34,6 +34,7 @@ from cort.formats.ids import alphabetic_codes
 from cort.formats.lines import place_of
 from cort.formats.records import Integers, offsets_of
 from cort.formats.tokens import Tokens
+from cort.models.layout import read_prompts
 from cort.models.settings import LONGEST_QUERY
 from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
@@ -309,6 +310,8 @@ def score_block(
     if len(rows):
         with refusing(options.model):
             texts = convert(pc.list_flatten(table["queries"].combine_chunks()), options.cleaning).to_pylist()
+            before, after = read_prompts(options.model)["query"]
+            texts = [f"{before}{text}{after}" for text in texts]
             encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         queries = Tokens.of_texts([np.array(encoding.ids, np.int32) for encoding in encodings])
         pairs = model.pairs(queries, passages)

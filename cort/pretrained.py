@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cort.models.hub import check_weights, find_folder, open_tokenizer
+from cort.models.layout import read_prompts
+from cort.models.truncation import read_limits
 from cort.settings.models import Pooling, Similarity
 from cort.system import cli
 from cort.system.errors import input_error, naming
@@ -30,16 +32,11 @@ log = logging.getLogger(__name__)
 SHORTEST = 8
 # Options that override a model's own settings, by kind.
 OVERRIDDEN = {
-    "encoder": (
-        "pooling",
-        "similarity",
-        "dimension",
-        "query_length",
-        "passage_length",
-        "query_prompt",
-        "passage_prompt",
-    ),
-    "reranker": {"query_length", "max_length"},
+    "encoder": {
+        *("pooling", "similarity", "dimension", "query_length", "passage_length"),
+        *("query_prompt", "passage_prompt"),
+    },
+    **{kind: {"query_length", "max_length"} for kind in ("cross_encoder", "late_interaction", "monot5", "rankt5")},
 }
 SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
 
@@ -48,7 +45,9 @@ SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
 class Options:
     """Options of this stage; those named like a setting of the model override it."""
 
-    kind: Literal["encoder", "reranker", "weigher", "expander"] = required()
+    kind: Literal["encoder", "cross_encoder", "late_interaction", "monot5", "rankt5", "weigher", "expander"] = (
+        required()
+    )
     pretrained: str = required("NAME_OR_FOLDER")
     revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
     pooling: Pooling | None = optional(None)
@@ -66,7 +65,7 @@ class Options:
 
 def stage(options: Options) -> None:
     """Find, load and check the model; write its folder atomically."""
-    from cort.models import cross_encoder, encoder
+    from cort.models import encoder
     from cort.models.card import write_card
     from cort.models.released import Overrides, load_released_encoder, load_released_reranker
 
@@ -84,14 +83,14 @@ def stage(options: Options) -> None:
             model.save(work)
             encoder.check_lengths("--", work, model)
         else:
-            model = load_released_reranker(folder, overrides, fix)
-            cross_encoder.check_lengths("--", model)
+            model = load_released_reranker(folder, options.kind, overrides, fix)
             model.save(work)
         origin = {"pretrained": options.pretrained, "revision": options.revision}
         settings = {key: value for key, value in (origin | wanted).items() if value is not None}
-        write_card(work, Path(options.output).name, type(model.saved).__name__, settings)
-    told = {kind: framing.length for kind, framing in model.framings.items()}
-    log.info("loaded %s: tokens %s, prompts %s", options.pretrained, told, model.saved.prompts)
+        saved = type(model.saved).__name__ if hasattr(model, "saved") else None
+        write_card(work, Path(options.output).name, saved, settings)
+        limits = read_limits(work)
+        log.info("loaded %s: %s, prompts %s", options.pretrained, limits, read_prompts(work))
 
 
 def save_text_model(folder: Path, fix: str, options: Options) -> None:

@@ -30,10 +30,10 @@ def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Arra
     """Yield (ids, token ids without special tokens) in the order of the table; a prompt may precede each text."""
     tokenizer, prompts = load_tokenizer(folder), read_prompts(folder)
     schema = tables.PASSAGES if tables.has_column(texts, "doc_id") else tables.QUERIES
-    prompt = prompts["passage" if schema is tables.PASSAGES else "query"]
+    before, after = prompts["passage" if schema is tables.PASSAGES else "query"]
     total = -(-tables.count_rows(texts, schema) // ROWS)
     for batch in track(tables.iter_batches(texts, schema, ROWS), total, f"batches of {ROWS} texts"):
-        converted = [f"{prompt}{text}" for text in convert(batch["text"], form).to_pylist()]
+        converted = [f"{before}{text}{after}" for text in convert(batch["text"], form).to_pylist()]
         with refusing(folder):
             encodings = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
         yield batch[schema.names[0]], [encoding.ids for encoding in encodings]

@@ -58,7 +58,7 @@ def cleaning(section: str) -> Part:
 
 def pretrained(section: str) -> Part:
     """Give the origin of a released encoder or re-ranker, and the keys of the config that override its files."""
-    possible = [key for key in (*ORIGIN, *FRAMING[section]) if key in {*ORIGIN, *DESCRIBED}]
+    possible = [key for key in (*ORIGIN, "kind", *FRAMING[section]) if key in {*ORIGIN, "kind", *DESCRIBED}]
 
     def read(config: Config, wildcards: Wildcards) -> Words:
         keys = [key for key in possible if key in entry_of(config, section, wildcards)]

@@ -58,8 +58,8 @@ def vectors(config: Config, wildcards: Wildcards) -> float:
 def token_vectors(config: Config, wildcards: Wildcards) -> float:
     """Size of a shard of token vectors."""
     reranker, passages = config["rerankers"][wildcards.reranker], collection(config)
-    tokens = min(passages.size / CHARACTERS, passages.number * reranker["max_length"])
-    return float(tokens * reranker["dimension"] * BYTES["fp16"] / MB / shards(wildcards))
+    tokens = min(passages.size / CHARACTERS, passages.number * reranker.get("max_length", 512))
+    return float(tokens * reranker.get("dimension", 128) * BYTES["fp16"] / MB / shards(wildcards))
 
 
 def run(config: Config, wildcards: Wildcards) -> float:

@@ -12,6 +12,8 @@ from cort.systems.registry import check_void
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
 
 CROSS_ENCODER = "cross_encoder"
+# Kinds of re-rankers that are not trained here.
+RELEASED_ONLY = ("monot5", "rankt5")
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
 OF_TRAINING = {"recipe", "loss", "teacher", "start", "triples", "pairs", "training"}
 OF_TRAINING |= {*settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)}
@@ -97,6 +99,8 @@ def _of_model(place: str, model: Config) -> Iterator[str]:
     if "pretrained" in model:
         yield from _of_pretrained(place, model)
         return
+    if (kind := model.get("kind")) in RELEASED_ONLY:
+        yield f"{place}.kind: found {kind} without pretrained, expected both, as it is not trained here; name a model"
     if not model.keys() & {"base_model", "language_model"}:
         yield f"{place}: found no key base_model, expected it or pretrained to be set; add one"
     for key in model.keys() & {*PROMPTS, "revision"}:
@@ -115,8 +119,10 @@ def _of_pretrained(place: str, model: Config) -> Iterator[str]:
     """Find settings of a pretrained model that its own files define, or that have no effect."""
     for key in model.keys() & {"base_model", "released"}:
         yield f"{place}: found pretrained and {key}, expected one of them; remove one"
-    if model.get("kind", CROSS_ENCODER) != CROSS_ENCODER:
-        yield f"{place}.kind: found {model['kind']} with pretrained, expected a cross-encoder; remove kind"
+    if (kind := model.get("kind", CROSS_ENCODER)) in ("knrm", "conv_knrm"):
+        yield f"{place}.kind: found {kind} with pretrained, expected another kind, as none is released; remove one"
+    if kind in RELEASED_ONLY and "training" in model:
+        yield f"{place}.training: found training of a {kind}, expected none, as it is only released; remove it"
     fixed = FIXED | ({"dimension"} if place.startswith("rerankers.") else set())
     for key in model.keys() & fixed:
         yield f"{place}.{key}: found {key} with pretrained, expected none, as its own files define it; remove it"

@@ -44,7 +44,7 @@ class Sequences:
 
         :raises InputError: for a token id that is not in the tokenizer's vocabulary.
         """
-        batch: dict[str, Any] = pad([self.frame(int(row)) for row in rows], self.template.pad)
+        batch: dict[str, Any] = pad([self.frame(int(row)) for row in rows], self.template.pad, self.template.left)
         for token in map(int, torch.aminmax(batch["input_ids"])):
             if not 0 <= token < self.template.vocabulary:
                 expected = f"ids below the tokenizer's {self.template.vocabulary}"
@@ -87,8 +87,10 @@ def frame_text(tokens: Ids, template: Template, max_length: int) -> Frame:
 
 def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int, max_length: int) -> Frame:
     """Join a query of up to `query_length` tokens and a passage, up to `max_length`; both include special tokens."""
-    query = query[: query_length - template.extra]
-    passage = passage[: max_length - template.pair_extra - len(query)]
+    query = query[: query_length - template.query_extra]
+    room = max_length - template.pair_extra - len(query)
+    if len(passage) > room:
+        passage = np.concatenate([passage[: max(room - len(template.cut), 0)], template.cut]).astype(np.int32)
     first = np.concatenate([template.before, query, template.between])
     # The tokens between the texts belong to the first segment, like BERT's `[SEP]`.
     ids = np.concatenate([first, passage, template.after]).astype(np.int64)
@@ -97,15 +99,14 @@ def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int, 
     return ids, segments
 
 
-def pad(frames: Sequence[Frame], pad_id: int) -> dict[str, torch.Tensor]:
+def pad(frames: Sequence[Frame], pad_id: int, left: bool = False) -> dict[str, torch.Tensor]:
     """Stack frames into ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (batch, longest)."""
     shape = len(frames), max(len(ids) for ids, _ in frames)
     input_ids = np.full(shape, pad_id, dtype=np.int64)
     mask, segments = np.zeros((2, *shape), dtype=np.int64)
     for row, (ids, types) in enumerate(frames):
-        input_ids[row, : len(ids)] = ids
-        mask[row, : len(ids)] = 1
-        segments[row, : len(ids)] = types
+        part = slice(shape[1] - len(ids), None) if left else slice(len(ids))
+        input_ids[row, part], mask[row, part], segments[row, part] = ids, 1, types
     batch = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": segments}
     return {name: torch.from_numpy(array) for name, array in batch.items()}
 

@@ -6,7 +6,7 @@ On disk: a folder that ``CrossEncoder(folder)`` of sentence-transformers loads, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from cort.models.batching import Frame, Ids, Lengths, Rows, Sequences, frame_pai
 from cort.models.building import SCORES, dense, new_transformer, set_tokenizer
 from cort.models.layout import has_modules
 from cort.models.modules import TextModel, load_modules, route
+from cort.models.pair_prompt import PairPrompt, divide, render
 from cort.models.settings import PairSettings
 from cort.models.transformer import PRECISIONS, check_length, forward_by_length, single
 from cort.system.errors import input_error
@@ -39,27 +40,51 @@ class CrossEncoder(TextModel):
         super().__init__(model)
         module = route(model, "passage")[0]
         self.template, self.max_length = self.framings["passage"]
+        self.prompt: PairPrompt | None = None
+        if "message" in module.modality_config:
+            source, backend = module.tokenizer.name_or_path, module.tokenizer.backend_tokenizer
+            system = (model.prompts or {}).get(model.default_prompt_name or "")
+            self.prompt = divide(source, render(source, module, system), backend)
+            self.template = self.prompt.frame(backend, replace(self.template, after=()))
+        self._generates = module.transformer_task == "text-generation"
+        # So that the last token of each row is that of a text.
+        self.template = replace(self.template, left=self._generates)
         # Truncating the longer text, as sentence-transformers does, leaves a query half of the room.
-        self.query_length: int = module.query_length or max((self.max_length - 1) // 2, self.template.extra + 1)
-        self._reads_classes = module.transformer_task == "sequence-classification"
+        room = (self.max_length - self.template.pair_extra if self.prompt else self.max_length - 1) // 2
+        self.query_length: int = module.query_length or max(room, self.template.query_extra + 1)
+        self._has_head = module.transformer_task in ("sequence-classification", "text-generation")
         for head in self._heads():
             head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
 
     def _heads(self) -> list[nn.Module]:
         """List the layers of a classifier of transformers after its base."""
         model = self.transformer
-        return [head for head in model.children() if head is not model.base_model] if self._reads_classes else []
+        return [head for head in model.children() if head is not model.base_model] if self._has_head else []
 
     def forward(self, batch: dict[str, Any]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
+        if self._generates:
+            positions = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)  # (batch, length)
+            batch = {**batch, "logits_to_keep": 1, "position_ids": positions}
         logits: Tensor = self.run(batch)[SCORES]  # (batch, 1)
         return logits.squeeze(-1)
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference: the transformer in `precision`, the head in fp32 to avoid ties."""
-        super().place(device, "fp32" if self._reads_classes else precision)
-        if self._reads_classes:
+        super().place(device, "fp32" if self._has_head else precision)
+        # A head may share its weights with the embeddings.
+        shared = {head: head.weight.detach().clone() for head in self._heads() if isinstance(head, nn.Linear)}
+        if self._has_head:
             self.transformer.base_model.to(PRECISIONS[precision])
+        for head, weight in shared.items():
+            head.weight = nn.Parameter(weight, requires_grad=False)
+
+    def save(self, folder: Path) -> None:
+        """Write all files but the model card into a folder."""
+        route(self.saved, "passage")[0].query_length = self.query_length
+        super().save(folder)
+        if self.prompt:
+            self.prompt.save(folder, self.template)
 
     def pairs(self, queries: Tokens, passages: Tokens) -> Pairs:
         """Make pairs of texts that can be scored."""
@@ -111,7 +136,7 @@ class Pairs:
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count the tokens of joined pairs."""
         model, template = self.model, self.model.template
-        query_lengths = np.minimum(self.queries.lengths[queries], model.query_length - template.extra)
+        query_lengths = np.minimum(self.queries.lengths[queries], model.query_length - template.query_extra)
         total = query_lengths + self.passages.lengths[passages] + template.pair_extra
         lengths: Lengths = np.minimum(total, model.max_length)
         return lengths
@@ -150,10 +175,10 @@ def load_cross_encoder(folder: str | Path, precision: str = "fp32") -> CrossEnco
     return model.eval()
 
 
-def check_lengths(place: str, model: CrossEncoder) -> None:
+def check_lengths(place: str, model: Any) -> None:
     """Refuse lengths that leave no room for text or exceed the model's positions."""
     template = model.template
-    check_length(f"{place}query_length", model.query_length, template.extra + 1, model.transformer)
+    check_length(f"{place}query_length", model.query_length, template.query_extra + 1, model.transformer)
     # A query of full length still leaves one token for the passage.
-    shortest = model.query_length + len(template.between) + 1
+    shortest = model.query_length - template.query_extra + template.pair_extra + len(template.cut) + 1
     check_length(f"{place}max_length", model.max_length, shortest, model.transformer)

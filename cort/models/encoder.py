@@ -156,7 +156,7 @@ def check_lengths(
     """
     prompts = read_prompts(folder)
     for name, (kind, (template, length)) in zip(names, encoder.framings.items(), strict=True):
-        prompt = prompts[kind]
+        prompt, _ = prompts[kind]
         taken = len(load_tokenizer(folder, [prompt]).encode(prompt, add_special_tokens=False).ids) if prompt else 0
         if encoder.transformer is not None:
             check_length(f"{place}{name}", length, template.extra + 1, encoder.transformer, taken)

@@ -285,10 +285,15 @@ def new_late_interaction(
 def load_late_interaction(folder: str | Path, precision: str = "fp32") -> LateInteraction:
     """Load a model folder in evaluation mode."""
     model = load_modules(folder, "late_interaction", precision)
-    last = [getattr(layer, "settings", {}).get("unit_length", type(layer).__name__ == "Normalize") for layer in model]
-    late = LateInteraction(model, "cosine" if any(last) else "dot")
+    late = LateInteraction(model, similarity_of(model))
     check_lengths(f"{folder}: ", folder, late, ("query_length", "max_length"))
     return late.eval()
+
+
+def similarity_of(model: Any) -> str:
+    """Tell whether token vectors have length 1."""
+    unit = [getattr(layer, "settings", {}).get("unit_length", type(layer).__name__ == "Normalize") for layer in model]
+    return "cosine" if any(unit) else "dot"
 
 
 def origin_of(folder: str | Path, model: LateInteraction) -> Origin:

@@ -15,6 +15,8 @@ from cort.models.settings import FIX
 from cort.system.errors import input_error, shorten
 
 MODULES, PROMPTS, ROUTER = "modules.json", "config_sentence_transformers.json", "router_config.json"
+#: what `cort.models.pair_prompt` puts around queries and passages
+PAIR_PROMPT = "pair_prompt.json"
 #: settings of a Transformer module; older releases of sentence-transformers named the file after the model
 TRANSFORMER = "sentence_*_config.json"
 #: kinds of texts -> their names in sentence-transformers, for tasks and routes
@@ -96,10 +98,13 @@ def tokenizer_folder(folder: str | Path, kind: str = "passage") -> Path:
     return modules_of(folder, kind)[0].folder
 
 
-def read_prompts(folder: str | Path) -> dict[str, str]:
-    """Read the prompts of a model that this project saved, by kind; in other folders they are empty."""
+def read_prompts(folder: str | Path) -> dict[str, tuple[str, str]]:
+    """Read what a model that this project saved has before and after texts of each kind; otherwise it is empty."""
+    around = Settings(Path(folder) / PAIR_PROMPT)
+    if around.values:
+        return {kind: around.get(kind, tuple[str, str]) for kind in TASKS}
     prompts = Settings(Path(folder) / PROMPTS).get("prompts", dict[str, str | None]) or {}
-    return {kind: prompts.get(task) or "" for kind, task in TASKS.items()}
+    return {kind: (prompts.get(task) or "", "") for kind, task in TASKS.items()}
 
 
 def read_length(folder: str | Path, kind: str) -> int | None:

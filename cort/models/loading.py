@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from cort.formats.artifacts import Node, read_json
@@ -90,6 +90,8 @@ def check_transformer(
         # Without memory for weights, because missing ones, and those of another shape, would be drawn.
         planned = {"device_map": "meta", "ignore_mismatched_sizes": True, "output_loading_info": True}
         with uncollected():  # as it imports the class of the model
+            # Its own report, which is also logged, says less clearly what is wrong.
+            transformers.logging.set_verbosity_error()
             model, report = getattr(transformers, kind).from_pretrained(
                 str(source), **(EVERYTHING | options), **planned
             )
@@ -117,11 +119,14 @@ def _names_head(config: Any) -> bool:
 def check_types(folder: Path) -> None:
     """Refuse weights that are not floating point and would be converted; ids are not weights."""
     for path in _weight_files(folder):
-        with safe_open(path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118 - no mapping
-                kind = file.get_slice(name).get_dtype()
-                if not name.endswith(("_ids", "mapping")) and kind not in FLOATS:
-                    raise input_error(folder, f"{shorten(name)} of type {kind}", "floating point", FIX)
+        try:
+            with safe_open(path, "pt") as file:
+                kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - no mapping
+        except SafetensorError as error:
+            raise input_error(path, f"no readable weights ({reason_of(error)})", "a safetensors file", FIX) from error
+        for name, kind in kinds.items():
+            if not name.endswith(("_ids", "mapping")) and kind not in FLOATS:
+                raise input_error(folder, f"{shorten(name)} of type {kind}", "floating point", FIX)
 
 
 def _weight_files(folder: Path) -> list[Path]:

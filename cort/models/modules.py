@@ -296,4 +296,6 @@ def _check_module(root: Path, module: Module, kind: str) -> None:
             raise input_error(settings.path, f"the Transformer task {shorten(task)}", expected, ELSEWHERE)
         arguments = settings.get("model_kwargs", dict) or {}
         more: dict[str, Any] = {key: value for key, value in arguments.items() if key == "add_pooling_layer"}
-        check_transformer(module.folder, CLASS_OF_TASK[task], trained=True, released=True, **more)
+        # Stanford's models have their projection in the same file.
+        trained = Settings(module.folder / "config.json").get("architectures") != ["HF_ColBERT"]
+        check_transformer(module.folder, CLASS_OF_TASK[task], trained=trained, released=True, **more)

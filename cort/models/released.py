@@ -18,11 +18,15 @@ import torch
 from torch import nn
 
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import CrossEncoder
+from cort.models.cross_encoder import CrossEncoder, check_lengths
 from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
 from cort.models.hub import COMPLAINT_LENGTH
+from cort.models.late_interaction import LateInteraction, similarity_of
 from cort.models.layout import PROMPTS, TASKS, Settings
 from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, route
+from cort.models.rerankers import Reranker
+from cort.models.seq2seq import FORMULAS, open_seq2seq
+from cort.models.settings import PairSettings
 from cort.models.transformer import check_length, most_tokens
 from cort.system.errors import input_error, shorten
 
@@ -35,6 +39,8 @@ RELEVANT = re.compile("relevant|related|positive|match|true|yes")
 IRRELEVANT = re.compile("(not |non |no |ir|un|non)(relevant|related|match)|negative|false|no")
 # Precision in which weights stay as they are on disk.
 OWN = "own"
+# Tokens of a pair that T5 was trained on.
+T5_LENGTH = 512
 # Words of the texts that show how a model frames them; the longest is truncated unless the limit is higher.
 PROBES = ("a", "a title. And a text: 1 2 3?", "word " * 1_000)
 
@@ -69,23 +75,43 @@ def load_released_encoder(folder: Path, overrides: Overrides, fix: str) -> Encod
     return encoder
 
 
-def load_released_reranker(folder: Path, overrides: Overrides, fix: str) -> CrossEncoder:
-    """Load a re-ranker; with two labels, the logit is relevant minus irrelevant."""
-    index = Settings(folder / PROMPTS)
-    if (name := index.get("default_prompt_name")) is not None:
-        raise input_error(index.path, f"the prompt {shorten(name)} of a re-ranker", "none", ELSEWHERE)
-    model = load_modules(folder, "cross_encoder", OWN, fix)
+def load_released_reranker(folder: Path, kind: str, overrides: Overrides, fix: str) -> Reranker:
+    """Load a re-ranker of a kind with its weights as on disk."""
+    wanted = overrides.settings
+    if kind in FORMULAS:
+        length = wanted.get("max_length", T5_LENGTH)
+        query_length = wanted.get("query_length", (length - 1) // 2)
+        return open_seq2seq(folder, PairSettings(query_length=query_length, max_length=length, kind=kind), fix)
+    model = load_modules(folder, kind, OWN, fix)
+    if kind == "late_interaction":
+        model.prompts = _prompts(folder, model, overrides)
+        _set_lengths(model, {"query_length": wanted.get("query_length"), "passage_length": wanted.get("max_length")})
+        late = LateInteraction(model, similarity_of(model))
+        check_framing(folder, late)
+        return late
+    return _cross_encoder(folder, model, wanted)
+
+
+def _cross_encoder(folder: Path, model: Any, wanted: Mapping[str, Any]) -> CrossEncoder:
+    """Prepare a cross-encoder; with two labels, the logit is relevant minus irrelevant."""
     module = route(model, "passage")[0]
+    if model.default_prompt_name is not None and "message" not in module.modality_config:
+        found = f"the prompt {shorten(model.default_prompt_name)} of a re-ranker without a chat template"
+        raise input_error(folder / PROMPTS, found, "none", ELSEWHERE)
     if module.transformer_task == "sequence-classification":
         relevant = _relevant_label(module)
         if module.model.config.num_labels == 2:
             _join_labels(folder, module.model, relevant)
+    if module.model.config.pad_token_id is None:
+        module.model.config.pad_token_id = module.tokenizer.pad_token_id
     model.activation_fn = nn.Identity()
     longest = min(module.tokenizer.model_max_length, most_tokens(module.model))
-    module.tokenizer.model_max_length = overrides.settings.get("max_length") or longest
-    if (length := overrides.settings.get("query_length")) is not None:
+    module.tokenizer.model_max_length = wanted.get("max_length") or longest
+    if (length := wanted.get("query_length")) is not None:
         module.query_length = length
-    return CrossEncoder(model)
+    reranker = CrossEncoder(model)
+    check_lengths("--", reranker)
+    return reranker
 
 
 def _similarity(folder: Path, model: Any, wanted: str | None) -> str:
@@ -195,8 +221,10 @@ def check_framing(folder: Path, model: TextModel) -> None:
             theirs = module.preprocess([probe], prompt=prompt, task=task)
             backend = getattr(module.tokenizer, "backend_tokenizer", module.tokenizer)
             backend.no_truncation()
+            backend.no_padding()
             ids = backend.encode(f"{prompt}{probe}", add_special_tokens=False).ids
-            texts = texts_of(Tokens.of_texts([np.array(ids, np.int32)]), model, kind)
+            tokens = Tokens.of_texts([np.array(ids, np.int32)])
+            texts = model.texts(tokens, kind) if isinstance(model, LateInteraction) else texts_of(tokens, model, kind)
             ours = texts.frame(0)[0].tolist()
             if ours != theirs["input_ids"].reshape(-1).tolist():
                 found = f"a tokenizer that frames or truncates {kind} texts in a way of its own"

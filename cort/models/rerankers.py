@@ -12,11 +12,12 @@ from cort.models.late_interaction import LateInteraction, load_late_interaction,
 from cort.models.layout import PROMPTS, Settings
 from cort.models.loading import read_settings
 from cort.models.modules import CLASSES
+from cort.models.seq2seq import Seq2SeqReranker, load_seq2seq, new_seq2seq
 from cort.models.settings import PairSettings
 from cort.system.errors import input_error
 
 #: a model with `pairs` to be scored, `place` to move it to a device, and `save`
-Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling
+Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling | Seq2SeqReranker
 
 
 class Kind(NamedTuple):
@@ -31,6 +32,8 @@ RERANKERS = {
     "late_interaction": Kind(new_late_interaction, load_late_interaction),
     "knrm": Kind(new_kernel_pooling, load_kernel_pooling),
     "conv_knrm": Kind(new_kernel_pooling, load_kernel_pooling),
+    "monot5": Kind(new_seq2seq, load_seq2seq),
+    "rankt5": Kind(new_seq2seq, load_seq2seq),
 }
 
 

@@ -25,6 +25,8 @@ OF_KIND = {
     "late_interaction": ("dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation", "ivfpq"),
     "knrm": ("dimension", "word_vectors"),
     "conv_knrm": ("dimension", "word_vectors", "filters"),
+    "monot5": (),
+    "rankt5": (),
 }
 
 

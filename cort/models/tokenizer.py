@@ -48,11 +48,21 @@ class Template:
     vocabulary: int = field(default=sys.maxsize, compare=False)
     segment: int = 0
     segments: bool = True
+    #: tokens that end a truncated passage, and whether batches are filled on the left
+    cut: tuple[int, ...] = ()
+    left: bool = False
+    #: whether the tokens are those of a prompt, which are not counted in the length of a query
+    prompt: bool = False
 
     @property
     def extra(self) -> int:
         """Special tokens added to one text."""
         return len(self.before) + len(self.after)
+
+    @property
+    def query_extra(self) -> int:
+        """Tokens of the frame that count in the length of the query of a pair."""
+        return 0 if self.prompt else self.extra
 
     @property
     def pair_extra(self) -> int:
@@ -73,7 +83,7 @@ def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -
         raise input_error(folder, "no tokenizer.json", expected, "save the tokenizer there")
     with refusing(folder):
         tokenizer = Tokenizer.from_file(str(path))
-        prompts = read_prompts(folder).values() if prompts is None else prompts
+        prompts = [text for around in read_prompts(folder).values() for text in around] if prompts is None else prompts
         special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         if any(token in prompt for token in special for prompt in prompts):
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -109,7 +119,7 @@ def fingerprint(folder: str | Path) -> str:
         # Texts were cleaned before; the filter is for other programs.
         content["normalizer"] = steps[len(FILTER)] if len(steps) > len(FILTER) else None
     parts = {part: content[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")}
-    parts |= {kind: prompt for kind, prompt in read_prompts(folder).items() if prompt}
+    parts |= {kind: prompt for kind, prompt in read_prompts(folder).items() if any(prompt)}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

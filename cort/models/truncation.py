@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cort.formats.artifacts import read_json
 from cort.formats.tokens import Tokens
 from cort.models.layout import (
+    PAIR_PROMPT,
     PROMPTS,
     Settings,
     has_modules,
@@ -21,7 +22,6 @@ from cort.models.layout import (
     modules_of,
     read_length,
     tokenizer_folder,
-    transformer_settings,
 )
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template, load_template
@@ -88,16 +88,19 @@ def limits_for(kind: str, lengths: tuple[int, int], template: Template) -> Limit
 def read_limits(folder: str | Path) -> Limits | None:
     """Read how much of its texts a saved model reads; None for a base model."""
     path = Path(folder) / PairSettings.FILE
+    tokens = Settings(Path(folder) / PAIR_PROMPT).limit("tokens")
     if path.is_file():
         node = read_json(path)
-        return Limits(*(node[key].read(int) for key in ("query_length", "max_length")))
+        query, longest = (node[key].read(int) for key in ("query_length", "max_length"))
+        return Limits(query, longest - (tokens or 0), together=tokens is not None)
     if not has_modules(folder):
         return None
     lengths = [read_length(folder, kind) or UNLIMITED for kind in ("query", "passage")]
     if Settings(Path(folder) / PROMPTS).get("model_type", str) == "CrossEncoder":
         longest = model_max_length(tokenizer_folder(folder)) or UNLIMITED
-        own = transformer_settings(tokenizer_folder(folder)).limit("query_length")
-        return limits_for("cross_encoder", (own or (longest - 1) // 2, longest), load_template(folder))
+        if tokens:
+            return Limits(lengths[0], longest - tokens, together=True)
+        return limits_for("cross_encoder", (lengths[0], longest), load_template(folder))
     if modules_of(folder)[0].name != "Transformer":
         return Limits(UNLIMITED, UNLIMITED)
     return limits_for("encoder", (lengths[0], lengths[1]), load_template(folder))

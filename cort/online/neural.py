@@ -75,8 +75,8 @@ class Tokenizer:
 
     def __call__(self, texts: Sequence[str], kind: str = "query") -> list[TokenIds]:
         """Clean and tokenize texts, without special tokens."""
-        prompt = self._prompts[kind]
-        converted = [f"{prompt}{text}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
+        before, after = self._prompts[kind]
+        converted = [f"{before}{text}{after}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
         encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 

@@ -211,10 +211,10 @@ class Scoring:
     )
     """Tokens of query and passage together, special tokens included; with late interaction, of the passage only; with
     kernel pooling, of the passage only and without special tokens."""
-    kind: Literal["cross_encoder", "late_interaction", "knrm", "conv_knrm"] = "cross_encoder"
+    kind: Literal["cross_encoder", "late_interaction", "knrm", "conv_knrm", "monot5", "rankt5"] = "cross_encoder"
     """`cross_encoder` reads query and passage together; `late_interaction` encodes them separately and compares token
     vectors (ColBERT), needs far less training data, and can retrieve as well; `knrm` counts similar words by kernels,
-    `conv_knrm` also similar n-grams."""
+    `conv_knrm` also similar n-grams. `monot5` and `rankt5` are encoder-decoders, released ones only."""
     head: Literal["classification", "linear"] = setting(
         "classification", "of a cross-encoder; linear: a layer on [CLS]"
     )
@@ -242,9 +242,11 @@ class Reranker(Scoring, Trainable):
     """A model that scores pairs of a query and a passage."""
 
     pretrained: str | None = None
-    """Hub name or local folder of a released cross-encoder with one label, or with two whose names in `id2label` say
-    which means relevant. Lengths are read from its files; keys set here override them. The model is used as it is, or
-    trained further if `training` is set, too (`{}` for the defaults)."""
+    """Hub name or local folder of a released re-ranker of the `kind` set here: a cross-encoder with one label, or with
+    two whose names in `id2label` say which means relevant, or a language model that answers yes or no; a ColBERT model
+    of PyLate, Stanford or sentence-transformers; a monoT5 or RankT5. Lengths are read from its files; keys set here
+    override them. A cross-encoder or ColBERT model is used as it is, or trained further if `training` is set, too (`{}`
+    for the defaults)."""
     depth: int = setting(1000, ge=1, le=100_000)
     """Candidates scored per query and system; systems re-rank to this depth at most."""
     precision: Precision = "fp32"

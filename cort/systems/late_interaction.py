@@ -120,7 +120,8 @@ class IvfPq(ApproximateSearch, LateInteraction):
         """Check that the index can be built, and audited as it is searched."""
         yield from LateInteraction.check(self)
         name, search = self.entry["retrieve"], self.entry["ivfpq"]
-        if (reranker := self.config["rerankers"][name]) is not None:
+        # The dimension of a released model is only known to its files.
+        if "dimension" in (reranker := self.config["rerankers"][name] or {}):
             yield from _check_index(f"rerankers.{name}.ivfpq", reranker["ivfpq"], reranker["dimension"])
         if self.chosen_by_audit() and self.config["audit"] is not None:
             candidates, audited = search["candidates"], self.config["audit"]["candidates"]

@@ -303,14 +303,14 @@ def check_logits(folder, model, world, tmp_path, relevant):
 @pytest.mark.parametrize("model", ["bert", "modernbert", "sentencepiece", "decoder"])
 def test_logits_are_those_of_sentence_transformers(make, world, tmp_path, labels, model):
     folder = write_classifier(make, labels, model)
-    check_logits(folder, take_in(folder, tmp_path / "model", "reranker"), world, tmp_path, relevant=1)
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), world, tmp_path, relevant=1)
 
 
 @pytest.mark.parametrize("segments", [True, False])
 def test_the_tokenizer_says_whether_there_are_segments(make, world, tmp_path, segments):
     folder = write_classifier(make, 1)
     change_json(folder / TOKENIZER, model_input_names=["input_ids", *["token_type_ids"] * segments, "attention_mask"])
-    check_logits(folder, take_in(folder, tmp_path / "model", "reranker"), world, tmp_path, relevant=1)
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), world, tmp_path, relevant=1)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_the_tokenizer_says_whether_there_are_segments(make, world, tmp_path, se
 def test_the_logit_is_that_of_the_label_that_means_relevant(make, world, tmp_path, names, relevant):
     named = {"id2label": dict(zip("01", names, strict=True)), "label2id": {names[0]: 0, names[1]: 1}}
     folder = write_classifier(make, 2, **named)
-    check_logits(folder, take_in(folder, tmp_path / "model", "reranker"), world, tmp_path, relevant)
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), world, tmp_path, relevant)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_the_logit_is_that_of_the_label_that_means_relevant(make, world, tmp_pat
 )
 def test_ambiguous_labels_are_refused(make, tmp_path, complaint, labels, changes):
     folder = write_classifier(make, labels, **changes)
-    line = refused(complaint, tmp_path, folder, "reranker")
+    line = refused(complaint, tmp_path, folder, "cross_encoder")
     assert line.startswith(f"{folder}/config.json: found labels that do not tell which one means relevant")
     assert 'expected id2label such as {"0": "irrelevant", "1": "relevant"}; name the labels' in line
 
@@ -353,7 +353,7 @@ def test_training_starts_from_all_released_weights(make, tmp_path):
     model = take_in(make.folder, tmp_path / "model")
     check_started(load_encoder(model), new_encoder(model, EncoderSettings(), seed=9))
     make.folder = tmp_path / "classifier"
-    model = take_in(write_classifier(make, 2), tmp_path / "cross", "reranker")
+    model = take_in(write_classifier(make, 2), tmp_path / "cross", "cross_encoder")
     check_started(load_cross_encoder(model), new_cross_encoder(model, PairSettings(), seed=9))
 
 
@@ -362,7 +362,7 @@ def test_a_model_of_this_project_is_read(make_encoder, make_reranker, world, tmp
     model = take_in(source, tmp_path / "encoder")
     check_close(*(own_vectors(folder, world.texts[:9], "query", tmp_path) for folder in (model, source)))
     source = make_reranker()
-    model = take_in(source, tmp_path / "reranker", "reranker")
+    model = take_in(source, tmp_path / "reranker", "cross_encoder")
     pairs = world.query_texts[:9], world.texts[:9]
     check_close(*(own_logits(folder, *pairs, tmp_path) for folder in (model, source)))
 
@@ -513,13 +513,13 @@ def test_the_first_token_of_a_decoder_is_not_pooled(make, tmp_path, complaint):
 def test_an_encoder_or_a_classifier_of_inferences_is_no_reranker(make, tmp_path, complaint):
     folder = write_classifier(make, 3, id2label={"0": "contradiction", "1": "entailment", "2": "neutral"})
     expected = "found 3 labels (contradiction, entailment, neutral), expected 1, or 2 of which"
-    assert expected in refused(complaint, tmp_path, folder, "reranker")
+    assert expected in refused(complaint, tmp_path, folder, "cross_encoder")
     make.folder = tmp_path / "encoder"
     make.save(make.bert())
     expected = (
         "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder; configure it as what it is"
     )
-    assert expected in refused(complaint, tmp_path, make.folder, "reranker")
+    assert expected in refused(complaint, tmp_path, make.folder, "cross_encoder")
     plain = copy_model(make.lm, tmp_path / "plain")
     change_json(plain / CONFIG, num_labels=1)
-    assert "found no tensor 'classifier.bias' and 1 more" in refused(complaint, tmp_path, plain, "reranker")
+    assert "found no tensor 'classifier.bias' and 1 more" in refused(complaint, tmp_path, plain, "cross_encoder")

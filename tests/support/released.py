@@ -111,7 +111,7 @@ def write_t5(folder, tokenizer):
     import transformers
 
     torch.manual_seed(1)
-    size = transformers.AutoTokenizer.from_pretrained(tokenizer).vocab_size
+    size = len(transformers.AutoTokenizer.from_pretrained(tokenizer))
     sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "initializer_factor": 2.0}
     special = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 3}
     config = transformers.T5Config(vocab_size=size, **sizes, **special)

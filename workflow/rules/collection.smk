@@ -131,7 +131,7 @@ rule pretrained_reranker:
     message:
         "Provide the released re-ranker {wildcards.reranker}"
     shell:
-        "python -m cort.pretrained --kind reranker {params.options:q} --output {params.folder:q} --log {log:q}"
+        "python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule pretrained_weigher:

@@ -1,0 +1,110 @@
+"""Re-rankers that are encoder-decoders: the first token that they would generate says how relevant a passage is.
+
+monoT5 (Nogueira et al., 2020, section 3) compares "true" with "false"; the score here is the log-odds, which ranks as
+the probability does, without ties near 0 and 1. RankT5 (Zhuang et al., 2023, section 4.2) takes the logit of one token.
+
+On disk: a transformers folder of a T5, plus ``reranker.json``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cort.formats.artifacts import write_artifact
+from cort.formats.tokens import Tokens
+from cort.models.cross_encoder import Pairs, check_lengths
+from cort.models.hub import open_tokenizer
+from cort.models.loading import SEQ2SEQ, load_transformer, read_settings
+from cort.models.pair_prompt import PASSAGE, QUERY, divide
+from cort.models.settings import FIX, PairSettings
+from cort.models.tokenizer import template_of
+from cort.models.transformer import PRECISIONS, single
+from cort.system.errors import input_error
+
+
+class Formula(NamedTuple):
+    """A prompt, the token that means relevant, and one that means irrelevant."""
+
+    prompt: str
+    relevant: str
+    irrelevant: str | None = None
+
+
+#: by kind of re-ranker
+FORMULAS = {
+    "monot5": Formula(f"Query: {QUERY} Document: {PASSAGE} Relevant:", "\u2581true", "\u2581false"),
+    "rankt5": Formula(f"Query: {QUERY} Document: {PASSAGE}", "<extra_id_10>"),
+}
+
+
+class Seq2SeqReranker(nn.Module):
+    """Map pairs to relevance scores."""
+
+    def __init__(self, transformer: Any, tokenizer: Any, settings: PairSettings, source: str | Path) -> None:
+        super().__init__()
+        self.transformer, self.settings, self.kind = transformer, settings, settings.kind
+        self.query_length, self.max_length = settings.query_length, settings.max_length
+        formula, backend = FORMULAS[settings.kind], tokenizer.backend_tokenizer
+        names = [name for name in (formula.relevant, formula.irrelevant) if name]
+        self.answers = [backend.token_to_id(name) for name in names]
+        if None in self.answers:
+            found = f"no token {names[self.answers.index(None)]}"
+            raise input_error(source, found, f"the vocabulary of a {settings.kind}", "name another model or kind")
+        self._tokenizer, self.prompt = tokenizer, divide(source, formula.prompt, backend)
+        self.template = self.prompt.frame(backend, template_of(source, backend, tokenizer.pad_token_id))
+        transformer.lm_head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
+
+    def forward(self, batch: dict[str, Any]) -> Tensor:
+        """Score ``input_ids`` and ``attention_mask`` of shape (batch, length); returns (batch,)."""
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        first = inputs["input_ids"].new_full(
+            (len(inputs["input_ids"]), 1), self.transformer.config.decoder_start_token_id
+        )
+        logits = self.transformer(**inputs, decoder_input_ids=first, use_cache=False).logits[:, 0, self.answers]
+        scores: Tensor = logits[:, 0] - logits[:, 1] if len(self.answers) > 1 else logits[:, 0]
+        return scores
+
+    def place(self, device: torch.device, precision: str) -> None:
+        """Move to a device for inference: all but the last layer in `precision`, which avoids ties."""
+        self.to(device)
+        head = self.transformer.lm_head
+        weight = head.weight.detach().float().clone()
+        self.transformer.to(PRECISIONS[precision])
+        head.weight = nn.Parameter(weight, requires_grad=False)
+
+    def pairs(self, queries: Tokens, passages: Tokens) -> Pairs:
+        """Make pairs of texts that can be scored."""
+        return Pairs(queries, passages, self)
+
+    def save(self, folder: Path) -> None:
+        """Write all files but the model card into a folder."""
+        self.transformer.save_pretrained(folder)
+        self._tokenizer.save_pretrained(folder)
+        self.prompt.save(folder, self.template)
+        write_artifact(folder / PairSettings.FILE, self.settings.saved())
+
+
+def open_seq2seq(folder: str | Path, settings: PairSettings, fix: str = FIX) -> Seq2SeqReranker:
+    """Load a transformers folder as a re-ranker of the kind in `settings`, in evaluation mode."""
+    transformer: Any = load_transformer(folder, SEQ2SEQ, trained=True, fix=fix)
+    if getattr(transformer.config, "decoder_start_token_id", None) is None:
+        expected = "the token that begins what a decoder generates"
+        raise input_error(folder, "no decoder_start_token_id in config.json", expected, "set it there")
+    model = Seq2SeqReranker(transformer, open_tokenizer(Path(folder), fix), settings, folder)
+    check_lengths(f"{folder}: ", model)
+    return model.eval()
+
+
+def load_seq2seq(folder: str | Path, precision: str = "fp32") -> Seq2SeqReranker:
+    """Load a model folder in evaluation mode."""
+    return open_seq2seq(folder, read_settings(folder))
+
+
+def new_seq2seq(base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw") -> Seq2SeqReranker:
+    """Refuse to train one."""
+    fix = "name a released model as pretrained, or train a cross_encoder"
+    raise input_error("--kind", settings.kind, "a kind that is trained here", fix)

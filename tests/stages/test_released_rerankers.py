@@ -1,0 +1,250 @@
+"""Released re-rankers agree with sentence-transformers, or with their papers' formulas written out here."""
+
+import json
+import string
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from cort import pretrained
+from cort.models.rerankers import load_reranker
+from tests.support.released import change_json, tokens_of, write_json, write_t5, write_transformer
+
+QUERIES = ["what is a wren?", "Where do they live", "(why)", "a"]
+PASSAGES = ["The wren is a small bird.", "They live in Europe; also in Asia.\n", "no", '"Quoted" text, 12 of 30.']
+LONG = "bird " * 200
+TEMPLATE = (
+    "<|end|>{% if messages[0].role == 'system' %}{{ messages[0].content }}<|end|>{% endif %}Judge.\n"
+    "<Query>: {{ messages | selectattr('role', 'eq', 'query') | map(attribute='content') | first }}\n"
+    "<Document>: {{ messages | selectattr('role', 'eq', 'document') | map(attribute='content') | first }}"
+    "<|end|>\nAnswer:"
+)
+PAIRS = [(query, passage) for query in (0, 1, 2, 3) for passage in (0, 1, 2, 3)]
+
+
+def load(source, tmp_path, kind, *options):
+    folder = tmp_path / "released"
+    assert pretrained.main(["--kind", kind, "--pretrained", str(source), *options, "--output", str(folder)]) == 0
+    return folder
+
+
+def scores_of(folder, tmp_path, passages=PASSAGES, pairs=PAIRS, budget=None):
+    model = load_reranker(folder)
+    caches = tokens_of(tmp_path, folder, QUERIES, "query"), tokens_of(tmp_path, folder, passages)
+    rows = np.array(pairs).T
+    with torch.inference_mode():
+        return model.pairs(*caches).score(model, *rows, torch.device("cpu"), budget).numpy()
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory):
+    """Folder of a causal language model without a chat template."""
+    texts = [*QUERIES, *PASSAGES, "yes no Judge. Answer: <Query>: <Document>:"] * 5
+    folder = write_transformer(tmp_path_factory.mktemp("lm"), texts, "decoder", "AutoModelForCausalLM")
+    change_json(folder / "config.json", max_position_embeddings=200)
+    change_json(folder / "tokenizer_config.json", model_max_length=200)
+    return folder
+
+
+def cross_encoder(source, folder, task, template):
+    """Save a causal re-ranker as sentence-transformers does."""
+    import sentence_transformers
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.cross_encoder.modules import LogitScore
+
+    more = {"num_labels": 1} if task == "sequence-classification" else {}
+    torch.manual_seed(5)
+    module = Transformer(str(source), transformer_task=task, config_kwargs=more)
+    modules = [module]
+    if template:
+        module.processor.chat_template = template
+        messages = {"method": "forward", "method_output_name": "logits", "format": "flat"}
+        module.modality_config = {**module.modality_config, "message": messages}
+    module.input_formatter.message_format = "flat"
+    if task == "text-generation":
+        modules.append(LogitScore(module.tokenizer.encode("e")[0], module.tokenizer.encode("o")[0]))
+    else:
+        module.model.config.pad_token_id = module.tokenizer.pad_token_id
+    model = sentence_transformers.CrossEncoder(modules=modules, device="cpu", activation_fn=torch.nn.Identity())
+    model.save(str(folder), create_model_card=False)
+    return sentence_transformers.CrossEncoder(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, None], ids=["chat", "pair"])
+@pytest.mark.parametrize("task", ["text-generation", "sequence-classification"])
+def test_causal_rerankers_agree_with_sentence_transformers(causal, tmp_path, task, template):
+    peer = cross_encoder(causal, tmp_path / "peer", task, template)
+    expected = peer.predict([(QUERIES[query], PASSAGES[passage]) for query, passage in PAIRS], batch_size=5)
+    folder = load(tmp_path / "peer", tmp_path, "cross_encoder")
+    scores = scores_of(folder, tmp_path)
+    assert np.abs(scores - expected).max() < 1e-4
+    assert scores.std() > 0.01
+    # Neither other pairs in a batch nor padding change a score.
+    assert np.abs(scores - scores_of(folder, tmp_path, budget=1)).max() < 1e-5
+
+
+def test_a_long_passage_leaves_the_end_of_the_prompt(causal, tmp_path):
+    peer = cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
+    folder = load(tmp_path / "peer", tmp_path, "cross_encoder", "--max-length", "100")
+    model = load_reranker(folder)
+    caches = tokens_of(tmp_path, folder, QUERIES, "query"), tokens_of(tmp_path, folder, [LONG])
+    ids, _ = model.pairs(*caches).join(caches[0][0], caches[1][0])
+    peer[0].tokenizer.model_max_length = 100
+    theirs = peer.preprocess([(QUERIES[0], LONG)])["input_ids"][0]
+    assert ids.tolist() == theirs.tolist()
+
+
+def test_scores_in_half_precision_do_not_tie(causal, tmp_path):
+    cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
+    model = load_reranker(load(tmp_path / "peer", tmp_path, "cross_encoder"))
+    folder = tmp_path / "released"
+    caches = tokens_of(tmp_path, folder, QUERIES, "query"), tokens_of(tmp_path, folder, PASSAGES)
+    model.place(torch.device("cpu"), "bf16")
+    with torch.inference_mode():
+        scores = model.pairs(*caches).score(model, *np.array(PAIRS).T, torch.device("cpu"))
+    assert len(set(scores.tolist())) == len(PAIRS)
+    assert not torch.equal(scores, scores.bfloat16().float())
+
+
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ("{{ messages[0].role }}", "found no usable chat template: the 'query' and 'document' content does not reach"),
+        ("{{ messages[1].content }}{{ messages[0].content }}", "found a prompt without one query before one passage"),
+    ],
+)
+def test_a_chat_template_without_both_roles_is_refused(causal, tmp_path, capsys, template, line):
+    cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
+    (tmp_path / "peer" / "chat_template.jinja").write_text(template)
+    options = ["--kind", "cross_encoder", "--pretrained", str(tmp_path / "peer"), "--output", str(tmp_path / "out")]
+    assert pretrained.main(options) == 1
+    assert line in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory):
+    """Folder of a T5 whose vocabulary has the answers of monoT5 and RankT5."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("t5")
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = [*names.values(), "<extra_id_10>"]
+    options = {"special_tokens": special, "unk_token": "<unk>"}
+    trainer = trainers.UnigramTrainer(vocab_size=120, show_progress=False, **options)
+    tokenizer.train_from_iterator([*QUERIES, *PASSAGES, "Query: Document: Relevant: true false"] * 20, trainer)
+    tokenizer.add_tokens(["\u2581true", "\u2581false"])
+    end = tokenizer.token_to_id("</s>")
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", end)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder / "tokenizer")
+    model = write_t5(folder / "model", folder / "tokenizer")
+    config = json.loads((model / "config.json").read_text())
+    write_json(model / "config.json", config)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["monot5", "rankt5"])
+def test_encoder_decoders_follow_the_formulas_of_their_papers(t5, tmp_path, kind):
+    from transformers import AutoTokenizer, T5ForConditionalGeneration
+
+    folder = load(t5, tmp_path, kind)
+    model, tokenizer = T5ForConditionalGeneration.from_pretrained(t5), AutoTokenizer.from_pretrained(t5)
+    expected = []
+    for query, passage in PAIRS:
+        prompt = f"Query: {QUERIES[query]} Document: {PASSAGES[passage]}" + " Relevant:" * (kind == "monot5")
+        start = torch.tensor([[model.config.decoder_start_token_id]])
+        with torch.inference_mode():
+            logits = model(**tokenizer(prompt, return_tensors="pt"), decoder_input_ids=start).logits[0, 0]
+        answers = tokenizer.convert_tokens_to_ids(["\u2581true", "\u2581false", "<extra_id_10>"])
+        true, false, extra = logits[answers].double()
+        expected.append(float(torch.log_softmax(torch.stack([true, false]), 0) @ torch.tensor([1.0, -1.0]).double()))
+        if kind == "rankt5":
+            expected[-1] = float(extra)
+    scores = scores_of(folder, tmp_path)
+    assert np.abs(scores - expected).max() < 1e-4
+    assert scores.std() > 0.001
+    assert np.abs(scores - scores_of(folder, tmp_path, budget=1)).max() < 1e-5 * np.abs(scores).max()
+
+
+def multi_vector(source, folder, layout, **settings):
+    """Save a ColBERT model in a layout, and load it as sentence-transformers does."""
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    torch.manual_seed(7)
+    width = json.loads((source / "config.json").read_text())["hidden_size"]
+    if layout == "stanford":
+        from safetensors.torch import load_file
+        from transformers import AutoModel
+
+        AutoModel.from_pretrained(source).save_pretrained(folder)
+        for path in source.glob("*token*"):
+            (folder / path.name).write_bytes(path.read_bytes())
+        weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
+        save_file(weights | {"linear.weight": torch.randn(16, width)}, folder / "model.safetensors", {"format": "pt"})
+        config = json.loads((folder / "config.json").read_text())
+        write_json(folder / "config.json", config | {"architectures": ["HF_ColBERT"]})
+        marks = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]"}
+        write_json(folder / "artifact.metadata", {"query_maxlen": 20, "doc_maxlen": 40, "dim": 16} | marks | settings)
+    else:
+        dense = Dense(
+            width, 16, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings"
+        )
+        expansion, punctuation = settings.get("query_expansion"), list(string.punctuation)
+        module = Transformer(str(source), query_length=20, document_length=40, query_expansion=expansion)
+        mask = MultiVectorMask(skiplist_words=settings.get("skiplist_words", punctuation))
+        modules = [module, dense, mask, Normalize(module_input_name="token_embeddings")]
+        prompts = settings.get("prompts")
+        MultiVectorEncoder(modules=modules, device="cpu", prompts=prompts).save(str(folder), create_model_card=False)
+        if layout == "pylate":
+            index = json.loads((folder / "modules.json").read_text())[:2]
+            index[1]["type"] = "pylate.models.Dense.Dense"
+            write_json(folder / "modules.json", index)
+            path = folder / "config_sentence_transformers.json"
+            old = {
+                "model_type": "ColBERT",
+                "query_prefix": "[Q] ",
+                "document_prefix": "[D] ",
+                "similarity_fn_name": "MaxSim",
+            }
+            old |= {"query_length": 20, "document_length": 40, "attend_to_expansion_tokens": False}
+            old |= {"skiplist_words": list(string.punctuation), "do_query_expansion": True} | settings
+            write_json(path, {**json.loads(path.read_text()), **old})
+            write_json(folder / "sentence_bert_config.json", {"max_seq_length": 40, "do_lower_case": False})
+    return MultiVectorEncoder(str(folder), device="cpu")
+
+
+FIXED = {"strategy": "fixed", "length": 20}
+LAYOUTS = {
+    "sentence-transformers": ("native", {}),
+    "no skip list": ("native", {"skiplist_words": []}),
+    "expansion": ("native", {"query_expansion": FIXED}),
+    "attended expansion": ("native", {"query_expansion": FIXED | {"attend": True}}),
+    "least length": ("native", {"query_expansion": {"strategy": "min", "length": 8}}),
+    "prompts": ("native", {"prompts": {"query": "query: ", "document": "passage: "}}),
+    "PyLate": ("pylate", {}),
+    "PyLate, attended": ("pylate", {"attend_to_expansion_tokens": True}),
+    "PyLate, no expansion": ("pylate", {"do_query_expansion": False}),
+    "Stanford": ("stanford", {}),
+    "Stanford, attended, punctuation": ("stanford", {"attend_to_mask_tokens": True, "mask_punctuation": False}),
+}
+
+
+@pytest.mark.parametrize("name", list(LAYOUTS))
+def test_colbert_models_agree_with_sentence_transformers(lm, tmp_path, name):
+    layout, settings = LAYOUTS[name]
+    (tmp_path / "peer").mkdir()
+    peer = multi_vector(lm, tmp_path / "peer", layout, **settings)
+    passages = [*PASSAGES, LONG]
+    pairs = [(query, passage) for query in range(len(QUERIES)) for passage in range(len(passages))]
+    theirs = peer.similarity(peer.encode_query(QUERIES), peer.encode_document(passages)).numpy()
+    folder = load(tmp_path / "peer", tmp_path, "late_interaction")
+    scores = scores_of(folder, tmp_path, passages, pairs).reshape(theirs.shape)
+    assert np.abs(scores - theirs).max() < 1e-4
+    assert scores.std() > 0.01
