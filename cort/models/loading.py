@@ -123,7 +123,8 @@ def check_types(folder: Path) -> None:
             with safe_open(path, "pt") as file:
                 kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - no mapping
         except SafetensorError as error:
-            raise input_error(path, f"no readable weights ({reason_of(error)})", "a safetensors file", FIX) from error
+            found = f"no complete model ({reason_of(error)})"
+            raise input_error(folder, found, f"weights in {path.name}", FIX) from error
         for name, kind in kinds.items():
             if not name.endswith(("_ids", "mapping")) and kind not in FLOATS:
                 raise input_error(folder, f"{shorten(name)} of type {kind}", "floating point", FIX)
