@@ -222,9 +222,10 @@ class Scoring:
     and linear layer); `linear` is one linear layer on the state of [CLS] (CoRT, section 4.3.1)."""
     dimension: int = setting(64, "of token vectors, or of new word vectors", ge=1, le=65_536)
     """Late interaction: size of the token vectors; KNRM and Conv-KNRM: size of word vectors that are `new`."""
-    similarity: Literal["cosine", "dot"] = setting("cosine", "of token vectors")
-    """Late interaction: cosine or inner product (`dot`) of token vectors. ColBERT's squared distance, of vectors of
-    length 1, ranks as the cosine does."""
+    similarity: Literal["cosine", "dot", "l2"] = setting("cosine", "of token vectors")
+    """Late interaction: cosine or inner product (`dot`) of token vectors, or the negative squared distance of vectors
+    of length 1 (`l2`), which is 2 cos - 2. It matters in training alone: the trained model ranks by the cosine, to the
+    same effect."""
     term_weights: bool = setting(False, "learn a weight for each query token")
     """Late interaction: learn how much each token of a query counts."""
     fill_queries: bool = setting(False, "with mask tokens up to the maximum length, as ColBERT does")
