@@ -32,6 +32,7 @@ from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, means, 
 from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import all_vectors, count_rows, open_shards
+from cort.formats.precisions import Precision, precision_of_queries
 from cort.formats.records import Integers, Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
@@ -250,7 +251,7 @@ def audit_graph(options: GraphAuditOptions) -> None:
 
 
 def _encode(
-    options: TokenAuditOptions, model: LateInteraction, template: Template, qrels: Qrels | None
+    options: TokenAuditOptions, model: LateInteraction, template: Template, precision: Precision, qrels: Qrels | None
 ) -> tuple[list[str], list[QueryVectors]]:
     """Draw judged queries and encode them; return their ids and vectors."""
     from cort.models.late_interaction import QUERY
@@ -262,7 +263,7 @@ def _encode(
     rows = sample_judged(ids, qrels, options.sample, options.seed, queries.path)
     with lease() as leased:
         device = choose_device(options.threads, leased)
-        model.place(device, options.precision)
+        model.place(device, precision)
         texts = model.texts(queries, template, QUERY)
         parts = encoded(lambda rows: texts.vectors(model, rows, device), queries, rows)
         return [ids[row] for row in rows], [query for _, vectors in parts for query in vectors]
@@ -283,7 +284,8 @@ def audit_tokens(options: TokenAuditOptions) -> None:
     passages = TokenIndex(shards, model.settings.similarity)
     index = open_ivfpq(options.index, shards, passages)
     qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
-    ids, queries = _encode(options, model, template, qrels)
+    precision = precision_of_queries(shards[0].precision, options.precision)
+    ids, queries = _encode(options, model, template, precision, qrels)
 
     def search(query: QueryVectors, *, width: float, depth: int) -> tuple[Vectors, Rows]:
         return index.search(query, int(width), options.candidates, depth)
