@@ -61,7 +61,7 @@ class VectorOptions(EncodeOptions):
 
     Vectors are normalised in single precision, so the inner product ranks as the angular similarity does.
 
-    Reads:  an encoder folder, a token cache
+    Reads:  an encoder folder, a token cache; of queries also a shard of the passages
     Writes: an embedding shard (Arrow IPC)
     """
 

@@ -104,7 +104,7 @@ def compute_shard(
         with Counter(count, items) as counter:
             compute = prepare(Job(device, precision, finished, counter))
             write(finished.each(blocks, compute, counter), count, precision)
-    if count == rows:
+    if shard == "1-of-1":
         forget(options.checkpoints)
     finished.remove(numbers)
     return f"{count} of {rows} {items} on {device} in {precision}"

@@ -250,7 +250,8 @@ class Reranker(Scoring, Trainable):
     depth: int = setting(1000, ge=1, le=100_000)
     """Candidates scored per query and system; systems re-rank to this depth at most."""
     precision: PrecisionOrAuto = "fp32"
-    """Arithmetic of scoring, and of encoding for retrieval; `auto` as for encoders, where it is the default, too."""
+    """Arithmetic of scoring, and of encoding for retrieval; `auto` as for encoders: the default of `pretrained` models
+    that are not trained further."""
     ivfpq: IvfPq = field(default_factory=IvfPq)
     """Late interaction: the IVF-PQ index over the token vectors, built by faiss when a system uses it."""
     pairs: Pairs = field(default_factory=Pairs)
