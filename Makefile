@@ -33,6 +33,10 @@ verdicts: environment
 plan: environment
 	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"
 
+# Static embeddings for config/laptop.yaml.
+models/wordllama: | environment
+	$(BIN)/python -m scripts.static_model --output $@
+
 # Answers any query in a browser. OPTIONS="--port 0 --systems bm25" adds options.
 explore: environment
 	$(BIN)/python -m cort.explore --experiment "$(CONFIG)" --open $(OPTIONS)

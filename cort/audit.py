@@ -32,6 +32,7 @@ from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, means, 
 from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import all_vectors, count_rows, open_shards
+from cort.formats.precisions import Precision, precision_of_queries
 from cort.formats.records import Integers, Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
@@ -249,7 +250,7 @@ def audit_graph(options: GraphAuditOptions) -> None:
 
 
 def _encode(
-    options: TokenAuditOptions, model: LateInteraction, qrels: Qrels | None
+    options: TokenAuditOptions, model: LateInteraction, precision: Precision, qrels: Qrels | None
 ) -> tuple[list[str], list[QueryVectors]]:
     """Draw judged queries and encode them; return their ids and vectors."""
     from cort.models.transformer import choose_device
@@ -260,7 +261,7 @@ def _encode(
     rows = sample_judged(ids, qrels, options.sample, options.seed, queries.path)
     with lease() as leased:
         device = choose_device(options.threads, leased)
-        model.place(device, options.precision)
+        model.place(device, precision)
         texts = model.texts(queries, "query")
         parts = encoded(lambda rows: texts.vectors(model, rows, device), queries, rows)
         return [ids[row] for row in rows], [query for _, vectors in parts for query in vectors]
@@ -281,7 +282,8 @@ def audit_tokens(options: TokenAuditOptions) -> None:
     passages = TokenIndex(shards, model.similarity)
     index = open_ivfpq(options.index, shards, passages)
     qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
-    ids, queries = _encode(options, model, qrels)
+    precision = precision_of_queries(shards[0].precision, options.precision)
+    ids, queries = _encode(options, model, precision, qrels)
 
     def search(query: QueryVectors, *, width: float, depth: int) -> tuple[Vectors, Rows]:
         return index.search(query, int(width), options.candidates, depth)

@@ -14,12 +14,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats import embeddings, token_embeddings
+from cort.formats.precisions import precision_of_queries
 from cort.formats.tokens import Tokens
 from cort.models.shards import Job, PassageOptions, compute_shard
 from cort.models.tokenizer import fingerprint
@@ -59,12 +61,13 @@ class VectorOptions(EncodeOptions):
 
     Vectors are normalised in single precision, so the inner product ranks as the angular similarity does.
 
-    Reads:  an encoder folder, a token cache
+    Reads:  an encoder folder, a token cache; of queries also a shard of the passages
     Writes: an embedding shard (Arrow IPC)
     """
 
     kind: Literal["passage", "query"] = required()
     storage: embeddings.Storage = optional(models.Encoder.storage, "of the vectors")
+    passages: str | None = optional(None, "of queries: a shard of the passages, whose precision they get", "ARROW")
 
 
 @options_class
@@ -132,16 +135,26 @@ def encode_vectors(options: VectorOptions) -> None:
     texts = texts_of(tokens, encoder, options.kind)
     log_truncation(log, options.tokens, tokens.lengths, texts.max_length - texts.template.extra)
     model, dimension = model_fingerprint(options.model), encoder.dimension
+    if options.passages is not None:
+        stored = embeddings.open_shards([options.passages], model)[0].precision
+        options = replace(options, precision=precision_of_queries(stored, options.precision))
 
     def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        job.place(encoder, options.precision)
-        return lambda rows: encode_block(rows, encoder, texts, job.device, options.precision, options.storage)
+        job.place(encoder)
+        return lambda rows: encode_block(rows, encoder, texts, job.device, job.precision, options.storage)
 
-    def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
-        vectors, stored = map(embeddings.from_batch, batches), options.storage
-        embeddings.write_shard(options.output, vectors, model=model, dimension=dimension, count=count, storage=stored)
+    def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
+        embeddings.write_shard(
+            options.output,
+            map(embeddings.from_batch, batches),
+            model=model,
+            dimension=dimension,
+            count=count,
+            storage=options.storage,
+            precision=precision,
+        )
 
-    decisive, files = ("kind", "precision", "storage"), [options.tokens]
+    decisive, files = ("kind", "storage"), [options.tokens]
     shard, rows = options.shard, len(tokens)
     done = compute_shard(
         "cort.encode vectors", options, shard, rows, BLOCK, prepare, write, decisive, files, items="texts"
@@ -159,16 +172,15 @@ def encode_tokens(options: TokenOptions) -> None:
     log_truncation(log, options.tokens, tokens.lengths, texts.max_length - texts.template.extra)
 
     def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        job.place(model, options.precision)
-        return lambda rows: encode_token_block(rows, model, texts, job.device, options.precision)
+        job.place(model)
+        return lambda rows: encode_token_block(rows, model, texts, job.device, job.precision)
 
-    def write(batches: Iterator[pa.RecordBatch], count: int) -> None:
-        token_embeddings.write_token_shard(options.output, batches, origin_of(options.model, model), count)
+    def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
+        token_embeddings.write_token_shard(options.output, batches, origin_of(options.model, model), count, precision)
 
-    decisive, files = ("precision",), [options.tokens]
-    shard, rows = options.shard, len(tokens)
+    files, shard, rows = [options.tokens], options.shard, len(tokens)
     done = compute_shard(
-        "cort.encode tokens", options, shard, rows, TOKEN_BLOCK, prepare, write, decisive, files, items="texts"
+        "cort.encode tokens", options, shard, rows, TOKEN_BLOCK, prepare, write, (), files, items="texts"
     )
     log.info("encoded %s", done)
 

@@ -161,7 +161,7 @@ def predict_queries(options: ExpandOptions) -> None:
     passages = FramedTexts(tokens, template, options.passage_length)
 
     def prepare(job: Job) -> partial[pa.RecordBatch]:
-        place(transformer, transformer, job.device, options.precision)
+        place(transformer, transformer, job.device, job.precision)
         # A batch may take long; updating the counter at each step shows that work goes on.
         transformer.register_forward_hook(lambda *_: job.counter.advance(0))
         generator = Generator(transformer)
@@ -175,7 +175,7 @@ def predict_queries(options: ExpandOptions) -> None:
             budget=TOKEN_BUDGETS[job.device.type] // (options.beams or options.queries),
         )
 
-    decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "precision", "seed")
+    decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "seed")
     write, files = table_writer(options.output, tables.EXPANSIONS), [options.tokens]
     rows, shard = len(tokens), options.shard
     done = compute_shard("cort.expand predict", options, shard, rows, EXPANDED_BLOCK, prepare, write, decisive, files)
@@ -319,7 +319,7 @@ def score_block(
             scores = pairs.score(model, np.arange(len(rows)), rows, job.device).float().cpu().numpy()
     if not np.isfinite(scores).all():
         doc_id = shorten(passages.ids[int(rows[~np.isfinite(scores)][0])].as_py())
-        found = f"a NaN or infinite score in {options.precision}, for passage {doc_id}"
+        found = f"a NaN or infinite score in {job.precision}, for passage {doc_id}"
         raise input_error(options.model, found, "finite numbers", "use precision fp32 or another re-ranker")
     job.counter.advance(table.num_rows)
     lists = pa.ListArray.from_arrays(pa.array(offsets_of(sizes), "int32"), pa.array(scores))
@@ -350,7 +350,7 @@ def score_queries(options: ScoreOptions) -> None:
     passages = Tokens(options.tokens, fingerprint(options.model))
 
     def prepare(job: Job) -> partial[pa.RecordBatch]:
-        model.place(job.device, options.precision)
+        model.place(job.device, job.precision)
         resume(model, job.finished, job.device)
         # A block may take long; updating the counter at each batch shows that work goes on.
         model.register_forward_hook(lambda *_: job.counter.advance(0))
@@ -372,7 +372,7 @@ def score_queries(options: ScoreOptions) -> None:
         SCORED_BLOCK,
         prepare,
         table_writer(options.output, tables.EXPANSION_SCORES),
-        decisive=("cleaning", "precision"),
+        decisive=("cleaning",),
         files=[options.tokens, *options.expansions],
         read=partial(iter_blocks, options),
     )

@@ -1,6 +1,7 @@
-"""Record the origin of results: inputs with checksums, program, packages, Java, hardware and git commit.
+"""Record the origin of results: inputs with checksums, precisions, program, packages, Java, hardware and git commit.
 
-Reads:  the input files (every byte, for their checksums), this environment, this machine
+Reads:  the input files (every byte, for their checksums), the metadata of vectors and scores, this environment, this
+        machine
 Writes: provenance.json
 Usage:  python -m cort.provenance --dataset squad --inputs collection.tsv qrels.tsv
             --output provenance.json
@@ -17,6 +18,7 @@ from typing import Any
 
 from cort import __version__
 from cort.formats.artifacts import write_artifact
+from cort.formats.precisions import read_precision
 from cort.system import cli
 from cort.system.checksums import checksum
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
@@ -45,6 +47,7 @@ class Options:
 
     dataset: str = required()
     inputs: tuple[str, ...] = optional((), metavar="FILE")
+    computed: tuple[str, ...] = optional((), "vectors and scores whose precision a machine chose", "FILE")
     output: str = required("JSON")
 
 
@@ -55,6 +58,7 @@ def stage(options: Options) -> None:
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
         "inputs": describe_inputs(options.inputs),
+        "precision": {path: read_precision(path) for path in options.computed},
         "software": describe_software(),
         "hardware": describe_hardware(),
     }

@@ -33,6 +33,7 @@ import numpy as np
 
 from cort.formats import tables
 from cort.formats.embeddings import Shard, count_rows, open_shards, part_of
+from cort.formats.precisions import precision_of_queries
 from cort.formats.records import Ranking
 from cort.formats.runs import iter_rankings, order, write_rankings, write_run
 from cort.formats.token_embeddings import Origin, TokenShard, open_token_shards
@@ -254,13 +255,14 @@ def _late_interaction(
 
     model = load_late_interaction(options.model, options.precision)
     origin = origin_of(options.model, model)
-    open_search = prepare(open_token_shards(options.passages, origin), origin)
+    shards = open_token_shards(options.passages, origin)
+    open_search = prepare(shards, origin)
     queries = Tokens(options.queries, fingerprint(options.model))
     texts = model.texts(queries, "query")
     log_truncation(log, options.queries, queries.lengths, texts.max_length - texts.template.extra)
     with lease() as leased:
         device = choose_device(options.threads, leased)
-        model.place(device, options.precision)
+        model.place(device, precision_of_queries(shards[0].precision, options.precision))
         search = open_search(device.type)
         rankings = retrieve(search, lambda rows: texts.vectors(model, rows, device), queries, options.depth)
         _write(options, rankings, len(queries), f"on {device}")

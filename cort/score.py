@@ -130,13 +130,14 @@ def stage(options: Options) -> None:
         source = ", ".join(options.candidates)
 
     def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        job.place(model, options.precision)
-        return make_scorer(model, pairs, limits, table, source, job.device, options.precision)
+        job.place(model)
+        return make_scorer(model, pairs, limits, table, source, job.device, job.precision)
 
     write = table_writer(options.output, tables.SCORES)
     files = [*([options.triples] if options.triples else sorted(options.candidates)), options.queries, options.passages]
-    decisive, rows = ("precision", "depth"), table.num_rows
-    done = compute_shard("cort.score", options, "1-of-1", rows, BLOCK, prepare, write, decisive, files, items="pairs")
+    done = compute_shard(
+        "cort.score", options, "1-of-1", table.num_rows, BLOCK, prepare, write, ("depth",), files, items="pairs"
+    )
     log.info("scored %s", done)
 
 

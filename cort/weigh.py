@@ -110,12 +110,12 @@ def predict_weights(options: WeighOptions) -> None:
     passages = FramedTexts(tokens, template, options.passage_length)
 
     def prepare(job: Job) -> partial[pa.RecordBatch]:
-        job.place(weigher, options.precision)
+        job.place(weigher)
         return partial(
             weigh_block, weigher=weigher, passages=passages, vocabulary=vocabulary, device=job.device, options=options
         )
 
-    decisive = ("passage_length", "scale", "square_root", "precision")
+    decisive = ("passage_length", "scale", "square_root")
     write, files = table_writer(options.output, tables.TERM_WEIGHTS), [options.tokens]
     done = compute_shard(
         "cort.weigh predict", options, options.shard, len(tokens), BLOCK, prepare, write, decisive, files

@@ -167,7 +167,7 @@ def search(device: str, folder: Path) -> Finding:
     unit = torch.nn.functional.normalize(torch.randn(count + 256, DIMENSION, device=device)).cpu().numpy()
     vectors, queries = unit[256:], unit[:256]
     ids = pa.array(np.arange(count)).cast(pa.string())
-    shard = Shard(folder, pa.Table.from_batches([to_batch(ids, vectors, "fp32")]), "drawn", DIMENSION, "fp32")
+    shard = Shard(folder, pa.Table.from_batches([to_batch(ids, vectors, "fp32")]), "drawn", DIMENSION, "fp32", "fp32")
     reading = count * DIMENSION / bandwidth(device)
     times, rankings = dict[str, Any](), []
     for name, coded in (("codes", True), ("fp32", False)):

@@ -24,7 +24,7 @@ from cort.settings.config import (
     unjudged_splits,
 )
 from cort.systems.base import Results
-from cort.systems.registry import all_systems
+from cort.systems.registry import all_systems, system_of
 from workflow.params import Wildcards
 
 TABLES = ("csv", "md", "tex")
@@ -68,6 +68,18 @@ def overlaps(config: Config) -> list[str]:
     """Overlaps of systems on the splits without judgements."""
     splits = [split for split in unjudged_splits(config) if on_split(config, split)]
     return [paths.at(paths.OVERLAP, config, split=split) for split in splits]
+
+
+def computed_in_auto(config: Config, shards: int) -> list[str]:
+    """Return a shard of the vectors, or the scores, of each model whose precision a machine chooses."""
+    files = []
+    for split in ranked_splits(config):
+        for system in (system_of(config, name, Results(config, shards)) for name in on_split(config, split)):
+            for section, name in system.models():
+                scores = paths.at(paths.SCORES, config, reranker=name, split=split)
+                if config[section][name]["precision"] == "auto":
+                    files.append(scores if system.reranker() else system.results.vectors(section, name)[0])
+    return list(dict.fromkeys(files))
 
 
 def leakage(config: Config) -> list[str]:

@@ -21,7 +21,7 @@ from cort.experiment.recipes import with_recipes
 from cort.experiment.references import check_references
 from cort.formats.schemas import Validator, explain, is_name, strange_keys
 from cort.formats.yaml_files import read_yaml
-from cort.settings.config import LEARNERS, Config, evaluated_splits, part_of
+from cort.settings.config import LEARNERS, Config, evaluated_splits, is_trained, part_of
 from cort.settings.fields import schema_of
 from cort.system.errors import InputError
 from cort.systems.registry import all_systems
@@ -139,6 +139,7 @@ def filled(config: Config, schema: Config) -> Config:
         (section, name): set(model) for section in CHANGES for name, model in mappings(config.get(section, {})).items()
     }
     _pass_once(config)
+    _choose_precision(config)
     # Every experiment has it.
     config.setdefault("lexical", {}).setdefault(BM25, {})
     config = with_defaults(with_recipes(config), schema)
@@ -165,6 +166,14 @@ def _pass_once(config: Config) -> None:
             is_ready = model.keys() & {"pretrained", "released"} and "training" not in model
             if "file" in (model.get(source) or {}) and not is_ready:
                 model.setdefault("training", {}).setdefault("epochs", 1)
+
+
+def _choose_precision(config: Config) -> None:
+    """Let the machine choose the precision of released models, in place, unless the config sets it."""
+    for section in LEARNERS:
+        for model in mappings(config.get(section, {})).values():
+            if "pretrained" in model and not is_trained(model):
+                model.setdefault("precision", "auto")
 
 
 def _fill_changing(config: Config, schema: Config, section: str, name: str, model: Config, written: set[str]) -> None:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from cort.formats.blocks import shard_range
 from cort.formats.ids import are_ids
+from cort.formats.precisions import KEY, Precision, stored_precision
 from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error
 
@@ -36,6 +37,7 @@ class Shard:
     model: str
     dimension: int
     storage: str
+    precision: Precision | None
 
     def blocks(self) -> Iterator[tuple[pa.Array, Matrix]]:
         """Yield (ids, vectors of shape (rows, dimension)) without copying."""
@@ -65,12 +67,13 @@ def write_shard(
     dimension: int,
     count: int,
     storage: str = "fp32",
+    precision: str = "fp32",
 ) -> None:
-    """Write blocks of ids and vectors, (rows, dimension), atomically, with the fingerprint of their `model`.
+    """Write blocks of ids and vectors, (rows, dimension), atomically, with fingerprint and precision of the `model`.
 
     :param count: total number of rows, checked here and by every reader.
     """
-    metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage}
+    metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage, KEY: precision}
     schema = _schema(dimension, storage).with_metadata(metadata)
     write_batches(path, schema, (to_batch(ids, vectors, storage) for ids, vectors in blocks), count, "vectors")
 
@@ -86,7 +89,7 @@ def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[S
             found = f"{shard.dimension} dimensions in {shard.storage}"
             expected = f"{first.dimension} in {first.storage} as in {first.path}"
             raise input_error(shard.path, found, expected, AGAIN)
-    refuse_duplicate_ids(paths, shards)
+    check_set(paths, shards)
     return shards
 
 
@@ -123,7 +126,7 @@ def _open(path: Path) -> Shard:
         if table.num_rows != count or column != pa.list_(STORAGE[storage], dimension):
             found, expected = f"{table.num_rows} vectors of type {column}", f"{count} of {dimension} x {storage}"
             raise input_error(path, found, expected, AGAIN)
-        return Shard(path, table, metadata["model"], dimension, storage)
+        return Shard(path, table, metadata["model"], dimension, storage, stored_precision(table.schema))
 
 
 def _schema(dimension: int, storage: str) -> pa.Schema:
@@ -137,8 +140,16 @@ class HasTable(Protocol):
     """A checked file of vectors."""
 
     @property
+    def path(self) -> Path:
+        """Where it is."""
+
+    @property
     def table(self) -> pa.Table:
         """Its rows."""
+
+    @property
+    def precision(self) -> Precision | None:
+        """What a model computed it in, if it says so."""
 
 
 def write_batches(
@@ -175,8 +186,13 @@ def all_ids(shards: Sequence[HasTable]) -> pa.ChunkedArray:
     return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], "string")
 
 
-def refuse_duplicate_ids(paths: Sequence[str | Path], shards: Sequence[HasTable]) -> None:
-    """Refuse shards of one set that contain an id twice."""
+def check_set(paths: Sequence[str | Path], shards: Sequence[HasTable]) -> None:
+    """Refuse shards of one set that contain an id twice, or whose machines chose different precisions."""
+    first = shards[0].precision or "fp32"
+    for shard in shards:
+        if (precision := shard.precision or "fp32") != first:
+            expected, fix = f"{first} as in {shards[0].path}", "set one of them instead of auto, and encode again"
+            raise input_error(shard.path, f"vectors in {precision}", expected, fix)
     ids = all_ids(shards)
     if pc.count_distinct(ids).as_py() != len(ids):
         source = ", ".join(map(str, paths))

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.embeddings import AGAIN, open_vectors, refuse_duplicate_ids, write_batches
+from cort.formats.embeddings import AGAIN, check_set, open_vectors, write_batches
+from cort.formats.precisions import KEY, Precision, stored_precision
 from cort.formats.records import Integers, offsets_of
 from cort.formats.tables import refuse_damage
 from cort.system.errors import input_error
@@ -65,6 +66,7 @@ class TokenShard:
     path: Path
     table: pa.Table
     origin: Origin
+    precision: Precision | None
 
     def blocks(self) -> Iterator[TokenBlock]:
         """Yield the record batches that have passages."""
@@ -88,12 +90,15 @@ def _from_batch(batch: pa.RecordBatch) -> TokenBlock:
     return TokenBlock(offsets - offsets[0], flat.reshape(-1, column.type.value_type.list_size))
 
 
-def write_token_shard(path: str | Path, batches: Iterable[pa.RecordBatch], origin: Origin, count: int) -> None:
+def write_token_shard(
+    path: str | Path, batches: Iterable[pa.RecordBatch], origin: Origin, count: int, precision: str = "fp32"
+) -> None:
     """Write batches from `to_batch` atomically.
 
     :param count: total number of passages, checked here and by every reader.
     """
-    metadata = {"count": str(count)} | {name: str(value) for name, value in dataclasses.asdict(origin).items()}
+    metadata = {name: str(value) for name, value in dataclasses.asdict(origin).items()}
+    metadata |= {"count": str(count), KEY: precision}
     schema = _schema(origin.dimension).with_metadata(metadata)
     write_batches(path, schema, batches, count, "passages")
 
@@ -103,7 +108,7 @@ def open_token_shards(paths: Sequence[str | Path], expected: Origin | None = Non
     shards = [_open(Path(path)) for path in paths]
     for shard in shards:
         shard.origin.check(shard.path, expected or shards[0].origin)
-    refuse_duplicate_ids(paths, shards)
+    check_set(paths, shards)
     return shards
 
 
@@ -117,7 +122,7 @@ def _open(path: Path) -> TokenShard:
         kind, expected = table.schema.field("vectors").type, _schema(origin.dimension).field("vectors").type
         if table.num_rows != count or kind != expected:
             raise input_error(path, f"{table.num_rows} passages of {kind}", f"{count} of {expected}", AGAIN)
-        return TokenShard(path, table, origin)
+        return TokenShard(path, table, origin, stored_precision(table.schema))
 
 
 def _schema(dimension: int) -> pa.Schema:

@@ -40,7 +40,7 @@ from cort.models.transformer import forward_by_length, model_fingerprint, single
 PAIRS_AT_ONCE = 1_024
 # Similarity of a query token to a passage without tokens, which thus ranks last: lower than any other, however vectors
 # are rounded, and for inner products of vectors up to length 65504.
-LOWEST = {"cosine": -2.0, "dot": -(65504.0**2)}
+LOWEST = {"cosine": -2.0, "dot": -(65504.0**2), "l2": -8.0}
 
 
 class Expansion(NamedTuple):
@@ -235,7 +235,7 @@ def max_similarity(queries: Tensor, passages: Tensor, similarity: str) -> Tensor
 
     :param queries: (pairs, m, e + 1), vectors followed by a weight.
     :param passages: (pairs, n, e + 1), vectors followed by 0 for tokens that do not count.
-    :param similarity: cosine (of vectors of length 1) or dot.
+    :param similarity: cosine or dot, or l2, the negative squared distance; vectors have length 1 except for dot.
     :returns: (pairs,).
     """
     best = token_similarities(queries, passages, similarity).amax(-1)  # (pairs, m)
@@ -249,6 +249,8 @@ def token_similarities(queries: Tensor, passages: Tensor, similarity: str) -> Te
     """
     query, passage, counts = queries[..., :-1], passages[..., :-1], passages[..., -1]
     similarities = query @ passage.mT
+    if similarity == "l2":
+        similarities = 2 * similarities - 2
     return similarities.masked_fill(counts.unsqueeze(-2) == 0, LOWEST[similarity])
 
 
@@ -263,7 +265,7 @@ def new_late_interaction(
     from sentence_transformers.base.modules import Normalize
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
-    width, unit = router.sub_modules["document"][0].get_embedding_dimension(), settings.similarity == "cosine"
+    width, unit = router.sub_modules["document"][0].get_embedding_dimension(), settings.similarity != "dot"
     if settings.term_weights:
         torch.manual_seed(seed)
         layers: list[Any] = [WeightedTokens(width, settings.dimension, unit)]

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.blocks import FinishedBlocks, shard_blocks
+from cort.formats.precisions import KEY
 from cort.settings import models
-from cort.settings.fields import Precision
+from cort.settings.fields import PrecisionOrAuto
 from cort.system.devices import lease
 from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import Counter
@@ -37,7 +38,7 @@ class ModelOptions:
     """Options of stages that run a model and can resume after the last finished block."""
 
     model: str = required("FOLDER")
-    precision: Precision = optional(models.Encoder.precision, "of the model")
+    precision: PrecisionOrAuto = optional(models.Encoder.precision, "of the model")
     threads: int = thread_count()
     checkpoints: str | None = optional(None, "keep finished blocks here until the output is complete", "FOLDER")
     output: str = required("PARQUET")
@@ -52,17 +53,18 @@ class PassageOptions(ModelOptions):
 
 
 class Job(NamedTuple):
-    """Where the model runs, the blocks that are finished, and the counter of texts."""
+    """Where and in which precision the model runs, the blocks that are finished, and the counter of texts."""
 
     device: torch.device
+    precision: str
     finished: FinishedBlocks
     counter: Counter
 
-    def place(self, model: Encoder | Weigher | Reranker, precision: str) -> None:
+    def place(self, model: Encoder | Weigher | Reranker) -> None:
         """Move a model to the device, and have it compute only what is not finished."""
         from cort.models.transformer import resume
 
-        model.place(self.device, precision)
+        model.place(self.device, self.precision)
         resume(model, self.finished, self.device, self.counter)
 
 
@@ -73,7 +75,7 @@ def compute_shard(
     rows: int,
     size: int,
     prepare: Callable[[Job], Callable[[Any], pa.RecordBatch]],
-    write: Callable[[Iterator[pa.RecordBatch], int], None],
+    write: Callable[[Iterator[pa.RecordBatch], int, str], None],
     decisive: Sequence[str],
     files: Sequence[str],
     read: Callable[[Ranges], Iterable[tuple[int, Any]]] | None = None,
@@ -83,32 +85,36 @@ def compute_shard(
 
     :param rows: number of texts in all shards; each block has `size` of them.
     :param prepare: moves the model to a device and returns the function that computes a block.
-    :param write: called with the batches and the number of texts in the shard.
-    :param decisive: options that the result depends on, besides the model and the `files`.
+    :param write: called with the batches, the number of texts in the shard, and the precision.
+    :param decisive: options that the result depends on, besides the model, its precision and the `files`.
     :param read: yields the number and the input of each block; by default, the input is the block's range of rows.
     :param items: what the log calls the texts.
     """
+    from cort.models.precision import forget, settle
     from cort.models.transformer import choose_device, identity
 
     ranges = shard_blocks(rows, shard, size)
     numbers, count = [start // size for start, _ in ranges], sum(end - start for start, end in ranges)
     with lease() as leased:
         device = choose_device(options.threads, leased)
-        values = {name: getattr(options, name) for name in decisive} | {"device": device.type}
+        precision = settle(options.precision, device, options.checkpoints)
+        values = {name: getattr(options, name) for name in decisive} | {"device": device.type, "precision": precision}
         finished = FinishedBlocks(options.checkpoints, partial(identity, stage, values, files, options.model))
         blocks = read(ranges) if read else zip(numbers, ranges, strict=True)
         with Counter(count, items) as counter:
-            compute = prepare(Job(device, finished, counter))
-            write(finished.each(blocks, compute, counter), count)
+            compute = prepare(Job(device, precision, finished, counter))
+            write(finished.each(blocks, compute, counter), count, precision)
+    if shard == "1-of-1":
+        forget(options.checkpoints)
     finished.remove(numbers)
-    return f"{count} of {rows} {items} on {device} in {options.precision}"
+    return f"{count} of {rows} {items} on {device} in {precision}"
 
 
-def table_writer(output: str, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch], int], None]:
+def table_writer(output: str, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch], int, str], None]:
     """Make the function with which `compute_shard` writes a parquet table."""
 
-    def write(batches: Iterator[pa.RecordBatch], _: int) -> None:
-        with tables.open_writer(output, schema) as writer:
+    def write(batches: Iterator[pa.RecordBatch], _: int, precision: str) -> None:
+        with tables.open_writer(output, schema.with_metadata({KEY: precision})) as writer:
             for batch in batches:
                 writer.write_batch(batch)
 

@@ -17,6 +17,7 @@ import torch
 from cort.experiment.stored import REMEDY
 from cort.formats.cleaning import convert
 from cort.formats.embeddings import STORAGE, Shard, open_shards
+from cort.formats.precisions import precision_of_queries
 from cort.formats.records import Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
@@ -24,6 +25,7 @@ from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import InteractingPairs, load_late_interaction, origin_of
 from cort.models.layout import read_prompts
+from cort.models.precision import settle
 from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.models.transformer import model_fingerprint
@@ -31,6 +33,7 @@ from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
+from cort.settings.fields import PrecisionOrAuto
 from cort.system.errors import input_error
 from cort.system.memory import memory_limit
 from cort.systems.base import Results, System
@@ -51,7 +54,7 @@ class Model(NamedTuple):
 
     folder: Path
     cleaning: str
-    precision: str
+    precision: PrecisionOrAuto
     files: Sequence[str | Path]
 
 
@@ -94,9 +97,9 @@ class QueryEncoder:
     def __init__(self, model: Model, device: torch.device) -> None:
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
         self.model = load_encoder(model.folder, model.precision)
-        self.model.place(device, model.precision)
         self.fingerprint = model_fingerprint(model.folder)
         self.shards = open_shards(model.files, self.fingerprint)
+        self.model.place(device, precision_of_queries(self.shards[0].precision, model.precision))
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute vectors of shape (texts, e), rounded as those of the passages are stored."""
@@ -116,7 +119,7 @@ class TokenEncoder:
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
         self.model = load_late_interaction(model.folder, model.precision)
         self.shards = open_token_shards(model.files, origin_of(model.folder, self.model))
-        self.model.place(device, model.precision)
+        self.model.place(device, precision_of_queries(self.shards[0].precision, model.precision))
         self.index = TokenIndex(self.shards, self.model.similarity, device.type)
 
     def encode(self, tokens: Sequence[TokenIds]) -> list[QueryVectors]:
@@ -137,7 +140,7 @@ class Reranker:
         self._passages = Tokens(model.files[0], fingerprint(model.folder))
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
         self.model = load_reranker(model.folder, model.precision)
-        self.model.place(device, model.precision)
+        self.model.place(device, settle(model.precision, device))
 
     def pairs(self, text: str) -> Pairs:
         """Pair a query, as row 0, with all passages."""

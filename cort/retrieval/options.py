@@ -8,7 +8,7 @@ from typing import Any
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
 from cort.settings.collection import Split
 from cort.settings.evaluation import Audit
-from cort.settings.fields import DEPTH, SEED, Precision
+from cort.settings.fields import DEPTH, SEED, PrecisionOrAuto
 from cort.settings.models import Encoder
 from cort.system.errors import input_error
 from cort.system.options import optional, options_class, required, thread_count
@@ -45,7 +45,7 @@ class TokenOptions:
     model: str = required("FOLDER", "a re-ranker of the kind late_interaction")
     queries: str = required("ARROW", "token cache")
     passages: tuple[str, ...] = required("ARROW", "all shards of token vectors")
-    precision: Precision = optional(Encoder.precision, "of the transformer")
+    precision: PrecisionOrAuto = optional(Encoder.precision, "of token vectors that do not say it")
 
 
 @options_class

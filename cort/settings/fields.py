@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 Schema: TypeAlias = dict[str, Any]
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
+PrecisionOrAuto: TypeAlias = Literal["auto", "fp32", "bf16", "fp16"]
 Cleaning: TypeAlias = Literal["raw", "fixed", "cort"]
 
 #: patterns of names: of files and folders; of splits, which are part of patterns of paths; of systems

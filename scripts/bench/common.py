@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import timeit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -95,12 +94,9 @@ def worthwhile_precisions(device: str) -> list[str]:
     """List the precisions in which a product is not slower than in fp32 (some processors lack instructions)."""
     import torch
 
-    times = {}
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        matrix = torch.ones(512, 512, device=device, dtype=dtype)
-        work = "float((matrix @ matrix)[0, 0])"
-        times[name] = min(timeit.repeat(work, number=1, repeat=5, globals={"matrix": matrix}))
-    return [name for name, taken in times.items() if taken <= times["fp32"]]
+    from cort.models.precision import gain_of_bf16
+
+    return ["fp32", "bf16"] if gain_of_bf16(torch.device(device)) >= 1 else ["fp32"]
 
 
 def timed(work: Callable[[], object]) -> Cost:

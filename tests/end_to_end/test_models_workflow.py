@@ -13,6 +13,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.embeddings import all_vectors, open_shards
+from cort.formats.precisions import read_precision
 from cort.formats.runs import read_run
 from cort.formats.tables import EXPANSIONS, PASSAGES, QUERIES, TRIPLES, read_table
 from cort.models.encoder import load_encoder
@@ -135,6 +136,10 @@ def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(tmp_p
     page = (results / "report/index.html").read_text("utf-8")
     assert all(f'<th scope="row">{name}</th>' in page for name in config["systems"])
     assert '<h2 id="training">' not in page
+    chosen = json.loads((results / "provenance.json").read_text("utf-8"))["precision"]
+    files = ["embeddings/minilm/passages.1-of-1.arrow", "scores/minilm/test.parquet"]
+    assert chosen == {f"results/ready/{file}": read_precision(results / file) for file in files}
+    assert read_precision(results / "embeddings/minilm/queries.test.arrow") == read_precision(results / files[0])
     before, after = (read_run(results / f"runs/test/{name}.trec") for name in ("fused", "fused-minilm"))
     for one, other in zip(before, after, strict=True):
         # The first five in another order or the same, and the rest as it was.

@@ -7,14 +7,17 @@ import torch
 
 from cort import encode
 from cort.formats.embeddings import all_ids, all_vectors, open_shards
+from cort.formats.precisions import read_precision
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens, write_tokens
+from cort.models import precision
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import load_token_encoder
 from cort.models.tokenizer import fingerprint
 from cort.models.transformer import model_fingerprint
 from tests.support.common import command_line
 from tests.support.released import change_json, change_weights
+from tests.support.vectors import without_precision
 
 CPU = torch.device("cpu")
 BLOCKS = {"vectors": "BLOCK", "tokens": "TOKEN_BLOCK"}
@@ -167,6 +170,48 @@ def test_blocks_of_an_interrupted_shard_serve_any_number_of_shards(command, cach
     assert made == list(range(0, len(Tokens(caches["passages"])), 16))
     assert same(contents(name, paths), whole)
     assert not kept.exists()
+
+
+def test_a_resumed_shard_keeps_the_precision_that_it_began_with(command, caches, tmp_path, monkeypatch):
+    name, model = command
+    monkeypatch.setattr(encode, BLOCKS[name], 16)
+    whole = contents(name, [run(model, caches, tmp_path / "bf16.arrow", command=name, precision="bf16")])
+    chosen = {"command": name, "precision": "auto", "checkpoints": tmp_path / "kept"}
+    function = {"vectors": "encode_block", "tokens": "encode_token_block"}[name]
+    encode_block = getattr(encode, function)
+
+    def interrupted(rows, *arguments):
+        if rows[0] >= 32:
+            raise KeyboardInterrupt
+        return encode_block(rows, *arguments)
+
+    monkeypatch.setattr(precision, "measure", lambda device: "bf16")
+    monkeypatch.setattr(encode, function, interrupted)
+    assert encode.main(options(model, caches, tmp_path / "a.arrow", **chosen)) == 130
+    # Another machine goes on, with another shard first.
+    monkeypatch.setattr(precision, "measure", lambda device: "fp32")
+    monkeypatch.setattr(encode, function, encode_block)
+    paths = run_shards(model, caches, tmp_path, 2, **chosen)
+    assert same(contents(name, paths), whole)
+    assert [read_precision(path) for path in paths] == ["bf16", "bf16"]
+    run(model, caches, tmp_path / "1-of-1.arrow", **chosen)
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize(
+    ("stored", "configured", "expected"),
+    [("bf16", "auto", "bf16"), ("fp32", "bf16", "fp32"), (None, "auto", "fp32"), (None, "bf16", "bf16")],
+)
+def test_queries_get_the_precision_of_the_passages(model, caches, tmp_path, monkeypatch, stored, configured, expected):
+    monkeypatch.setattr(precision, "measure", lambda device: pytest.fail("the passages have a precision"))
+    passages = run(model, caches, tmp_path / "passages.arrow", precision=stored or expected)
+    if stored is None:
+        without_precision(passages)
+    named = {"kind": "query", "tokens": caches["queries.train"], "precision": configured}
+    queries = run(model, caches, tmp_path / "queries.arrow", passages=passages, **named)
+    alike = run(model, caches, tmp_path / "alike.arrow", **named | {"precision": expected})
+    assert queries.read_bytes() == alike.read_bytes()
+    assert read_precision(queries) == expected
 
 
 def test_empty_texts_and_caches(command, tmp_path):

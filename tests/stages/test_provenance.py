@@ -2,17 +2,21 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 
+import pyarrow as pa
 import pytest
 
 from cort import provenance
+from cort.formats.tables import write_table
+from tests.support.vectors import shard, unit, without_precision
 
 
-def record(tmp_path, *inputs):
+def record(tmp_path, *inputs, computed=()):
     output = tmp_path / "provenance.json"
     options = ["--dataset", "tiny", "--output", str(output)]
-    assert provenance.main([*options, "--inputs", *map(str, inputs)]) == 0
+    assert provenance.main([*options, "--inputs", *map(str, inputs), "--computed", *map(str, computed)]) == 0
     return json.loads(output.read_text("utf-8"))
 
 
@@ -25,6 +29,15 @@ def test_each_input_is_listed_once_with_size_and_checksum(tmp_path):
         {"path": path, "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
         for path, text in ((paths[0], texts["b.tsv"]), (paths[1], texts["a.tsv"]))
     ]
+
+
+def test_the_precisions_of_vectors_and_scores_are_recorded(tmp_path):
+    vectors = shard(tmp_path / "a.arrow", ["d"], unit(1, 1))
+    write_table(tmp_path / "b.parquet", pa.table({"a": [1]}).replace_schema_metadata({"precision": "bf16"}))
+    files = [vectors, shutil.copy(vectors, tmp_path / "old.arrow"), tmp_path / "b.parquet"]
+    without_precision(files[1])
+    found = record(tmp_path, computed=files)["precision"]
+    assert found == dict(zip(map(str, files), ["fp32", None, "bf16"], strict=True))
 
 
 def test_program_and_machine_are_recorded(tmp_path):

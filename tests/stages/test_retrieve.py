@@ -13,6 +13,7 @@ from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.runs import read_run
 from cort.formats.tokens import Tokens
 from cort.models.late_interaction import load_token_encoder
+from cort.models.transformer import TextModel
 from cort.online.neural import Model, Opening, TokenEncoder
 from cort.reporting.sections import audit_blocks
 from cort.retrieval.audits import Audit
@@ -20,7 +21,7 @@ from tests.conftest import without_record
 from tests.support.common import command_line
 from tests.support.online import results_with
 from tests.support.released import change_weights
-from tests.support.vectors import names, random_unit, shards
+from tests.support.vectors import names, random_unit, shards, without_precision
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -122,11 +123,11 @@ SETTINGS = [
 ]
 
 
-def encode_passages(model, caches, folder, shards=1):
+def encode_passages(model, caches, folder, shards=1, **changes):
     """Write the token vectors of the passages; paths of the shards."""
     paths = [folder / f"{number}-of-{shards}.arrow" for number in range(1, shards + 1)]
     for path in paths:
-        named = {"model": model, "tokens": caches["passages"], "shard": path.stem, "output": path}
+        named = {"model": model, "tokens": caches["passages"], "shard": path.stem, "output": path, **changes}
         assert encode.main(words_of("tokens", named)) == 0
     return paths
 
@@ -162,6 +163,26 @@ def test_token_scores_are_the_rerankers_up_to_half_precision(make_reranker, cach
         assert ranking.scores == pytest.approx(own, abs=allowed)
         # Nothing is left out that is better than the last.
         assert ranking.scores == pytest.approx(np.sort(row)[::-1][: len(own)], abs=allowed)
+
+
+def watch_places(monkeypatch, placed):
+    """Add the precision of each model that is moved to a device to `placed`."""
+    place = TextModel.place
+    monkeypatch.setattr(TextModel, "place", lambda *words: placed.append(words[2]) or place(*words))
+
+
+@pytest.mark.parametrize(("configured", "stored"), [("auto", True), ("fp32", True), ("bf16", False), ("auto", False)])
+def test_queries_get_the_precision_of_the_token_vectors(
+    make_reranker, caches, tmp_path, monkeypatch, configured, stored
+):
+    model, output, placed = make_reranker(**LATE), tmp_path / "run.trec", []
+    [path] = encode_passages(model, caches, tmp_path, precision="bf16")
+    if not stored:
+        without_precision(path)
+    watch_places(monkeypatch, placed)
+    assert retrieve.main(by_tokens(model, caches, [path], output, precision=configured)) == 0
+    # Those of earlier versions are of the configured precision; it was not auto then.
+    assert placed == ["bf16" if stored or configured == "bf16" else "fp32"]
 
 
 def test_runs_by_tokens_do_not_depend_on_threads(make_reranker, caches, tmp_path):
@@ -314,6 +335,12 @@ def test_the_recall_of_an_audit_is_that_of_the_runs(model, caches, world, folder
     (block,) = audit_blocks([found])
     assert block.caption.endswith("; ivfpq: 1 MB, 30 candidates of each token")
     assert block.rows[1].name == "ivfpq, probes 1"
+
+
+def test_an_audit_encodes_queries_in_the_precision_of_the_passages(model, caches, world, folder, tmp_path, monkeypatch):
+    watch_places(monkeypatch, placed := [])
+    assert audit.main(audited(model, caches, world, folder, tmp_path / "audit.json", precision="bf16")) == 0
+    assert placed == ["fp32"]
 
 
 def test_an_audit_chooses_the_probes(model, caches, world, folder, tmp_path, complaint):

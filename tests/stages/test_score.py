@@ -5,6 +5,7 @@ import torch
 
 from cort import score
 from cort.formats import tables
+from cort.formats.precisions import read_precision
 from cort.formats.runs import read_run
 from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import Pairs, load_cross_encoder
@@ -82,9 +83,10 @@ def test_blocks_change_the_last_bits_at_most(model, caches, runs, tmp_path, monk
 
 def test_bf16_is_close(model, caches, runs, tmp_path):
     single, bf16 = (
-        np.array([row["score"] for row in run(model, caches, runs[0], tmp_path / precision, precision=precision)])
-        for precision in ("fp32", "bf16")
+        np.array([row["score"] for row in run(model, caches, runs[0], tmp_path / f"{name}.parquet", precision=name)])
+        for name in ("fp32", "bf16")
     )
+    assert [read_precision(tmp_path / f"{name}.parquet") for name in ("fp32", "bf16")] == ["fp32", "bf16"]
     assert not np.array_equal(single, bf16)
     # bfloat16 has 8 significant bits; the scores are about 1, and go through two layers.
     difference = np.abs(single - bf16)

