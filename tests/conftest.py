@@ -198,17 +198,23 @@ def caches(world, lm):
     return paths
 
 
+def saved(model, folder):
+    """Save a model; its folder."""
+    folder.mkdir(exist_ok=True)
+    model.save(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def make_encoder(lm, tmp_path_factory):
     """Save a new encoder with random weights; its folder."""
-    from cort.models.encoder import new_encoder, save_encoder
+    from cort.models.encoder import new_encoder
     from cort.models.settings import EncoderSettings
 
-    def build(pooling="mean", dimension=8, seed=3, query_length=12, passage_length=16, model=lm):
-        folder = tmp_path_factory.mktemp("encoder") / "model"
-        settings = EncoderSettings(pooling, dimension, query_length, passage_length)
-        save_encoder(new_encoder(model, settings, seed), model, folder)
-        return without_record(folder)
+    def build(pooling="mean", dimension=8, query_length=12, passage_length=16, *, seed=3, model=lm, **more):
+        cleaning = more.pop("cleaning", "raw")
+        settings = EncoderSettings(pooling, dimension, query_length, passage_length, **more)
+        return saved(new_encoder(model, settings, seed, cleaning=cleaning), tmp_path_factory.mktemp("encoder"))
 
     return build
 
@@ -216,13 +222,12 @@ def make_encoder(lm, tmp_path_factory):
 @pytest.fixture(scope="session")
 def make_reranker(lm, tmp_path_factory):
     """Save a new re-ranker, a cross-encoder unless settings say otherwise, with random weights; its folder."""
-    from cort.models.rerankers import new_reranker, save_reranker
+    from cort.models.rerankers import new_reranker
     from cort.models.settings import PairSettings
 
     def build(query_length=8, max_length=24, seed=4, model=lm, **settings):
-        folder = tmp_path_factory.mktemp("reranker") / "model"
-        save_reranker(new_reranker(model, PairSettings(query_length, max_length, **settings), seed), model, folder)
-        return without_record(folder)
+        new = new_reranker(model, PairSettings(query_length, max_length, **settings), seed)
+        return saved(new, tmp_path_factory.mktemp("reranker"))
 
     return build
 

@@ -134,6 +134,8 @@ def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int,
         modules += [Pooling(width, "cls"), dense(width, 1, seed, True, nn.Identity(), SCORES)]
     saved = sentence_transformers.CrossEncoder(modules=modules, device="cpu", activation_fn=nn.Identity())
     model = CrossEncoder(saved)
+    # Not lowered to the model's positions, as the limit of a tokenizer is.
+    model.max_length = settings.max_length
     check_lengths("", model)
     return model.train()
 

@@ -93,7 +93,7 @@ class TextModel(nn.Module):
 
     def transformers(self) -> list[Any]:
         """List the modules that have a transformer."""
-        return [module for module in self.modules() if type(module).__name__ in ("Transformer", "MLMTransformer")]
+        return [module for module in self.modules() if _reads(module, "Transformer", "MLMTransformer")]
 
     def run(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Run framed texts of one kind, or pairs, through the layers; returns the features of all modules.
@@ -162,6 +162,11 @@ def quiet(call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _reads(module: nn.Module, *names: str) -> bool:
+    """Tell whether a module is one of these, with a tokenizer; DistilBERT has a layer named Transformer."""
+    return type(module).__name__ in names and hasattr(module, "tokenizer")
+
+
 def _names(modules: Iterable[nn.Module]) -> set[str]:
     return {type(module).__name__ for module in modules}
 
@@ -197,8 +202,9 @@ def framing_of(model: Any, kind: str) -> Framing:
     template = template_of(tokenizer.name_or_path, tokenizer.backend_tokenizer, pad, "token_type_ids" in names)
     if type(module).__name__ == "SparseStaticEmbedding":
         return Framing(Template((), (), (), 0, pad, template.vocabulary, segments=False), LONGEST)
-    length = getattr(module, f"{TASKS[kind]}_length") or tokenizer.model_max_length
-    return Framing(template, int(min(length, most_tokens(module.model), LONGEST)))
+    # A length that is set beyond the model's positions is refused by those who use it, not lowered.
+    length = getattr(module, f"{TASKS[kind]}_length") or min(tokenizer.model_max_length, most_tokens(module.model))
+    return Framing(template, int(min(length, LONGEST)))
 
 
 def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: str = FIX) -> Any:
@@ -218,7 +224,7 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: st
         try:
             model = quiet(loader._load_with_module_classes)(str(folder), OWN, model_kwargs=kwargs, **options)
             for module in model.modules():
-                if type(module).__name__ in ("Transformer", "MLMTransformer", "SparseStaticEmbedding"):
+                if _reads(module, "Transformer", "MLMTransformer", "SparseStaticEmbedding"):
                     open_tokenizer(Path(module.tokenizer.name_or_path), fix, module.tokenizer)
         except (InputError, Interrupted):
             raise

@@ -10,12 +10,15 @@ from safetensors.torch import load_file, save_file
 from cort import tokenize
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, load_cross_encoder
+from cort.models.cross_encoder import load_cross_encoder
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.tokenizer import fingerprint
 from tests.support.common import write_rows
 
 BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+DISTILBERT = {**dict.fromkeys(BERT), "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+# A text over any limit, an empty one, special tokens spelled out, letters that a filter removes.
+STRANGE = ["ba " * 200, "", "[SEP] bako [CLS] rilu", "Bäko — rílu!", "٣ ko; ri", "x"]
 OLD = "sentence_transformers.models."
 PROMPTS = "config_sentence_transformers.json"
 
@@ -149,15 +152,15 @@ def tokens_of(folder, model, texts, kind="passage", cleaning="raw"):
 
 def vectors_of(model, tokens, kind):
     """Compute the vectors of a cache as they are stored."""
-    encoder, template = load_encoder(model)
-    texts = texts_of(tokens, template, encoder.settings, kind)
+    encoder = load_encoder(model)
+    texts = texts_of(tokens, encoder, kind)
     return texts.vectors(encoder, np.arange(len(tokens)), torch.device("cpu")).numpy()
 
 
 def logits_of(model, queries, passages):
     """Score the pairs of the rows of two caches."""
-    reranker, template = load_cross_encoder(model)
-    rows, pairs = np.arange(len(queries)), Pairs(queries, passages, template, reranker.settings)
+    reranker = load_cross_encoder(model)
+    rows, pairs = np.arange(len(queries)), reranker.pairs(queries, passages)
     with torch.inference_mode():
         return pairs.score(reranker, rows, rows, torch.device("cpu")).numpy()
 
@@ -171,3 +174,27 @@ def copy_model(source, folder):
     shutil.copytree(source, folder)
     (folder / ".sum").unlink(missing_ok=True)
     return folder
+
+
+def peer(name, folder):
+    """Load a folder with a class of sentence-transformers."""
+    import sentence_transformers
+
+    return getattr(sentence_transformers, name)(str(folder), device="cpu", local_files_only=True)
+
+
+def take_a_step(model, compute):
+    """Train all weights that can be trained by one step; what is computed depends on each of them."""
+    weights = dict(model.named_parameters())
+    trained = {name: weight for name, weight in weights.items() if weight.requires_grad}
+    compute().square().sum().backward()
+    assert [name for name, weight in trained.items() if weight.grad is None] == []
+    torch.optim.AdamW(trained.values(), lr=0.01).step()
+    model.eval()
+
+
+def check_folder(folder):
+    """A saved model has no code and no pickles."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} <= {".json", ".safetensors", ".md"}
+    assert not any(b"auto_map" in path.read_bytes() or b"remote" in path.read_bytes() for path in files)
