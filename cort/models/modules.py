@@ -264,6 +264,8 @@ def _check_module(root: Path, module: Module, kind: str) -> None:
     if module.name in ("Transformer", "MLMTransformer"):
         check_weights(module.folder)
         settings = transformer_settings(module.folder)
+        for length in (*(f"{task}_length" for task in TASKS.values()), "max_seq_length"):
+            settings.limit(length)
         default = {"sparse": "fill-mask", "cross_encoder": "sequence-classification"}.get(kind, "feature-extraction")
         task = settings.get("transformer_task", str) or (default if not module.type else "feature-extraction")
         if module.name == "MLMTransformer":
