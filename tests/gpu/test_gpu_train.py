@@ -38,9 +38,10 @@ def options(plain, long_caches, examples, tmp_path):
 
 def read(output):
     """The weights of the last model, and its losses."""
-    weights = [load_file(path) for path in sorted((output / "model" / "last").glob("*.safetensors"))]
+    files = sorted((output / "model" / "last").rglob("*.safetensors"))
+    weights = {f"{path.parent.name}.{key}": one for path in files for key, one in load_file(path).items()}
     losses = [row["loss"] for row in read_curve(output / "curve.csv") if row["loss"] is not None]
-    return {key: one for some in weights for key, one in some.items()} | {"losses": torch.tensor(losses)}
+    return weights | {"losses": torch.tensor(losses)}
 
 
 @pytest.fixture

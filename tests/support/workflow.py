@@ -99,7 +99,6 @@ def released_config(tiny):
         "splits": {"test": tiny["splits"]["test"]},
         "encoders": {"encoder": {**encoder, "query_length": 24, "passage_length": 64}},
         "systems": {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}},
-        "exports": ["encoder"],
     }
 
 

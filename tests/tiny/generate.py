@@ -126,7 +126,6 @@ def make_config(data: Path) -> dict[str, Any]:
         },
         "audit": {"epsilons": [0.1, 0.2], "efs": [10, 50, 100], "depths": [10, 1000], "queries": 8},
         "papers": [f"{data}/paper.yaml"],
-        "exports": ["encoder", "cross"],
         "submissions": {
             "leaderboard": {"system": "bm25", "split": "test", "form": "msmarco"},
             "track": {"system": "cort+bm25", "split": "test", "form": "trec", "run_id": "tiny-1"},

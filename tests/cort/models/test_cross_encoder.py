@@ -133,5 +133,7 @@ def test_a_folder_without_a_reranker_is_refused(lm, make_encoder):
     with pytest.raises(InputError, match=rf"^{lm}: found no tensor 'classifier.bias' and 1 more"):
         load_cross_encoder(lm)
     folder = make_encoder()
-    with pytest.raises(InputError, match=rf"^{folder}/config_sent.*SentenceTransformer, a model of the kind encoder, ex"):
+    with pytest.raises(
+        InputError, match=rf"^{folder}/config_sent.*SentenceTransformer, a model of the kind encoder, ex"
+    ):
         load_cross_encoder(folder)

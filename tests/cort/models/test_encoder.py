@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from cort.formats.tokens import Tokens
-from cort.models import encoder as encoders
 from cort.models.batching import FramedTexts, pad
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import EncoderSettings, load_encoder, new_encoder, texts_of
@@ -79,14 +78,14 @@ def check_parity(folder, tokens_of, texts, cleaning="raw"):
 
 
 @pytest.mark.parametrize("settings", [MEAN, replace(MEAN, pooling="cls"), REPBERT], ids=("mean", "cls", "repbert"))
-def test_a_trained_encoder_gives_the_vectors_of_sentence_transformers(
-    model_type, settings, world, tokens_of, tmp_path
-):
+def test_a_trained_encoder_gives_the_vectors_of_sentence_transformers(model_type, settings, world, tokens_of, tmp_path):
     name, base, _ = model_type
     encoder = new_encoder(base, settings, 3)
     before = {key: value.clone() for key, value in encoder.state_dict().items()}
     texts = [*world.query_texts[:10], *world.texts[:10], *STRANGE]
-    take_a_step(encoder, lambda: texts_of(tokens_of(base, texts), encoder, "passage").encode(encoder, np.arange(9), CPU))
+    take_a_step(
+        encoder, lambda: texts_of(tokens_of(base, texts), encoder, "passage").encode(encoder, np.arange(9), CPU)
+    )
     folder = saved(encoder, tmp_path / "model")
     vectors = check_parity(folder, tokens_of, texts)
     # Segments tell queries from passages; otherwise, only their lengths differ.
@@ -96,7 +95,9 @@ def test_a_trained_encoder_gives_the_vectors_of_sentence_transformers(
     assert vectors["passage"].std(0).min() > 0.01
     loaded = load_encoder(folder)
     assert (loaded.framings, loaded.similarity, loaded.dimension) == (
-        encoder.framings, settings.similarity.replace("angular", "cosine"), settings.dimension
+        encoder.framings,
+        settings.similarity.replace("angular", "cosine"),
+        settings.dimension,
     )
     assert not loaded.training
     after = loaded.state_dict()

@@ -38,9 +38,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("base", ["bert", "roberta", "roberta, one segment"])
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_a_trained_model_gives_the_scores_of_sentence_transformers(
-    make_base_model, world, tmp_path, settings, base
-):
+def test_a_trained_model_gives_the_scores_of_sentence_transformers(make_base_model, world, tmp_path, settings, base):
     more = {"type_vocab_size": 1} if "one" in base else {}
     base = make_base_model(model_type=base.split(",")[0], **more)
     tokens_of = partial(released.tokens_of, tmp_path)
@@ -88,7 +86,9 @@ def test_term_weights_are_learned_and_only_this_project_loads_them(lm, caches, t
     loaded = load_late_interaction(folder)
     with torch.inference_mode():
         scores = pairs.score(model, queries, passages, CPU, 100)
-        assert torch.equal(loaded.pairs(pairs.queries, pairs.passages).score(loaded, queries, passages, CPU, 100), scores)
+        assert torch.equal(
+            loaded.pairs(pairs.queries, pairs.passages).score(loaded, queries, passages, CPU, 100), scores
+        )
         for place in range(0, 12, 3):
             expected = score_alone(model, pairs, queries[place], passages[place])
             assert scores[place].item() == pytest.approx(expected, rel=1e-4)

@@ -223,8 +223,16 @@ def change_modules(folder, number, **changes):
 @pytest.mark.parametrize(
     ("number", "changes", "words"),
     [
-        (1, {"type": "evil.Pooling"}, "modules.json: found the module 'evil.Pooling', custom code, expected Transformer"),
-        (1, {"type": "sentence_transformers.base.modules.Nothing"}, "modules.json: found the module 'sentence_transform"),
+        (
+            1,
+            {"type": "evil.Pooling"},
+            "modules.json: found the module 'evil.Pooling', custom code, expected Transformer",
+        ),
+        (
+            1,
+            {"type": "sentence_transformers.base.modules.Nothing"},
+            "modules.json: found the module 'sentence_transform",
+        ),
         (2, {"path": "../elsewhere"}, "modules.json: found '../elsewhere' at [2].path, expected a folder beside this"),
         (2, {"path": 5}, "modules.json: found 5 at [2].path, expected a text"),
     ],
@@ -239,7 +247,11 @@ def test_modules_that_are_unknown_or_elsewhere_are_refused(encoder, number, chan
     [
         (TRANSFORMER, {"document_length": 49}, ": passage_length: found 49, expected 3 to 48 tokens for this model"),
         (TRANSFORMER, {"document_length": 2}, ": passage_length: found 2, expected 3 to 48 tokens for this model"),
-        (TRANSFORMER, {"transformer_task": "any-to-any"}, f"/{TRANSFORMER}/sentence_bert_config.json: found the Transfo"),
+        (
+            TRANSFORMER,
+            {"transformer_task": "any-to-any"},
+            f"/{TRANSFORMER}/sentence_bert_config.json: found the Transfo",
+        ),
         (TRANSFORMER, {"document_length": "x"}, f"/{TRANSFORMER}/sentence_bert_config.json: found 'x' at docum"),
         ("query_0_Transformer", {"query_length": 2}, ": query_length: found 2, expected 3 to 48 tokens for this model"),
     ],

@@ -114,7 +114,10 @@ def test_training_lowers_the_loss_and_the_same_seed_gives_the_same_bytes(
 ):
     changes |= {"kind": kind, "loss": loss, "batch_size": 5 if loss == "softmax" else 10, "validate_every": 100}
     for name in ("one", "same"):
-        assert train_reranker.main(options(pairs=examples / "few.parquet", output=tmp_path / name / "model", **changes)) == 0
+        assert (
+            train_reranker.main(options(pairs=examples / "few.parquet", output=tmp_path / name / "model", **changes))
+            == 0
+        )
     losses = [point["loss"] for point in read_curve(tmp_path / "curve.csv")[1:]]
     # Late interaction does much better than guessing which of two passages is relevant.
     limit = 0.5 * math.log(2) if kind == "late_interaction" else 0.8 * np.mean(losses[:3])

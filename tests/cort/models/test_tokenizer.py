@@ -141,7 +141,10 @@ def test_flipped_bytes_of_a_tokenizer_are_read_or_refused(tmp_path):
 
 def test_a_tokenizer_without_words_is_refused(tmp_path):
     folder = roberta_folder(tmp_path / "r")
-    for vocabulary, words in (({}, "_config.json: found the pad_token"), ({"<s>": 0, "<pad>": 1, "</s>": 2}, ".json: ")):
+    for vocabulary, words in (
+        ({}, "_config.json: found the pad_token"),
+        ({"<s>": 0, "<pad>": 1, "</s>": 2}, ".json: "),
+    ):
         content = json.loads((folder / "tokenizer.json").read_text())
         content["model"]["vocab"] = vocabulary
         (folder / "tokenizer.json").write_text(json.dumps(content))

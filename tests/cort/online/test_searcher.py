@@ -333,14 +333,20 @@ def change_model(path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model": "other"}))
 
 
+def change_tokenizer(path):
+    content = json.loads(path.read_text())
+    content["model"]["max_input_chars_per_word"] -= 1
+    path.write_text(json.dumps(content))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "change", "system", "words"),
     [
-        ("encoders/encoder/best/cort.json", append_line, "cort", "expected model .* encode again"),
+        ("encoders/encoder/best/modules.json", append_line, "cort", "expected model .* encode again"),
         ("onng/encoder/meta.json", change_model, "cort-onng", "found vectors of model other, expected model"),
         ("audit/validation/encoder.hnsw.json", change_model, "cort-hnsw", "found the audit of an hnsw index of model"),
-        ("rerankers/cross/best/tokenizer.json", append_line, "cort+bm25-cross", "expected tokenizer"),
+        ("rerankers/cross/best/tokenizer.json", change_tokenizer, "cort+bm25-cross", "expected tokenizer"),
     ],
 )
 def test_files_of_another_model_are_refused(built, tmp_path, file, change, system, words):
