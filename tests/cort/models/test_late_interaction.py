@@ -38,12 +38,17 @@ SETTINGS = [
 
 @pytest.mark.parametrize("base", ["bert", "roberta", "roberta, one segment"])
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_a_trained_model_gives_the_scores_of_sentence_transformers(make_base_model, world, tmp_path, settings, base):
+def test_a_trained_model_gives_the_scores_of_sentence_transformers(
+    make_base_model, world, tmp_path, monkeypatch, settings, base
+):
     more = {"type_vocab_size": 1} if "one" in base else {}
     base = make_base_model(model_type=base.split(",")[0], **more)
     tokens_of = partial(released.tokens_of, tmp_path)
+    # Words of the texts take the part of punctuation.
+    words = load_tokenizer(base).encode(world.texts[0], add_special_tokens=False).tokens[:2]
+    monkeypatch.setattr("cort.models.late_interaction.find_punctuation", lambda base: words)
     model, rows = new_late_interaction(base, settings_of(**settings), 3), np.arange(9)
-    queries, passages = [*world.query_texts, *STRANGE], [*world.texts[:20], *STRANGE, "ko, ba! (ri)"]
+    queries, passages = [*world.query_texts, *STRANGE], [*world.texts[:20], *STRANGE]
     pairs = model.pairs(tokens_of(base, queries, "query"), tokens_of(base, passages))
     take_a_step(model, lambda: pairs.score(model, rows, rows, CPU))
     folder = saved(model, tmp_path / "model")
@@ -59,6 +64,8 @@ def test_a_trained_model_gives_the_scores_of_sentence_transformers(make_base_mod
         scores = pairs.score(loaded, *grid, CPU).numpy().reshape(len(queries), len(passages))
     assert difference(theirs.similarity(*encoded).numpy(), scores) <= 1e-6
     assert scores.std() > 0.01
+    skipped = sum(len(words) for words in encoded[1]) < np.clip(pairs.passages.lengths + 2, 1, 24).sum()
+    assert skipped == settings.get("skip_punctuation", False)
     check_folder(folder)
 
 
@@ -127,6 +134,8 @@ def test_a_passage_without_tokens_ranks_last(kind):
     assert torch.isfinite(query.grad).all()
 
 
-def test_punctuation_is_found_in_the_vocabulary_alone(lm):
-    tokenizer = load_tokenizer(lm)
-    assert find_punctuation(lm) == [mark for mark in string.punctuation if tokenizer.token_to_id(mark) is not None]
+def test_punctuation_is_found_in_the_vocabulary_alone(lm, monkeypatch):
+    # The vocabulary has letters, but no punctuation.
+    assert find_punctuation(lm) == []
+    monkeypatch.setattr(string, "punctuation", "!b,k?")
+    assert find_punctuation(lm) == ["b", "k"]

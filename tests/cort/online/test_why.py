@@ -58,7 +58,7 @@ def test_best_matches_add_up_to_the_score_of_late_interaction(reranker_of, world
         assert len(matches) == reranker.model.framings["query"].length
         assert matches[-1][0] == "[MASK]"
     # Tokens of the passage have no weight.
-    reranker.model.layers[-1].skiplist_ids = list(range(10**5))
+    reranker.model.layers[-1]._skiplist_ids = torch.arange(10**5)
     matches = best_matches(reranker, reranker.pairs("ba"), 0)
     assert sum(one.similarity * one.weight for one in matches) == pytest.approx(reranker.score("ba", [0])[0])
     assert {one.match for one in matches} == {""}
