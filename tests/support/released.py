@@ -39,6 +39,12 @@ def change_weights(path, change):
     save_file(weights, path, metadata={"format": "pt"})
 
 
+def weights_of(folder):
+    """All tensors of a model folder, by file and name."""
+    files = [(path.relative_to(folder).as_posix(), load_file(path)) for path in sorted(folder.rglob("*.safetensors"))]
+    return {(file, name): tensor for file, tensors in files for name, tensor in tensors.items()}
+
+
 def without_end(folder):
     """Have tokenizer.json leave the token at the end to `add_eos_token`, as e5-mistral's does."""
     content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
