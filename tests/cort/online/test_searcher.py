@@ -45,9 +45,9 @@ def test_settings_are_read_as_they_were_written_wherever_results_are_moved(tmp_p
     files = {file for system in open_systems(moved, ["reranked"]).values() for file in system.files()}
     assert {file.removeprefix(f"{tmp_path}/moved/") for file in files} == {
         "lexical/bm25/index/manifest.json",
-        "base_models/encoder.encoder/model.safetensors",
+        "base_models/encoder.encoder/README.md",
         "embeddings/encoder/passages.1-of-1.arrow",
-        "base_models/reranker.cross/model.safetensors",
+        "base_models/reranker.cross/README.md",
         "tokens/reranker.cross/passages.arrow",
     }
 
