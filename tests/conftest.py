@@ -198,18 +198,23 @@ def caches(world, lm):
     return paths
 
 
+def saved(model, folder):
+    """Save a model; its folder."""
+    folder.mkdir(exist_ok=True)
+    model.save(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def make_encoder(lm, tmp_path_factory):
     """Save a new encoder with random weights; its folder."""
     from cort.models.encoder import new_encoder
     from cort.models.settings import EncoderSettings
 
-    def build(pooling="mean", dimension=8, seed=3, query_length=12, passage_length=16, model=lm):
-        folder = tmp_path_factory.mktemp("encoder") / "model"
-        settings = EncoderSettings(pooling, dimension, query_length, passage_length)
-        folder.mkdir()
-        new_encoder(model, settings, seed).save(folder)
-        return folder
+    def build(pooling="mean", dimension=8, query_length=12, passage_length=16, *, seed=3, model=lm, **more):
+        cleaning = more.pop("cleaning", "raw")
+        settings = EncoderSettings(pooling, dimension, query_length, passage_length, **more)
+        return saved(new_encoder(model, settings, seed, cleaning=cleaning), tmp_path_factory.mktemp("encoder"))
 
     return build
 
@@ -221,10 +226,8 @@ def make_reranker(lm, tmp_path_factory):
     from cort.models.settings import PairSettings
 
     def build(query_length=8, max_length=24, seed=4, model=lm, **settings):
-        folder = tmp_path_factory.mktemp("reranker") / "model"
-        folder.mkdir()
-        new_reranker(model, PairSettings(query_length, max_length, **settings), seed).save(folder)
-        return folder
+        new = new_reranker(model, PairSettings(query_length, max_length, **settings), seed)
+        return saved(new, tmp_path_factory.mktemp("reranker"))
 
     return build
 

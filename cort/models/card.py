@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from cort import __version__
-from cort.settings.paths import CARD
 from cort.system.checksums import checksum
 
+# As in `cort.settings.paths`, which imports what does not belong to the program of a training.
+CARD = "README.md"
 PACKAGES = ("torch", "transformers", "sentence-transformers")
 # Class of sentence-transformers -> task and tags on the hub, and how to use it there.
 USES = {

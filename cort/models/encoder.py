@@ -20,6 +20,7 @@ from cort.formats.tokens import Tokens
 from cort.models.batching import FramedTexts, Rows
 from cort.models.building import EMBEDDING, dense, routed
 from cort.models.layout import has_modules, read_prompts
+from cort.models.loading import check_tensors
 from cort.models.modules import KINDS, TextModel, load_modules, route
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import load_tokenizer
@@ -114,7 +115,9 @@ def new_encoder(
         encoder = _build(base_model, settings, seed, cleaning)
         check_lengths("", base_model, encoder)
     if start is not None:
-        encoder.load_state_dict(load_encoder(start).state_dict())
+        weights = load_encoder(start).state_dict()
+        check_tensors(start, weights, encoder.state_dict(), "start from a model of the same settings")
+        encoder.load_state_dict(weights)
     return encoder.train()
 
 

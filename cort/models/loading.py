@@ -240,7 +240,8 @@ def check_numbers(source: str | Path, tensors: Mapping[str, Tensor], fix: str) -
     """Refuse NaN and infinite weights."""
     for name, value in tensors.items():
         if value.dtype.is_floating_point and not bool(torch.isfinite(value).all()):
-            raise input_error(source, f"{shorten(name)} with NaN or infinite values", "finite weights", fix)
+            found = f"{shorten(name, COMPLAINT_LENGTH)} with NaN or infinite values"
+            raise input_error(source, found, "finite weights", fix)
 
 
 def check_tensors(source: str | Path, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], fix: str) -> None:

@@ -15,7 +15,7 @@ from cort.formats.artifacts import read_json
 from cort.formats.cleaning import OTHERS
 from cort.models.layout import read_prompts, tokenizer_folder
 from cort.models.settings import FIX
-from cort.system.errors import input_error, shorten
+from cort.system.errors import InputError, input_error, shorten
 from cort.system.interruption import Interrupted
 
 if TYPE_CHECKING:
@@ -78,11 +78,8 @@ def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -
     from tokenizers import Tokenizer
 
     path = tokenizer_folder(folder) / "tokenizer.json"
-    if not path.is_file():
-        expected = "a model folder with a fast tokenizer"
-        raise input_error(folder, "no tokenizer.json", expected, "save the tokenizer there")
-    with refusing(folder):
-        tokenizer = Tokenizer.from_file(str(path))
+    tokenizer = _open(folder, path)
+    with refusing(path.parent):
         prompts = [text for around in read_prompts(folder).values() for text in around] if prompts is None else prompts
         special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         if any(token in prompt for token in special for prompt in prompts):
@@ -97,13 +94,24 @@ def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -
     return tokenizer
 
 
+def _open(folder: str | Path, path: Path) -> Tokenizer:
+    """Read the tokenizer.json of a model folder."""
+    from tokenizers import Tokenizer
+
+    if not path.is_file():
+        expected = "a model folder with a fast tokenizer"
+        raise input_error(folder, "no tokenizer.json", expected, "save the tokenizer there")
+    with refusing(path.parent):
+        return Tokenizer.from_file(str(path))
+
+
 @contextmanager
 def refusing(folder: str | Path) -> Iterator[None]:
     """Turn errors of the tokenizers library, which has no class for them, into errors about a folder."""
     try:
         yield
     except BaseException as error:  # the library's panics do not derive from `Exception`
-        ours = isinstance(error, Interrupted) or not isinstance(error, Exception)
+        ours = isinstance(error, InputError | Interrupted) or not isinstance(error, Exception)
         if ours and type(error).__name__ != "PanicException":
             raise
         found = f"no readable tokenizer ({shorten(str(error), 120)})"
@@ -128,11 +136,8 @@ def load_template(folder: str | Path, most: int = sys.maxsize, kind: str = "pass
 
     :param most: number of tokens for which the model has embeddings.
     """
-    from tokenizers import Tokenizer
-
     own = tokenizer_folder(folder, kind)
-    with refusing(own):
-        tokenizer = Tokenizer.from_file(str(own / "tokenizer.json"))
+    tokenizer = _open(folder, own / "tokenizer.json")
     pad = special_id(own, tokenizer, "pad_token", "set it there")
     template = template_of(own, tokenizer, pad)
     check_vocabulary(folder, template.vocabulary, most)
@@ -140,8 +145,10 @@ def load_template(folder: str | Path, most: int = sys.maxsize, kind: str = "pass
 
 
 def template_of(folder: str | Path, tokenizer: Tokenizer, pad: int, segments: bool = True) -> Template:
-    """Find out which special tokens a tokenizer adds."""
+    """Find out which special tokens a tokenizer adds, without its truncation and padding."""
     with refusing(folder):
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         count = len(tokenizer.encode(PROBE, add_special_tokens=False).ids)
         single, pair = tokenizer.encode(PROBE), tokenizer.encode(PROBE, PROBE)
         # Special tokens belong to neither text.

@@ -10,10 +10,10 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from cort.training.state import TrainingState
 from tests.support.common import ROOT, read_curve
+from tests.support.released import weights_of
 from tests.support.training import long_training_options
 
 pytestmark = pytest.mark.gpu
@@ -38,9 +38,8 @@ def options(plain, long_caches, examples, tmp_path):
 
 def read(output):
     """The weights of the last model, and its losses."""
-    weights = [load_file(path) for path in sorted((output / "model" / "last").glob("*.safetensors"))]
     losses = [row["loss"] for row in read_curve(output / "curve.csv") if row["loss"] is not None]
-    return {key: one for some in weights for key, one in some.items()} | {"losses": torch.tensor(losses)}
+    return weights_of(output / "model" / "last") | {"losses": torch.tensor(losses)}
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
+import json
 import shutil
+import string
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +14,11 @@ from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens, write_tokens
 from cort.models import precision
 from cort.models.encoder import load_encoder, texts_of
-from cort.models.late_interaction import load_token_encoder
-from cort.models.tokenizer import fingerprint
+from cort.models.late_interaction import load_late_interaction
+from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.models.transformer import model_fingerprint
 from tests.support.common import command_line
-from tests.support.released import change_json, change_weights
+from tests.support.released import change_weights
 from tests.support.vectors import without_precision
 
 CPU = torch.device("cpu")
@@ -72,9 +74,8 @@ def same(one, other):
 
 def alone(model, path, kind):
     """Encode and normalise every text by itself."""
-    encoder, template = load_encoder(model)
-    tokens = Tokens(path)
-    texts = texts_of(tokens, template, encoder.settings, kind)
+    encoder, tokens = load_encoder(model), Tokens(path)
+    texts = texts_of(tokens, encoder, kind)
     with torch.inference_mode():
         vectors = [texts.encode(encoder, np.array([row]), CPU, 1)[0].numpy() for row in range(len(tokens))]
     return np.array([vector / np.linalg.norm(vector) for vector in vectors])
@@ -122,13 +123,15 @@ def test_bf16_is_close_to_single_precision(make_encoder, caches, tmp_path, pooli
 
 def test_every_unmasked_token_has_its_vector(late, caches, tmp_path):
     ids_found, found = contents("tokens", [run(late, caches, tmp_path / "a.arrow", command="tokens")])
-    tokens, (encoder, template) = Tokens(caches["passages"]), load_token_encoder(late)
+    tokens, encoder = Tokens(caches["passages"]), load_late_interaction(late)
+    template, _ = encoder.framings["passage"]
     assert ids_found == tokens.ids.to_pylist()
-    left_out = set(encoder.punctuation.tolist())
+    left_out = set(map(load_tokenizer(late).token_to_id, string.punctuation))
     for row, vectors in enumerate(found):
         ids = [*template.before, *tokens[row][: 24 - template.extra], *template.after]
         batch = {"attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
         batch |= {"input_ids": torch.tensor([ids]), "token_type_ids": torch.zeros(1, len(ids), dtype=torch.long)}
+        batch["task"] = "document"
         with torch.inference_mode():
             alone = encoder(batch)[0, : len(ids), :5].numpy()
         kept = [place for place, token in enumerate(ids) if token not in left_out]
@@ -232,7 +235,10 @@ def test_empty_texts_and_caches(command, tmp_path):
 def test_tokens_of_another_tokenizer_are_refused(model, caches, tmp_path, complaint):
     other = tmp_path / "other"
     shutil.copytree(model, other)
-    (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text() + "\n")
+    path = other / "document_0_Transformer" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["max_input_chars_per_word"] -= 1
+    path.write_text(json.dumps(content))
     line = complaint(encode.main, options(other, caches, tmp_path / "a.arrow"), tmp_path / "a.arrow")
     assert line == (
         f"{caches['passages']}: found tokens of tokenizer {fingerprint(model)}, "
@@ -242,9 +248,9 @@ def test_tokens_of_another_tokenizer_are_refused(model, caches, tmp_path, compla
 
 @pytest.mark.parametrize("similarity", ["angular", "inner_product"])
 def test_vectors_with_nan_are_refused(make_encoder, caches, tmp_path, complaint, similarity):
-    broken = shutil.copytree(make_encoder(), tmp_path / "broken")
-    change_json(broken / "cort.json", similarity=similarity, projection=True)
-    change_weights(broken / "model.safetensors", lambda weights: weights["embeddings.LayerNorm.weight"][:1].fill_(3e38))
+    broken, name = make_encoder(similarity=similarity), "embeddings.LayerNorm.weight"
+    path = broken / "document_0_Transformer" / "model.safetensors"
+    change_weights(path, lambda weights: weights[name][:1].fill_(3e38))
     output = tmp_path / "a.arrow"
     line = complaint(encode.main, options(broken, caches, output), output)
     expected = "length 1" if similarity == "angular" else "finite numbers"
@@ -256,7 +262,9 @@ def test_vectors_with_nan_are_refused(make_encoder, caches, tmp_path, complaint,
 
 def test_token_vectors_that_overflow_half_precision_are_refused(make_reranker, caches, tmp_path, complaint):
     folder = make_reranker(kind="late_interaction", similarity="dot")
-    change_weights(folder / "head.safetensors", lambda weights: [tensor.mul_(1e6) for tensor in weights.values()])
+    change_weights(
+        folder / "1_Dense" / "model.safetensors", lambda weights: [tensor.mul_(1e6) for tensor in weights.values()]
+    )
     output = tmp_path / "a.arrow"
     line = complaint(encode.main, options(folder, caches, output, command="tokens"), output)
     assert line.startswith(f"{caches['passages']}: found in fp32 a token vector of the text '")
@@ -267,5 +275,7 @@ def test_token_vectors_that_overflow_half_precision_are_refused(make_reranker, c
 def test_a_model_without_token_vectors_is_refused(make_reranker, caches, tmp_path, complaint):
     folder, output = make_reranker(), tmp_path / "a.arrow"
     line = complaint(encode.main, options(folder, caches, output, command="tokens"), output)
-    expected = "found a re-ranker of the kind cross_encoder, expected one of the kind late_interaction; name another"
-    assert line == f"{folder}/reranker.json: {expected}"
+    found = (
+        "found CrossEncoder, a model of the kind cross-encoder, expected MultiVectorEncoder; configure it as what it is"
+    )
+    assert line == f"{folder}/config_sentence_transformers.json: {found}"

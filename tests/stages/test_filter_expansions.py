@@ -60,13 +60,13 @@ def keep(folder, queries, scores, doc_ids, share=0.3):
 def test_scores_are_those_of_the_queries_one_by_one(model, caches, predicted, tmp_path):
     paths, queries = predicted
     assert expand.main(["score", *scoring(model, caches, paths, tmp_path / "scores.parquet")]) == 0
-    reranker, template = load_reranker(model)
+    reranker = load_reranker(model)
     tokenizer, passages = load_tokenizer(model), Tokens(caches["passages"])
     for row, (own, scores) in enumerate(zip(queries, scores_of(tmp_path / "scores.parquet"), strict=True)):
         assert len(own) == len(scores)
         for query, score in zip(own, scores, strict=True):
             ids = np.array(tokenizer.encode(query, add_special_tokens=False).ids, np.int32)
-            pairs = reranker.pairs(Tokens.of_texts([ids]), passages, template)
+            pairs = reranker.pairs(Tokens.of_texts([ids]), passages)
             with torch.inference_mode():
                 expected = float(pairs.score(reranker, np.array([0]), np.array([row]), torch.device("cpu"))[0])
             assert score == pytest.approx(expected, abs=1e-5)

@@ -1,26 +1,22 @@
 import json
-import string
 from functools import partial
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from cort import audit, encode, index, retrieve
 from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.runs import read_run
 from cort.formats.tokens import Tokens
-from cort.models.late_interaction import load_token_encoder
-from cort.models.transformer import TextModel
+from cort.models.late_interaction import load_late_interaction
+from cort.models.modules import TextModel
 from cort.online.neural import Model, Opening, TokenEncoder
 from cort.reporting.sections import audit_blocks
 from cort.retrieval.audits import Audit
 from tests.conftest import without_record
 from tests.support.common import command_line
 from tests.support.online import results_with
-from tests.support.released import change_weights
 from tests.support.vectors import names, random_unit, shards, without_precision
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -118,7 +114,7 @@ LATE = {"kind": "late_interaction", "dimension": 6}
 SETTINGS = [
     {},
     {"similarity": "dot", "term_weights": True},
-    {"similarity": "l2", "fill_queries": True},
+    {"fill_queries": True},
     {"fill_queries": True, "skip_punctuation": True, "term_weights": True},
 ]
 
@@ -139,9 +135,9 @@ def by_tokens(model, caches, passages, output, **changes):
 
 def scores_of_pairs(model, caches):
     """Scores of all pairs by the re-ranker, (queries, passages), and the ids of both."""
-    reranker, template = load_token_encoder(model)
+    reranker = load_late_interaction(model)
     queries, passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
-    pairs = reranker.pairs(queries, passages, template)
+    pairs = reranker.pairs(queries, passages)
     rows = np.repeat(np.arange(len(queries)), len(passages)), np.tile(np.arange(len(passages)), len(queries))
     with torch.inference_mode():
         scores = pairs.score(reranker, *rows, CPU).numpy().reshape(len(queries), len(passages))
@@ -186,7 +182,7 @@ def test_queries_get_the_precision_of_the_token_vectors(
 
 
 def test_runs_by_tokens_do_not_depend_on_threads(make_reranker, caches, tmp_path):
-    model = make_reranker(**LATE, similarity="l2", term_weights=True)
+    model = make_reranker(**LATE, similarity="dot", term_weights=True)
     paths, output, runs = encode_passages(model, caches, tmp_path, 2), tmp_path / "run.trec", set()
     for threads in (1, 2):
         assert retrieve.main(by_tokens(model, caches, paths, output, threads=threads)) == 0
@@ -212,46 +208,12 @@ def test_bad_input_of_late_interaction_is_refused(make_reranker, caches, tmp_pat
     def refused(model=model, path=path, **changes):
         return complaint(retrieve.main, by_tokens(model, caches, [path], output, **changes), output)
 
-    assert "found a re-ranker of the kind cross_encoder, expected one of the kind late_interaction" in refused(cross)
+    assert "found CrossEncoder, a model of the kind cross-encoder, expected MultiVectorEncoder" in refused(cross)
     assert refused(depth=0).startswith("--depth: found 0, expected 1 or more")
     cache = caches["passages"]
     assert refused(path=cache).startswith(f"{cache}: found another Arrow file, expected a shard of token")
     path.write_bytes(path.read_bytes()[:-9])
     assert refused().startswith(f"{path}: found ")
-
-
-def drop_segments(weights):
-    """Make a model of which the segment says nothing, as in sentence-transformers."""
-    (name,) = [name for name in weights if name.endswith("token_type_embeddings.weight")]
-    weights[name][1] = weights[name][0]
-
-
-@pytest.mark.parametrize("fill", [False, True])
-def test_the_scores_are_those_of_sentence_transformers(make_reranker, world, caches, tmp_path, fill):
-    peer = pytest.importorskip("sentence_transformers", "6.2")
-    modules = pytest.importorskip("sentence_transformers.base.modules")
-    mask = pytest.importorskip("sentence_transformers.multi_vector_encoder.modules").MultiVectorMask
-    folder = make_reranker(**LATE, fill_queries=fill, skip_punctuation=True)
-    change_weights(folder / "model.safetensors", drop_segments)
-    expansion = {"strategy": "fixed", "length": 8, "attend": False, "token": "[MASK]"} if fill else None
-    lengths = {"query_length": 8, "document_length": 24, "query_expansion": expansion}
-    named = {"init_weight": load_file(folder / "head.safetensors")["vectors.weight"]}
-    named |= {"bias": False, "activation_function": None, "module_input_name": "token_embeddings"}
-    dense = modules.Dense(32, 6, **named)
-    parts = [modules.Transformer(str(folder), **lengths), dense, mask(list(string.punctuation))]
-    model = peer.MultiVectorEncoder(modules=parts, device="cpu")
-    texts = [pq.read_table(world.path(f"{name}.parquet"))["text"].to_pylist() for name in ("queries.train", "passages")]
-    queries = model.encode_query(texts[0], normalize_embeddings=True)
-    passages = model.encode_document(texts[1], normalize_embeddings=True)
-    expected = model.similarity(queries, passages).numpy()
-    scores, query_ids, ids = scores_of_pairs(folder, caches)
-    assert np.abs(scores - expected).max() < 1e-5
-    output = tmp_path / "run.trec"
-    assert retrieve.main(by_tokens(folder, caches, encode_passages(folder, caches, tmp_path), output)) == 0
-    for ranking in read_run(output):
-        row = expected[query_ids.index(ranking.query_id)]
-        found = [float(row[ids.index(name)]) for name in ranking.doc_ids]
-        assert ranking.scores == pytest.approx(found, abs=0.01)
 
 
 LISTS = 16
@@ -260,7 +222,7 @@ EVERYTHING = {"width": LISTS, "candidates": 10**6}
 
 @pytest.fixture(scope="module")
 def model(make_reranker):
-    return make_reranker(**LATE, similarity="l2")
+    return make_reranker(**LATE)
 
 
 @pytest.fixture(scope="module")
@@ -380,7 +342,7 @@ def test_bad_options_of_a_search_by_ivfpq_are_refused(model, caches, folder, tmp
 
 
 def test_the_index_of_another_model_is_refused(make_reranker, caches, world, folder, tmp_path, complaint):
-    other = make_reranker(**LATE, similarity="l2", seed=9)
+    other = make_reranker(**LATE, seed=9)
     (path,) = encode_passages(other, caches, tmp_path)
     output, changes = tmp_path / "run.trec", {"passages": path, "index": folder / "index"}
     for stage, words in ((retrieve, by_index), (audit, partial(audited, world=world))):

@@ -8,7 +8,6 @@ from cort.formats import tables
 from cort.formats.precisions import read_precision
 from cort.formats.runs import read_run
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, load_cross_encoder
 from cort.models.rerankers import load_reranker
 from tests.support.common import command_line, write_ranked, write_rows
 
@@ -56,9 +55,8 @@ def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, tmp_path,
     rows = run(model, caches, paths, tmp_path / "scores.parquet", depth=6)
     expected = {(q, doc) for ranking in rankings for q, docs in ranking.items() for doc in docs[:6]}
     assert [(row["query_id"], row["doc_id"]) for row in rows] == sorted(expected)
-    loaded, template = load_cross_encoder(model)
-    queries, passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
-    pairs = Pairs(queries, passages, template, loaded.settings)
+    loaded, queries, passages = load_reranker(model), Tokens(caches["queries.train"]), Tokens(caches["passages"])
+    pairs = loaded.pairs(queries, passages)
     position = [{doc_id: row for row, doc_id in enumerate(tokens.ids.to_pylist())} for tokens in (queries, passages)]
     with torch.inference_mode():
         for row in rows:
@@ -114,7 +112,7 @@ def test_an_empty_run_and_another_model_are_refused(model, make_encoder, caches,
     found = f"{tmp_path}/empty.trec: found an empty run, expected at least one result"
     assert found in complaint(score.main, options(model, caches, names, output), output)
     line = complaint(score.main, options(make_encoder(), caches, runs[0], output), output)
-    assert "found no re-ranker (" in line
+    assert "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder" in line
 
 
 def test_either_candidates_or_triples_are_scored(model, caches, runs, tmp_path, complaint):
@@ -138,8 +136,8 @@ def test_late_interaction_scores_the_pairs_of_triples(make_reranker, caches, tmp
     found = tables.read_table(tmp_path / "scores.parquet", tables.SCORES).to_pylist()
     pairs = [("q1", "d3"), ("q1", "d4"), ("q1", "d5"), ("q2", "d3"), ("q2", "d4")]
     assert [(row["query_id"], row["doc_id"]) for row in found] == pairs
-    loaded, template = load_reranker(model)
-    texts = loaded.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]), template)
+    loaded = load_reranker(model)
+    texts = loaded.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]))
     with torch.inference_mode():
         for row in found:
             query = texts.queries.rows_of(pa.array([row["query_id"]]), "")

@@ -16,6 +16,9 @@ from cort.models.tokenizer import fingerprint
 from tests.support.common import write_rows
 
 BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+DISTILBERT = {**dict.fromkeys(BERT), "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+# A text over any limit, an empty one, special tokens spelled out, letters that a filter removes.
+STRANGE = ["ba " * 200, "", "[SEP] bako [CLS] rilu", "Bäko — rílu!", "٣ ko; ri", "x"]
 OLD = "sentence_transformers.models."
 PROMPTS = "config_sentence_transformers.json"
 
@@ -34,6 +37,12 @@ def change_weights(path, change):
     weights = load_file(path)
     change(weights)
     save_file(weights, path, metadata={"format": "pt"})
+
+
+def weights_of(folder):
+    """All tensors of a model folder, by file and name."""
+    files = [(path.relative_to(folder).as_posix(), load_file(path)) for path in sorted(folder.rglob("*.safetensors"))]
+    return {(file, name): tensor for file, tensors in files for name, tensor in tensors.items()}
 
 
 def without_end(folder):
@@ -192,3 +201,27 @@ def copy_model(source, folder):
     shutil.copytree(source, folder)
     (folder / ".sum").unlink(missing_ok=True)
     return folder
+
+
+def peer(name, folder):
+    """Load a folder with a class of sentence-transformers."""
+    import sentence_transformers
+
+    return getattr(sentence_transformers, name)(str(folder), device="cpu", local_files_only=True)
+
+
+def take_a_step(model, compute):
+    """Train all weights that can be trained by one step; what is computed depends on each of them."""
+    weights = dict(model.named_parameters())
+    trained = {name: weight for name, weight in weights.items() if weight.requires_grad}
+    compute().square().sum().backward()
+    assert [name for name, weight in trained.items() if weight.grad is None] == []
+    torch.optim.AdamW(trained.values(), lr=0.01).step()
+    model.eval()
+
+
+def check_folder(folder):
+    """A saved model has no code and no pickles."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} <= {".json", ".safetensors", ".md"}
+    assert not any(b"auto_map" in path.read_bytes() or b"remote" in path.read_bytes() for path in files)

@@ -69,7 +69,7 @@ def all_vectors(path):
     return embeddings.all_ids(shards).to_pylist(), embeddings.all_vectors(shards).tolist()
 
 
-TOKEN_ORIGIN = token_embeddings.Origin(dimension=2, passage_length=9, similarity="l2", model="m")
+TOKEN_ORIGIN = token_embeddings.Origin(dimension=2, passage_length=9, similarity="dot", model="m")
 
 
 def all_token_vectors(path):

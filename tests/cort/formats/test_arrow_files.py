@@ -202,7 +202,7 @@ def test_written_token_vectors_are_read_without_a_copy(tmp_path, batch):
     [
         ({"dimension": 5}, "dimension 4, expected dimension 5"),
         ({"passage_length": 180}, "passage length 24, expected passage length 180"),
-        ({"similarity": "l2"}, "similarity cosine, expected similarity l2"),
+        ({"similarity": "dot"}, "similarity cosine, expected similarity dot"),
         ({"model": "n"}, "model m, expected model n"),
     ],
 )

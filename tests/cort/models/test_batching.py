@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,7 +53,8 @@ def test_a_pair_is_never_longer_than_its_limit(template):
 
 
 def test_padding_has_the_pad_token_no_attention_and_segment_0():
-    frames = [frame_text(ids(10, 11, 12), ROBERTA, 9, 1), frame_text(ids(20), ROBERTA, 9, 1)]
+    template = replace(ROBERTA, segment=1)
+    frames = [frame_text(tokens, template, 9) for tokens in (ids(10, 11, 12), ids(20))]
     batch = pad(frames, ROBERTA.pad)
     assert batch["input_ids"].tolist() == [[0, 10, 11, 12, 2], [0, 20, 2, 1, 1]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]

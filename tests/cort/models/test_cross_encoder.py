@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -6,42 +7,29 @@ import torch
 
 from cort.formats.tokens import Tokens
 from cort.models.batching import frame_pair, pad
-from cort.models.cross_encoder import Pairs, load_cross_encoder, new_cross_encoder
-from cort.models.rerankers import load_reranker, save_reranker
+from cort.models.cross_encoder import load_cross_encoder, new_cross_encoder
+from cort.models.rerankers import load_reranker
 from cort.models.settings import PairSettings
-from cort.models.tokenizer import load_template
 from cort.system.errors import InputError
+from tests.conftest import saved
+from tests.support import released
+from tests.support.released import DISTILBERT, STRANGE, check_folder, difference, peer, take_a_step
 
 CPU = torch.device("cpu")
 SETTINGS = PairSettings(query_length=8, max_length=24)
+LINEAR = replace(SETTINGS, head="linear")
 
 
-def make_pairs(caches, template, settings=SETTINGS):
-    return Pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]), template, settings)
+def pairs_of(model, caches):
+    return model.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]))
 
 
 def all_rows(count=60):
     return np.arange(count) % 20, np.arange(count) % 60
 
 
-def test_the_logit_is_that_of_the_classifier_on_the_framed_pair(lm, caches):
-    model, template = new_cross_encoder(lm, SETTINGS, 3).eval(), load_template(lm)
-    pairs = make_pairs(caches, template)
-    queries, passages = all_rows()
-    with torch.inference_mode():
-        scores = pairs.score(model, queries, passages, CPU, 200)
-        assert scores.shape == (60,)
-        for position in range(0, 60, 7):
-            query, passage = pairs.queries[queries[position]], pairs.passages[passages[position]]
-            batch = pad([frame_pair(query, passage, template, 8, 24)], template.pad)
-            expected = model.classifier(**batch).logits
-            assert expected.shape == (1, 1)
-            assert scores[position].item() == pytest.approx(expected.item(), abs=1e-6)
-
-
 def test_pairs_are_batched_by_their_length_after_cutting(lm, caches):
-    template = load_template(lm)
-    pairs = make_pairs(caches, template)
+    pairs = pairs_of(new_cross_encoder(lm, SETTINGS, 3), caches)
     shapes, lengths = [], []
 
     class Spy(torch.nn.Module):
@@ -58,83 +46,72 @@ def test_pairs_are_batched_by_their_length_after_cutting(lm, caches):
     assert lengths == sorted(lengths, reverse=True)
 
 
-def test_the_head_is_drawn_from_the_seed_and_the_rest_is_the_base_model(lm):
+@pytest.mark.parametrize(
+    ("settings", "drawn"),
+    [
+        (SETTINGS, {"layers.0.model.classifier.weight"}),
+        (LINEAR, {"layers.2.linear.weight", "layers.2.linear.bias"}),
+    ],
+)
+def test_the_head_is_drawn_from_the_seed_and_the_rest_is_the_base_model(lm, settings, drawn):
     from transformers import AutoModel
 
-    one, same, other = (new_cross_encoder(lm, SETTINGS, seed).state_dict() for seed in (3, 3, 4))
+    one, same, other = (new_cross_encoder(lm, settings, seed).state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(one[name], same[name]) for name in one)
-    differing = {name for name in one if not torch.equal(one[name], other[name])}
-    assert differing == {"classifier.classifier.weight"}
-    for name, weight in AutoModel.from_pretrained(lm).state_dict().items():
-        assert torch.equal(one[f"classifier.bert.{name}"], weight)
-
-
-MODELS = {
-    "albert": {},
-    "electra": {},
-    "roberta": {},
-    "distilbert": {
-        **dict.fromkeys(("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")),
-        **{"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
-    },
-}
-
-
-LINEAR = replace(SETTINGS, head="linear")
-TYPES = [("classification", kind) for kind in (None, *MODELS)] + [
-    ("linear", kind) for kind in (None, "electra", "distilbert")
-]
-
-
-@pytest.mark.parametrize(("head", "kind"), TYPES)
-def test_every_type_of_model_trains_saves_and_loads(head, kind, lm, make_base_model, caches, tmp_path):
-    folder, settings = make_base_model(model_type=kind, **MODELS[kind]) if kind else lm, replace(SETTINGS, head=head)
-    model, template = new_cross_encoder(folder, settings, 3).eval(), load_template(folder)
-    pairs = make_pairs(caches, template, settings)
-    scores = pairs.score(model, *all_rows(10), CPU, 99)
-    assert scores.std() > 0.01
-    scores.sum().backward()
-    assert head == "classification" or all(parameter.grad is not None for parameter in model.parameters())
-    # Padding changes nothing.
-    alone = torch.cat([pairs.score(model, *(rows[i : i + 1] for rows in all_rows(10)), CPU, 99) for i in range(10)])
-    assert torch.allclose(scores, alone, atol=1e-6)
-    save_reranker(model, folder, tmp_path / "m")
-    loaded, loaded_template = load_reranker(tmp_path / "m")
-    assert loaded_template == template
-    assert loaded.settings == settings
-    assert not loaded.training
-    # A re-ranker as a base model keeps its head.
-    for state in (loaded.state_dict(), new_cross_encoder(tmp_path / "m", settings, 9).state_dict()):
-        assert list(state) == list(model.state_dict())
-        assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    with torch.inference_mode():
-        # Not equal to the last bit: weights that are mapped from a file are aligned differently in memory.
-        assert torch.allclose(pairs.score(loaded, *all_rows(10), CPU, 99), scores, atol=1e-6)
-        again, _ = load_reranker(tmp_path / "m")
-        assert torch.equal(*(pairs.score(reranker, *all_rows(10), CPU, 99) for reranker in (loaded, again)))
-    names = {path.name for path in folder.iterdir()} | {"reranker.json", "head.safetensors"}
-    assert {path.name for path in (tmp_path / "m").glob("[!.]*")} == names
-    (tmp_path / "m" / "head.safetensors").unlink()
-    if head == "linear":
-        with pytest.raises(InputError, match=r"train again"):
-            load_reranker(tmp_path / "m")
+    assert {name for name in one if not torch.equal(one[name], other[name])} == drawn
+    base = AutoModel.from_pretrained(lm).state_dict()
+    kept = {name: weight for name, weight in base.items() if settings == SETTINGS or "pooler" not in name}
+    prefix = "layers.0.model." + "bert." * (settings == SETTINGS)
+    assert all(torch.equal(one[prefix + name], weight) for name, weight in kept.items())
+    assert len([name for name in one if name.startswith(prefix)]) == len(kept)
 
 
 def test_the_linear_head_is_a_layer_on_the_state_of_the_first_token(lm, caches):
     from transformers import AutoModel
 
-    model, template = new_cross_encoder(lm, LINEAR, 3).eval(), load_template(lm)
-    pairs = make_pairs(caches, template, LINEAR)
-    batch = pad([frame_pair(pairs.queries[3], pairs.passages[5], template, 8, 24)], template.pad)
+    model = new_cross_encoder(lm, LINEAR, 3).eval()
+    pairs = pairs_of(model, caches)
+    batch = pad([frame_pair(pairs.queries[3], pairs.passages[5], model.template, 8, 24)], model.template.pad)
     with torch.inference_mode():
         states = AutoModel.from_pretrained(lm).eval()(**batch).last_hidden_state[0, 0]
-        expected = model.head.weight[0] @ states + model.head.bias[0]
+        expected = model.layers[-1].linear(states)
         found = pairs.score(model, np.array([3]), np.array([5]), CPU, 99)
     assert found.item() == pytest.approx(expected.item(), abs=1e-6)
-    assert not [name for name in model.state_dict() if "pooler" in name]
-    one, same, other = (new_cross_encoder(lm, LINEAR, seed).state_dict() for seed in (3, 3, 4))
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert {name for name in one if not torch.equal(one[name], other[name])} == {"head.weight", "head.bias"}
+
+
+MODELS = {"bert": {}, "albert": {}, "electra": {}, "roberta": {"type_vocab_size": 1}, "distilbert": DISTILBERT}
+HEADS = [(SETTINGS, kind) for kind in MODELS] + [(LINEAR, kind) for kind in ("bert", "roberta", "distilbert")]
+
+
+@pytest.mark.parametrize(("settings", "kind"), HEADS)
+def test_a_trained_reranker_gives_the_scores_of_sentence_transformers(
+    make_base_model, caches, world, tmp_path, settings, kind
+):
+    base = make_base_model(model_type=kind, **MODELS[kind])
+    model = new_cross_encoder(base, settings, 3)
+    tokens_of = partial(released.tokens_of, tmp_path)
+    cached = [tokens_of(base, texts, name) for name, texts in (("query", world.query_texts), ("passage", world.texts))]
+    take_a_step(model, lambda: model.pairs(*cached).score(model, *all_rows(10), CPU, 99))
+    folder = saved(model, tmp_path / "model")
+    loaded = load_reranker(folder).double()
+    assert (loaded.template, loaded.query_length, loaded.max_length) == (model.template, 8, 24)
+    assert not loaded.training
+    # A re-ranker as a base model keeps its head.
+    for state in (load_reranker(folder).state_dict(), new_cross_encoder(folder, settings, 9).state_dict()):
+        assert list(state) == list(model.state_dict())
+        assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    queries, passages = [*world.query_texts, *STRANGE], [*world.texts, *STRANGE][-36:]
+    texts = tokens_of(folder, queries, "query"), tokens_of(folder, passages)
+    # Sentence-transformers does not truncate queries to a limit of their own.
+    rows = np.flatnonzero(texts[0].lengths <= 6)
+    assert 15 < len(rows) < 36
+    pairs = loaded.pairs(*texts)
+    with torch.inference_mode():
+        scores = torch.cat([pairs.score(loaded, row, row, CPU) for row in rows[:, None]]).numpy()
+    theirs = peer("CrossEncoder", folder).double().predict([(queries[row], passages[row]) for row in rows])
+    assert difference(theirs, scores) <= 1e-6
+    assert scores.std() > 0.01
+    check_folder(folder)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +122,6 @@ def test_the_linear_head_is_a_layer_on_the_state_of_the_first_token(lm, caches):
         (49, 24, r"query_length: found 49, expected 3 to 48 tokens"),
         # With 24 tokens of the query and one special token at the end, none is left for the passage.
         (24, 25, r"max_length: found 25, expected 26 to 48 tokens"),
-        (24, 24, r"max_length: found 24, expected 26 to 48 tokens"),
     ],
 )
 def test_lengths_beyond_the_model_are_refused(lm, query_length, max_length, line):
@@ -153,6 +129,11 @@ def test_lengths_beyond_the_model_are_refused(lm, query_length, max_length, line
         new_cross_encoder(lm, PairSettings(query_length, max_length), 3)
 
 
-def test_a_folder_without_a_reranker_is_refused(lm):
-    with pytest.raises(InputError, match=rf"^{lm}: found no re-ranker \(.*\), expected a folder that `train_reranker`"):
+def test_a_folder_without_a_reranker_is_refused(lm, make_encoder):
+    with pytest.raises(InputError, match=rf"^{lm}: found no tensor 'classifier.bias' and 1 more"):
         load_cross_encoder(lm)
+    folder = make_encoder()
+    with pytest.raises(
+        InputError, match=rf"^{folder}/config_sent.*SentenceTransformer, a model of the kind encoder, ex"
+    ):
+        load_cross_encoder(folder)

@@ -7,9 +7,9 @@ import torch
 from cort.formats.tokens import Tokens
 from cort.models.kernel_pooling import LEAST, MEANS, WIDTHS, new_kernel_pooling, pool_kernels
 from cort.models.loading import load_transformer
-from cort.models.rerankers import load_reranker, save_reranker
+from cort.models.rerankers import load_reranker
 from cort.models.settings import PairSettings
-from cort.models.tokenizer import load_template
+from tests.conftest import saved
 
 CPU = torch.device("cpu")
 
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 def make_pairs(lm, caches, **changes):
     settings = PairSettings(**{"query_length": 6, "max_length": 20, "kind": "knrm", "filters": 5, **changes})
     model = new_kernel_pooling(lm, settings, 3).eval()
-    return model, model.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]), load_template(lm))
+    return model, model.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]))
 
 
 def cosine(one, other):
@@ -93,7 +93,7 @@ def test_word_vectors_are_those_of_the_base_model_or_drawn(lm):
 
 def test_a_folder_without_its_word_vectors_is_refused(lm, caches, tmp_path):
     model, _ = make_pairs(lm, caches)
-    save_reranker(model, lm, tmp_path / "model")
+    saved(model, tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").write_bytes(b"\x00" * 20)
     with pytest.raises(ValueError, match=r"found no re-ranker \(.*\), expected a folder that `train_reranker` wrote"):
         load_reranker(tmp_path / "model")

@@ -1,15 +1,19 @@
 import math
 import string
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from cort.formats.tokens import Tokens
-from cort.models.late_interaction import max_similarity, new_late_interaction
+from cort.models.late_interaction import find_punctuation, load_late_interaction, max_similarity, new_late_interaction
 from cort.models.settings import PairSettings
-from cort.models.tokenizer import load_template, load_tokenizer
+from cort.models.tokenizer import load_tokenizer
 from cort.models.transformer import forward_by_length
+from tests.conftest import saved
+from tests.support import released
+from tests.support.released import STRANGE, check_folder, difference, peer, take_a_step
 
 CPU = torch.device("cpu")
 
@@ -21,67 +25,82 @@ def settings_of(**changes):
 
 def make_pairs(lm, caches, **changes):
     model = new_late_interaction(lm, settings_of(**changes), 3).eval()
-    return model, model.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]), load_template(lm))
+    return model, model.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]))
 
 
-def states_of(model, ids, segment, seen):
-    """Last states of one text, (tokens, hidden)."""
-    batch = {"input_ids": torch.tensor([ids]), "attention_mask": torch.tensor([seen])}
-    batch |= {"token_type_ids": torch.full((1, len(ids)), segment)}
-    return model.transformer(**{name: batch[name] for name in model.inputs}).last_hidden_state[0]
+SETTINGS = [
+    {},
+    {"similarity": "dot"},
+    {"fill_queries": True},
+    {"similarity": "dot", "fill_queries": True, "skip_punctuation": True},
+]
 
 
-def similarity_of(one, other, kind):
-    if kind != "dot":
-        one, other = ([number / math.hypot(*vector) for number in vector] for vector in (one, other))
-    if kind == "l2":
-        return -sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
-    return sum(a * b for a, b in zip(one, other, strict=True))
+@pytest.mark.parametrize("base", ["bert", "roberta", "roberta, one segment"])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_trained_model_gives_the_scores_of_sentence_transformers(
+    make_base_model, world, tmp_path, monkeypatch, settings, base
+):
+    more = {"type_vocab_size": 1} if "one" in base else {}
+    base = make_base_model(model_type=base.split(",")[0], **more)
+    tokens_of = partial(released.tokens_of, tmp_path)
+    # Words of the texts take the part of punctuation.
+    words = load_tokenizer(base).encode(world.texts[0], add_special_tokens=False).tokens[:2]
+    monkeypatch.setattr("cort.models.late_interaction.find_punctuation", lambda base: words)
+    model, rows = new_late_interaction(base, settings_of(**settings), 3), np.arange(9)
+    queries, passages = [*world.query_texts, *STRANGE], [*world.texts[:20], *STRANGE]
+    pairs = model.pairs(tokens_of(base, queries, "query"), tokens_of(base, passages))
+    take_a_step(model, lambda: pairs.score(model, rows, rows, CPU))
+    folder = saved(model, tmp_path / "model")
+    loaded, theirs = load_late_interaction(folder).double(), peer("MultiVectorEncoder", folder).double()
+    pairs = loaded.pairs(tokens_of(folder, queries, "query"), tokens_of(folder, passages))
+    encoded = theirs.encode_query(queries), theirs.encode_document(passages)
+    for kind, tokens, others in zip(("query", "passage"), (pairs.queries, pairs.passages), encoded, strict=True):
+        texts = loaded.texts(tokens, kind)
+        for row, expected in enumerate(others):
+            assert difference(texts.vectors(loaded, np.array([row]), CPU).vectors, expected.numpy()) <= 1e-6
+    grid = [rows.ravel() for rows in np.indices((len(queries), len(passages)))]
+    with torch.inference_mode():
+        scores = pairs.score(loaded, *grid, CPU).numpy().reshape(len(queries), len(passages))
+    assert difference(theirs.similarity(*encoded).numpy(), scores) <= 1e-6
+    assert scores.std() > 0.01
+    skipped = sum(len(words) for words in encoded[1]) < np.clip(pairs.passages.lengths + 2, 1, 24).sum()
+    assert skipped == settings.get("skip_punctuation", False)
+    check_folder(folder)
 
 
 def score_alone(model, pairs, query, passage):
-    """The score of one pair, computed token by token."""
-    settings, template = model.settings, pairs.template
-    asked = [*template.before, *pairs.queries[query][: settings.query_length - template.extra], *template.after]
-    seen = [1] * len(asked)
-    if settings.fill_queries:
-        missing = settings.query_length - len(asked)
-        asked, seen = asked + [pairs.fill] * missing, seen + [0] * missing
-    text = [*template.before, *pairs.passages[passage][: settings.max_length - template.extra], *template.after]
-    query_states, passage_states = states_of(model, asked, 1, seen), states_of(model, text, 0, [1] * len(text))
-    left_out = set(model.punctuation.tolist())
-    layer = model.head["vectors"].weight
-    kept = [state for state, token in zip(passage_states, text, strict=True) if token not in left_out]
-    vectors = [(layer @ state).tolist() for state in kept]
-    total = 0.0
-    for state in query_states:
-        vector, weight = (layer @ state).tolist(), 1.0
-        if settings.term_weights:
-            weight = math.log1p(math.exp(model.head["weights"](state).item()))
-        total += weight * max(similarity_of(vector, other, settings.similarity) for other in vectors)
+    """The score of one pair, token by token, from the states of the transformer."""
+    framed = [model.texts(pairs.queries, "query").frame(query), model.texts(pairs.passages, "passage").frame(passage)]
+    states = []
+    for ids, segments in framed:
+        batch = {"input_ids": ids, "token_type_ids": segments, "attention_mask": np.ones_like(ids)}
+        batch = {name: torch.from_numpy(value)[None] for name, value in batch.items()}
+        states.append(model.transformer(**batch).last_hidden_state[0])
+    layer, total = model.layers[1], 0.0
+    others = [layer.vectors(state) for state in states[1]]
+    for state in states[0]:
+        weight = math.log1p(math.exp(layer.weights(state).item()))
+        total += weight * max(float(layer.vectors(state) @ other) for other in others)
     return total
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"similarity": "dot", "term_weights": True},
-        {"similarity": "l2", "fill_queries": True},
-        {"fill_queries": True, "skip_punctuation": True, "term_weights": True},
-    ],
-)
-def test_the_score_is_the_weighted_sum_of_the_best_matches(lm, caches, changes):
-    model, pairs = make_pairs(lm, caches, **changes)
-    if changes.get("skip_punctuation"):
-        # A token of the texts takes the part of punctuation.
-        model.punctuation = torch.tensor([int(pairs.passages[0][0])])
+def test_term_weights_are_learned_and_only_this_project_loads_them(lm, caches, tmp_path):
+    model, pairs = make_pairs(lm, caches, similarity="dot", term_weights=True)
     queries, passages = np.arange(12) % 5, np.arange(12) % 7
+    take_a_step(model, lambda: pairs.score(model, queries, passages, CPU))
+    folder = saved(model, tmp_path / "model")
+    loaded = load_late_interaction(folder)
     with torch.inference_mode():
         scores = pairs.score(model, queries, passages, CPU, 100)
+        assert torch.equal(
+            loaded.pairs(pairs.queries, pairs.passages).score(loaded, queries, passages, CPU, 100), scores
+        )
         for place in range(0, 12, 3):
             expected = score_alone(model, pairs, queries[place], passages[place])
             assert scores[place].item() == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        peer("MultiVectorEncoder", folder)
 
 
 def test_each_text_is_encoded_once_and_costs_once(lm, caches):
@@ -104,7 +123,7 @@ def test_each_text_is_encoded_once_and_costs_once(lm, caches):
     assert pairs.lengths(queries, passages).sum() == both[0][[4, 2]].sum() + both[1][[1, 0]].sum()
 
 
-@pytest.mark.parametrize("kind", ["cosine", "dot", "l2"])
+@pytest.mark.parametrize("kind", ["cosine", "dot"])
 def test_a_passage_without_tokens_ranks_last(kind):
     query = torch.tensor([[0.6, 0.8, 1.0], [1.0, 0.0, 0.5]]).expand(2, 2, 3).requires_grad_()
     # The opposite of a token of the query, and nothing.
@@ -115,8 +134,8 @@ def test_a_passage_without_tokens_ranks_last(kind):
     assert torch.isfinite(query.grad).all()
 
 
-def test_punctuation_is_found_in_the_vocabulary_alone(lm):
-    model = new_late_interaction(lm, settings_of(skip_punctuation=True), 3)
-    tokenizer = load_tokenizer(lm)
-    known = {tokenizer.token_to_id(mark) for mark in string.punctuation} - {None}
-    assert model.punctuation.tolist() == sorted(known)
+def test_punctuation_is_found_in_the_vocabulary_alone(lm, monkeypatch):
+    # The vocabulary has letters, but no punctuation.
+    assert find_punctuation(lm) == []
+    monkeypatch.setattr(string, "punctuation", "!b,k?")
+    assert find_punctuation(lm) == ["b", "k"]

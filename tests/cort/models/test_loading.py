@@ -1,6 +1,6 @@
 import json
+import re
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,14 +9,14 @@ import transformers
 
 from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import load_cross_encoder, new_cross_encoder
-from cort.models.encoder import Texts, load_encoder, new_encoder
+from cort.models.encoder import load_encoder, new_encoder, texts_of
 from cort.models.loading import load_transformer
+from cort.models.rerankers import load_reranker
 from cort.models.settings import EncoderSettings, PairSettings
-from cort.models.tokenizer import load_template
 from cort.system.errors import InputError
-from tests.support.released import change_json, change_weights
+from tests.support.released import BERT, change_json, change_weights
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, TRANSFORMER, DENSE = "model.safetensors", "document_0_Transformer", "2_Dense"
 LAYER = "encoder.layer.1.output.dense.weight"
 ENCODER, PAIRS = EncoderSettings("mean", 8, 12, 16), PairSettings(8, 24)
 
@@ -53,9 +53,9 @@ CHANGES = {
     "missing": (lambda weights: weights.pop(LAYER), f"no tensor '{LAYER}', expected those of its config.json"),
     "unexpected": (put("encoder.layer.2.output.dense.weight", torch.ones(2)), "the unknown tensor 'encoder.layer.2."),
     "mis-shaped": (put(LAYER, torch.ones(32, 63)), f"{LAYER} of shape (32, 63), expected (32, 64)"),
-    "not a number": (put(LAYER, torch.full((32, 64), torch.nan)), f"'{LAYER}' with NaN or infinite values"),
+    "not a number": (put(LAYER, torch.full((32, 64), torch.nan)), f"{LAYER}' with NaN or infinite values"),
     "whole numbers": (put(LAYER, torch.ones(32, 64, dtype=torch.int64)), f"'{LAYER}' of type I64, expected floating"),
-    "infinite": (put(LAYER, torch.full((32, 64), torch.inf)), f"'{LAYER}' with NaN or infinite values"),
+    "infinite": (put(LAYER, torch.full((32, 64), torch.inf)), f"{LAYER}' with NaN or infinite values"),
 }
 
 
@@ -83,9 +83,10 @@ def test_weights_that_do_not_match_the_config_are_refused_by_name(request, lm, k
         weights.clear()
         weights.update({name if name in heads else prefix + name: value for name, value in plain.items()})
 
-    change_weights(folder / WEIGHTS, altered)
+    place = folder / TRANSFORMER if (folder / TRANSFORMER).is_dir() else folder
+    change_weights(place / WEIGHTS, altered)
     line = refused(load, folder)
-    assert line.startswith(f"{folder}: found ")
+    assert line.startswith((f"{place}: found ", f"{folder}: found "))
     assert words in line.replace("bert.", "")
 
 
@@ -111,30 +112,35 @@ def test_weights_that_do_not_match_the_config_are_refused_by_name(request, lm, k
         ({"model_type": "roberta"}, "the model_type roberta of a 'BertModel', expected bert"),
         ({"model_type": "roberta", "architectures": None, "num_hidden_layers": 3}, "no tensor 'encoder.layer.2."),
         ({"model_type": "nope"}, "no complete model ("),
-        ({"is_decoder": True}, "a bert, a decoder, expected an encoder of text like BERT; name another model"),
     ],
 )
 def test_a_config_that_does_not_match_the_weights_is_refused(encoder, changes, words):
-    change_json(encoder / "config.json", **changes)
+    change_json(encoder / TRANSFORMER / "config.json", **changes)
     line = refused(load_encoder, encoder)
-    assert line.startswith(str(encoder))
+    assert line.startswith(str(encoder / TRANSFORMER))
     assert words in line
 
 
-@pytest.mark.parametrize("name", ["config.json", "cort.json"])
+@pytest.mark.parametrize("name", [f"{TRANSFORMER}/config.json", "modules.json", "router_config.json"])
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000])
 def test_an_unreadable_file_is_named(encoder, name, content):
     (encoder / name).write_bytes(content)
-    assert refused(load_encoder, encoder).startswith(f"{encoder}/{name}: found ")
+    lines = f"{encoder}/{name}: found ", f"{encoder}: found no complete model ('An empty modules li"
+    assert refused(load_encoder, encoder).startswith(lines)
 
 
 GPT2 = transformers.GPT2Config(vocab_size=160, n_embd=32, n_layer=1, n_head=2, n_positions=48)
+DECODER = transformers.BertConfig(is_decoder=True, vocab_size=160, **BERT)
 T5 = transformers.T5Config(vocab_size=160, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2)
 
 
 @pytest.mark.parametrize(
     ("model", "config", "found"),
-    [(transformers.GPT2Model, GPT2, "gpt2, a decoder"), (transformers.T5Model, T5, "t5, an encoder-decoder")],
+    [
+        (transformers.GPT2Model, GPT2, "gpt2, a decoder"),
+        (transformers.BertModel, DECODER, "bert, a decoder"),
+        (transformers.T5Model, T5, "t5, an encoder-decoder"),
+    ],
 )
 def test_decoders_are_refused_in_one_line(base, model, config, found):
     model(config).save_pretrained(base)
@@ -161,14 +167,14 @@ def test_heads_of_a_base_model_may_be_missing_or_unused(base, make):
     encoder, reranker = new_encoder(base, ENCODER, 3), new_cross_encoder(base, PAIRS, 3)
     for name, value in encoder.transformer.state_dict().items():
         assert torch.equal(value, made.base_model.state_dict()[name])
-        assert torch.equal(value, reranker.classifier.base_model.state_dict()[name])
+        assert torch.equal(value, reranker.transformer.base_model.state_dict()[name])
 
 
 def test_a_trained_model_has_its_heads_and_no_other(encoder, reranker):
-    change_weights(encoder / WEIGHTS, put("cls.predictions.bias", torch.ones(2)))
+    change_weights(encoder / TRANSFORMER / WEIGHTS, put("cls.predictions.bias", torch.ones(2)))
     assert "found the unknown tensor 'cls.predictions.bias'" in refused(load_encoder, encoder)
     # In a base model, it may be unused.
-    load_transformer(encoder)
+    load_transformer(encoder / TRANSFORMER)
     change_weights(reranker / WEIGHTS, lambda weights: weights.pop("classifier.weight"))
     assert "found no tensor 'classifier.weight'" in refused(load_cross_encoder, reranker)
 
@@ -184,62 +190,103 @@ def test_a_classifier_of_several_classes_is_no_reranker(reranker):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda weights: weights.pop("bias"), "no tensor 'bias', expected the 2 tensors of this model"),
-        (put("more", torch.ones(1)), "the unknown tensor 'more'"),
-        (put("weight", torch.ones(8, 31)), "weight of shape (8, 31), expected (8, 32)"),
-        (put("bias", torch.full((8,), torch.inf)), "'bias' with NaN or infinite values"),
-        (put("bias", torch.ones(8, dtype=torch.long)), "'bias' of type torch.int64, expected floating point"),
+        (lambda weights: weights.pop("linear.bias"), "linear.bias"),
+        (put("more", torch.ones(1)), "more"),
+        (put("linear.weight", torch.ones(8, 31)), "linear.weight"),
+        (put("linear.bias", torch.full((8,), torch.inf)), "linear.bias' with NaN or infinite values"),
     ],
 )
 def test_a_projection_is_complete(encoder, lm, change, words):
-    change_weights(encoder / "projection.safetensors", change)
+    change_weights(encoder / DENSE / WEIGHTS, change)
     for line in (refused(load_encoder, encoder), refused(new_encoder, lm, ENCODER, 3, encoder)):
-        assert line.startswith(f"{encoder}/projection.safetensors: found {words}")
+        assert line.startswith(f"{encoder}: found ")
+        assert words in line
 
 
-def test_unused_weights_of_a_projection_and_a_missing_setting_of_a_reranker_are_refused(encoder, reranker):
-    change_json(encoder / "cort.json", projection=False, dimension=32)
-    assert "found the unknown tensor 'bias' and 1 more, expected the 0 tensors" in refused(load_encoder, encoder)
-    (reranker / "reranker.json").write_text('{"query_length": 3}', "utf-8")
-    assert "reranker.json: found no 'max_length'" in refused(load_cross_encoder, reranker)
+@pytest.mark.parametrize("name", [f"{TRANSFORMER}/{WEIGHTS}", f"query_0_Transformer/{WEIGHTS}", f"{DENSE}/{WEIGHTS}"])
+@pytest.mark.parametrize("content", [None, b"half"])
+def test_missing_and_damaged_weights_are_refused(encoder, name, content):
+    (encoder / name).unlink()
+    # What a pickle would do is never done.
+    (encoder / name).with_name("pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+    if content is not None:
+        (encoder / name).write_bytes(content)
+    assert re.match(rf"{encoder}[\w/]*: found no (complete model|safetensors weights)", refused(load_encoder, encoder))
+
+
+def change_modules(folder, number, **changes):
+    modules = json.loads((folder / "modules.json").read_text("utf-8"))
+    modules[number] |= changes
+    (folder / "modules.json").write_text(json.dumps(modules), "utf-8")
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("number", "changes", "words"),
     [
-        ({"dimension": "8"}, ": found '8' at dimension, expected a whole number"),
-        ({"dimension": 8.5}, ": found 8.5 at dimension, expected a whole number"),
-        ({"dimension": True}, ": found true at dimension, expected a whole number"),
-        ({"dimension": 0}, ": found 0 at dimension, expected a number from 1 to 100,000"),
-        ({"dimension": 10**12}, ": found 1000000000000 at dimension, expected a number from 1 to 100,000"),
-        ({"query_length": float("nan")}, ": found NaN at query_length, expected a whole number"),
-        ({"query_length": -3}, ": found -3 at query_length, expected 0 or more"),
-        ({"passage_length": 49}, ": passage_length: found 49, expected 3 to 48 tokens for this model"),
-        ({"query_length": 2}, ": query_length: found 2, expected 3 to 48 tokens for this model"),
-        ({"pooling": "max"}, ": found 'max' at pooling, expected one of cls, mean"),
-        ({"pooling": ["cls"]}, ": found "),
-        ({"query_segment": 2}, ": found '2' at query_segment, expected one of 0, 1"),
-        ({"projection": 1}, ": found 1 at projection, expected true or false"),
-        ({"poolin": "cls"}, ": found the unknown setting 'poolin'"),
+        (
+            1,
+            {"type": "evil.Pooling"},
+            "modules.json: found the module 'evil.Pooling', custom code, expected Transformer",
+        ),
+        (
+            1,
+            {"type": "sentence_transformers.base.modules.Nothing"},
+            "modules.json: found the module 'sentence_transform",
+        ),
+        (2, {"path": "../elsewhere"}, "modules.json: found '../elsewhere' at [2].path, expected a folder beside this"),
+        (2, {"path": 5}, "modules.json: found 5 at [2].path, expected a text"),
     ],
 )
-def test_settings_of_an_encoder_are_checked(encoder, changes, words):
-    change_json(encoder / "cort.json", **changes)
-    assert refused(load_encoder, encoder).startswith(f"{encoder}/cort.json{words}")
+def test_modules_that_are_unknown_or_elsewhere_are_refused(encoder, number, changes, words):
+    change_modules(encoder, number, **changes)
+    assert refused(load_encoder, encoder).startswith(f"{encoder}/{words}")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        (TRANSFORMER, {"document_length": 49}, ": passage_length: found 49, expected 3 to 48 tokens for this model"),
+        (TRANSFORMER, {"document_length": 2}, ": passage_length: found 2, expected 3 to 48 tokens for this model"),
+        (
+            TRANSFORMER,
+            {"transformer_task": "any-to-any"},
+            f"/{TRANSFORMER}/sentence_bert_config.json: found the Transfo",
+        ),
+        (TRANSFORMER, {"document_length": "x"}, f"/{TRANSFORMER}/sentence_bert_config.json: found 'x' at docum"),
+        ("query_0_Transformer", {"query_length": 2}, ": query_length: found 2, expected 3 to 48 tokens for this model"),
+    ],
+)
+def test_settings_of_an_encoder_are_checked(encoder, name, changes, words):
+    change_json(encoder / name / "sentence_bert_config.json", **changes)
+    assert refused(load_encoder, encoder).startswith(f"{encoder}{words}")
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"max_length": None}, ": found null at max_length, expected a whole number"),
-        ({"max_length": 49}, ": max_length: found 49, expected 10 to 48 tokens for this model"),
+        ({"query_length": float("nan")}, ": found NaN at query_length, expected a whole number"),
+        ({"query_length": 0}, ": found 0 at query_length, expected a number from 1 to 100,000"),
         ({"query_length": 10**30}, ": found 1"),
         ({"kind": 5}, ": found 5 at kind, expected a text"),
+        ({"kind": "other"}, ": found the re-ranker 'other', expected conv_knrm or"),
+        ({"word_vectors": ["new"]}, ": found "),
+        ({"lenght": 5}, ": found the unknown setting 'lenght'"),
     ],
 )
-def test_settings_of_a_reranker_are_checked(reranker, changes, words):
-    change_json(reranker / "reranker.json", **changes)
-    assert refused(load_cross_encoder, reranker).startswith(f"{reranker}/reranker.json{words}")
+def test_settings_of_kernel_pooling_are_checked(make_reranker, tmp_path, changes, words):
+    folder = shutil.copytree(make_reranker(kind="knrm"), tmp_path / "knrm")
+    change_json(folder / "reranker.json", **changes)
+    assert refused(load_reranker, folder).startswith(f"{folder}/reranker.json{words}")
+
+
+def test_another_kind_of_model_and_settings_of_a_cross_encoder_are_refused(encoder, reranker):
+    found = "found CrossEncoder, a model of the kind cross-encoder, expected SentenceTransformer; configure it as what"
+    expected = f"{reranker}/config_sentence_transformers.json: {found}"
+    assert refused(load_encoder, reranker).startswith(expected)
+    change_json(reranker / "sentence_bert_config.json", query_length=49)
+    line = refused(load_cross_encoder, reranker)
+    assert line.startswith(f"{reranker}: query_length: found 49, expected 3 to 48 tokens for this model")
 
 
 def test_a_tokenizer_beyond_the_embeddings_is_refused(encoder, reranker, base):
@@ -249,20 +296,20 @@ def test_a_tokenizer_beyond_the_embeddings_is_refused(encoder, reranker, base):
         (base, lambda folder: new_encoder(folder, ENCODER, 3)),
         (base, lambda folder: new_cross_encoder(folder, PAIRS, 3)),
     ):
-        content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+        path = next(folder.rglob("tokenizer.json"))
+        content = json.loads(path.read_text("utf-8"))
         content["model"]["vocab"]["zebra"] = 170
-        (folder / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+        path.write_text(json.dumps(content), "utf-8")
         expected = f"{folder}: found 171 tokens, expected at most the model's 160; use its own tokenizer"
         assert refused(load, folder) == expected
 
 
 @pytest.mark.parametrize("token", [160, 2**31 - 1, -1])
 def test_token_ids_beyond_the_vocabulary_are_refused(lm, token):
-    encoder, template = new_encoder(lm, ENCODER, 3).eval(), load_template(lm)
+    encoder = new_encoder(lm, ENCODER, 3).eval()
     tokens = Tokens.of_texts([np.array([7, 8], np.int32), np.array([7, token], np.int32)])
-    texts = Texts(tokens, template, 12, 0)
+    texts = texts_of(tokens, encoder, "passage")
     with torch.inference_mode():
         assert len(texts.encode(encoder, np.array([0]), torch.device("cpu"))) == 1
         line = refused(texts.encode, encoder, np.array([0, 1]), torch.device("cpu"))
     assert f"found the token id {token}, expected ids below the tokenizer's 160; delete it and tokenize again" in line
-    assert replace(template, vocabulary=5) == template

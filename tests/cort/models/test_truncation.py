@@ -7,6 +7,7 @@ from cort.formats.tokens import Tokens
 from cort.models import truncation
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.rerankers import load_reranker
+from cort.models.tokenizer import load_template
 
 
 def test_shares_are_of_texts_and_of_their_tokens():
@@ -19,27 +20,28 @@ def test_shares_are_of_texts_and_of_their_tokens():
 @pytest.mark.parametrize(("kind", "text"), [("passage", "passages"), ("query", "queries.train")])
 def test_of_an_encoder_as_much_is_lost_as_its_sequences_lack(make_encoder, caches, kind, text):
     folder, tokens = make_encoder(query_length=5, passage_length=9), Tokens(caches[text])
-    encoder, template = load_encoder(folder)
-    kept = texts_of(tokens, template, encoder.settings, kind).lengths(np.arange(len(tokens))) - template.extra
-    found = truncation.measure_texts(truncation.read_lengths(folder), folder, {text: caches[text]})[text]
+    texts = texts_of(tokens, load_encoder(folder), kind)
+    kept = texts.lengths(np.arange(len(tokens))) - texts.template.extra
+    found = truncation.measure_texts(truncation.read_limits(folder), {text: caches[text]})[text]
     assert found.cut_texts == (kept < tokens.lengths).mean() > 0
     assert found.cut_tokens == pytest.approx(1 - kept.sum() / tokens.lengths.sum())
 
 
 @pytest.mark.parametrize("kind", ["cross_encoder", "late_interaction", "knrm"])
-def test_of_a_reranker_as_much_is_lost_as_its_pairs_lack(make_reranker, caches, kind):
+def test_of_a_reranker_as_much_is_lost_as_its_pairs_lack(make_reranker, lm, caches, kind):
     folder = make_reranker(query_length=7, max_length=14, kind=kind)
-    model, template = load_reranker(folder)
+    model, template = load_reranker(folder), load_template(lm)
     queries, passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
     query, passage = (rows.ravel() for rows in np.indices((len(queries), len(passages))))
-    pairs = model.pairs(queries, passages, template)
+    pairs = model.pairs(queries, passages)
     kept = [int(pairs.lengths(query[i : i + 1], passage[i : i + 1])[0]) for i in range(len(query))]
     special = {"cross_encoder": template.pair_extra, "late_interaction": 2 * template.extra, "knrm": 0}[kind]
-    lengths = queries.lengths[query], passages.lengths[passage]
-    of_passages = truncation.passage_limit(model.settings, template, lengths[0])
-    limits = truncation.query_limit(model.settings, template), of_passages
-    ours = sum(np.minimum(found, limit).sum() for found, limit in zip(lengths, limits, strict=True))
+    lengths, limits = (queries.lengths[query], passages.lengths[passage]), truncation.read_limits(folder)
+    most = limits.query, limits.of_passages(lengths[0])
+    ours = sum(np.minimum(found, limit).sum() for found, limit in zip(lengths, most, strict=True))
     assert ours == sum(kept) - special * len(kept)
+    assert truncation.limits_for(kind, (7, 14), template) == limits
+    assert truncation.read_limits(lm) is None
 
 
 def test_a_log_warns_if_many_are_truncated(caplog):

@@ -46,9 +46,9 @@ def test_settings_are_read_as_they_were_written_wherever_results_are_moved(tmp_p
     files = {file for system in open_systems(moved, ["reranked"]).values() for file in system.files()}
     assert {file.removeprefix(f"{tmp_path}/moved/") for file in files} == {
         "lexical/bm25/index/manifest.json",
-        "base_models/encoder.encoder/model.safetensors",
+        "base_models/encoder.encoder/README.md",
         "embeddings/encoder/passages.1-of-1.arrow",
-        "base_models/reranker.cross/model.safetensors",
+        "base_models/reranker.cross/README.md",
         "tokens/reranker.cross/passages.arrow",
     }
 
@@ -350,14 +350,20 @@ def change_model(path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model": "other"}))
 
 
+def change_tokenizer(path):
+    content = json.loads(path.read_text())
+    content["model"]["max_input_chars_per_word"] -= 1
+    path.write_text(json.dumps(content))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "change", "system", "words"),
     [
-        ("encoders/encoder/best/cort.json", append_line, "cort", "expected model .* encode again"),
+        ("encoders/encoder/best/modules.json", append_line, "cort", "expected model .* encode again"),
         ("onng/encoder/meta.json", change_model, "cort-onng", "found vectors of model other, expected model"),
         ("audit/validation/encoder.hnsw.json", change_model, "cort-hnsw", "found the audit of an hnsw index of model"),
-        ("rerankers/cross/best/tokenizer.json", append_line, "cort+bm25-cross", "expected tokenizer"),
+        ("rerankers/cross/best/tokenizer.json", change_tokenizer, "cort+bm25-cross", "expected tokenizer"),
     ],
 )
 def test_files_of_another_model_are_refused(built, tmp_path, file, change, system, words):

@@ -8,8 +8,6 @@ import torch
 
 from cort.formats.embeddings import write_shard
 from cort.formats.tokens import Tokens
-from cort.models.encoder import new_encoder, save_encoder
-from cort.models.settings import EncoderSettings
 from cort.models.transformer import model_fingerprint
 from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores
@@ -42,7 +40,7 @@ def reranker_of(make_reranker, caches):
     [
         {},
         {"similarity": "dot", "term_weights": True},
-        {"similarity": "l2", "fill_queries": True},
+        {"fill_queries": True},
         {"skip_punctuation": True, "max_length": 9, "query_length": 4},
     ],
 )
@@ -53,14 +51,14 @@ def test_best_matches_add_up_to_the_score_of_late_interaction(reranker_of, world
         for row in range(6):
             matches = best_matches(reranker, reranker.pairs(query), row)
             assert sum(one.similarity * one.weight for one in matches) == pytest.approx(expected[row], abs=1e-4)
-            assert len(matches) <= reranker.model.settings.query_length
+            assert len(matches) <= reranker.model.framings["query"].length
             passage = reranker.tokenize.names(Tokens(reranker._passages.path)[row])
             assert {one.match for one in matches} <= {*passage, "[CLS]", "[SEP]"}
     if settings.get("fill_queries"):
-        assert len(matches) == reranker.model.settings.query_length
+        assert len(matches) == reranker.model.framings["query"].length
         assert matches[-1][0] == "[MASK]"
     # Tokens of the passage have no weight.
-    reranker.model.punctuation = torch.arange(10**5)
+    reranker.model.layers[-1]._skiplist_ids = torch.arange(10**5)
     matches = best_matches(reranker, reranker.pairs("ba"), 0)
     assert sum(one.similarity * one.weight for one in matches) == pytest.approx(reranker.score("ba", [0])[0])
     assert {one.match for one in matches} == {""}
@@ -81,11 +79,9 @@ def test_words_add_up_to_the_score_of_kernel_pooling(reranker_of, world, setting
 
 
 @pytest.fixture
-def encoder_of(lm, tmp_path):
+def encoder_of(make_encoder, tmp_path):
     def build(**settings):
-        folder = tmp_path / "model"
-        save_encoder(new_encoder(lm, EncoderSettings(dimension=8, **settings), 3), lm, folder)
-        (tmp_path / "model" / ".sum").unlink(missing_ok=True)
+        folder = make_encoder(**settings)
         options = {"model": model_fingerprint(folder), "dimension": 8, "count": 1}
         write_shard(tmp_path / "p.arrow", [(["d"], np.zeros((1, 8), dtype=np.float32))], **options)
         return QueryEncoder(Model(folder, "raw", "fp32", (tmp_path / "p.arrow",)), CPU)
@@ -191,7 +187,7 @@ def test_a_re_ranker_alone_gives_its_score(explain):
 
 
 def test_the_score_of_a_cross_encoder_has_no_parts():
-    model = SimpleNamespace(model=SimpleNamespace(settings=SimpleNamespace(kind="cross_encoder")))
+    model = SimpleNamespace(model=SimpleNamespace(kind="cross_encoder"))
     searcher = SimpleNamespace(models=SimpleNamespace(rerankers={"cross": model}))
     searcher.passages = SimpleNamespace(rows=lambda ids: [0])
     reason = why.Case(searcher, "alone", "q", "d", 1, None).model("cross", 2, 1.5)

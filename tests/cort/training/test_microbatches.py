@@ -12,10 +12,9 @@ import torch
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, new_cross_encoder
+from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder, texts_of
 from cort.models.settings import EncoderSettings, PairSettings
-from cort.models.tokenizer import load_template
 from cort.training.loop import Task, fit
 from cort.training.losses import Pointwise, Triplet, pointwise_loss
 from cort.training.microbatches import activation_limit, join_by_length, join_consecutive
@@ -69,7 +68,6 @@ class Exact:
 
     def __init__(self, lm, caches, tmp_path):
         self.lm, self.qrels = lm, tmp_path / "qrels.parquet"
-        self.template = load_template(lm)
         self.queries, self.passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
         generator = np.random.default_rng(4)
         draw = partial(generator.integers, size=30)
@@ -80,23 +78,21 @@ class Exact:
         tables.write_table(self.qrels, pa.table(columns, schema=tables.QRELS))
 
     def triples(self, loss):
-        encoder_settings = EncoderSettings("mean", 16, 12, 24)
-        model = new_encoder(self.lm, encoder_settings, 1)
+        model = new_encoder(self.lm, EncoderSettings("mean", 16, 12, 24), 1)
         multilabel = loss == "multilabel_margin"
         similarity = "inner_product" if multilabel else "angular"
         texts = TripleTexts(
             self.rows,
-            texts_of(self.queries, self.template, encoder_settings, "query"),
-            texts_of(self.passages, self.template, encoder_settings, "passage"),
+            texts_of(self.queries, model, "query"),
+            texts_of(self.passages, model, "passage"),
             make_objective(loss, Triplet(0.5), similarity),
             read_judgements(str(self.qrels), 1, self.queries, self.passages) if multilabel else None,
         )
         return model, texts
 
     def pairs(self):
-        settings = PairSettings(12, 32)
-        model = new_cross_encoder(self.lm, settings, 1)
-        pairs = Pairs(self.queries, self.passages, self.template, settings)
+        model = new_cross_encoder(self.lm, PairSettings(12, 32), 1)
+        pairs = model.pairs(self.queries, self.passages)
         loss = partial(pointwise_loss, settings=Pointwise())
         return model, PairTexts(*self.rows[:2], self.relevance, np.arange(31), pairs, loss)
 
