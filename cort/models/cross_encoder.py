@@ -21,7 +21,7 @@ from cort.models.layout import has_modules
 from cort.models.modules import TextModel, load_modules, route
 from cort.models.pair_prompt import PairPrompt, divide, render
 from cort.models.settings import PairSettings
-from cort.models.transformer import PRECISIONS, check_length, forward_by_length, single
+from cort.models.transformer import check_length, forward_by_length, single
 from cort.system.errors import input_error
 
 
@@ -71,13 +71,15 @@ class CrossEncoder(TextModel):
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference: the transformer in `precision`, the head in fp32 to avoid ties."""
-        super().place(device, "fp32" if self._has_head else precision)
         # A head may share its weights with the embeddings.
-        shared = {head: head.weight.detach().clone() for head in self._heads() if isinstance(head, nn.Linear)}
-        if self._has_head:
-            self.transformer.base_model.to(PRECISIONS[precision])
-        for head, weight in shared.items():
-            head.weight = nn.Parameter(weight, requires_grad=False)
+        for head in self._heads():
+            if isinstance(head, nn.Linear):
+                head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        super().place(device, precision)
+
+    def transformers_without_heads(self) -> list[nn.Module]:
+        """List the part that may run in half precision; scores of a rounded head would tie."""
+        return [self.transformer.base_model] if self._has_head else super().transformers_without_heads()
 
     def save(self, folder: Path) -> None:
         """Write all files but the model card into a folder."""

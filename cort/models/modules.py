@@ -127,9 +127,16 @@ class TextModel(nn.Module):
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference: transformers in `precision`, the layers after them in fp32."""
-        self.float().to(device)
-        for module in self.transformers():
-            module.model.to(PRECISIONS[precision])
+        parts = self.transformers_without_heads()
+        inside = {id(weight) for part in parts for weight in part.parameters()}
+        # One by one: all weights of a large model in fp32 might not fit into the memory.
+        for weight in self.parameters():
+            weight.data = weight.data.to(PRECISIONS[precision] if id(weight) in inside else torch.float32)
+        self.to(device)
+
+    def transformers_without_heads(self) -> list[nn.Module]:
+        """List the parts that may run in half precision."""
+        return [module.model for module in self.transformers()]
 
     def save(self, folder: Path) -> None:
         """Write all files but the model card into a folder."""
