@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.encoder import Encoder, Texts, new_encoder, save_encoder, texts_of
 from cort.models.settings import EncoderSettings
+from cort.models.sparse_encoder import idf, load_sparse_encoder, new_sparse_encoder, save_sparse_encoder, without_query_model
 from cort.models.tokenizer import fingerprint, load_template
 from cort.models.transformer import counted
 from cort.system.errors import input_error, shorten
@@ -26,8 +28,12 @@ from cort.training.guide import Guide, encode_start, report_left_out
 from cort.training.loop import Task
 from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_consecutive
+from cort.training.regularizer import Regularizer
 from cort.training.selection import Validation, make_pool, read_candidates
 from cort.training.settings import EncoderTraining
+
+#: an encoder, how it frames texts of a kind, and the name of its similarity
+Start: TypeAlias = tuple[Any, Callable[[Tokens, str], Texts], str]
 
 
 def read_triples(path: str, queries: Tokens, passages: Tokens) -> Rows:
@@ -105,6 +111,7 @@ class TripleTexts:
     judgements: KnownPairs | None = None
     teacher: Teacher | None = None
     guide: Guide | None = None
+    regularizer: Regularizer | None = None
 
     def __len__(self) -> int:
         return len(self.triples[0])
@@ -121,7 +128,11 @@ class TripleTexts:
         queries = forward(self.queries.sequences(rows[0].reshape(-1)))  # (triples, e)
         passages = forward(self.passages.sequences(rows[1:].reshape(-1)))  # (2 triples, e)
         vectors = (part.reshape(*batch.shape, -1) for part in (queries, *passages.chunk(2)))
-        return self.objective(Batch(self, rows, *vectors))
+        triples = Batch(self, rows, *vectors)
+        losses = self.objective(triples)
+        if self.regularizer:
+            losses = losses + self.regularizer(triples.queries, triples.passages, batch[:, 0] / len(self))
+        return losses
 
 
 @dataclass(frozen=True)
@@ -191,25 +202,40 @@ def _guided(encoder: Encoder, margin: float, size: int, *parts: TripleTexts) -> 
     return [replace(part, guide=guide) for part, guide in zip(parts, guides, strict=True)]
 
 
+def _start_dense(options: EncoderTraining) -> Start:
+    encoder = new_encoder(options.base_model, read_options(EncoderSettings, options), options.seed, options.start)
+    settings, template = encoder.settings, load_template(options.base_model)
+    return encoder, lambda tokens, kind: texts_of(tokens, template, settings, kind), settings.similarity
+
+
+def _start_sparse(options: EncoderTraining, passages: Tokens) -> Start:
+    if options.start:
+        encoder = load_sparse_encoder(options.start)
+    else:
+        encoder = new_sparse_encoder(options.base_model, options.query_length, options.passage_length)
+    if options.query_encoder == "none" and not encoder.fixed:
+        encoder = without_query_model(encoder, idf(passages, encoder.template.vocabulary))
+    return encoder, encoder.texts, "inner_product"
+
+
 def make_task(options: EncoderTraining) -> Task:
     """Make the encoder and read its triples.
 
     :raises InputError: files that do not fit together.
     """
-    settings = read_options(EncoderSettings, options)
-    encoder = new_encoder(options.base_model, settings, options.seed, options.start)
-    settings = encoder.settings
-    tokenizer, template = fingerprint(options.base_model), load_template(options.base_model)
+    tokenizer = fingerprint(options.base_model)
     cache, *caches = (
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
     )
-    passages = texts_of(cache, template, settings, "passage")
-    objective = make_objective(options.loss, options, settings.similarity)
+    is_sparse = options.kind == "sparse"
+    encoder, frame, similarity = _start_sparse(options, cache) if is_sparse else _start_dense(options)
+    passages = frame(cache, "passage")
+    objective = make_objective(options.loss, options, similarity)
 
     def read(queries: Tokens, triples: str, qrels: str | None, scores: str | None) -> TripleTexts:
         return TripleTexts(
             read_triples(triples, queries, cache),
-            texts_of(queries, template, settings, "query"),
+            frame(queries, "query"),
             passages,
             objective,
             read_judgements(qrels, options.relevance_level, queries, cache) if qrels else None,
@@ -219,6 +245,11 @@ def make_task(options: EncoderTraining) -> Task:
     training = read(caches[0], options.triples, options.qrels, options.teacher_scores)
     held_out = options.validation_triples, options.validation_qrels, options.validation_teacher_scores
     validation = read(caches[1], *held_out)
+    if is_sparse:
+        regularizer = read_options(Regularizer, options)
+        training = replace(training, regularizer=regularizer)
+        # The weights do not grow in validation, so that its losses can be compared.
+        validation = replace(validation, regularizer=replace(regularizer, flops_warmup=0))
     per_epoch = len(training) // tables.count_epochs(options.triples)
     margin: float | None = vars(options)["relative_margin"]
     if margin is not None:
@@ -237,9 +268,9 @@ def make_task(options: EncoderTraining) -> Task:
             if pool is None:
                 return Validation(loss)
             vectors = forward(validation.queries.sequences(pool.queries)), forward(passages.sequences(pool.passages))
-            return Validation(loss, pool.value(*vectors, SIMILARITIES[settings.similarity]))
+            return Validation(loss, pool.value(*vectors, SIMILARITIES[similarity]))
 
     def save(name: str) -> None:
-        save_encoder(encoder, options.base_model, Path(options.output) / name)
+        (save_sparse_encoder if is_sparse else save_encoder)(encoder, options.base_model, Path(options.output) / name)
 
     return Task(encoder, len(training), per_epoch, training.split, training.losses, validate, save)
