@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from cort.models.encoder import Encoder
     from cort.models.rerankers import Reranker
+    from cort.models.sparse_encoder import SparseEncoder
     from cort.models.weigher import Weigher
 
 #: first row of each block, and the row after its last
@@ -58,7 +59,7 @@ class Job(NamedTuple):
     finished: FinishedBlocks
     counter: Counter
 
-    def place(self, model: Encoder | Weigher | Reranker, precision: str) -> None:
+    def place(self, model: Encoder | SparseEncoder | Weigher | Reranker, precision: str) -> None:
         """Move a model to the device, and have it compute only what is not finished."""
         from cort.models.transformer import resume
 

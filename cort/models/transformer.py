@@ -136,9 +136,10 @@ def save_model(
 def model_fingerprint(folder: str | Path) -> str:
     """Identify a model by the files that its results depend on."""
     digest = hashlib.sha256()
-    for path in sorted(Path(folder).iterdir()):
+    # Modules of sentence-transformers are in subfolders.
+    for path in sorted(Path(folder).rglob("*")):
         if path.suffix in {".safetensors", ".json"}:
-            digest.update(path.name.encode())
+            digest.update(str(path.relative_to(folder)).encode())
             with open(path, "rb") as handle:
                 while chunk := handle.read(1 << 20):
                     digest.update(chunk)
