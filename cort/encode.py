@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BLOCK = 4_096
-# Smaller, because the vectors of all tokens of a block, or all weights of the vocabulary, are in memory at once. Not a setting: padding affects the last
-# bits.
+# Smaller, because the vectors of all tokens of a block, or the weights of the vocabulary for each of its texts, are in
+# memory at once. Not a setting: padding affects the last bits.
 TOKEN_BLOCK = 1_024
 # Allowed deviation from unit length; half precision would move a vector by 0.0005.
 TOLERANCE = 1e-3

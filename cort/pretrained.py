@@ -36,7 +36,7 @@ SHORTEST = 8
 class Options:
     """Options of this stage; those named like a setting of the model override it."""
 
-    kind: Literal["encoder", "reranker", "weigher", "expander"] = required()
+    kind: Literal["encoder", "sparse_encoder", "reranker", "weigher", "expander"] = required()
     pretrained: str = required("NAME_OR_FOLDER")
     revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
     pooling: Pooling | None = optional(None)
@@ -60,8 +60,12 @@ def stage(options: Options) -> None:
     from cort.models.tokenizer import load_template
     from cort.models.transformer import count_tokens
 
-    wanted = settings_of(options, EncoderSettings if options.kind == "encoder" else PairSettings)
+    wanted = settings_of(options, EncoderSettings if options.kind.endswith("encoder") else PairSettings)
     folder, fix = find_folder(options.pretrained, options.revision)
+    if options.kind == "sparse_encoder":
+        save_sparse_model(folder, fix, options)
+        log.info("loaded %s", options.pretrained)
+        return
     if options.kind in ("weigher", "expander"):
         save_text_model(folder, fix, options)
         log.info("loaded %s", options.pretrained)
@@ -86,6 +90,17 @@ def stage(options: Options) -> None:
             rerankers.save_reranker(reranker, work, options.output)
     words = ", ".join(f"{name} {value!r}" for name, value in dataclasses.asdict(settings).items())
     log.info("loaded %s: %s", options.pretrained, words)
+
+
+def save_sparse_model(folder: Path, fix: str, options: Options) -> None:
+    """Write the folder of a sparse encoder atomically."""
+    from cort.models.sparse_encoder import load_sparse_encoder, save_sparse_encoder
+
+    encoder = load_sparse_encoder(folder)
+    encoder.limit(options.query_length, options.passage_length)
+    with temporary_folder(options.output) as work:
+        encoder.transformer.tokenizer.save_pretrained(work)
+        save_sparse_encoder(encoder, work, options.output)
 
 
 def save_text_model(folder: Path, fix: str, options: Options) -> None:

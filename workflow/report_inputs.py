@@ -21,6 +21,7 @@ from cort.settings.config import (
     Config,
     evaluated_splits,
     is_judged,
+    is_sparse,
     ranked_splits,
     unjudged_splits,
 )
@@ -91,6 +92,21 @@ def audits(config: Config) -> list[str]:
     ]
 
 
+def sparsities(config: Config) -> list[str]:
+    """Return the numbers of terms of each sparse encoder on the splits that systems with it are evaluated on."""
+    sparse = [name for name in used_models(config, "encoders") if is_sparse(config["encoders"][name])]
+    return [
+        paths.at(paths.SPARSITY, config, split=split, encoder=name)
+        for split in evaluated_splits(config)
+        for name in sparse
+        if any(
+            split in splits_of(config, system.name)
+            for system in all_systems(config).values()
+            if ("encoders", name) in system.models()
+        )
+    ]
+
+
 def disagreements(config: Config) -> list[str]:
     """Disagreements on every evaluated split with runs of both systems."""
     both = config["evaluation"]["disagreements"]
@@ -130,7 +146,13 @@ def of_trainings(config: Config, path: str) -> dict[str, str]:
 
 def models(config: Config) -> dict[str, str]:
     """Return the weights of each encoder and re-ranker in use, by its name in the report."""
-    used = {(section, name) for section in LEARNERS for name in used_models(config, section)}
+    # How much a sparse encoder truncates is in its logs: its folder has no settings of ours.
+    used = {
+        (section, name)
+        for section in LEARNERS
+        for name in used_models(config, section)
+        if not is_sparse(config[section][name])
+    }
     return {title: Results(config).weights(*model) for title, model in named_models(config).items() if model in used}
 
 

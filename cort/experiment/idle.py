@@ -7,13 +7,14 @@ from typing import Any
 
 from cort.experiment.models import MODELS, released_name
 from cort.models.settings import OF_KIND
-from cort.settings.config import LEARNERS, Config
+from cort.settings.config import LEARNERS, SPARSE, Config
 from cort.systems.registry import check_void
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
 
 CROSS_ENCODER = "cross_encoder"
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
 OF_TRAINING = {"recipe", "loss", "teacher", "start", "triples", "pairs", "training"}
+OF_TRAINING |= {"queries", "query_flops", "passage_flops", "flops_warmup"}
 OF_TRAINING |= {*settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)}
 # Keys that a released model's own files define, and which have no default with `pretrained`.
 LENGTHS = {"query_length", "passage_length", "max_length"}
@@ -21,6 +22,14 @@ DESCRIBED = {"pooling", "dimension", "similarity", "projection", "query_segment"
 # Those of them that cannot be changed, and keys that only released models have.
 FIXED = {"dimension", "projection", "head"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
+# Keys that only encoders of a kind have.
+OF_ENCODERS = {
+    "dense": {
+        *("pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment"),
+        *("released", "relative_margin", "storage", "onng", "hnsw", *PROMPTS),
+    },
+    SPARSE: {"queries", "query_flops", "passage_flops", "flops_warmup"},
+}
 # Where predicted queries or term weights come from, and further keys with a file of them.
 ORIGINS = ("file", "pretrained")
 OF_FILE = {"queries", "filter"}
@@ -46,6 +55,8 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
                 found = f"found pretrained and the base model {taken}, whose name it needs"
                 yield f"{section}.{name}: {found}, expected no such base model; rename that one"
     yield from _of_kinds(mappings(sections.get("rerankers", {})), schema)
+    for name, model in mappings(sections.get("encoders", {})).items():
+        yield from _of_encoder(f"encoders.{name}", model)
 
 
 def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
@@ -64,6 +75,14 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
             yield f"{place}.dimension: {found}, expected it with `word_vectors: new`; remove it"
         if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
+
+
+def _of_encoder(place: str, model: Config) -> Iterator[str]:
+    """Find settings of an encoder that only those of another kind have."""
+    own = model.get("kind", "dense")
+    for kind, keys in OF_ENCODERS.items() if own in OF_ENCODERS else ():
+        for key in sorted(model.keys() & keys) if kind != own else ():
+            yield f"{place}.{key}: found {key} with a {own} encoder, expected it only with `kind: {kind}`; remove it"
 
 
 def _is_default(value: Any, schema: Config) -> bool:
@@ -115,7 +134,7 @@ def _of_pretrained(place: str, model: Config) -> Iterator[str]:
     """Find settings of a pretrained model that its own files define, or that have no effect."""
     for key in model.keys() & {"base_model", "released"}:
         yield f"{place}: found pretrained and {key}, expected one of them; remove one"
-    if model.get("kind", CROSS_ENCODER) != CROSS_ENCODER:
+    if model.get("kind") in OF_KIND.keys() - {CROSS_ENCODER}:
         yield f"{place}.kind: found {model['kind']} with pretrained, expected a cross-encoder; remove kind"
     for key in model.keys() & FIXED:
         yield f"{place}.{key}: found {key} with pretrained, expected none, as its own files define it; remove it"

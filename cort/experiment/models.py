@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cort.experiment.config import splits_of, tuned_systems, with_parts
-from cort.settings.config import KIND_NAMES, LEARNERS, TRAINING_SPLITS, Config, any_of, is_trained, sources
+from cort.settings.config import KIND_NAMES, LEARNERS, TRAINING_SPLITS, Config, any_of, is_sparse, is_trained, sources
 from cort.systems.base import System
 from cort.systems.registry import all_systems, system_of
 
@@ -53,6 +53,9 @@ def draws_weights(model: Config, base_models: Config) -> bool:
 def ranks_before(encoder: Config, base_models: Config) -> bool:
     """Tell whether an encoder can rank before it is trained; a new projection cannot."""
     base_model = base_models.get(encoder.get("base_model", "")) or {"pretrained": ""}
+    if is_sparse(encoder):
+        # Texts of triples would need too much memory as vectors of the vocabulary's size.
+        return False
     projected = "architecture" in base_model or encoder.get("projection", True)
     return not projected or not {"pretrained", "released", "start"}.isdisjoint(encoder)
 
@@ -80,9 +83,10 @@ def released_model(config: Config, base_model: str) -> tuple[str, str] | None:
     return next((model for model in released if released_name(*model) == base_model), None)
 
 
-def pretrained_pattern(config: Config, section: str) -> str:
-    """Return a regular expression for the names of a section's `pretrained` models."""
-    return any_of(name for name, model in config[section].items() if "pretrained" in model)
+def pretrained_pattern(config: Config, section: str, sparse: bool = False) -> str:
+    """Return a regular expression for the names of a section's `pretrained` models, other than sparse ones or these."""
+    models = config[section].items()
+    return any_of(name for name, model in models if "pretrained" in model and is_sparse(model) == sparse)
 
 
 def place_of_base_model(config: Config, name: str) -> str:
@@ -95,9 +99,10 @@ def trained_models(config: Config, section: str) -> list[str]:
     return [name for name in used_models(config, section) if is_trained(config[section][name])]
 
 
-def encoders_pattern(config: Config, trained: bool) -> str:
-    """Return a regular expression for the names of all encoders that are, or are not, trained here."""
-    return any_of(name for name, encoder in config["encoders"].items() if is_trained(encoder) == trained)
+def encoders_pattern(config: Config, trained: bool, sparse: bool = False) -> str:
+    """Return a regular expression for the names of all dense or sparse encoders that are, or are not, trained here."""
+    encoders = config["encoders"].items()
+    return any_of(name for name, model in encoders if is_trained(model) == trained and is_sparse(model) == sparse)
 
 
 def in_both_sections(config: Config, name: str) -> bool:

@@ -187,9 +187,9 @@ def _check_exports(config: Config, sound: Config) -> Iterator[str]:
         if known[name] not in used and config["systems"] == sound["systems"]:
             yield f"exports: found {name!r}, which no system uses, expected a model that is evaluated; add a system"
         kind = (config[section][model] or {}).get("kind", CROSS_ENCODER)
-        if kind != CROSS_ENCODER:
-            expected = "a cross-encoder or an encoder, as sentence-transformers' layout is written of these"
-            yield f"exports: found {name!r}, a {kind}, expected {expected}; remove it"
+        if kind not in (CROSS_ENCODER, "dense"):
+            expected = "a cross-encoder or a dense encoder, as sentence-transformers' layout is written of these"
+            yield f"exports: found {name!r}, of the kind {kind}, expected {expected}; remove it"
 
 
 def _check_outputs(config: Config, sound: Config) -> Iterator[str]:

@@ -67,6 +67,15 @@ class SparseEncoder(nn.Module):
         """Move to a device for inference, in `precision`."""
         place(self, self.transformer.model, device, precision)
 
+    def limit(self, query_length: int | None, passage_length: int | None) -> None:
+        """Change lengths in tokens, special tokens included."""
+        if passage_length:
+            self.transformer.document_length = passage_length
+        if query_length:
+            self.transformer.query_length = query_length
+            if self.fixed:
+                self.fixed.tokenizer.model_max_length = query_length
+
     def texts(self, tokens: Tokens, kind: str) -> Texts:
         """Frame texts of a kind ("query" or "passage") as the model reads them."""
         if kind == "query" and self.fixed:
@@ -85,7 +94,8 @@ def pooled(pooling: Any, logits: Tensor, mask: Tensor) -> Tensor:
     cores, training takes a third of the time, encoding half of it.
     """
     if pooling.pooling_strategy != "max":
-        return pooling({"token_embeddings": logits, "attention_mask": mask})["sentence_embedding"]
+        summed: Tensor = pooling({"token_embeddings": logits, "attention_mask": mask})["sentence_embedding"]
+        return summed
     if not bool(mask.all()):
         logits = logits.masked_fill(mask.unsqueeze(-1) == 0, 0.0)
     weights = logits.max(dim=1).values.relu().log1p()  # (texts, vocabulary)
@@ -136,8 +146,14 @@ def load_sparse_encoder(folder: str | Path) -> SparseEncoder:
         found, expected = f"no complete model ({reason_of(error)})", "a sparse encoder of sentence-transformers"
         raise input_error(folder, found, expected, FIX) from error
     check_sparse(folder, model)
-    template = load_template(folder, count_tokens(find(model, "document", "Transformer").model))
+    template = load_template(tokenizer_folder(folder), count_tokens(find(model, "document", "Transformer").model))
     return SparseEncoder(model, template).eval()
+
+
+def tokenizer_folder(folder: str | Path) -> Path:
+    """Find the tokenizer of passages in a model folder; a released model with a router has it in a subfolder."""
+    places = [Path(folder), *sorted(Path(folder).glob("document_*"))]
+    return next((place for place in places if (place / "tokenizer.json").is_file()), Path(folder))
 
 
 def new_sparse_encoder(base_model: str | Path, query_length: int, passage_length: int) -> SparseEncoder:

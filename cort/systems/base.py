@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from cort.settings import paths
-from cort.settings.config import Config, is_trained, ranked_splits
+from cort.settings.config import Config, is_sparse, is_trained, ranked_splits
 from cort.system.errors import check_name
 
 if TYPE_CHECKING:
@@ -39,6 +39,17 @@ class Option(NamedTuple):
     place: str | None = None
 
 
+class LuceneIndex(NamedTuple):
+    """An index that a searcher opens, by its name in the config.
+
+    :ivar form: how its texts were cleaned, or what it has instead of texts.
+    """
+
+    name: str
+    manifest: str
+    form: str
+
+
 class Results:
     """Where the files of an experiment are that systems need.
 
@@ -56,19 +67,30 @@ class Results:
         return paths.within(self.folder, path, **names)
 
     def weights(self, section: str, name: str) -> str:
-        """Weights of an encoder or re-ranker: its best or last model, or where a released one was provided."""
+        """Weights of an encoder or re-ranker: its best or last model, or where a released one was provided.
+
+        A sparse encoder's may be in subfolders, and its model card represents them.
+        """
         model = self.config[section][name]
         if "pretrained" in model and not is_trained(model):
-            return self.at(paths.BASE_MODEL, base_model=model["base_model"]) + "model.safetensors"
-        return self.at(paths.MODEL, section=section, model=name, checkpoint=model["checkpoint"]) + "/model.safetensors"
+            return self.base_weights(section, name)
+        file = "README.md" if is_sparse(model) else "model.safetensors"
+        return self.at(paths.MODEL, section=section, model=name, checkpoint=model["checkpoint"]) + f"/{file}"
+
+    def base_weights(self, section: str, name: str) -> str:
+        """Weights of the base model of an encoder or re-ranker."""
+        model = self.config[section][name]
+        file = "README.md" if is_sparse(model) and "pretrained" in model else "model.safetensors"
+        return self.at(paths.BASE_MODEL, base_model=model["base_model"]) + file
 
     def tokens(self, section: str, name: str, text: str) -> str:
         """Token cache of a text for an encoder or re-ranker."""
         return self.at(paths.TOKENS, base_model=self.config[section][name]["base_model"], text=text)
 
     def vectors(self, section: str, name: str) -> list[str]:
-        """All shards of the passages' vectors, or of their token vectors."""
+        """All shards of the passages' vectors, token vectors, or impacts."""
         path, wildcard = VECTORS[section]
+        path = paths.IMPACTS if is_sparse(self.config[section][name]) else path
         items = (f"{number}-of-{self.shards}" for number in range(1, self.shards + 1))
         return [self.at(path, **{wildcard: name, "scatteritem": item}) for item in items]
 
@@ -140,6 +162,10 @@ class System(ABC):
 
     def lexical_index(self) -> str | None:
         """Name the term-based index that it searches."""
+        return None
+
+    def lucene_index(self) -> LuceneIndex | None:
+        """Describe the index of Lucene that a searcher opens for it."""
         return None
 
     def tuned_index(self) -> str | None:

@@ -18,7 +18,7 @@ def flops(vectors: Tensor) -> Tensor:
 
 @options_class
 class Regularizer(Sparsity):
-    """The FLOPS of queries and passages, times weights that grow quadratically at the beginning (Formal et al., 2021)."""
+    """The FLOPS of queries and passages, times weights that first grow quadratically (Formal et al., 2021)."""
 
     def growth(self, progress: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return the part of the weights at a `progress` from 0 to 1 of the training."""

@@ -18,7 +18,13 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.encoder import Encoder, Texts, new_encoder, save_encoder, texts_of
 from cort.models.settings import EncoderSettings
-from cort.models.sparse_encoder import idf, load_sparse_encoder, new_sparse_encoder, save_sparse_encoder, without_query_model
+from cort.models.sparse_encoder import (
+    idf,
+    load_sparse_encoder,
+    new_sparse_encoder,
+    save_sparse_encoder,
+    without_query_model,
+)
 from cort.models.tokenizer import fingerprint, load_template
 from cort.models.transformer import counted
 from cort.system.errors import input_error, shorten

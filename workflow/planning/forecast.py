@@ -12,6 +12,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -168,7 +169,8 @@ def truncations(config: Config, folder: Path) -> str:
         kind = EncoderSettings if section == "encoders" else PairSettings
         # Broken files are refused by the stage that reads them.
         with suppress(InputError):
-            settings = read_lengths(base_model) or kind(**{key: own[key] for key in LENGTHS & own.keys()})
+            known_keys = {field.name for field in fields(kind)}
+            settings = read_lengths(base_model) or kind(**{key: own[key] for key in LENGTHS & own.keys() & known_keys})
             lengths = measure_texts(settings, base_model, known)
             lines += [f"{title}: {text}: {length}\n" for text, length in lengths.items() if length.cut_texts]
     return "".join(["\n", *lines]) if lines else ""

@@ -45,7 +45,8 @@ JAVA_PATIENCE, HUB_PATIENCE, MIRROR_PATIENCE, MIRRORS_AT_ONCE = 60, 10, 5, 8
 # Section of the config by rule: of models from the hub, and of models in training.
 PROVIDERS = {"base_model": "base_models"}
 PROVIDERS |= {f"pretrained_{one}": f"{one}s" for one in ("encoder", "reranker", "weigher", "expander")}
-TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
+PROVIDERS["pretrained_sparse"] = "encoders"
+TRAININGS = {"train": "encoders", "train_sparse": "encoders", "train_reranker": "rerankers"}
 OF_FAISS = {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
 
 

@@ -117,6 +117,23 @@ rule pretrained_encoder:
         "python -m cort.pretrained --kind encoder {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
+rule pretrained_sparse:
+    input:
+        files=partial(inputs.released_files, config, "encoders"),
+    output:
+        multiext(paths.RELEASED_ENCODER, *SPARSE_FILES),
+    wildcard_constraints:
+        encoder=pretrained_pattern(config, "encoders", sparse=True),
+    localrule: True
+    params:
+        options=options(settings.pretrained("encoders")),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Provide the released sparse encoder {wildcards.encoder}"
+    shell:
+        "python -m cort.pretrained --kind sparse_encoder {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
 rule pretrained_reranker:
     input:
         files=partial(inputs.released_files, config, "rerankers"),

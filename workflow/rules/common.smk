@@ -54,6 +54,8 @@ guard(workflow, config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 ENCODER_FILES = (*MODEL_FILES, "projection.safetensors", "cort.json")
+# The model card represents the modules.
+SPARSE_FILES = ("README.md", "tokenizer.json", "tokenizer_config.json")
 RERANKER_FILES = (*MODEL_FILES, "reranker.json", "head.safetensors")
 TABLES = (".csv", ".md", ".tex")
 

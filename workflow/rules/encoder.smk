@@ -49,7 +49,7 @@ ruleorder: import_triples > triples
 
 rule train:
     input:
-        base_model=chosen(f"{paths.BASE_MODEL}model.safetensors", base_model="encoders.{encoder}.base_model"),
+        base_model=lambda wildcards: Results(config).base_weights("encoders", wildcards.encoder),
         triples=paths.TRIPLES.replace("{split}", "train"),
         validation_triples=paths.TRIPLES.replace("{split}", "validation"),
         passages=tokens("encoders.{encoder}", "passages"),
@@ -80,7 +80,7 @@ rule train:
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
-            settings.framing("encoders"),
+            settings.representation,
             settings.objective("encoders"),
             settings.training("encoders.{encoder}"),
             "splits.train.relevance_level",
