@@ -37,8 +37,9 @@ SEGMENTS = {"passage": 0, "query": 1}
 TASKS = ("document", "query")
 # Tokens of a query without a model, if its tokenizer has no limit.
 LONGEST = 100_000
-# Of a new prediction head, so that only tokens near those of the text have a weight.
-BIAS = -0.8
+# With normalized states of n numbers, logits are up to sqrt(n) times the size of the embeddings for a text's own tokens,
+# and random with that size as standard deviation for others. A new head subtracts so many of these from all logits.
+OWN, OTHERS = 0.31, 3.5
 
 
 class SparseEncoder(nn.Module):
@@ -181,7 +182,9 @@ def predict_own_tokens(model: Any) -> None:
     for layer in model.modules():
         if isinstance(layer, nn.Linear) and layer.in_features == layer.out_features and id(layer.weight) not in trained:
             nn.init.eye_(layer.weight)
-    nn.init.constant_(model.get_output_embeddings().bias, BIAS)
+    embeddings = model.get_output_embeddings()
+    size, width = embeddings.weight.norm(dim=1).mean().item(), embeddings.in_features
+    nn.init.constant_(embeddings.bias, -size * min(OTHERS, OWN * width**0.5))
 
 
 def without_query_model(encoder: SparseEncoder, weights: Tensor) -> SparseEncoder:

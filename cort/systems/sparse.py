@@ -68,7 +68,7 @@ class Sparse(Dense):
         if not rows:
             return case.reason("Query and passage share no token.")
         about = (
-            "Each token adds the product of its weights in query and passage, which are 100 times those of the model. A "
+            "Each token adds the product of its weights in query and passage, which are 100 times the model's. A "
             "text that does not contain a token was expanded by it. The score is the sum, slightly lowered among ties."
         )
         return case.reason(about, columns=COLUMNS, rows=rows, total=True)
