@@ -37,8 +37,8 @@ SEGMENTS = {"passage": 0, "query": 1}
 TASKS = ("document", "query")
 # Tokens of a query without a model, if its tokenizer has no limit.
 LONGEST = 100_000
-# With normalized states of n numbers, logits are up to sqrt(n) times the size of the embeddings for a text's own tokens,
-# and random with that size as standard deviation for others. A new head subtracts so many of these from all logits.
+# With normalised states of n numbers, the logits of a text's own tokens are up to sqrt(n) times the size of embeddings,
+# and those of others are random, with this size as standard deviation. A new head subtracts so many sizes from both.
 OWN, OTHERS = 0.31, 3.5
 
 
