@@ -57,7 +57,7 @@ class SparseEncoder(nn.Module):
         task = TASKS[int(batch["token_type_ids"][0, 0])]
         features = batch | {"token_type_ids": torch.zeros_like(batch["token_type_ids"])}
         modules = modules_of(self.model, task)
-        if [type(module).__name__ for module in modules] == ["Transformer", "SpladePooling"]:
+        if [*map(name_of, modules)] == ["Transformer", "SpladePooling"]:
             weights = pooled(modules[1], modules[0](features)["token_embeddings"], batch["attention_mask"])
         else:
             weights = self.model(features, task=task)["sentence_embedding"]
@@ -115,17 +115,24 @@ def modules_of(model: Any, task: str) -> list[nn.Module]:
     return [*(first.sub_modules[task] if hasattr(first, "sub_modules") else [first]), *others]
 
 
+def name_of(module: nn.Module) -> str:
+    """Name the class of a module of ST; Transformer has a subclass for models of earlier releases."""
+    names = [kind.__name__ for kind in type(module).__mro__]
+    return "Transformer" if "Transformer" in names else names[0]
+
+
 def find(model: Any, task: str, name: str) -> Any:
     """Return the module of a class that texts of a task go through, or None."""
-    return next((module for module in modules_of(model, task) if type(module).__name__ == name), None)
+    return next((module for module in modules_of(model, task) if name_of(module) == name), None)
 
 
 def check_sparse(folder: str | Path, model: Any) -> None:
     """Refuse modules that do not give weights of the vocabulary's tokens, and prompts."""
     for task in TASKS:
-        names = [type(module).__name__ for module in modules_of(model, task)]
-        if not {"SpladePooling", "SparseStaticEmbedding"}.intersection(names):
-            expected = "SpladePooling after a masked language model"
+        names = [*map(name_of, modules_of(model, task))]
+        fixed = task == "query" and names == ["SparseStaticEmbedding"]
+        if not fixed and not {"Transformer", "SpladePooling"} <= set(names):
+            expected = "Transformer, a masked language model, and SpladePooling"
             raise input_error(folder, f"the modules {', '.join(names)}", expected, "set `kind: dense`, or name another")
     if prompts := [text for text in model.prompts.values() if text]:
         raise input_error(folder, f"the prompt {prompts[0]!r}", "a sparse encoder without prompts", "name another")
