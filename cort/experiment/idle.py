@@ -55,8 +55,9 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
                 found = f"found pretrained and the base model {taken}, whose name it needs"
                 yield f"{section}.{name}: {found}, expected no such base model; rename that one"
     yield from _of_kinds(mappings(sections.get("rerankers", {})), schema)
+    keys = schema["properties"]["encoders"]["additionalProperties"]["properties"]
     for name, model in mappings(sections.get("encoders", {})).items():
-        yield from _of_encoder(f"encoders.{name}", model)
+        yield from _of_encoder(f"encoders.{name}", model, keys)
 
 
 def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
@@ -77,11 +78,12 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
 
 
-def _of_encoder(place: str, model: Config) -> Iterator[str]:
+def _of_encoder(place: str, model: Config, keys: Config) -> Iterator[str]:
     """Find settings of an encoder that only those of another kind have."""
     own = model.get("kind", "dense")
-    for kind, keys in OF_ENCODERS.items() if own in OF_ENCODERS else ():
-        for key in sorted(model.keys() & keys) if kind != own else ():
+    changed = {key for key in model if not _is_default(model[key], keys.get(key, {}))}
+    for kind, names in OF_ENCODERS.items() if own in OF_ENCODERS else ():
+        for key in sorted(changed & names) if kind != own else ():
             yield f"{place}.{key}: found {key} with a {own} encoder, expected it only with `kind: {kind}`; remove it"
 
 

@@ -189,7 +189,8 @@ def _check_exports(config: Config, sound: Config) -> Iterator[str]:
         kind = (config[section][model] or {}).get("kind", CROSS_ENCODER)
         if kind not in (CROSS_ENCODER, "dense"):
             expected = "a cross-encoder or a dense encoder, as sentence-transformers' layout is written of these"
-            yield f"exports: found {name!r}, of the kind {kind}, expected {expected}; remove it"
+            noun = f"{kind} encoder" if section == "encoders" else kind
+            yield f"exports: found {name!r}, a {noun}, expected {expected}; remove it"
 
 
 def _check_outputs(config: Config, sound: Config) -> Iterator[str]:

@@ -94,7 +94,7 @@ class TermScore(NamedTuple):
     """What a term adds to a passage's score: `boost` (its count in the query) times `idf` times a factor below 1.
 
     `frequency` is the term's count in the passage, `passages` the number of passages with the term. The term is spelled
-    as in the index. Of impacts, Lucene tells only the score.
+    as in the index. Of impacts, only `score` is known: the term's in the passage, without `boost`.
     """
 
     term: str

@@ -235,11 +235,11 @@ class ImpactSearch:
         """Rank passages for the impacts of each query."""
         return self.lucene.search([_text(vector) for vector in vectors], None, depth)
 
-    def explain(self, vector: Impacts, doc_id: str) -> list[tuple[int, int, float]]:
-        """Return the tokens of both a query and a passage: id, impact in the query, and what it adds to the score."""
+    def explain(self, vector: Impacts, doc_id: str) -> list[tuple[int, int, int]]:
+        """Return the tokens of both a query and a passage: id, impact in the query, and impact in the passage."""
         impacts = dict(zip(*(numbers.tolist() for numbers in vector), strict=True))
         terms = self.lucene.explain(_text(vector), None, doc_id)
-        return [(int(term.term), impacts[int(term.term)], term.score) for term in terms]
+        return [(int(term.term), impacts[int(term.term)], round(term.score)) for term in terms]
 
 
 def _text(vector: Impacts) -> str:

@@ -85,9 +85,9 @@ class Case:
         own = {kind: set(encoder.tokenize([text], kind)[0].tolist()) for kind, text in texts.items()}
         [impacts] = encoder.encode(encoder.tokenize([self.text]))
         rows: Rows = []
-        for token, impact, score in index.explain(impacts, self.doc_id):
+        for token, in_query, in_passage in index.explain(impacts, self.doc_id):
             expanded = " and ".join(kind for kind, tokens in own.items() if token not in tokens)
-            rows.append([encoder.tokenize.names([token])[0], expanded, impact, score / impact, score])
+            rows.append([encoder.tokenize.names([token])[0], expanded, in_query, in_passage, in_query * in_passage])
         return rows
 
     def matches(self) -> Reason:
