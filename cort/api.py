@@ -26,6 +26,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.online.passages import Passages
 from cort.settings import paths
+from cort.settings.config import is_sparse
 from cort.system.errors import input_error
 from cort.systems.base import Results
 
@@ -136,9 +137,11 @@ class Experiment:
 
         from cort.online.neural import encoder_of
 
-        if encoder not in self.settings["encoders"]:
-            known = ", ".join(self.settings["encoders"]) or "(there is none)"
-            raise input_error("encoder", encoder, f"one of {known}", "name one of these")
+        dense = [name for name, model in self.settings["encoders"].items() if not is_sparse(model)]
+        if encoder not in dense:
+            raise input_error(
+                "encoder", encoder, f"one of {', '.join(dense) or '(there is none)'}", "name one of these"
+            )
         opened = encoder_of(self._results, encoder, torch.device("cpu"))
         return opened.encode(opened.tokenize(list(texts)))
 

@@ -1,4 +1,4 @@
-"""Encode texts: to one unit vector each (CoRT, section 3.4), or to a vector per token (ColBERT).
+"""Encode texts: to one unit vector each (CoRT, section 3.4), a vector per token (ColBERT), or token weights (SPLADE).
 
 Vectors do not depend on the number of shards, and an interrupted shard resumes after its last finished block, even if
 the number of shards has changed since (`cort/models/shards.py`).
@@ -7,6 +7,8 @@ Usage: python -m cort.encode vectors --model encoders/cort/best --tokens passage
            --output passages.1-of-4.arrow
        python -m cort.encode tokens --model rerankers/late/best --tokens passages.arrow --shard 1-of-4
            --output passages.1-of-4.arrow
+       python -m cort.encode impacts --model encoders/splade/best --tokens passages.arrow --kind passage --shard 1-of-4
+           --output passages.1-of-4.parquet
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from cort.formats import embeddings, token_embeddings
-from cort.formats.precisions import precision_of_queries
+from cort.formats import embeddings, tables, token_embeddings
+from cort.formats.precisions import precision_of_queries, read_precision
 from cort.formats.tokens import Tokens
-from cort.models.shards import Job, PassageOptions, compute_shard
+from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
+from cort.retrieval.impacts import MOST_TERMS, quantised
 from cort.settings import models
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
@@ -36,12 +39,13 @@ if TYPE_CHECKING:
 
     from cort.models.encoder import Encoder, Texts
     from cort.models.late_interaction import InteractingTexts, LateInteraction
+    from cort.models.sparse_encoder import SparseEncoder
 
 log = logging.getLogger(__name__)
 
 BLOCK = 4_096
-# Smaller, because the vectors of all tokens of a block are in memory at once. Not a setting: padding affects the last
-# bits.
+# Smaller, because the vectors of all tokens of a block, or the weights of the vocabulary for each of its texts, are in
+# memory at once. Not a setting: padding affects the last bits.
 TOKEN_BLOCK = 1_024
 # Allowed deviation from unit length; half precision would move a vector by 0.0005.
 TOLERANCE = 1e-3
@@ -79,6 +83,22 @@ class TokenOptions(EncodeOptions):
     Reads:  a re-ranker folder of the kind late_interaction, a token cache
     Writes: a shard of token vectors (Arrow IPC)
     """
+
+
+@options_class
+class ImpactOptions(EncodeOptions):
+    """Weights of the vocabulary's tokens, by a sparse encoder, as integers (impacts).
+
+    As in the runs of SPLADE with Anserini, a weight is multiplied by 100 and rounded. A query keeps its 1,024 greatest
+    weights, because Lucene searches for no more terms.
+
+    Reads:  the folder of a sparse encoder, a token cache
+    Writes: id, token ids and their impacts (parquet)
+    """
+
+    kind: Literal["passage", "query"] = required()
+    passages: str | None = optional(None, "of queries: a shard of the passages, whose precision they get", "PARQUET")
+    output: str = required("PARQUET")
 
 
 def encode_block(
@@ -185,7 +205,60 @@ def encode_tokens(options: TokenOptions) -> None:
     log.info("encoded %s", done)
 
 
-COMMANDS: Commands = {"vectors": (VectorOptions, encode_vectors), "tokens": (TokenOptions, encode_tokens)}
+def encode_impact_block(
+    rows: tuple[int, int], encoder: SparseEncoder, texts: Texts, device: torch.device, most: int | None
+) -> pa.RecordBatch:
+    """Encode the rows [start, end) as ids and impacts, of at most `most` tokens each.
+
+    :raises InputError: for NaN or infinite weights.
+    """
+    import torch
+
+    start, end = rows
+    with torch.inference_mode():
+        weights = texts.encode(encoder, np.arange(start, end), device).cpu().numpy()  # (rows, vocabulary)
+    ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
+    finite = np.isfinite(weights).all(axis=1)  # (rows,)
+    if not finite.all():
+        found = f"a weight that is no finite number, of the text {shorten(ids[int(finite.argmin())].as_py())}"
+        raise input_error(texts.tokens.path, found, "finite numbers", "use precision fp32 or train the encoder again")
+    encoded = [quantised(row, most) for row in weights]
+    columns = [ids, *([impacts[column] for impacts in encoded] for column in (0, 1))]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, tables.IMPACTS.types, strict=True)]
+    return pa.record_batch(arrays, schema=tables.IMPACTS)
+
+
+def encode_impacts(options: ImpactOptions) -> None:
+    """Encode each text as the impacts of tokens."""
+    from cort.models.encoder import texts_of
+    from cort.models.sparse_encoder import load_sparse_encoder
+
+    encoder = load_sparse_encoder(options.model, options.precision)
+    tokens = Tokens(options.tokens, fingerprint(options.model))
+    texts = texts_of(tokens, encoder, options.kind)
+    log_truncation(log, options.tokens, tokens.lengths, texts.max_length - texts.template.extra)
+    most = MOST_TERMS if options.kind == "query" else None
+    if options.passages is not None:
+        precision = precision_of_queries(read_precision(options.passages), options.precision)
+        options = replace(options, precision=precision)
+
+    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+        job.place(encoder)
+        return lambda rows: encode_impact_block(rows, encoder, texts, job.device, most)
+
+    shard, rows, write = options.shard, len(tokens), table_writer(options.output, tables.IMPACTS)
+    files = [options.tokens]
+    done = compute_shard(
+        "cort.encode impacts", options, shard, rows, TOKEN_BLOCK, prepare, write, ("kind",), files, items="texts"
+    )
+    log.info("encoded %s", done)
+
+
+COMMANDS: Commands = {
+    "vectors": (VectorOptions, encode_vectors),
+    "tokens": (TokenOptions, encode_tokens),
+    "impacts": (ImpactOptions, encode_impacts),
+}
 main = main_of_commands(COMMANDS)
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Index the passages by their terms (BM25), their vectors (HNSW, ONNG) or their token vectors (IVF-PQ).
+"""Index the passages by their terms (BM25, SPLADE), their vectors (HNSW, ONNG) or their token vectors (IVF-PQ).
 
 Equal inputs give equal bytes for any number of shards and threads. The exception is Lucene, whose segments depend on
 how threads were scheduled; rankings do not, because BM25 uses the statistics of the whole collection.
 
 Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --threads 2 --memory-mb 2000
+       python -m cort.index impacts --passages 1-of-2.parquet 2-of-2.parquet --output impacts --threads 2
        python -m cort.index hnsw --passages 1-of-2.arrow 2-of-2.arrow --M 16 --ef-construction 200 --output hnsw
        python -m cort.index onng --passages 1-of-2.arrow 2-of-2.arrow --edges 100 --outgoing 10 --incoming 120
            --threads 4 --output onng
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from cort.formats.token_embeddings import TokenShard, open_token_shards
 from cort.retrieval import anserini
 from cort.retrieval.graph import HNSW_SPACE, META_FILE, blocks_of, complete_index, library, open_passages
 from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.impacts import MODEL
 from cort.retrieval.options import JavaOptions, choice
 from cort.settings.fields import SEED
 from cort.settings.lexical import LexicalIndex
@@ -149,17 +152,70 @@ def index_bm25(options: LuceneOptions) -> None:
     """Write the passages as temporary JSON lines, index them, and compare the counts."""
     rows = tables.count_rows(options.passages, tables.PASSAGES)
     collection, documents = documents_of(options)
-    with temporary_folder(options.output) as parts, atomic_folder(options.output) as index:
-        # Predicted queries are several times as long as the passages, and compress well.
-        write_parts(track(documents, -(-rows // ROWS_PER_PART), "parts"), parts, compress=bool(options.expansions))
-        arguments = ["-collection", collection, "-generator", "DefaultLuceneDocumentGenerator"]
+    # Predicted queries are several times as long as the passages, and compress well.
+    compress = bool(options.expansions)
+    build_lucene(options, options.output, rows, documents, ["-collection", collection], options.cleaning, compress)
+
+
+def build_lucene(
+    options: JavaOptions,
+    output: str,
+    rows: int,
+    documents: Iterable[list[dict[str, Any]]],
+    kind: Sequence[str],
+    form: str,
+    compress: bool = False,
+) -> None:
+    """Write documents as temporary JSON lines, index them, and compare the counts.
+
+    :param rows: number of all documents.
+    :param kind: options of Anserini that say how documents are read.
+    :param form: of the texts, for the manifest.
+    """
+    with temporary_folder(output) as parts, atomic_folder(output) as index:
+        write_parts(track(documents, -(-rows // ROWS_PER_PART), "parts"), parts, compress)
+        arguments = [*kind, "-generator", "DefaultLuceneDocumentGenerator"]
         arguments += ["-input", str(parts.resolve()), "-index", str(index.resolve())]
         # Lucene writes a segment when its buffer is full; analysis and merging need the rest of the heap.
         arguments += ["-threads", str(options.threads), "-memoryBuffer", str(max(16, options.memory_mb // 4))]
         lines = anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
-        counters = read_counters(lines, rows, options.passages)
-        anserini.write_manifest(index, counters["indexed"], options.cleaning)
+        counters = read_counters(lines, rows, output)
+        anserini.write_manifest(index, counters["indexed"], form)
     log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
+
+
+# Impacts
+
+
+@options_class
+class ImpactOptions(JavaOptions):
+    """A Lucene index of impacts: integer weights of tokens, by a sparse encoder (SPLADE).
+
+    Terms are token ids, because tokens of some vocabularies have white space in them.
+
+    Reads:  the impacts of the passages (parquet)
+    Writes: a folder with the index and manifest.json, the list of its files
+    """
+
+    passages: tuple[str, ...] = required("PARQUET", "all shards of their impacts")
+    output: str = required("FOLDER", "the index")
+
+
+def impacts_of(files: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
+    """Turn the impacts of passages into documents for JsonVectorCollection."""
+    for batch in chain.from_iterable(tables.iter_batches(file, tables.IMPACTS, ROWS_PER_PART) for file in files):
+        columns = (column.to_pylist() for column in batch.columns)
+        yield [
+            {"id": doc_id, "vector": dict(zip(map(str, tokens), impacts, strict=True))}
+            for doc_id, tokens, impacts in zip(*columns, strict=True)
+        ]
+
+
+def index_impacts(options: ImpactOptions) -> None:
+    """Build the index; it does not depend on how passages are divided into shards."""
+    rows = sum(tables.count_rows(file, tables.IMPACTS) for file in options.passages)
+    kind = ["-collection", "JsonVectorCollection", *MODEL]
+    build_lucene(options, options.output, rows, impacts_of(options.passages), kind, anserini.IMPACTS)
 
 
 # HNSW
@@ -437,6 +493,7 @@ def index_ivfpq(options: IvfPqOptions) -> None:
 
 COMMANDS: Commands = {
     "bm25": (LuceneOptions, index_bm25),
+    "impacts": (ImpactOptions, index_impacts),
     "hnsw": (HnswOptions, index_hnsw),
     "onng": (OnngOptions, index_onng),
     "ivfpq": (IvfPqOptions, index_ivfpq),

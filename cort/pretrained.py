@@ -7,7 +7,7 @@ Safetensors only, no remote code. Weights keep their precision.
 Writes a model folder like that of `train` for an encoder, or of `train_reranker` for a re-ranker; for DeepCT, a
 transformers folder for token classification; for doc2query, one of an encoder-decoder.
 
-Usage: python -m cort.pretrained --kind encoder --pretrained sentence-transformers/all-MiniLM-L6-v2
+Usage: python -m cort.pretrained --kind dense --pretrained sentence-transformers/all-MiniLM-L6-v2
               --revision c9745ed1d9f207416be6d2e6f8de32d1f16199bf --output base_models/minilm
 """
 
@@ -31,11 +31,10 @@ log = logging.getLogger(__name__)
 
 SHORTEST = 8
 # Options that override a model's own settings, by kind.
+PROMPTED = {"query_length", "passage_length", "query_prompt", "passage_prompt"}
 OVERRIDDEN = {
-    "encoder": {
-        *("pooling", "similarity", "dimension", "query_length", "passage_length"),
-        *("query_prompt", "passage_prompt"),
-    },
+    "dense": {"pooling", "similarity", "dimension", *PROMPTED},
+    "sparse": PROMPTED,
     **{kind: {"query_length", "max_length"} for kind in ("cross_encoder", "late_interaction", "monot5", "rankt5")},
 }
 SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
@@ -45,7 +44,7 @@ SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
 class Options:
     """Options of this stage; those named like a setting of the model override it."""
 
-    kind: Literal["encoder", "cross_encoder", "late_interaction", "monot5", "rankt5", "weigher", "expander"] = (
+    kind: Literal["dense", "sparse", "cross_encoder", "late_interaction", "monot5", "rankt5", "weigher", "expander"] = (
         required()
     )
     pretrained: str = required("NAME_OR_FOLDER")
@@ -67,7 +66,7 @@ def stage(options: Options) -> None:
     """Find, load and check the model; write its folder atomically."""
     from cort.models import encoder
     from cort.models.card import write_card
-    from cort.models.released import Overrides, load_released_encoder, load_released_reranker
+    from cort.models.released import ENCODERS, Overrides, load_released_reranker
 
     wanted = settings_of(options)
     folder, fix = find_folder(options.pretrained, options.revision)
@@ -78,8 +77,8 @@ def stage(options: Options) -> None:
     overrides = Overrides(wanted, options.query_prompt_name, options.passage_prompt_name)
     with atomic_folder(options.output) as work, naming(folder, work):
         model: Any
-        if options.kind == "encoder":
-            model = load_released_encoder(folder, overrides, fix)
+        if options.kind in ENCODERS:
+            model = ENCODERS[options.kind](folder, overrides, fix)
             model.save(work)
             encoder.check_lengths("--", work, model)
         else:

@@ -1,4 +1,4 @@
-"""Retrieve passages for every query: by BM25, or by vectors of texts or tokens (ColBERT), exactly or through an index.
+"""Retrieve passages for every query: by terms (BM25, SPLADE), or by vectors of texts or tokens (ColBERT).
 
 Results do not depend on shards or threads, nor exact results on the device. Passages are ordered by (-score, doc_id).
 The width of an approximate search determines how many of the exact results it finds and how long it takes. With --audit
@@ -6,6 +6,8 @@ it is the smallest width that reaches the --recall of exact retrieval at the lar
 
 Usage: python -m cort.retrieve bm25 --index lucene --queries queries.dev.parquet --k1 0.9 --b 0.4 --depth 1000
            --threads 2 --memory-mb 2000 --tag bm25 --output bm25.trec
+       python -m cort.retrieve impacts --index impacts --queries queries.dev.parquet --depth 1000 --threads 2
+           --memory-mb 2000 --tag splade --output splade.trec
        python -m cort.retrieve merge --parts passages.1-of-2.parquet passages.2-of-2.parquet --depth 1000 --tag NAME
            --output run.trec
        python -m cort.retrieve exact --queries queries.arrow --passages 1-of-2.arrow 2-of-2.arrow --depth 1000
@@ -27,6 +29,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -40,7 +43,7 @@ from cort.formats.token_embeddings import Origin, TokenShard, open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
-from cort.retrieval import bm25
+from cort.retrieval import bm25, impacts
 from cort.retrieval.audits import audited_width
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import open_index, rank
@@ -297,6 +300,11 @@ def retrieve_by_bm25(options: Bm25RunOptions) -> None:
     searcher = bm25.Searcher(options)
     queries = tables.read_table(options.queries, tables.QUERIES)
     log.info("%d queries, k1 %g, b %g", queries.num_rows, parameters.k1, parameters.b)
+    _write_by_lucene(options, queries.num_rows, lambda folder: bm25.rank(searcher, queries, parameters, folder))
+
+
+def _write_by_lucene(options: RunOptions, queries: int, rank: Callable[[Path], Iterator[Ranking]]) -> None:
+    """Write the rankings that Lucene computes, with a folder for its files, as a run."""
     answered = 0
 
     def counted(rankings: Iterator[Ranking]) -> Iterator[Ranking]:
@@ -306,8 +314,25 @@ def retrieve_by_bm25(options: Bm25RunOptions) -> None:
             yield ranking
 
     with temporary_folder(options.output) as folder:
-        lines = write_run(options.output, counted(bm25.rank(searcher, queries, parameters, folder)), options.tag)
-    log.info("%d results written; %d queries have none", lines, queries.num_rows - answered)
+        lines = write_run(options.output, counted(rank(folder)), options.tag)
+    log.info("%d results written; %d queries have none", lines, queries - answered)
+
+
+@options_class
+class ImpactRunOptions(BM25Options, RunOptions):
+    """Retrieval by the impacts of tokens (SPLADE), with Anserini's batch search over a Lucene index.
+
+    The score of a passage is the inner product of its impacts and the query's, an integer. The ranking is exact.
+
+    Reads:  the index, the impacts of the queries (parquet)
+    Writes: run.trec, in the order of the queries
+    """
+
+
+def retrieve_by_impacts(options: ImpactRunOptions) -> None:
+    """Search with as many commands as necessary, and write one run."""
+    queries = tables.read_table(options.queries, tables.IMPACTS)
+    _write_by_lucene(options, queries.num_rows, lambda folder: impacts.rank(options, queries, folder))
 
 
 @options_class
@@ -357,6 +382,7 @@ def merge_parts(options: MergeOptions) -> None:
 
 COMMANDS: Commands = {
     "bm25": (Bm25RunOptions, retrieve_by_bm25),
+    "impacts": (ImpactRunOptions, retrieve_by_impacts),
     "exact": (ExactOptions, retrieve_exactly),
     "merge": (MergeOptions, merge_parts),
     "graph": (GraphRunOptions, retrieve_by_graph),

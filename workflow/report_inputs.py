@@ -20,6 +20,7 @@ from cort.settings.config import (
     Config,
     evaluated_splits,
     is_judged,
+    is_sparse,
     ranked_splits,
     unjudged_splits,
 )
@@ -99,6 +100,21 @@ def audits(config: Config) -> list[str]:
         paths.at(paths.AUDIT, config, split=split, encoder=encoder, index=kind)
         for split in evaluated_splits(config)
         for encoder, kind in indexes_of(config, split)
+    ]
+
+
+def sparsities(config: Config) -> list[str]:
+    """Return the numbers of terms of each sparse encoder on the splits that systems with it are evaluated on."""
+    sparse = [name for name in used_models(config, "encoders") if is_sparse(config["encoders"][name])]
+    return [
+        paths.at(paths.SPARSITY, config, split=split, encoder=name)
+        for split in evaluated_splits(config)
+        for name in sparse
+        if any(
+            split in splits_of(config, system.name)
+            for system in all_systems(config).values()
+            if ("encoders", name) in system.models()
+        )
     ]
 
 

@@ -12,7 +12,7 @@ from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
-from cort.settings.config import Config, flat, is_judged
+from cort.settings.config import Config, flat, is_judged, is_sparse
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
@@ -70,6 +70,16 @@ def pretrained(section: str) -> Part:
 def objective(section: str) -> Part:
     """Give a model's objective, and the settings of all objectives."""
     return among(f"{section}.{{{section.removesuffix('s')}}}", "loss", *settings_of(OBJECTIVES[section]))
+
+
+def representation(config: Config, wildcards: Wildcards) -> Words:
+    """Give the keys that define a trained encoder; of a sparse one also its FLOPS, and what encodes queries."""
+    place, entry = "encoders.{encoder}", entry_of(config, "encoders", wildcards)
+    if not is_sparse(entry):
+        return framing("encoders")(config, wildcards)
+    lengths = [key for key in ("query_length", "passage_length") if key in entry and "pretrained" not in entry]
+    keys = among(place, "kind", "query_flops", "passage_flops", "flops_warmup", *lengths)
+    return join(keys, query_encoder=f"{place}.queries")(config, wildcards)
 
 
 def training(model: str) -> Part:

@@ -21,6 +21,8 @@ UNPACKED = 3
 # Bytes of a vector's id, of a line of a run, of randomly initialised weights, and of weights from a hub (BERT-base).
 VECTOR, LINE, SMALL, MODEL = 24, 60, 10e6, 440e6
 BYTES = {"fp32": 4, "fp16": 2}
+# Tokens with a weight per passage, as of SPLADE.
+TERMS = 200
 # Characters per token.
 CHARACTERS = 5
 
@@ -53,6 +55,11 @@ def vectors(config: Config, wildcards: Wildcards) -> float:
     encoder = config["encoders"][wildcards.encoder]
     values = encoder.get("dimension", 768) * BYTES[encoder["storage"]]
     return float(collection(config).number * (values + VECTOR) / MB / shards(wildcards))
+
+
+def impacts(config: Config, wildcards: Wildcards) -> float:
+    """Size of a shard of a sparse encoder's impacts."""
+    return float(collection(config).number * TERMS * 8 / MB / shards(wildcards))
 
 
 def token_vectors(config: Config, wildcards: Wildcards) -> float:

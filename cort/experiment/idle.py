@@ -7,7 +7,7 @@ from typing import Any
 
 from cort.experiment.models import MODELS, released_name
 from cort.models.settings import OF_KIND
-from cort.settings.config import LEARNERS, Config
+from cort.settings.config import LEARNERS, SPARSE, Config
 from cort.systems.registry import check_void
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
 
@@ -16,6 +16,7 @@ CROSS_ENCODER = "cross_encoder"
 RELEASED_ONLY = ("monot5", "rankt5")
 # Keys of an encoder or re-ranker that mean nothing if its weights are released ones.
 OF_TRAINING = {"recipe", "loss", "teacher", "start", "triples", "pairs", "training"}
+OF_TRAINING |= {"queries", "query_flops", "passage_flops", "flops_warmup"}
 OF_TRAINING |= {*settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)}
 # Keys that a released model's own files define, and which have no default with `pretrained`.
 LENGTHS = {"query_length", "passage_length", "max_length"}
@@ -23,6 +24,14 @@ DESCRIBED = {"pooling", "dimension", "similarity", *LENGTHS}
 # Others, which cannot be changed, and keys that only released models have.
 FIXED = {"projection", "query_segment", "passage_segment", "head"}
 PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
+# Keys that only encoders of a kind have.
+OF_ENCODERS = {
+    "dense": {
+        *("pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment"),
+        *("released", "relative_margin", "storage", "onng", "hnsw", *PROMPTS),
+    },
+    SPARSE: {"queries", "query_flops", "passage_flops", "flops_warmup"},
+}
 # Where predicted queries or term weights come from, and further keys with a file of them.
 ORIGINS = ("file", "pretrained")
 OF_FILE = {"queries", "filter"}
@@ -48,6 +57,9 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
                 found = f"found pretrained and the base model {taken}, whose name it needs"
                 yield f"{section}.{name}: {found}, expected no such base model; rename that one"
     yield from _of_kinds(mappings(sections.get("rerankers", {})), schema)
+    keys = schema["properties"]["encoders"]["additionalProperties"]["properties"]
+    for name, model in mappings(sections.get("encoders", {})).items():
+        yield from _of_encoder(f"encoders.{name}", model, keys)
 
 
 def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
@@ -66,6 +78,15 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
             yield f"{place}.dimension: {found}, expected it with `word_vectors: new`; remove it"
         if "pos_weight" in changed and reranker.get("loss") == "softmax":
             yield f"{place}.pos_weight: found pos_weight with the loss softmax, expected it with pointwise; remove it"
+
+
+def _of_encoder(place: str, model: Config, keys: Config) -> Iterator[str]:
+    """Find settings of an encoder that only those of another kind have."""
+    own = model.get("kind", "dense")
+    changed = {key for key in model if not _is_default(model[key], keys.get(key, {}))}
+    for kind, names in OF_ENCODERS.items() if own in OF_ENCODERS else ():
+        for key in sorted(changed & names) if kind != own else ():
+            yield f"{place}.{key}: found {key} with a {own} encoder, expected it only with `kind: {kind}`; remove it"
 
 
 def _is_default(value: Any, schema: Config) -> bool:

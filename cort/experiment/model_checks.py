@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cort.experiment.downloads import check_triples
 from cort.experiment.models import place_of_base_model, ranks_before, released_model
 from cort.models.settings import REVISION
-from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, entries, is_trained, listed, sources
+from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, entries, is_sparse, is_trained, listed, sources
 from cort.system.errors import check_name, shorten
 from cort.systems.mistakes import check_measures, check_once
 from cort.training.losses import ENCODER_OBJECTIVES
@@ -88,8 +88,10 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
     if "start" in encoder:
         yield from check_name(f"{place}.start", encoder["start"], config["encoders"])
         started = config["encoders"].get(encoder["start"]) or {}
-        own = ("pretrained", "revision") if "pretrained" in encoder else ("base_model", "projection")
-        for key in (*own, "dimension"):
+        own = ("base_model",) if is_sparse(encoder) else ("base_model", "projection", "dimension")
+        if "pretrained" in encoder:
+            own = ("pretrained", "revision", "dimension")
+        for key in ("kind", *(("queries",) if is_sparse(encoder) else ()), *own):
             there, here = started.get(key, "none"), encoder.get(key, "none")
             if started and there != here:
                 yield (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cort.experiment.config import splits_of, tuned_systems, with_parts
-from cort.settings.config import KIND_NAMES, LEARNERS, TRAINING_SPLITS, Config, any_of, is_trained, sources
+from cort.settings.config import KIND_NAMES, LEARNERS, TRAINING_SPLITS, Config, any_of, is_sparse, is_trained, sources
 from cort.systems.base import System
 from cort.systems.registry import all_systems, system_of
 
@@ -53,6 +53,9 @@ def draws_weights(model: Config, base_models: Config) -> bool:
 def ranks_before(encoder: Config, base_models: Config) -> bool:
     """Tell whether an encoder can rank before it is trained; a new projection cannot."""
     base_model = base_models.get(encoder.get("base_model", "")) or {"pretrained": ""}
+    if is_sparse(encoder):
+        # Texts of triples would need too much memory as vectors of the vocabulary's size.
+        return False
     projected = "architecture" in base_model or encoder.get("projection", True)
     return not projected or not {"pretrained", "released", "start"}.isdisjoint(encoder)
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from cort.models.layout import tokenizer_folder
 from cort.models.loading import check_transformer
-from cort.models.modules import WEIGHTS, quiet
+from cort.models.modules import CLASS_OF_TASK, WEIGHTS, quiet
 from cort.models.tokenizer import FILTER, Template, load_template, read_special_tokens, refusing
 from cort.models.transformer import accepted_inputs, count_tokens
 from cort.system.imports import uncollected
@@ -35,10 +35,8 @@ def new_transformer(base_model: str | Path, segments: bool, seed: int, task: str
 
     :param segments: whether queries and passages differ in their segment ids.
     """
-    classifier = task == "sequence-classification"
-    more: dict[str, Any] = {"num_labels": 1} if classifier else {}
-    name = "AutoModelForSequenceClassification" if classifier else "AutoModel"
-    check_transformer(base_model, name, **more)
+    more: dict[str, Any] = {"num_labels": 1} if task == "sequence-classification" else {}
+    check_transformer(base_model, CLASS_OF_TASK[task], **more)
     with uncollected():
         from sentence_transformers.base.modules import Transformer
 

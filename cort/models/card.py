@@ -31,6 +31,13 @@ USES = {
         'query = "what is a dense ranker"\n'
         'print(model.predict([(query, "A dense ranker compares vectors."), (query, "Bread is baked.")]))',
     ),
+    "SparseEncoder": (
+        "feature-extraction",
+        ["sentence-transformers", "sparse-encoder", "sparse", "splade"],
+        'queries = model.encode_query(["what is a sparse encoder"])\n'
+        'passages = model.encode_document(["A sparse encoder weighs tokens.", "Bread is baked."])\n'
+        "print(model.similarity(queries, passages))",
+    ),
     "MultiVectorEncoder": (
         "sentence-similarity",
         ["sentence-transformers", "multi-vector", "ColBERT"],

@@ -222,7 +222,8 @@ def framing_of(model: Any, kind: str) -> Framing:
         raise input_error(path, "no pad_token", "a token that fills batches", "set it there")
     template = template_of(tokenizer.name_or_path, tokenizer.backend_tokenizer, pad, "token_type_ids" in names)
     if type(module).__name__ == "SparseStaticEmbedding":
-        return Framing(Template((), (), (), 0, pad, template.vocabulary, segments=False), LONGEST)
+        length = int(min(tokenizer.model_max_length, LONGEST))
+        return Framing(Template((), (), (), 0, pad, template.vocabulary, segments=False), length)
     # A length that is set beyond the model's positions is refused by those who use it, not lowered.
     length = getattr(module, f"{TASKS[kind]}_length") or min(tokenizer.model_max_length, most_tokens(module.model))
     return Framing(template, int(min(length, LONGEST)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, 
 from cort.models.rerankers import Reranker
 from cort.models.seq2seq import FORMULAS, open_seq2seq
 from cort.models.settings import PairSettings
+from cort.models.sparse_encoder import SparseEncoder, check_sparse
 from cort.models.transformer import check_length, most_tokens
 from cort.system.errors import input_error, shorten
 
@@ -73,6 +74,25 @@ def load_released_encoder(folder: Path, overrides: Overrides, fix: str) -> Encod
     encoder = Encoder(model, similarity)
     check_framing(folder, encoder)
     return encoder
+
+
+def load_released_sparse(folder: Path, overrides: Overrides, fix: str) -> SparseEncoder:
+    """Load a sparse encoder with its weights as on disk; a masked language model gets SPLADE's pooling."""
+    model = load_modules(folder, "sparse", OWN, fix)
+    check_sparse(folder, model)
+    model.prompts = _prompts(folder, model, overrides)
+    model.default_prompt_name = None
+    _set_lengths(model, overrides.settings)
+    encoder = SparseEncoder(model)
+    check_framing(folder, encoder)
+    return encoder
+
+
+#: by kind of encoder
+ENCODERS: dict[str, Callable[[Path, Overrides, str], Encoder | SparseEncoder]] = {
+    "dense": load_released_encoder,
+    "sparse": load_released_sparse,
+}
 
 
 def load_released_reranker(folder: Path, kind: str, overrides: Overrides, fix: str) -> Reranker:

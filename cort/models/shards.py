@@ -25,7 +25,7 @@ from cort.system.progress import Counter
 if TYPE_CHECKING:
     import torch
 
-    from cort.models.encoder import Encoder
+    from cort.models.modules import TextModel
     from cort.models.rerankers import Reranker
     from cort.models.weigher import Weigher
 
@@ -60,7 +60,7 @@ class Job(NamedTuple):
     finished: FinishedBlocks
     counter: Counter
 
-    def place(self, model: Encoder | Weigher | Reranker) -> None:
+    def place(self, model: TextModel | Weigher | Reranker) -> None:
         """Move a model to the device, and have it compute only what is not finished."""
         from cort.models.transformer import resume
 

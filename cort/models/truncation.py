@@ -101,7 +101,7 @@ def read_limits(folder: str | Path) -> Limits | None:
         if tokens:
             return Limits(lengths[0], longest - tokens, together=True)
         return limits_for("cross_encoder", (lengths[0], longest), load_template(folder))
-    if modules_of(folder)[0].name != "Transformer":
+    if modules_of(folder)[0].name not in ("Transformer", "MLMTransformer"):
         return Limits(UNLIMITED, UNLIMITED)
     return limits_for("encoder", (lengths[0], lengths[1]), load_template(folder))
 

@@ -1,4 +1,4 @@
-"""BM25 with Lucene, in a process of its own: Anserini's analyzer, query and tie-breaking, called through pyjnius.
+"""BM25 or impacts with Lucene, in a process of its own: Anserini's analyzer, query and tie-breaking, through pyjnius.
 
 In a single process, BM25 and the dense ranker would wait for each other's hold on Python's lock: at 1,000 results, both
 together took half as long again as the slower one alone.
@@ -24,11 +24,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.cleaning import convert
+from cort.formats.cleaning import FORMS, convert
 from cort.formats.records import Ranking
 from cort.formats.runs import order
 from cort.retrieval import anserini
 from cort.retrieval.bm25 import Parameters
+from cort.retrieval.impacts import exact
 from cort.retrieval.options import HEAP_MB
 from cort.system.errors import InputError, input_error
 from cort.system.machine import java_home
@@ -52,6 +53,7 @@ LUCENE = "org/apache/lucene/"
 # Anserini's classes, and pyserini loads even more of them. Nothing is called on classes without members.
 CLASSES: dict[str, dict[str, str]] = {
     "io/anserini/analysis/DefaultEnglishAnalyzer": {"static newDefaultInstance": "()DefaultEnglishAnalyzer"},
+    "io/anserini/search/similarity/ImpactSimilarity": {"new": "()void"},
     "io/anserini/search/query/BagOfWordsQueryGenerator": {
         "new": "()void",
         "buildQuery": "(String, Analyzer, String)Query",
@@ -61,6 +63,7 @@ CLASSES: dict[str, dict[str, str]] = {
     "java/util/logging/Level": {"static WARNING": "Level"},
     "java/util/logging/Logger": {"static getLogger": "(String)Logger", "setLevel": "(Level)void"},
     "org/apache/commons/lang3/builder/ToStringBuilder": {"static reflectionToString": "(Object)String"},
+    f"{LUCENE}analysis/core/WhitespaceAnalyzer": {"new": "()void"},
     f"{LUCENE}index/DirectoryReader": {"static open": "(Directory)DirectoryReader"},
     f"{LUCENE}index/Term": {"new": "(String, String)void"},
     f"{LUCENE}search/Explanation": {"toString": "()String"},
@@ -91,7 +94,7 @@ class TermScore(NamedTuple):
     """What a term adds to a passage's score: `boost` (its count in the query) times `idf` times a factor below 1.
 
     `frequency` is the term's count in the passage, `passages` the number of passages with the term. The term is spelled
-    as in the index.
+    as in the index. Of impacts, only `score` is known: the term's in the passage, without `boost`.
     """
 
     term: str
@@ -131,15 +134,16 @@ class LuceneProcess:
             self.close()
             raise
 
-    def search(self, texts: Sequence[str], parameters: Parameters, depth: int) -> list[Ranking]:
-        """Rank the passages for each text, in the order and with the scores of the stage `bm25`.
+    def search(self, texts: Sequence[str], parameters: Parameters | None, depth: int) -> list[Ranking]:
+        """Rank the passages for each text, in the order and with the scores of the stage `bm25` or `impacts`.
 
+        :param parameters: of BM25; None for impacts, where a text repeats each term as often as its weight says.
         :raises InputError: if Lucene refuses a query, or the process has ended.
         """
         rankings: list[Ranking] = self._call("search", list(texts), parameters, depth)
         return rankings
 
-    def explain(self, text: str, parameters: Parameters, doc_id: str) -> list[TermScore]:
+    def explain(self, text: str, parameters: Parameters | None, doc_id: str) -> list[TermScore]:
         """Return what each term of a query adds to the score of a passage."""
         terms: list[TermScore] = self._call("explain", text, parameters, doc_id)
         return terms
@@ -175,26 +179,27 @@ class Lucene:
 
     def __init__(self, index: str | Path, threads: int = 1, memory_mb: int = HEAP_MB) -> None:
         """Open the index, and start Java if this process has none yet; only then does `memory_mb` have an effect."""
-        self.form = anserini.check_manifest(index)
+        self.form = anserini.check_manifest(index, (*FORMS, anserini.IMPACTS))
         java = self._java = start_java(memory_mb)
         self._index = index
         path = java.File(str(Path(index).resolve())).toPath()
         with self._one_line_errors():
             self._reader = java.DirectoryReader.open(java.FSDirectory.open(path))
-        self._analyzer = java.DefaultEnglishAnalyzer.newDefaultInstance()
+        impacts = self.form == anserini.IMPACTS
+        self._analyzer = java.WhitespaceAnalyzer() if impacts else java.DefaultEnglishAnalyzer.newDefaultInstance()
         self._generator = java.BagOfWordsQueryGenerator()
         self._sort = java.Sort([java.SortField.FIELD_SCORE, java.SortField("id", java.Type.STRING_VAL)])
-        self._searchers: dict[Parameters, Any] = {}
+        self._searchers: dict[Parameters | None, Any] = {}
         self._pool = ThreadPoolExecutor(threads, "bm25")
 
-    def search(self, texts: Sequence[str], parameters: Parameters, depth: int) -> list[Ranking]:
+    def search(self, texts: Sequence[str], parameters: Parameters | None, depth: int) -> list[Ranking]:
         """Rank the passages for each text."""
         converted, searcher = self._convert(texts), self._searcher(parameters)
         if len(converted) == 1:
             return [self._search(searcher, converted[0], depth)]
         return list(self._pool.map(lambda text: self._search(searcher, text, depth), converted))
 
-    def explain(self, text: str, parameters: Parameters, doc_id: str) -> list[TermScore]:
+    def explain(self, text: str, parameters: Parameters | None, doc_id: str) -> list[TermScore]:
         """Return what each term of both the query and the passage adds to the score."""
         java, searcher, [converted] = self._java, self._searcher(parameters), self._convert([text])
         with self._one_line_errors():
@@ -208,13 +213,16 @@ class Lucene:
         self._pool.shutdown()
 
     def _convert(self, texts: Sequence[str]) -> list[str]:
+        if self.form == anserini.IMPACTS:
+            return list(texts)
         converted: list[str] = convert(pa.array(texts, pa.string()), self.form).to_pylist()
         return converted
 
-    def _searcher(self, parameters: Parameters) -> Any:
+    def _searcher(self, parameters: Parameters | None) -> Any:
         if parameters not in self._searchers:
             searcher = self._searchers[parameters] = self._java.IndexSearcher(self._reader)
-            searcher.setSimilarity(self._java.BM25Similarity(*parameters))
+            java = self._java
+            searcher.setSimilarity(java.BM25Similarity(*parameters) if parameters else java.ImpactSimilarity())
         return self._searchers[parameters]
 
     def _query(self, converted: str) -> Any:
@@ -227,7 +235,10 @@ class Lucene:
             # and pyjnius needs several calls per result. Lucene's own classes define this text.
             results = RESULT.findall(self._java.ToStringBuilder.reflectionToString(top))
         scores = np.array([score for score, _ in results], dtype=np.float32)
-        return as_printed(decode_ids([doc_id for _, doc_id in results]), lower_ties(scores))
+        doc_ids = decode_ids([doc_id for _, doc_id in results])
+        if self.form == anserini.IMPACTS:
+            return exact(Ranking("", doc_ids, scores.astype(np.float64)), self._index)
+        return as_printed(doc_ids, lower_ties(scores))
 
     @contextmanager
     def _one_line_errors(self) -> Iterator[None]:
@@ -288,9 +299,9 @@ def read_explanation(text: str) -> list[TermScore]:
         TermScore(
             term["term"],
             float(term.get("boost", 1)),
-            float(term["freq"]),
-            int(term["n"]),
-            float(term["idf"]),
+            float(term.get("freq", 0)),
+            int(term.get("n", 0)),
+            float(term.get("idf", 0)),
             float(term["score"]),
         )
         for term in terms

@@ -17,7 +17,7 @@ import torch
 from cort.experiment.stored import REMEDY
 from cort.formats.cleaning import convert
 from cort.formats.embeddings import STORAGE, Shard, open_shards
-from cort.formats.precisions import precision_of_queries
+from cort.formats.precisions import precision_of_queries, read_precision
 from cort.formats.records import Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
@@ -27,10 +27,13 @@ from cort.models.late_interaction import InteractingPairs, load_late_interaction
 from cort.models.layout import read_prompts
 from cort.models.precision import settle
 from cort.models.rerankers import load_reranker
+from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.models.transformer import model_fingerprint
+from cort.online.lucene import LuceneProcess
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
+from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
 from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
 from cort.settings.fields import PrecisionOrAuto
@@ -40,6 +43,8 @@ from cort.systems.base import Results, System
 
 TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
+#: tokens and their impacts
+Impacts: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 #: width of the searches of an index, by the fingerprint of the model that made its vectors
 WidthFor: TypeAlias = Callable[[str], float]
 # Vectors are held in memory if they take at most memory / PART_OF_MEMORY.
@@ -107,6 +112,25 @@ class QueryEncoder:
         vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device)  # (texts, e)
         stored = vectors.cpu().numpy().astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
         return np.asarray(stored, dtype=np.float32)
+
+
+class SparseQueryEncoder:
+    """A sparse encoder for queries.
+
+    Impacts are those of the stage `encode`, unless the last bits, which depend on padding, decide how one is rounded.
+    """
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
+        self.model = load_sparse_encoder(model.folder, model.precision)
+        self.model.place(device, precision_of_queries(read_precision(model.files[0]), model.precision))
+
+    def encode(self, tokens: Sequence[TokenIds]) -> list[Impacts]:
+        """Compute the impacts of some queries."""
+        texts = texts_of(Tokens.of_texts(tokens), self.model, "query")
+        with torch.inference_mode():
+            weights = texts.encode(self.model, np.arange(len(tokens)), self.device).cpu().numpy()
+        return [quantised(row, MOST_TERMS) for row in weights]
 
 
 class TokenEncoder:
@@ -205,6 +229,28 @@ class TokenSearch:
         return _rankings(self.index, vectors, depth)
 
 
+@dataclass(frozen=True)
+class ImpactSearch:
+    """Lucene's index of impacts, with the results of the stage `retrieve_impacts`."""
+
+    lucene: LuceneProcess
+
+    def search(self, vectors: Sequence[Impacts], depth: int) -> list[Ranking]:
+        """Rank passages for the impacts of each query."""
+        return self.lucene.search([_text(vector) for vector in vectors], None, depth)
+
+    def explain(self, vector: Impacts, doc_id: str) -> list[tuple[int, int, int]]:
+        """Return the tokens of both a query and a passage: id, impact in the query, and impact in the passage."""
+        impacts = dict(zip(*(numbers.tolist() for numbers in vector), strict=True))
+        terms = self.lucene.explain(_text(vector), None, doc_id)
+        return [(int(term.term), impacts[int(term.term)], round(term.score)) for term in terms]
+
+
+def _text(vector: Impacts) -> str:
+    tokens, impacts = vector
+    return as_text(tokens.tolist(), impacts.tolist())
+
+
 def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Ranking]:
     return [Ranking("", index.ids(places), scores) for scores, places in index.search(vectors, depth)]
 
@@ -212,7 +258,7 @@ def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Rank
 class Retriever(NamedTuple):
     """How a system retrieves: the encoder of queries, and the index that ranks passages for their vectors."""
 
-    encoder: QueryEncoder | TokenEncoder
+    encoder: QueryEncoder | SparseQueryEncoder | TokenEncoder
     vector_index: VectorIndex
 
 
@@ -235,7 +281,10 @@ class Opening:
     :raises InputError: if files belong to another model, or an audit does not reach its recall.
     """
 
-    def __init__(self, results: Results, devices: Sequence[str], threads: int) -> None:
+    def __init__(
+        self, results: Results, devices: Sequence[str], threads: int, lucene: Mapping[str, LuceneProcess]
+    ) -> None:
+        self._lucene = lucene
         self._results, self._device, self._threads = results, torch.device(devices[0]), threads
         self._encoder = cache(lambda name: encoder_of(results, name, self._device))
         self._exact = cache(lambda name: ExactSearch(self._encoder(name).shards, devices, threads))
@@ -244,6 +293,11 @@ class Opening:
             lambda folder, name: open_ivfpq(folder, self._token_encoder(name).shards, self._token_encoder(name).index)
         )
         self._token_encoder = cache(self._open_token_encoder)
+        self._sparse = cache(
+            lambda name: SparseQueryEncoder(
+                model_of(results, "encoders", name, results.vectors("encoders", name)), self._device
+            )
+        )
         self.reranker = cache(self._open_reranker)
 
     def _open_token_encoder(self, name: str) -> TokenEncoder:
@@ -257,6 +311,10 @@ class Opening:
     def exact(self, encoder: str) -> Retriever:
         """Open an encoder and its vectors of all passages."""
         return Retriever(self._encoder(encoder), self._exact(encoder))
+
+    def sparse(self, encoder: str) -> Retriever:
+        """Open a sparse encoder."""
+        return Retriever(self._sparse(encoder), ImpactSearch(self._lucene[encoder]))
 
     def graph(self, encoder: str, kind: str, folder: Path, width_for: WidthFor) -> Retriever:
         """Open an encoder and a graph."""
@@ -276,15 +334,21 @@ class Opening:
         return Retriever(encoder, TokenSearch(search))
 
 
-def open_models(results: Results, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
-    """Load encoders, vectors, indexes and re-rankers of the systems that are needed.
+def open_models(
+    results: Results,
+    needed: Mapping[str, System],
+    devices: Sequence[str],
+    threads: int,
+    lucene: Mapping[str, LuceneProcess],
+) -> Models:
+    """Load encoders, vectors, indexes and re-rankers of the systems that are needed; `lucene` is open.
 
     :raises InputError: if files belong to another model, or an audit does not reach its recall.
     """
     # Before tokenizers start threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
     torch.set_num_threads(threads)
-    opening = Opening(results, devices, threads)
+    opening = Opening(results, devices, threads, lucene)
     opened = {name: system.retriever(opening) for name, system in needed.items()}
     retrievers = {name: retriever for name, retriever in opened.items() if retriever is not None}
     names = dict.fromkeys(name for system in needed.values() if (name := system.reranker()) is not None)

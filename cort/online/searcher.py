@@ -24,10 +24,10 @@ from cort.settings import paths
 from cort.system.checksums import record_of, verify
 from cort.system.errors import input_error, shorten
 from cort.system.imports import uncollected
-from cort.systems.base import Results, System
+from cort.systems.base import LuceneIndex, Results, System
 
 if TYPE_CHECKING:
-    from cort.online.neural import Models, QueryEncoder, TokenEncoder
+    from cort.online.neural import Models, QueryEncoder, SparseQueryEncoder, TokenEncoder
 
 # Java compiles code that runs often, and the first searches fill caches.
 WARM_UP = ("warm up",) * 3
@@ -70,7 +70,7 @@ class Batch:
         """Measure the time of a part, one of `timing.PARTS`."""
         return timed(self._times, part)
 
-    def vectors(self, encoder: QueryEncoder | TokenEncoder) -> Any:
+    def vectors(self, encoder: QueryEncoder | SparseQueryEncoder | TokenEncoder) -> Any:
         """Encode the queries, once per encoder."""
         if id(encoder) not in self._vectors:
             with self.timed("tokenize"):
@@ -229,17 +229,17 @@ def open_searcher(
     sys.setswitchinterval(SWITCH)
     passages_file = Path(results.at(paths.PASSAGES))
     verify([passages_file, *opened_files(needed.values())])
-    indexes = list(dict.fromkeys(index for system in needed.values() if (index := system.lexical_index())))
-    # A core is left for BM25, which runs in parallel.
-    open_models = partial(_open_models, results, needed, devices, max(1, threads - bool(indexes)))
+    indexes = {index.name: index for system in needed.values() if (index := system.lucene_index())}
     with _naming_missing_files(), ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
-        lucene = {name: pool.submit(_open_lucene, results, name, threads, memory_mb, opened) for name in indexes}
+        lucene = {name: pool.submit(_open_lucene, index, threads, memory_mb, opened) for name, index in indexes.items()}
         passages = pool.submit(Passages, passages_file)
         if any(system.models() for system in needed.values()):
             importing = ThreadPoolExecutor(1, "importing")
             importing.submit(_import_neural)
             importing.shutdown(wait=False)
         processes = {name: process.result() for name, process in lucene.items()}
+        # A core is left for BM25, which runs in parallel.
+        open_models = partial(_open_models, results, needed, devices, max(1, threads - bool(indexes)), processes)
         searcher = Searcher(results, systems, processes, open_models, passages.result())
         opened.callback(searcher.close)
         for name in () if models_later else systems:
@@ -268,21 +268,24 @@ def opened_files(systems: Iterable[System]) -> list[Path]:
     return list(dict.fromkeys(file.parent if record_of(file.parent).is_file() else file for file in files))
 
 
-def _open_models(results: Results, needed: Mapping[str, System], devices: Sequence[str], threads: int) -> Models:
+def _open_models(
+    results: Results,
+    needed: Mapping[str, System],
+    devices: Sequence[str],
+    threads: int,
+    lucene: Mapping[str, LuceneProcess],
+) -> Models:
     from cort.online.neural import open_models
 
     with _naming_missing_files():
-        return open_models(results, needed, devices, threads)
+        return open_models(results, needed, devices, threads, lucene)
 
 
-def _open_lucene(results: Results, name: str, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
+def _open_lucene(index: LuceneIndex, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:
     """Open an index; `opened` closes it again if opening fails elsewhere."""
-    folder, cleaning = (
-        Path(results.at(paths.LEXICAL_INDEX, lexical=name)).parent,
-        results.config["lexical"][name]["cleaning"],
-    )
+    folder = Path(index.manifest).parent
     process = LuceneProcess(folder, threads, memory_mb)
     opened.callback(process.close)
-    if process.form != cleaning:
-        raise input_error(folder, f"texts of the form {process.form}", f"the form {cleaning}", REMEDY)
+    if process.form != index.form:
+        raise input_error(folder, f"texts of the form {process.form}", f"the form {index.form}", REMEDY)
     return process

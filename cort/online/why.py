@@ -11,7 +11,7 @@ from cort.online.searcher import Searcher
 
 if TYPE_CHECKING:
     from cort.online.alignment import Match
-    from cort.online.neural import QueryEncoder, TokenEncoder
+    from cort.online.neural import ImpactSearch, QueryEncoder, SparseQueryEncoder, TokenEncoder
 
 Rows: TypeAlias = list[list[str | float | int | None]]
 
@@ -76,6 +76,18 @@ class Case:
 
         encoder = cast("QueryEncoder", self.searcher.models.retrievers[self.name].encoder)
         return nearest_tokens(encoder, self.text, self._passage()), encoder.model.similarity
+
+    def shared_tokens(self) -> Rows:
+        """List the tokens of both query and passage: which of them it expands, its impacts in both, their product."""
+        encoder, index = cast("tuple[SparseQueryEncoder, ImpactSearch]", self.searcher.models.retrievers[self.name])
+        texts = {"query": self.text, "passage": self._passage()}
+        own = {kind: set(encoder.tokenize([text], kind)[0].tolist()) for kind, text in texts.items()}
+        [impacts] = encoder.encode(encoder.tokenize([self.text]))
+        rows: Rows = []
+        for token, in_query, in_passage in index.explain(impacts, self.doc_id):
+            expanded = " and ".join(kind for kind, tokens in own.items() if token not in tokens)
+            rows.append([encoder.tokenize.names([token])[0], expanded, in_query, in_passage, in_query * in_passage])
+        return rows
 
     def matches(self) -> Reason:
         """Explain the score by the matches of tokens that late interaction adds up."""

@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
 
 
 MANIFEST = "manifest.json"
+#: what an index of term weights has, instead of texts of a form
+IMPACTS = "impacts"
 KEPT_LINES, KEPT_FAILURES = 1000, 5
 
 log = logging.getLogger(__name__)
@@ -169,18 +171,21 @@ def write_manifest(index: Path, passages: int, form: str) -> None:
     write_artifact(index / MANIFEST, {"passages": passages, "text": form, "files": sizes})
 
 
-def check_manifest(index: str | Path) -> str:
-    """Refuse a folder that is not a complete index from `index bm25`; return how its texts were cleaned."""
+def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> str:
+    """Refuse a folder that is not a complete index of one of some forms; return its form.
+
+    :param forms: how texts were cleaned, for BM25; or `IMPACTS`.
+    """
     path = Path(index) / MANIFEST
-    fix = "build it with `python -m cort.index bm25`"
+    fix = f"build it with `python -m cort.index {IMPACTS if IMPACTS in forms else 'bm25'}`"
     try:
         manifest = read_json(path)
     except OSError:
         raise input_error(index, f"no complete {MANIFEST}", "the folder of an index", fix) from None
     sizes = manifest["files"].read(dict[str, int])
     form: str = manifest["text"].read(str)
-    if not sizes or form not in FORMS:
-        raise manifest.complain("no files, or an unknown form of texts")
+    if not sizes or form not in forms:
+        raise manifest.complain(f"no files, or the form {shorten(form)}", f"texts of the form {' or '.join(forms)}")
     for name, size in sizes.items():
         part = Path(index) / name
         found = f"{part.stat().st_size} bytes" if part.is_file() else "no file"

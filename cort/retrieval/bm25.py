@@ -20,6 +20,8 @@ from cort.system.errors import InputError, input_error, shorten
 from cort.system.progress import track
 
 MAIN_CLASS = "io.anserini.search.SearchCollection"
+# Name of the file that Anserini writes.
+RUN = "run"
 # Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 0.82, b 0.68.
 K1, B = 0.9, 0.4
 LARGEST_K1 = 1000
@@ -52,29 +54,42 @@ class Searcher:
 
         :param grid: all pairs of some values of k1 and b, as from `make_grid`.
         """
-        topics, output, options = folder / "topics.jsonl", folder / "run", self.options
-        with open(topics, "w", encoding="ascii", newline="\n") as handle:
-            for position, text in enumerate(convert(pa.array(texts, "string"), self._form).to_pylist()):
-                # With leading zeros, because Anserini sorts the queries by id as text.
-                handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
-        arguments = ["-index", str(Path(options.index).resolve()), "-topics", topics.name]
-        arguments += ["-topicReader", "JsonString", "-output", output.name, "-runtag", "bm25"]
-        arguments += ["-hits", str(options.depth), "-threads", str(options.threads)]
-        arguments += ["-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs]
+        converted = convert(pa.array(texts, "string"), self._form).to_pylist()
         try:
-            anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads, folder)
+            search_all(self.options, converted, ["-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs], folder)
         except InputError as error:
             if anserini.TOO_MANY not in str(error):
                 raise
-            raise _too_many_words(options.queries, texts) from error
-        topics.unlink()
+            raise _too_many_words(self.options.queries, texts) from error
         for pair in grid:
-            path = output if len(grid) == 1 else folder / f"run_bm25(k1={pair.k1},b={pair.b})_default"
-            _refuse_truncated(path)
-            run = read_run(path, may_be_empty=True)
-            path.unlink()
-            yield pair, run
+            yield pair, take_run(folder, "" if len(grid) == 1 else f"_bm25(k1={pair.k1},b={pair.b})_default")
+
+
+def search_all(options: BM25Options, texts: Sequence[str], model: Sequence[str], folder: Path) -> None:
+    """Search for all `texts` in one Java process, which writes its runs into `folder`.
+
+    :param model: options of Anserini that say how passages are scored.
+    """
+    topics = folder / "topics.jsonl"
+    with open(topics, "w", encoding="ascii", newline="\n") as handle:
+        for position, text in enumerate(texts):
+            # With leading zeros, because Anserini sorts the queries by id as text.
+            handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
+    arguments = ["-index", str(Path(options.index).resolve()), "-topics", topics.name]
+    arguments += ["-topicReader", "JsonString", "-output", RUN, "-runtag", "anserini"]
+    arguments += ["-hits", str(options.depth), "-threads", str(options.threads), *model]
+    anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads, folder)
+    topics.unlink()
+
+
+def take_run(folder: Path, suffix: str = "") -> Run:
+    """Read and delete a run of `search_all`; Anserini marks runs with several parameters by a suffix."""
+    path = folder / f"{RUN}{suffix}"
+    _refuse_truncated(path)
+    run = read_run(path, may_be_empty=True)
+    path.unlink()
+    return run
 
 
 def make_grid(k1s: Sequence[float], bs: Sequence[float]) -> list[Parameters]:
@@ -97,13 +112,18 @@ def read_parameters(path: str | Path) -> Parameters:
 
 def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: Path) -> Iterator[Ranking]:
     """Yield the ranking of each query with results, in the order of `queries`, with few Java processes."""
-    size = queries_per_command(queries.num_rows, searcher.options.depth, searcher.options.memory_mb)
-    chunks = (queries.slice(start, size) for start in range(0, queries.num_rows, size))
-    for chunk in track(chunks, queries.num_rows, "queries", size=len):
+    for chunk in in_commands(queries, searcher.options):
         query_ids = chunk["query_id"].to_pylist()
         for _, run in searcher.search(chunk["text"].to_pylist(), [parameters], folder):
             for ranking in run:
                 yield ranking._replace(query_id=query_ids[int(ranking.query_id)])
+
+
+def in_commands(queries: pa.Table, options: BM25Options) -> Iterator[pa.Table]:
+    """Divide queries among Java processes."""
+    size = queries_per_command(queries.num_rows, options.depth, options.memory_mb)
+    chunks = (queries.slice(start, size) for start in range(0, queries.num_rows, size))
+    return track(chunks, queries.num_rows, "queries", size=len)
 
 
 def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:

@@ -14,6 +14,7 @@ Config: TypeAlias = dict[str, Any]
 TRAINING_SPLITS = ("train", "validation")
 # The kind of re-ranker that can retrieve.
 LATE_INTERACTION = "late_interaction"
+SPARSE = "sparse"
 # Sections of trained models -> the key of a model with its training examples.
 LEARNERS = {"encoders": "triples", "rerankers": "pairs"}
 KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}
@@ -115,6 +116,11 @@ def token_encoders(config: Config) -> list[str]:
     rerankers = {name: model or {} for name, model in config.get("rerankers", {}).items()}
     late = [name for name, model in rerankers.items() if model.get("kind") == LATE_INTERACTION]
     return [name for name in late if name not in config["encoders"]]
+
+
+def is_sparse(model: Config) -> bool:
+    """Tell whether a model is a sparse encoder."""
+    return model.get("kind") == SPARSE
 
 
 def sources(examples: Config) -> list[str]:

@@ -134,9 +134,30 @@ class Representation:
 
 
 @section
-class Encoder(Representation, Trainable):
+class Sparsity:
+    """FLOPS regularisation of sparse encoders (Paria et al., 2020): the squared mean weight of each token, summed up.
+
+    The weights are those of SPLADE v2 (Formal et al., 2021).
+    """
+
+    query_flops: float = setting(0.0008, "weight of the FLOPS of queries, of sparse encoders", ge=0, le=1000)
+    """Sparse encoders: weight of the FLOPS of queries in the loss; more makes queries sparser."""
+    passage_flops: float = setting(0.0006, "weight of the FLOPS of passages, of sparse encoders", ge=0, le=1000)
+    """Sparse encoders: weight of the FLOPS of passages in the loss; more makes passages sparser."""
+    flops_warmup: float = setting(0.33, "share of the training in which these weights grow", ge=0, le=1)
+    """Sparse encoders: share of the training in which both weights grow quadratically from 0."""
+
+
+@section
+class Encoder(Representation, Sparsity, Trainable):
     """A model that encodes queries and passages as vectors."""
 
+    kind: Literal["dense", "sparse"] = "dense"
+    """`dense` encodes a text as one vector; `sparse` as weights of the vocabulary's tokens (SPLADE), which Lucene
+    indexes."""
+    queries: Literal["model", "none"] = "model"
+    """Sparse encoders: encode queries with the `model`, or with `none`: each token of a query then has its inverse
+    document frequency as weight."""
     pretrained: str | None = None
     """Hub name or local folder of a released encoder, in the layout of sentence-transformers or of transformers.
     Pooling, dimension, lengths, prompts and similarity are read from its files; keys set here override them. The model

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from cort.settings import paths
-from cort.settings.config import Config, is_trained, ranked_splits
+from cort.settings.config import Config, is_sparse, is_trained, ranked_splits
 from cort.system.errors import check_name
 
 if TYPE_CHECKING:
@@ -37,6 +37,17 @@ class Option(NamedTuple):
     name: str | None
     value: Any
     place: str | None = None
+
+
+class LuceneIndex(NamedTuple):
+    """An index that a searcher opens, by its name in the config.
+
+    :ivar form: how its texts were cleaned, or what it has instead of texts.
+    """
+
+    name: str
+    manifest: str
+    form: str
 
 
 class Results:
@@ -68,8 +79,9 @@ class Results:
         return self.at(paths.TOKENS, base_model=self.config[section][name]["base_model"], text=text)
 
     def vectors(self, section: str, name: str) -> list[str]:
-        """All shards of the passages' vectors, or of their token vectors."""
+        """All shards of the passages' vectors, token vectors, or impacts."""
         path, wildcard = VECTORS[section]
+        path = paths.IMPACTS if is_sparse(self.config[section][name]) else path
         items = (f"{number}-of-{self.shards}" for number in range(1, self.shards + 1))
         return [self.at(path, **{wildcard: name, "scatteritem": item}) for item in items]
 
@@ -141,6 +153,10 @@ class System(ABC):
 
     def lexical_index(self) -> str | None:
         """Name the term-based index that it searches."""
+        return None
+
+    def lucene_index(self) -> LuceneIndex | None:
+        """Describe the index of Lucene that a searcher opens for it."""
         return None
 
     def tuned_index(self) -> str | None:

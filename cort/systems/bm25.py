@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cort.settings import paths
 from cort.settings.config import Config
 from cort.settings.fields import setting
-from cort.systems.base import Option, System
+from cort.systems.base import LuceneIndex, Option, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
@@ -45,7 +45,7 @@ class Bm25(System):
         retrieve: str
         """`bm25` or another name under `lexical`, the name of an encoder, or that of a re-ranker of the kind
         `late_interaction`, whose token vectors of all passages are then searched (ColBERT, end to end). A name that an
-        encoder and a re-ranker share means the encoder."""
+        encoder and a re-ranker share means the encoder. Of a sparse encoder, Lucene searches the impacts (SPLADE)."""
         bm25: Parameters | None = None
         """With `retrieve` of a name under `lexical`, k1 and b of this system only."""
 
@@ -63,6 +63,12 @@ class Bm25(System):
         """Name the index."""
         index: str = self.entry["retrieve"]
         return index
+
+    def lucene_index(self) -> LuceneIndex:
+        """Describe the index."""
+        name = self.entry["retrieve"]
+        manifest = self.results.at(paths.LEXICAL_INDEX, lexical=name)
+        return LuceneIndex(name, manifest, self.config["lexical"][name]["cleaning"])
 
     def tuned_index(self) -> str | None:
         """Name the index if k1 and b are tuned for it, and the system has none of its own."""

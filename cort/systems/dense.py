@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cort.retrieval.graphs import GRAPHS
 from cort.settings import paths
-from cort.settings.config import LEARNERS, Config, entries, is_trained, listed, sources, token_encoders
+from cort.settings.config import LEARNERS, Config, entries, is_sparse, is_trained, listed, sources, token_encoders
 from cort.settings.fields import setting
 from cort.systems.approximate import ApproximateSearch, Width
 from cort.systems.base import VectorSearch
@@ -126,6 +126,8 @@ class Graph(ApproximateSearch, Dense):
             yield f"{self.place}: found {listed(indexes)}, expected one of them; make two systems"
         encoder = self.config["encoders"].get(self.entry["retrieve"]) or {}
         for name in indexes:
+            if is_sparse(encoder):
+                yield f"{self.place}.{name}: found a sparse encoder, expected a dense one; remove {name}"
             if encoder.get("similarity") == "inner_product":
                 yield f"{self.place}.{name}: found an encoder of inner products, expected one of angles; remove {name}"
         if "hnsw" in self.entry:

@@ -13,6 +13,7 @@ from cort.systems.fusion import Fuse, Interleave
 from cort.systems.late_interaction import IvfPq, LateInteraction
 from cort.systems.published import Published
 from cort.systems.rerank import Rerank
+from cort.systems.sparse import Sparse
 
 #: in the order in which an entry of the config is matched
 KINDS: tuple[type[System], ...] = (
@@ -20,6 +21,7 @@ KINDS: tuple[type[System], ...] = (
     IvfPq,
     LateInteraction,
     Graph,
+    Sparse,
     Dense,
     Interleave,
     Fuse,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.settings.collection import Split
 from cort.settings.fields import SEED
-from cort.settings.models import BaseModel
+from cort.settings.models import BaseModel, Encoder, Sparsity
 from cort.settings.training import Optimization
 from cort.system.errors import input_error
 from cort.system.options import optional, options_class, required, thread_count
@@ -90,9 +90,11 @@ class TrainingOptions(TrainingSettings):
 
 
 @options_class
-class EncoderTraining(EncoderSettings, TrainingOptions):
+class EncoderTraining(EncoderSettings, Sparsity, TrainingOptions):
     """Options of training an encoder on triples."""
 
+    kind: Literal["dense", "sparse"] = optional(Encoder.kind)
+    query_encoder: Literal["model", "none"] = optional(Encoder.queries, "of a sparse encoder")
     loss: str = field(default=next(iter(ENCODER_OBJECTIVES)), metadata={"choices": tuple(ENCODER_OBJECTIVES)})
     triples: str = required("PARQUET")
     validation_triples: str = required("PARQUET")

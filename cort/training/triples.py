@@ -16,7 +16,8 @@ from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.encoder import Encoder, Texts, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
-from cort.models.tokenizer import fingerprint
+from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder
+from cort.models.tokenizer import fingerprint, load_template
 from cort.models.transformer import counted
 from cort.system.errors import input_error, shorten
 from cort.system.options import read_options
@@ -25,6 +26,7 @@ from cort.training.guide import Guide, encode_start, report_left_out
 from cort.training.loop import Task
 from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_consecutive
+from cort.training.regularizer import Regularizer
 from cort.training.saving import save_trained
 from cort.training.selection import Validation, make_pool, read_candidates
 from cort.training.settings import EncoderTraining
@@ -105,6 +107,7 @@ class TripleTexts:
     judgements: KnownPairs | None = None
     teacher: Teacher | None = None
     guide: Guide | None = None
+    regularizer: Regularizer | None = None
 
     def __len__(self) -> int:
         return len(self.triples[0])
@@ -121,7 +124,11 @@ class TripleTexts:
         queries = forward(self.queries.sequences(rows[0].reshape(-1)))  # (triples, e)
         passages = forward(self.passages.sequences(rows[1:].reshape(-1)))  # (2 triples, e)
         vectors = (part.reshape(*batch.shape, -1) for part in (queries, *passages.chunk(2)))
-        return self.objective(Batch(self, rows, *vectors))
+        triples = Batch(self, rows, *vectors)
+        losses = self.objective(triples)
+        if self.regularizer:
+            losses = losses + self.regularizer(triples.queries, triples.passages, batch[:, 0] / len(self))
+        return losses
 
 
 @dataclass(frozen=True)
@@ -191,18 +198,28 @@ def _guided(encoder: Encoder, margin: float, size: int, *parts: TripleTexts) -> 
     return [replace(part, guide=guide) for part, guide in zip(parts, guides, strict=True)]
 
 
+def _start(options: EncoderTraining, passages: Tokens) -> Encoder | SparseEncoder:
+    """Make the encoder to train."""
+    settings = read_options(EncoderSettings, options)
+    made_from = options.base_model, settings, options.seed, options.start, options.cleaning
+    if options.kind != "sparse":
+        return new_encoder(*made_from)
+    fixed = idf(passages, load_template(options.base_model).vocabulary) if options.query_encoder == "none" else None
+    return new_sparse_encoder(*made_from, fixed=fixed)
+
+
 def make_task(options: EncoderTraining) -> Task:
     """Make the encoder and read its triples.
 
     :raises InputError: files that do not fit together.
     """
-    settings = read_options(EncoderSettings, options)
-    encoder = new_encoder(options.base_model, settings, options.seed, options.start, options.cleaning)
-    # That of a released base model, which is a similarity of sentence-transformers.
-    similarity, tokenizer = encoder.similarity, fingerprint(options.base_model)
+    tokenizer = fingerprint(options.base_model)
     cache, *caches = (
         Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
     )
+    encoder = _start(options, cache)
+    # That of a released base model, which is a similarity of sentence-transformers.
+    similarity = encoder.similarity
     passages = texts_of(cache, encoder, "passage")
     objective = make_objective(options.loss, options, similarity)
 
@@ -219,9 +236,14 @@ def make_task(options: EncoderTraining) -> Task:
     training = read(caches[0], options.triples, options.qrels, options.teacher_scores)
     held_out = options.validation_triples, options.validation_qrels, options.validation_teacher_scores
     validation = read(caches[1], *held_out)
+    if isinstance(encoder, SparseEncoder):
+        regularizer = read_options(Regularizer, options)
+        training = replace(training, regularizer=regularizer)
+        # The weights do not grow in validation, so that its losses can be compared.
+        validation = replace(validation, regularizer=replace(regularizer, flops_warmup=0))
     per_epoch = len(training) // tables.count_epochs(options.triples)
     margin: float | None = vars(options)["relative_margin"]
-    if margin is not None:
+    if margin is not None and isinstance(encoder, Encoder):
         training, validation = _guided(encoder, margin, options.batch_size, training, validation)
     candidates = read_candidates(options)
     pool = make_pool(candidates, caches[1], cache) if candidates else None

@@ -58,7 +58,7 @@ def main() -> None:
             (folder / "sample.tsv").write_text("".join(itertools.islice(lines, args.texts)), encoding="utf-8")
         passages, encoder = folder / "passages.parquet", folder / "encoder"
         common.run_stage("collection", passages=folder / "sample.tsv", output=passages)
-        shape = {"kind": "encoder", "pooling": "mean", "similarity": "cosine", "passage_length": LENGTH}
+        shape = {"kind": "dense", "pooling": "mean", "similarity": "cosine", "passage_length": LENGTH}
         common.run_stage("pretrained", pretrained=args.base_model.resolve(), **shape, output=encoder)
         texts = read_table(passages, PASSAGES)["text"].to_pylist()
         work["sentence-transformers"] = peer(encoder, device, texts)

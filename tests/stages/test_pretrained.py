@@ -136,7 +136,7 @@ def options_of(kind, source, output, **changes):
     return ["--kind", kind, "--pretrained", str(source), "--output", str(output), *words]
 
 
-def take_in(source, output, kind="encoder", **changes):
+def take_in(source, output, kind="dense", **changes):
     assert pretrained.main(options_of(kind, source, output, **changes)) == 0
     return output
 
@@ -174,7 +174,7 @@ def check_vectors(source, model, world, folder, **options):
         check_close(vectors, their_vectors(model, texts, kind, unit))
 
 
-def refused(complaint, tmp_path, folder, kind="encoder", **changes):
+def refused(complaint, tmp_path, folder, kind="dense", **changes):
     return complaint(pretrained.main, options_of(kind, folder, tmp_path / "m", **changes), tmp_path / "m")
 
 
@@ -500,7 +500,7 @@ def test_what_a_model_does_not_have_is_refused(make, tmp_path, complaint):
     line = refused(complaint, tmp_path, make.folder, query_length=49)
     assert line.startswith("--query_length: found 49, expected 3 to 48 tokens")
     line = refused(complaint, tmp_path, "x", max_length=9)
-    assert line.startswith("--max-length: found 9, expected none with --kind encoder")
+    assert line.startswith("--max-length: found 9, expected none with --kind dense")
 
 
 def test_the_first_token_of_a_decoder_is_not_pooled(make, tmp_path, complaint):

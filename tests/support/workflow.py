@@ -179,3 +179,31 @@ def late_config(tiny, indexed=False):
             "bm25-late": {"rerank": "bm25", "reranker": "late", "depth": 20},
         },
     }
+
+
+def sparse_config(tiny):
+    """Turn the tiny experiment into one of sparse encoders: one with a model of queries, one without, and a student.
+
+    The student is a dense encoder with negatives from a sparse one.
+    """
+    config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth", "training_depth")}
+    dense = {key: part for key, part in tiny["encoders"]["encoder"].items() if key not in ("onng", "hnsw")}
+    shared = ("base_model", "query_length", "passage_length", "triples", "training")
+    sparse = {key: dense[key] for key in shared} | {"kind": "sparse", "loss": "info_nce", "temperature": 1.0}
+    return config | {
+        "dataset": "sparse",
+        "encoders": {
+            "learned": sparse,
+            "free": {**sparse, "queries": "none"},
+            "student": {**dense, "triples": {**dense["triples"], "system": "learned"}},
+        },
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "learned": {"retrieve": "learned"},
+            "free": {"retrieve": "free"},
+            "student": {"retrieve": "student"},
+            "fused": {"fuse": {"systems": ["learned", "bm25"], "method": "linear", "tune": "RR@10"}},
+            "interleaved": {"interleave": ["free", "bm25"]},
+        },
+        "latency": {"split": "test", "queries": 5, "systems": ["learned", "fused"]},
+    }

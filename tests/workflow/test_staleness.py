@@ -31,6 +31,7 @@ from tests.support.workflow import (
     leaves,
     ready_config,
     released_config,
+    sparse_config,
     weighed_config,
 )
 from workflow import why
@@ -112,6 +113,7 @@ def other_experiments(config):
     yield timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}}
     yield weighed_config(config, "tiny/model", COMMIT)
     yield late_config(config, indexed=True)
+    yield sparse_config(config)
     splits = {"train": {}, "validation": {}, "test": {}}
     yield {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25}
 

@@ -114,7 +114,7 @@ rule pretrained_encoder:
     message:
         "Provide the released encoder {wildcards.encoder}"
     shell:
-        "python -m cort.pretrained --kind encoder {params.options:q} --output {params.folder:q} --log {log:q}"
+        "python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule pretrained_reranker:

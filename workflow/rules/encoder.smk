@@ -80,7 +80,7 @@ rule train:
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
-            settings.framing("encoders"),
+            settings.representation,
             settings.cleaning("encoders"),
             settings.objective("encoders"),
             settings.training("encoders.{encoder}"),

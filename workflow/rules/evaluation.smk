@@ -135,6 +135,7 @@ rule report:
         depths=report_inputs.depths(config),
         audits=report_inputs.audits(config),
         disagreements=report_inputs.disagreements(config),
+        sparsities=report_inputs.sparsities(config),
         curves=report_inputs.of_trainings(config, paths.CURVE).values(),
         selections=report_inputs.of_trainings(config, paths.SELECTION).values(),
         filters=report_inputs.filters(config).values(),
@@ -179,7 +180,8 @@ rule report:
     shell:
         "python -m cort.report --experiment {input.experiment:q} --measures-files {input.measures:q}"
         " --overlaps {input.overlaps:q} --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
-        " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q} --filters {params.filters:q}"
+        " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q}"
+        " --sparsities {input.sparsities:q} --filters {params.filters:q}"
         " --tuned {params.weights:q} --models {params.models:q} --tokens {params.tokens:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
         " --latency-files {input.latencies:q} --leakage {input.leakage:q} --explorer explore --output-folder {params.folder:q} --log {log:q}"

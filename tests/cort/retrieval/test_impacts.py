@@ -1,0 +1,29 @@
+import numpy as np
+import pytest
+
+from cort.formats.records import Ranking
+from cort.retrieval.impacts import EXACT, as_text, exact, quantised
+from cort.system.errors import InputError
+
+
+def impacts_of(weights, most=None):
+    tokens, impacts = quantised(np.array(weights), most)
+    return dict(zip(tokens.tolist(), impacts.tolist(), strict=True))
+
+
+def test_weights_are_rounded_to_hundredths():
+    assert impacts_of([0.0, 0.004, 0.006, 1.234]) == {2: 1, 3: 123}
+
+
+def test_the_greatest_weights_are_kept_and_of_equal_ones_the_first():
+    assert impacts_of([0.2, 0.3, 0.1, 0.2], most=2) == {0: 20, 1: 30}
+
+
+def test_an_impact_is_the_number_of_times_a_token_is_written():
+    assert as_text([7, 12], [2, 3]) == "7 7 12 12 12"
+
+
+def test_scores_that_single_precision_rounds_are_refused():
+    assert exact(Ranking("q", ["a", "b"], np.array([3.0, 2.999999])), "index").scores.tolist() == [3, 3]
+    with pytest.raises(InputError, match="16,777,216"):
+        exact(Ranking("q", ["a"], np.array([float(EXACT)])), "index")
