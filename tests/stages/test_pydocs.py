@@ -245,6 +245,13 @@ def test_a_package_that_could_not_be_compiled_may_be_missing(installation, monke
     assert contents(other) == contents(folder)
 
 
+def test_a_package_that_was_locked_later_changes_nothing(installation):
+    _, folder, _ = installation(folder="without")
+    status, other, _ = installation(pins="Made_Up==1.0\nsentence-transformers==6.2.0\n", folder="with")
+    assert status == 0
+    assert contents(other) == contents(folder)
+
+
 def test_stage_writes_what_the_other_stages_read(installation, tmp_path, caplog):
     status, folder, _ = installation()
     assert status == 0
