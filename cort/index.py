@@ -154,13 +154,15 @@ def index_bm25(options: LuceneOptions) -> None:
     collection, documents = documents_of(options)
     # Predicted queries are several times as long as the passages, and compress well.
     compress = bool(options.expansions)
-    build_lucene(options, options.output, rows, documents, ["-collection", collection], options.cleaning, compress)
+    kind, source = ["-collection", collection], options.passages
+    build_lucene(options, options.output, rows, source, documents, kind, options.cleaning, compress)
 
 
 def build_lucene(
     options: JavaOptions,
     output: str,
     rows: int,
+    source: str,
     documents: Iterable[list[dict[str, Any]]],
     kind: Sequence[str],
     form: str,
@@ -168,7 +170,7 @@ def build_lucene(
 ) -> None:
     """Write documents as temporary JSON lines, index them, and compare the counts.
 
-    :param rows: number of all documents.
+    :param rows: number of all documents, from `source`.
     :param kind: options of Anserini that say how documents are read.
     :param form: of the texts, for the manifest.
     """
@@ -179,7 +181,7 @@ def build_lucene(
         # Lucene writes a segment when its buffer is full; analysis and merging need the rest of the heap.
         arguments += ["-threads", str(options.threads), "-memoryBuffer", str(max(16, options.memory_mb // 4))]
         lines = anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
-        counters = read_counters(lines, rows, output)
+        counters = read_counters(lines, rows, source)
         anserini.write_manifest(index, counters["indexed"], form)
     log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
 
@@ -215,7 +217,8 @@ def index_impacts(options: ImpactOptions) -> None:
     """Build the index; it does not depend on how passages are divided into shards."""
     rows = sum(tables.count_rows(file, tables.IMPACTS) for file in options.passages)
     kind = ["-collection", "JsonVectorCollection", *MODEL]
-    build_lucene(options, options.output, rows, impacts_of(options.passages), kind, anserini.IMPACTS)
+    documents = impacts_of(options.passages)
+    build_lucene(options, options.output, rows, options.passages[0], documents, kind, anserini.IMPACTS)
 
 
 # HNSW

@@ -364,7 +364,7 @@ def test_a_damaged_index_is_refused_by_its_checksum(model, caches, folder, tmp_p
 def test_a_search_online_finds_the_same(model, caches, folder, world, tmp_path):
     run = tmp_path / "run.trec"
     assert retrieve.main(by_index(model, caches, folder, run, width=2, candidates=30)) == 0
-    opening = Opening(results_with(tmp_path), ["cpu"], 1)
+    opening = Opening(results_with(tmp_path), ["cpu"], 1, {})
     opening._token_encoder = lambda name: TokenEncoder(
         Model(model, "raw", "fp32", [folder / "p.arrow"]), opening._device
     )
