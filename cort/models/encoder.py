@@ -111,6 +111,9 @@ def new_encoder(
     """
     if has_modules(base_model):
         encoder = load_encoder(base_model)
+        if encoder.transformer is None:
+            found, fix = "static embeddings", "remove `training`, or name another model"
+            raise input_error(base_model, found, "a transformer to train", fix)
     else:
         encoder = _build(base_model, settings, seed, cleaning)
         check_lengths("", base_model, encoder)

@@ -357,6 +357,12 @@ def test_training_starts_from_all_released_weights(make, tmp_path):
     check_started(load_cross_encoder(model), new_cross_encoder(model, PairSettings(), seed=9))
 
 
+def test_static_embeddings_are_not_trained(make):
+    make.static()
+    with pytest.raises(InputError, match=r"found static embeddings, expected a transformer to train; remove `training`"):
+        new_encoder(make.folder, EncoderSettings(), 1)
+
+
 def test_a_model_of_this_project_is_read(make_encoder, make_reranker, world, tmp_path):
     source = make_encoder()
     model = take_in(source, tmp_path / "encoder")
