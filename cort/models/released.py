@@ -105,7 +105,7 @@ def load_released_reranker(folder: Path, kind: str, overrides: Overrides, fix: s
     model = load_modules(folder, kind, OWN, fix)
     if kind == "late_interaction":
         model.prompts = _prompts(folder, model, overrides)
-        _set_lengths(model, {"query_length": wanted.get("query_length"), "passage_length": wanted.get("max_length")})
+        _set_lengths(model, wanted, "max_length")
         late = LateInteraction(model, similarity_of(model))
         check_framing(folder, late)
         return late
@@ -201,19 +201,28 @@ def _prompts(folder: Path, model: Any, overrides: Overrides) -> dict[str, str]:
     return prompts
 
 
-def _set_lengths(model: Any, wanted: Mapping[str, Any]) -> None:
-    """Write down the lengths of queries and passages, so that nothing else decides them."""
-    for kind, task in TASKS.items():
-        module = route(model, kind)[0]
+def _set_lengths(model: Any, wanted: Mapping[str, Any], of_passages: str = "passage_length") -> None:
+    """Write down the lengths of queries and passages, so that nothing else decides them.
+
+    :param of_passages: setting with the length of passages.
+    """
+    for kind, name in (("query", "query_length"), ("passage", of_passages)):
+        module, length, option = route(model, kind)[0], wanted.get(name), f"--{name.replace('_', '-')}"
         if not hasattr(module, "model"):
+            if length is not None and not hasattr(module.tokenizer, "model_max_length"):
+                raise input_error(option, str(length), "none, as static embeddings read all tokens", "leave it out")
+            if length is not None:
+                module.tokenizer.model_max_length = length
             continue
         longest = min(int(module.tokenizer.model_max_length), most_tokens(module.model))
-        own = getattr(module, f"{task}_length")
-        if (length := wanted.get(f"{kind}_length")) is None:
-            length = min(own or longest, longest)
+        if length is None:
+            length = min(getattr(module, f"{TASKS[kind]}_length") or longest, longest)
         else:
-            check_length(f"--{kind}_length", length, framing_of(model, kind).template.extra + 1, module.model)
-        setattr(module, f"{task}_length", length)
+            check_length(option, length, framing_of(model, kind).template.extra + 1, module.model)
+            if kind == "query" and module.query_expansion:
+                module.query_length = None
+                module.query_expansion = {**module.query_expansion, "length": length}
+        setattr(module, f"{TASKS[kind]}_length", length)
 
 
 def _truncate(model: Any, dimension: int) -> None:

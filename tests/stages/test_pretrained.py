@@ -359,7 +359,9 @@ def test_training_starts_from_all_released_weights(make, tmp_path):
 
 def test_static_embeddings_are_not_trained(make):
     make.static()
-    with pytest.raises(InputError, match=r"found static embeddings, expected a transformer to train; remove `training`"):
+    with pytest.raises(
+        InputError, match=r"found static embeddings, expected a transformer to train; remove `training`"
+    ):
         new_encoder(make.folder, EncoderSettings(), 1)
 
 

@@ -248,3 +248,13 @@ def test_colbert_models_agree_with_sentence_transformers(lm, tmp_path, name):
     scores = scores_of(folder, tmp_path, passages, pairs).reshape(theirs.shape)
     assert np.abs(scores - theirs).max() < 1e-4
     assert scores.std() > 0.01
+
+
+def test_lengths_of_the_config_replace_those_of_a_colbert_model(lm, tmp_path):
+    (tmp_path / "peer").mkdir()
+    multi_vector(lm, tmp_path / "peer", "native", query_expansion=FIXED)
+    model = load_reranker(
+        load(tmp_path / "peer", tmp_path, "late_interaction", "--query-length", "9", "--max-length", "12")
+    )
+    assert [model.framings[kind].length for kind in ("query", "passage")] == [9, 12]
+    assert model.expansion.length == 9
