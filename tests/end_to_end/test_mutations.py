@@ -21,7 +21,12 @@ RESULTS = Path("results/tiny")
 SEARCH = "cort.search --results results/tiny --query neriga --systems"
 #: read by stages of every room; their files are those in which most can be wrong
 HANDFUL = (
-    *("encoders/encoder/best/model.safetensors", "tokens/small/passages.arrow", "runs/test/bm25.trec", "scores/"),
+    *(
+        "encoders/encoder/best/document_0_Transformer/model.safetensors",
+        "tokens/small/passages.arrow",
+        "runs/test/bm25.trec",
+        "scores/",
+    ),
     *("measures/test/", "collection/passages.parquet", "lexical/bm25/index/_0.fnm"),
     *("onng/encoder/grp", "hnsw/encoder/ids.arrow"),
 )

@@ -37,7 +37,7 @@ def test_sparse_encoders_are_trained_searched_fused_and_learnt_from(tmp_path):
     status, output = snakemake(folder, "--cores", 2, "--configfile", "sparse.yaml", "--set-scatter", "encode=2")
     assert status == 0, output[-10_000:]
     jobs, results = planned(output), folder / "results/sparse"
-    assert (jobs["train_sparse"], jobs["train"], jobs["encode_impacts"], jobs["impact_index"]) == (2, 1, 4, 2)
+    assert (jobs["train"], jobs["encode_impacts"], jobs["impact_index"]) == (3, 4, 2)
     # Negatives of the student, weights of the fusion, and the runs that are evaluated.
     assert jobs["retrieve_impacts"] == 4
     negatives = read_table(results / "triples/student.train.parquet", TRIPLES).to_pylist()

@@ -53,7 +53,13 @@ def plans(tmp_path_factory):
         # Snakemake shows either the message of a job, or all there is to know of it.
         path.write_text(re.sub(r"    message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
     outputs = {}
-    for configfile, *options in (("tiny/tiny.yaml",), ("config/pydocs.yaml",), *write_experiments(tree), SHARDED):
+    for configfile, *options in (
+        ("tiny/tiny.yaml",),
+        ("config/pydocs.yaml",),
+        ("config/pydocs-sparse.yaml",),
+        *write_experiments(tree),
+        SHARDED,
+    ):
         status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile, *options)
         assert status == 0, output
         outputs[" ".join([configfile, *options])] = output

@@ -17,13 +17,22 @@ from tests.support.workflow import RULES, command_of
 SMALL = {"resolve", "pydocs", "provenance", "report", "reproduction"}
 # Of the size of a model, or bound by it: the same for each example or text.
 MODELS = {"import_encoder", "pretrained", "train", "train_reranker"}
-MODELS |= {"encode vectors", "encode tokens", "score", "expand score", "expand predict", "weigh predict", "latency"}
+MODELS |= {
+    "encode vectors",
+    "encode tokens",
+    "encode impacts",
+    "score",
+    "expand score",
+    "expand predict",
+    "weigh predict",
+    "latency",
+}
 # Streams of one file each, or of texts; bound by the network, and by unpacking.
 STREAMS = {"import_triples", "expand filter", "download file", "download member", "weigh import", "leakage"}
-STREAMS |= {"analyze overlap"}
+STREAMS |= {"analyze overlap", "analyze sparsity"}
 # Repeats others with more parameters, or on parts; or of an extra.
 REPEATED = {"tune bm25", "tune weights", "audit graph", "audit tokens", "retrieve merge"}
-REPEATED |= {"index ivfpq", "retrieve ivfpq"}
+REPEATED |= {"index ivfpq", "retrieve ivfpq", "index impacts", "retrieve impacts"}
 
 # What does not grow with the size, for a small rehearsal.
 PARTS = {"DEV": 20, "SEARCHED": 10, "CHANGED": 5, "DEPTH": 50}

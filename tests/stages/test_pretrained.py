@@ -506,7 +506,7 @@ def test_what_a_model_does_not_have_is_refused(make, tmp_path, complaint):
     line = refused(complaint, tmp_path, make.folder, dimension=33)
     assert line.startswith("--dimension: found 33, expected at most the model's 32; ")
     line = refused(complaint, tmp_path, make.folder, query_length=49)
-    assert line.startswith("--query_length: found 49, expected 3 to 48 tokens")
+    assert line.startswith("--query-length: found 49, expected 3 to 48 tokens")
     line = refused(complaint, tmp_path, "x", max_length=9)
     assert line.startswith("--max-length: found 9, expected none with --kind dense")
 
