@@ -106,8 +106,8 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
         for rule, text in re.findall(r"^(?:local)?rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
             log = re.search(r"^ +log: (\S+)$", text, re.MULTILINE)[1]
             benchmark = re.search(r"^ +benchmark: (\S+)$", text, re.MULTILINE)[1]
-            assert re.fullmatch(rf"logs/\w+/{rule}(/.+)?\.log", log)
-            assert re.fullmatch(rf"benchmarks/\w+/{rule}/.+\.tsv", benchmark)
+            assert re.fullmatch(rf"logs/[\w-]+/{rule}(/.+)?\.log", log)
+            assert re.fullmatch(rf"benchmarks/[\w-]+/{rule}/.+\.tsv", benchmark)
             rules.add(rule)
             files += [log, benchmark]
         assert len(set(files)) == len(files)
