@@ -62,6 +62,9 @@ WEIGHTED = ("Dense", "StaticEmbedding", "SparseStaticEmbedding")
 CONFIGURED = ("Dense", "Pooling")
 # Settings of a Transformer that limit its texts.
 LENGTHS = ("max_seq_length", "query_length", "document_length")
+# Arguments of a transformer or its tokenizer that do not change the result; others could also name files elsewhere.
+HARMLESS = {"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "trust_remote_code", "padding_side"}
+ARGUMENTS = tuple(f"{of}_{name}" for of in ("model", "config", "tokenizer", "processor") for name in ("args", "kwargs"))
 CLASS_OF_TASK = {
     "feature-extraction": "AutoModel",
     "fill-mask": "AutoModelForMaskedLM",
@@ -289,6 +292,8 @@ def _check_module(root: Path, module: Module, kind: str) -> None:
         raise input_error(module.folder, found, f"the files that {MODULES} names", FIX)
     if module.name in WEIGHTED:
         check_types(module.folder)
+        if (path := (own := Settings(module.folder / "config.json")).get("path")) is not None:
+            raise input_error(own.path, f"weights in {shorten(str(path))}", f"weights in {WEIGHTS}", CONVERT)
     if module.name in ("Transformer", "MLMTransformer"):
         check_weights(module.folder)
         settings = transformer_settings(module.folder)
@@ -302,8 +307,19 @@ def _check_module(root: Path, module: Module, kind: str) -> None:
         if task not in CLASS_OF_TASK:
             expected = " or ".join(CLASS_OF_TASK)
             raise input_error(settings.path, f"the Transformer task {shorten(task)}", expected, ELSEWHERE)
+        _check_arguments(settings)
         arguments = settings.get("model_kwargs", dict) or {}
         more: dict[str, Any] = {key: value for key, value in arguments.items() if key == "add_pooling_layer"}
         # Stanford's models have their projection in the same file.
         trained = Settings(module.folder / "config.json").get("architectures") != ["HF_ColBERT"]
         check_transformer(module.folder, CLASS_OF_TASK[task], trained=trained, released=True, **more)
+
+
+def _check_arguments(settings: Settings) -> None:
+    """Refuse arguments of a Transformer that change its result, or where its files are."""
+    given = {key: settings.get(key, dict) or {} for key in ARGUMENTS}
+    odd = [f"{key} {shorten(name)}" for key, names in given.items() for name in sorted(names.keys() - HARMLESS)]
+    odd += ["tokenizer_name_or_path"] if settings.get("tokenizer_name_or_path") else []
+    if odd:
+        found, expected = f"{odd[0]} of the Transformer", "no argument that changes the result"
+        raise input_error(settings.path, found, expected, ELSEWHERE)

@@ -466,6 +466,17 @@ BAD = {
     "length 0": (edit(TOKENIZER, model_max_length=0), "0 at model_max_length, expected 1 or more"),
     "negative limit": (edit(SETTINGS, max_seq_length=-1), "-1 at max_seq_length, expected 0 or more"),
     "quoted length": (edit(TOKENIZER, model_max_length="512"), "'512' at model_max_length, expected a number; correct"),
+    "argument": (edit(SETTINGS, model_args={"subfolder": ".."}), "model_args 'subfolder' of the Transformer"),
+    "another tokenizer": (
+        edit(SETTINGS, tokenizer_name_or_path="../other"),
+        "tokenizer_name_or_path of the Transformer",
+    ),
+    "weights elsewhere": (
+        lambda folder: write_json(
+            folder / DENSE / CONFIG, json.loads((folder / DENSE / CONFIG).read_text("utf-8")) | {"path": "../idf.json"}
+        ),
+        "weights in '../idf.json'",
+    ),
     "task": (edit(SETTINGS, transformer_task="any-to-any"), "the Transformer task 'any-to-any'"),
     "encoder-decoder": (
         edit(CONFIG, model_type="bart", architectures=["BartModel"]),
