@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
+
 
 @dataclass(frozen=True)
 class Sparsity:

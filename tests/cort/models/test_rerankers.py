@@ -193,7 +193,7 @@ def test_a_kind_of_reranker_is_one_entry_in_a_registry(options, tmp_path, monkey
         return new_kernel_pooling(base_model, settings, seed)
 
     line = complaint(train_reranker.main, options(kind="other"), tmp_path / "curve.csv")
-    kinds = "conv_knrm or cross_encoder or knrm or late_interaction"
+    kinds = "conv_knrm or cross_encoder or knrm or late_interaction or monot5 or rankt5"
     assert line == f"--kind: found the re-ranker 'other', expected {kinds}; name one of these"
     monkeypatch.setitem(RERANKERS, "other", Kind(new, lambda *folder: ("loaded", *folder)))
     assert train_reranker.main(options(kind="other", gradient_accumulation=20)) == 0
