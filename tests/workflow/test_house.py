@@ -11,7 +11,7 @@ from tests.support.imports import MODULES, ROOT, module_file, names_of, program,
 from tests.support.workflow import RULES, TOOLS, command_of, leaves, module_of, stage_modules
 
 # From the lowest to the highest: a module may use all layers below, and its own package.
-LAYERS = [{"cort"}, {"cort.system"}, {"cort.formats"}, {"cort.downloads"}, {"cort.settings"}]
+LAYERS = [{"cort"}, {"cort.system"}, {"cort.formats"}, {"cort.downloads", "cort.sources"}, {"cort.settings"}]
 LAYERS += [{"cort.models", "cort.evaluation"}, {"cort.training", "cort.retrieval"}, {"cort.systems"}]
 LAYERS += [{"cort.experiment"}, {"cort.reporting", "cort.online"}, {"stages"}, {"workflow"}, {"scripts"}]
 LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
