@@ -119,7 +119,7 @@ def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> It
 
 def none_of(kind: str, path: str | Path) -> str:
     """Describe a file without passages, queries or judgements, for an error message."""
-    return f"no {kind}" if Path(path).stat().st_size else "an empty file"
+    return "an empty file" if Path(path).is_file() and not Path(path).stat().st_size else f"no {kind}"
 
 
 def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
