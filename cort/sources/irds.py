@@ -63,7 +63,8 @@ def _iter_records(name: str, kind: Kind, parse: Callable[[Any], Record]) -> Iter
     dataset, source, number = _find(name, kind), f"ir_datasets {name}, {KINDS[kind]}", 0
 
     def remedy() -> str:
-        return f"delete what is damaged, and it is fetched again: {', '.join(map(str, files(name, [kind])[:3]))}"
+        paths = ", ".join(map(str, files(name, [kind])[:3]))
+        return f"delete what is damaged, and it is fetched again: {paths}" if paths else "name another dataset"
 
     try:
         for record in getattr(dataset, f"{kind}_iter")():
@@ -76,7 +77,7 @@ def _iter_records(name: str, kind: Kind, parse: Callable[[Any], Record]) -> Iter
         raise
     except Exception as error:  # its readers raise errors of many kinds
         found = f"an error of its reader ({one_line(error)})"
-        raise input_error(source, found, "complete files", remedy(), number + 1) from error
+        raise input_error(source, found, "records that it can read", remedy(), number + 1) from error
     published = getattr(dataset, f"{kind}_metadata")().get("count", number)
     if number != published:
         raise input_error(source, f"{number} of them", f"{published}, as published", remedy())

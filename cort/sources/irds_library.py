@@ -66,7 +66,7 @@ def _fetching(path: Callable[..., Any]) -> Callable[..., Any]:
             place.parent.mkdir(parents=True, exist_ok=True)
             _lock = acquire(place.with_name(f"{place.name}.lock"), timeout=-1)
         if not any(map(_is_reachable, download.mirrors)):
-            raise _missing(download, "")
+            raise _missing(download, " and no connection")
         try:
             return path(download)
         except Exception as error:
@@ -95,4 +95,5 @@ def _missing(download: Any, why: str) -> InputError:
     place = download._cache_path or first.get("_path", urls)
     expected = f"the file at {urls}" if urls else "a file that is not public"
     fix = "put it there, or connect to the network" if urls else first["_message"]
-    return input_error(place, f"no such file{why}", f"{expected}, MD5 {download.expected_md5}", fix)
+    found = f"no such file{why if urls else ''}"
+    return input_error(place, found, f"{expected}, MD5 {download.expected_md5}", fix)
