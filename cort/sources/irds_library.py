@@ -6,6 +6,7 @@ Its own copies of documents are pickles, which may be out of date; its iterators
 from __future__ import annotations
 
 import functools
+import hashlib
 import locale
 import logging
 import os
@@ -16,6 +17,8 @@ from typing import Any, NoReturn
 
 from cort.system.errors import InputError, input_error
 from cort.system.locks import acquire
+
+log = logging.getLogger(__name__)
 
 # Seconds to wait for a connection, and for an answer.
 PATIENCE = (3, 60)
@@ -61,6 +64,8 @@ def _fetching(path: Callable[..., Any]) -> Callable[..., Any]:
     def fetch(download: Any, force: bool = True) -> Any:
         place = Path(download._cache_path or os.devnull)
         if not force or download._path or (download._cache_path and place.exists()):
+            if force and place.is_file() and not download._path:
+                _warn_of_other(place, download.expected_md5)
             return path(download, force)
         if download._cache_path:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -73,6 +78,14 @@ def _fetching(path: Callable[..., Any]) -> Callable[..., Any]:
             raise _missing(download, f" after a failed download ({one_line(error)})") from error
 
     return fetch
+
+
+def _warn_of_other(path: Path, expected: str | None) -> None:
+    """Warn of a file that was there before and is not the published one."""
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if expected and found != expected:
+        log.warning("%s: MD5 %s, but %s was published; if that is unexpected, delete the file", path, found, expected)
 
 
 def _is_reachable(source: Any) -> bool:
