@@ -210,7 +210,7 @@ def _parse_trec_qrel(line: str, fix: str = "correct the row; ids contain no spac
     fields = split_fields(line)
     if len(fields) != 4:
         raise _wrong_fields(line, fields, "4 fields (query_id 0 doc_id grade)", fix)
-    return Qrel(checked_id("query_id", fields[0]), checked_id("doc_id", fields[2]), _checked_grade(fields[3]))
+    return Qrel(checked_id("query_id", fields[0]), checked_id("doc_id", fields[2]), checked_grade(fields[3]))
 
 
 def _parse_beir_qrel(line: str) -> Qrel:
@@ -218,15 +218,16 @@ def _parse_beir_qrel(line: str) -> Qrel:
     if len(fields) != 3:
         expected = "3 TAB-separated fields (query-id, corpus-id, score) below that header"
         raise _wrong_fields(line, fields, expected, "correct the row; ids contain no spaces")
-    query_id, doc_id = _checked_id("query-id", fields[0]), _checked_id("corpus-id", fields[1])
-    return Qrel(query_id, doc_id, _checked_grade(fields[2]))
+    query_id, doc_id = unquoted_id("query-id", fields[0]), unquoted_id("corpus-id", fields[1])
+    return Qrel(query_id, doc_id, checked_grade(fields[2]))
 
 
 def _wrong_fields(line: str, fields: list[str], expected: str, fix: str) -> BadLine:
     return BadLine(f"{len(fields)} fields in {shorten(line)}" if line else "an empty line", expected, fix)
 
 
-def _checked_id(name: str, value: str) -> str:
+def unquoted_id(name: str, value: str) -> str:
+    """Check an id like `checked_id`; refuse quotation marks, too."""
     if '"' in checked_id(name, value):
         found = f"{name} {shorten(value)} with a quotation mark"
         raise BadLine(found, f"a {name} without one, as run files need it", "give the row another id")
@@ -234,7 +235,7 @@ def _checked_id(name: str, value: str) -> str:
 
 
 def _checked_text(name: str, value: str, text: str) -> Text:
-    return Text(_checked_id(name, value), checked_text(text))
+    return Text(unquoted_id(name, value), checked_text(text))
 
 
 def checked_text(text: str) -> str:
@@ -246,7 +247,8 @@ def checked_text(text: str) -> str:
     return stripped
 
 
-def _checked_grade(value: str) -> int:
+def checked_grade(value: str) -> int:
+    """Parse the grade of a judgement."""
     if not _GRADE.fullmatch(value) or abs(int(value)) > LARGEST_GRADE:
         expected = f"an integer from -{LARGEST_GRADE} to {LARGEST_GRADE}"
         raise BadLine(f"the grade {shorten(value)}", expected, "write grades as integers, without a header")
