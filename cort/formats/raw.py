@@ -88,6 +88,13 @@ def iter_passages(path: str | Path) -> Rows[Text]:
     return _iter_texts(path, "doc_id")
 
 
+def iter_titled(path: str | Path) -> Rows[tuple[str, str, str]]:
+    """Stream (row, (doc_id, title, text)) of passages; only BEIR has titles."""
+    if _suffix_of(path, *TEXTS, PARAGRAPHS) == ".jsonl":
+        return iter_records(path, iter_lines(path), _parse_titled)
+    return ((row, (doc_id, "", text)) for row, (doc_id, text) in iter_passages(path))
+
+
 def iter_queries(path: str | Path) -> Rows[Text]:
     """Stream (row, query)."""
     if _suffix_of(path, *TEXTS, TOPICS) == TOPICS:
@@ -183,13 +190,24 @@ def _parse_tsv(name: str, line: str) -> Text:
 
 
 def _parse_json(name: str, line: str) -> Text:
-    record = parse_json_line(line, "correct the row; each record takes one line")
-    if not isinstance(record, dict):
-        raise BadLine(f"JSON of type {_json_type(record)}", "one JSON object", "write records as {...}, one per line")
+    record = _json_object(line)
     text = _json_string(record, "text")
     if name == "doc_id" and "title" in record:
         text = f"{_json_string(record, 'title')} {text}"
     return _checked_text(name, _json_string(record, "_id"), text)
+
+
+def _parse_titled(line: str) -> tuple[str, str, str]:
+    record = _json_object(line)
+    doc_id, _ = _parse_json("doc_id", line)
+    return doc_id, _json_string({"title": "", **record}, "title"), _json_string(record, "text")
+
+
+def _json_object(line: str) -> dict[str, object]:
+    record = parse_json_line(line, "correct the row; each record takes one line")
+    if not isinstance(record, dict):
+        raise BadLine(f"JSON of type {_json_type(record)}", "one JSON object", "write records as {...}, one per line")
+    return record
 
 
 def _json_string(record: dict[str, object], key: str) -> str:
