@@ -5,7 +5,7 @@ from lxml.html import defs
 
 from cort.sources.documents import Block, Content
 
-DROPPED = frozenset("script style noscript template nav header footer aside form svg".split())
+DROPPED = frozenset("script style noscript template nav header footer aside button iframe select svg textarea".split())
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 # Cells of a table are parts of their row.
 SPACES = frozenset({"br", "td", "th"})
@@ -16,7 +16,7 @@ PART = 1 << 16
 
 
 def read(text: str) -> Content:
-    """Return the title and the text of block elements, with the rows of tables; without navigation, forms and code."""
+    """Return the title and the text of block elements, with the rows of tables; without navigation, scripts and fields of forms."""
     # A tree would end at a depth of 256. The parser of HTML reads no other files and expands no entities of a document.
     parser = HTMLParser(encoding="utf-8", target=_Target(), no_network=True, huge_tree=False)
     data = text.encode()

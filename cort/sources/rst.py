@@ -18,8 +18,8 @@ SETTINGS = {
     **{"report_level": 5, "halt_level": 5, "warning_stream": False, "syntax_highlight": "none"},
     **{"line_length_limit": 1 << 30},
 }
-# Their arguments and content are names.
-NAMES = frozenset({"toctree", "index", "highlight", "currentmodule"})
+# Their arguments and content are names, other files or code.
+NAMES = frozenset({"toctree", "index", "highlight", "currentmodule", "include", "raw"})
 # Rows and the like are one paragraph.
 WHOLE = (nodes.TextElement, nodes.row, nodes.field, nodes.option_list_item, nodes.line_block)
 LEFT_OUT = (nodes.comment, nodes.substitution_definition, nodes.system_message, nodes.meta)
@@ -69,6 +69,10 @@ class _Unknown(Directive):
         inner = nodes.container()
         self.state.nested_parse(self.content, self.content_offset, inner)
         return [*(nodes.paragraph(text=argument) for argument in self.arguments), *inner.children]
+
+
+for _name in ("include", "raw"):
+    directives.register_directive(_name, _Unknown)
 
 
 def _unknown_role(name: str, raw: str, text: str, *_: Any, **__: Any) -> tuple[list[nodes.Node], list[nodes.Node]]:
