@@ -20,6 +20,7 @@ _SCRIPT = re.compile(r"</?(script|style)\b")
 
 _PARSER = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable("table")
 
+
 def _tag(_: object, tokens: Sequence[Token], number: int, *__: object) -> str:
     """Keep a closed script or style, whose text is dropped; of other tags in a line, keep a space for a line break.
 

@@ -47,7 +47,7 @@ def iter_rows(path: str, text: str, fields: Fields, on_bad: Callable[[Unread], N
 def _document(path: str, row: int, record: Record | Unread, fields: Fields) -> Document:
     if isinstance(record, Unread):
         raise record
-    values = {field: [_value(record, name) for name in _names(names)] for field, names in fields.items() if names}
+    values = {field: [_value(record, name) for name in _names(names)] for field, names in fields.items()}
     doc_id = encoded_id(" ".join(values["id"])) if "id" in values else str(row)
     title = one_line(" ".join(values.get("title", ())))
     paragraphs = tuple(one for text in values["text"] for one in paragraphs_of(text))
