@@ -17,7 +17,7 @@ PART = 1 << 16
 
 
 def read(text: str) -> Content:
-    """Return the title and the text of block elements, with the rows of tables; without navigation, scripts and fields of forms."""
+    """Return the title and the text of block elements, rows of tables among them; no navigation, scripts and fields of forms."""
     # A tree would end at a depth of 256. The parser of HTML reads no other files and expands no entities of a document.
     parser = HTMLParser(encoding="utf-8", target=_Target(), no_network=True, huge_tree=False)
     data = text.encode()

@@ -12,9 +12,15 @@ from docutils.parsers.rst.languages import en
 
 from cort.sources.documents import Block, Content
 
-# No other files, no messages, no end at an error.
+# No other files, no messages, no end at an error, no section as subtitle.
 SETTINGS = {
-    **{"file_insertion_enabled": False, "raw_enabled": False, "_disable_config": True, "docinfo_xform": False},
+    **{
+        "file_insertion_enabled": False,
+        "raw_enabled": False,
+        "_disable_config": True,
+        "docinfo_xform": False,
+        "doctitle_xform": False,
+    },
     **{"report_level": 5, "halt_level": 5, "warning_stream": False, "syntax_highlight": "none"},
     **{"line_length_limit": 1 << 30},
 }
@@ -41,12 +47,12 @@ def read(text: str) -> Content:
         # What docutils could not read is quoted in the message about it.
         quoted = node.children if isinstance(node, nodes.system_message) else []
         node.parent.replace(node, [child for child in quoted if isinstance(child, nodes.literal_block)])
-    return Content("", list(_blocks(tree, 1)))
+    return Content("", list(_blocks(tree, 0)))
 
 
 def _blocks(node: nodes.Element, level: int) -> Iterator[Block]:
     if isinstance(node, WHOLE):
-        is_heading = isinstance(node, nodes.title) and isinstance(node.parent, nodes.section | nodes.document)
+        is_heading = isinstance(node, nodes.title) and isinstance(node.parent, nodes.section)
         yield level * is_heading, node.astext()
         return
     for child in node.children:
