@@ -116,7 +116,8 @@ def iter_documents(
     end is an error.
     """
     files, number = list_files(folder, on_skip), 0
-    for number, document in enumerate(_documents_of(folder, files, on_skip, fields, processes), 1):
+    for document in _documents_of(folder, files, on_skip, fields, processes):
+        number += 1
         yield document
     if changes := set(files) ^ set(list_files(folder)):
         found = f"a change of {shorten(min(changes).path)} while the folder was read"

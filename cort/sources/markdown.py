@@ -27,8 +27,9 @@ def _tag(_: object, tokens: Sequence[Token], number: int, *__: object) -> str:
     The rest of the document would be dropped with tags that are placeholders, such as <form>.
     """
     tag = tokens[number].content.lower()
-    if found := _SCRIPT.match(tag):
-        return tag * any(token.content.lower() == f"</{found[1]}>" for token in tokens[number:])
+    found = _SCRIPT.match(tag)
+    if found and any(token.content.lower() == f"</{found[1]}>" for token in tokens[number:]):
+        return tag
     return " " * tag.startswith("<br")
 
 

@@ -14,14 +14,14 @@ from cort.sources.documents import Block, Content
 
 # No other files, no messages, no end at an error, no section as subtitle.
 SETTINGS = {
+    **{"file_insertion_enabled": False, "raw_enabled": False, "_disable_config": True, "docinfo_xform": False},
     **{
-        "file_insertion_enabled": False,
-        "raw_enabled": False,
-        "_disable_config": True,
-        "docinfo_xform": False,
         "doctitle_xform": False,
+        "report_level": 5,
+        "halt_level": 5,
+        "warning_stream": False,
+        "syntax_highlight": "none",
     },
-    **{"report_level": 5, "halt_level": 5, "warning_stream": False, "syntax_highlight": "none"},
     **{"line_length_limit": 1 << 30},
 }
 # Their arguments and content are names, other files or code.
@@ -38,7 +38,7 @@ _TARGET = re.compile(r"(?s)(.+?)\s*<[^<>]*>|[~!]?(.*)")
 
 def read(text: str) -> Content:
     """Return the blocks; of an unknown role or directive, its text."""
-    for name in {found.lower() for found in _DIRECTIVE.findall(text)} - en.directives.keys():
+    for name in {found.lower() for found in _DIRECTIVE.findall(text)} - (en.directives.keys() - NAMES):
         directives.register_directive(name, _Unknown)
     for name in {(before or after).lower() for before, after in _ROLE.findall(text)} - en.roles.keys():
         roles.register_local_role(name, _unknown_role)
@@ -66,7 +66,8 @@ class _Unknown(Directive):  # type: ignore[misc]  # docutils has no types
     has_content = True
     optional_arguments = 1
     final_argument_whitespace = True
-    option_spec: Any = defaultdict(lambda: directives.unchanged)
+    # No options would be looked for if it were empty.
+    option_spec = defaultdict(lambda: directives.unchanged, name=directives.unchanged)  # noqa: RUF012
 
     def run(self) -> list[nodes.Node]:
         """Return paragraphs."""
@@ -75,10 +76,6 @@ class _Unknown(Directive):  # type: ignore[misc]  # docutils has no types
         inner = nodes.container()
         self.state.nested_parse(self.content, self.content_offset, inner)
         return [*(nodes.paragraph(text=argument) for argument in self.arguments), *inner.children]
-
-
-for _name in ("include", "raw"):
-    directives.register_directive(_name, _Unknown)
 
 
 def _unknown_role(name: str, raw: str, text: str, *_: Any, **__: Any) -> tuple[list[nodes.Node], list[nodes.Node]]:

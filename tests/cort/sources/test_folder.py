@@ -87,6 +87,7 @@ BAD = {
     "blank.txt": (b" \n\n\t\n", "no text"),
     "title.md": (b"# Only a title\n", "no text"),
     "script.html": (b"<script>alert(1)</script>", "no text"),
+    "deep.html": (b"<b>" * 5000 + b" text", "HTML nested too deeply"),
     "latin.txt": (LATIN, "read as Windows-1252"),
     "no-latin.txt": (b"caf\xe9 \x81 \x8d", "neither UTF-8 nor Windows-1252"),
     "binary.txt": (b"text \0 text", "binary data"),
