@@ -112,25 +112,10 @@ def iter_documents(
 ) -> Iterator[Document]:
     """Yield the documents of a folder, in order of the files' paths; `fields` are those of CSV and JSONL.
 
-    Files are parsed by as many `processes`, a few in advance. If the folder changes meanwhile, or has no document, the
-    end is an error.
+    Files are parsed by as many `processes`, a few in advance. If the folder changes meanwhile, the end is an error.
     """
-    files, number = list_files(folder, on_skip), 0
-    for document in _documents_of(folder, files, on_skip, fields, processes):
-        number += 1
-        yield document
-    if changes := set(files) ^ set(list_files(folder)):
-        found = f"a change of {shorten(min(changes).path)} while the folder was read"
-        raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
-    if not number:
-        expected = f"files with text ({' '.join(SUFFIXES)})"
-        raise input_error(folder, "no document", expected, "name another folder, or see why files were left out")
-
-
-def _documents_of(
-    folder: str | Path, files: list[File], on_skip: OnSkip, fields: Fields, processes: int
-) -> Iterator[Document]:
     root = os.path.realpath(folder)
+    files = list_files(folder, on_skip)
     parsed = _parse_in_parallel(root, files, processes) if processes > 1 else ((file, None) for file in files)
     for file, future in parsed:
         if file.path.lower().endswith(ROWS):
@@ -145,6 +130,9 @@ def _documents_of(
             on_skip(skipped)
         if document:
             yield document
+    if changes := set(files) ^ set(list_files(folder)):
+        found = f"a change of {shorten(min(changes).path)} while the folder was read"
+        raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
 
 
 def list_files(folder: str | Path, on_skip: OnSkip = lambda _: None) -> list[File]:
