@@ -30,8 +30,9 @@ NAMES = frozenset({"toctree", "index", "highlight", "currentmodule", "include", 
 WHOLE = (nodes.TextElement, nodes.row, nodes.field, nodes.option_list_item, nodes.line_block)
 LEFT_OUT = (nodes.comment, nodes.substitution_definition, nodes.system_message, nodes.meta)
 
-_DIRECTIVE = re.compile(r"^\s*\.\. +(?:\|[^|\n]+\| +)?([\w.+:-]+?)::(?:\s|$)", re.MULTILINE)
-_ROLE = re.compile(r":([a-z][\w.+:-]*):`|`:([a-z][\w.+:-]*):", re.IGNORECASE)
+# All that docutils may take for one: names that it knows from other files would change what it reads.
+_DIRECTIVE = re.compile(r"\.\. +(?:\|[^|\n]+\| +)?([\w.+:-]{1,80}?) ?::(?:\s|$)")
+_ROLE = re.compile(r":(\w[\w.+:-]{,80}):`|`:(\w[\w.+:-]{,80}):")
 # "text <target>", or a target after "~" or "!".
 _TARGET = re.compile(r"(?s)(.+?)\s*<[^<>]*>|[~!]?(.*)")
 

@@ -104,5 +104,14 @@ def test_mistakes_keep_the_text(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    "text", ["* .. oddity:: a\n", ".. oddity :: a", "x :Oddity:`a` `b`:oddity:", "+---+\n| .. oddity:: a\n"]
+)
+def test_other_files_change_nothing(text):
+    alone = rst.read(text.replace("ddity", "ther"))
+    rst.read(".. oddity:: a\n\n:oddity:`b`\n\n.. role:: oddity(strong)\n\n.. default-role:: oddity\n")
+    assert repr(rst.read(text)) == repr(alone).replace("ther", "ddity")
+
+
 def test_names_of_unknown_directives_do_not_stay():
     assert text_of(".. strange:: Argument\n   :option: 1\n\n   Content.") == "Argument Content."
