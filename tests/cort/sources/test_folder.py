@@ -145,6 +145,11 @@ def test_text_in_other_encodings(folder):
     assert counts == {"read as Windows-1252": 1}
 
 
+def test_latin_1_on_the_web_has_the_quotes_of_windows(folder):
+    write_all(folder, {"a.html": b"<meta charset=iso-8859-1><p>\x93Quoted\x94"})
+    assert read(folder)[0]["a.html"].sections == (Section((), ("“Quoted”",)),)
+
+
 def test_huge_files_are_not_opened(folder, caplog):
     write_all(folder, {"good.txt": "Text."})
     with (folder / "huge.txt").open("wb") as file:
