@@ -33,7 +33,17 @@ class Pydocs:
 
 
 @section
-class Collection:
+class Aggregation:
+    """How rankings of passages become rankings of documents."""
+
+    aggregate: Literal["none", "max", "first", "mean3"] = setting("none", "how passages are aggregated to documents")
+    """What is measured: passages (`none`), or documents, by the score of their best passage that was retrieved (`max`),
+    of the first one (`first`), or the mean of the best three (`mean3`). The document of a passage is its id up to the
+    last `#`: `docs/a.md#3` is passage 3 of `docs/a.md`. Judgements then name documents, and cannot train models."""
+
+
+@section
+class Collection(Aggregation):
     """Where the passages come from; exactly one of `passages` and `pydocs`."""
 
     passages: str | None = None
