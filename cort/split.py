@@ -60,6 +60,9 @@ def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str, 
     unit = "a passage" if aggregate == "none" else "a document (the id of a passage up to its last #)"
 
     def judgements(path: str) -> Rows[Qrel]:
+        if is_quoted(path) and aggregate != "none":
+            fix = "name documents by their ids, or set `collection.aggregate` to none"
+            raise input_error(path, "texts of passages", "documents, which are measured", fix)
         return iter_quoted(path, iter_batches(passages, PASSAGES)) if is_quoted(path) else iter_qrels(path)
 
     files = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids, unit) for path in paths]

@@ -132,6 +132,16 @@ def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
     return [pair for pair in combinations(compared_splits(config), 2) if pair[0] in TRAINING_SPLITS]
 
 
+def check_aggregation(config: Config) -> Iterator[str]:
+    """Check that no model is trained if documents are judged: it would learn from passages."""
+    how = (config["collection"] or {}).get("aggregate", "none")
+    trained = [f"{section}.{name}" for section in LEARNERS for name in trained_models(config, section)]
+    for place in trained if how != "none" else []:
+        found = f"training with collection.aggregate: {how}, by which judgements name documents"
+        fix = "set aggregate to none and judge passages, or name a released model"
+        yield f"{place}: found {found}, expected judgements of passages; {fix}"
+
+
 def check_apart(config: Config) -> Iterator[str]:
     """Check that no file of judgements is used both to learn from and to measure with."""
     for first, second in splits_apart(config):

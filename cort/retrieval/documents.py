@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from cort.formats.ids import sort_keys
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, strictly_decreasing
-from cort.system.errors import input_error
+from cort.system.errors import input_error, shorten
 
 # The document and the number of a passage; a document that is not divided is neither.
 PASSAGE = "^(.+)#([^#]*)$"
@@ -95,8 +95,8 @@ def group_passages(run: Run, how: str) -> Documents:
 
 def _in_document_order(doc_ids: pa.Array) -> pa.Array:
     """Return the rows by the number of the passage, which is 0 for a document that is not divided."""
-    try:
-        return pc.sort_indices(pc.replace_substring_regex(doc_ids, NUMBER, r"0\1").cast("int64"))
-    except pa.ArrowInvalid as error:
+    numbers = pc.replace_substring_regex(doc_ids, NUMBER, r"0\1")
+    if (wrong := pc.index(pc.match_substring_regex(numbers, "^[0-9]{1,19}$"), False).as_py()) >= 0:
         fix = "number the passages, or choose another `aggregate`"
-        raise input_error("passages", f"an id without one ({error})", "a number after the last #", fix) from None
+        raise input_error("passages", shorten(doc_ids[wrong].as_py()), "a number after the last #", fix)
+    return pc.sort_indices(numbers.cast("int64"))

@@ -39,7 +39,8 @@ class Aggregation:
     aggregate: Literal["none", "max", "first", "mean3"] = setting("none", "how passages are aggregated to documents")
     """What is measured: passages (`none`), or documents, by the score of their best passage that was retrieved (`max`),
     of the first one (`first`), or the mean of the best three (`mean3`). The document of a passage is its id up to the
-    last `#`: `docs/a.md#3` is passage 3 of `docs/a.md`. Judgements then name documents, and cannot train models."""
+    last `#`: `docs/a.md#3` is passage 3 of `docs/a.md`. Judgements then name documents, and cannot train models. If
+    documents are divided into passages here, the default is `max`."""
 
 
 @section
@@ -68,8 +69,7 @@ class Fields:
 
 @section
 class Collection(Aggregation):
-    """Where the passages come from; exactly one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and `pydocs`.
-    """
+    """Where the passages come from: one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and `pydocs`."""
 
     passages: str | Passages | None = None
     """File of passages: `.tsv` or `.txt` (`doc_id TAB text`), BEIR's `corpus.jsonl` or TREC-CAR's paragraphs, `.cbor`,

@@ -48,8 +48,8 @@ class Rankings(NamedTuple):
     system s, 0 where it was not retrieved.
 
     If passages are aggregated, the passages here are those that counted for a document, with its ranks and scores, and
-    the first ones of the relevant documents. `documents` has the document of each passage in `ids`, and `about` for each
-    system what is said about the results of each query.
+    the first ones of the relevant documents. `documents` has the document of each passage in `ids`; `about` says, for
+    each system and query, which other passages of the documents were retrieved.
     """
 
     ids: pa.Array
