@@ -133,13 +133,12 @@ def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
 
 
 def check_aggregation(config: Config) -> Iterator[str]:
-    """Check that no model is trained if documents are judged: it would learn from passages."""
+    """Check that no model is trained if documents are judged, because models learn from passages."""
     how = (config["collection"] or {}).get("aggregate", "none")
     trained = [f"{section}.{name}" for section in LEARNERS for name in trained_models(config, section)]
-    for place in trained if how != "none" else []:
-        found = f"training with collection.aggregate: {how}, by which judgements name documents"
-        fix = "set aggregate to none and judge passages, or name a released model"
-        yield f"{place}: found {found}, expected judgements of passages; {fix}"
+    if trained and how != "none":
+        found, why = f"{how} with training of {listed(trained)}", "as models learn from judged passages, not documents"
+        yield f"collection.aggregate: found {found}, expected none, {why}; judge passages, or name released models"
 
 
 def check_apart(config: Config) -> Iterator[str]:

@@ -117,6 +117,7 @@ class Searcher:
         self.lucene, self.passages, self._open_models = lucene, passages, open_models
         self.opened = open_systems(results, systems)
         self.depth: int = results.config["depth"]
+        self.aggregate: str = results.config["collection"].get("aggregate", "none")
         self._bm25_thread = ThreadPoolExecutor(1, "bm25")
 
     @cached_property
@@ -148,13 +149,12 @@ class Searcher:
 
         If the experiment measures documents, the results are these, and the texts those of the passages that counted.
         """
-        how = self.results.config["collection"].get("aggregate", "none")
-        if how == "none":
+        if self.aggregate == "none":
             answer = self.search(system, text, number)
             return answer, self.passages.texts([result.doc_id for result in answer.results])
         # As many passages as in the workflow's runs.
         [ranking], milliseconds = self.search_batch(system, [text], self.depth)
-        run, passages, about = group_passages(run_of([ranking]), how)
+        run, passages, about = group_passages(run_of([ranking]), self.aggregate)
         columns = run.doc_ids, pa.array(run.scores), pa.array(run.ranks()), passages, about
         rows = zip(*(column[:number].to_pylist() for column in columns), strict=True)
         results = [DocumentResult(*row) for row in rows]

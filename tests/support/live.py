@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import uvicorn
 
-from cort.online.searcher import Answer, Result, check_query
+from cort.online.searcher import Answer, Result, Searcher, check_query
 from cort.online.web import Line, make_app
 from cort.system.errors import InputError
 from tests.support.explorer import QUERIES_COUNT, SYSTEMS, rankings, score, text_of_passage, text_of_query
@@ -30,9 +30,11 @@ class Scripted:
         #: searches wait for this
         self.free = threading.Event()
         self.free.set()
-        self.depth = DEPTH
+        self.depth, self.aggregate = DEPTH, "none"
         self.passages = SimpleNamespace(texts=lambda doc_ids: [text_of_passage(int(doc_id[1:])) for doc_id in doc_ids])
         self.searched = []
+
+    answer = Searcher.answer
 
     def search(self, system, text, depth):
         self.at_work += 1
