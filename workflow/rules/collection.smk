@@ -63,11 +63,11 @@ rule import_collection:
     params:
         options=options(settings.imported_collection),
         # Files of a folder, with sizes and times.
-        state=settings.state_of_folder,
+        state=lambda wildcards: settings.state_of_folder(config),
     message:
         "Read the documents of {wildcards.dataset}"
     shell:
-        "python -m cort.import_collection {params.options:q} --output {output.passages:q}"
+        "python -m cort.import_collection {params.options:q} --threads {threads} --output {output.passages:q}"
         " --output-counts {output.counts:q} --output-sources {output.sources:q} --log {log:q}"
 
 
