@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import cort
+from cort.evaluation.values import read_values
 from cort.experiment.stored import read_experiment
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
@@ -23,7 +24,7 @@ from tests.support.workflow import planned
 pytestmark = pytest.mark.slow
 
 SYSTEMS = ("bm25", "dense", "fused", "reranked")
-PER_DOCUMENT = 5
+DOCUMENTS = 30
 
 
 def document(doc_id):
@@ -31,16 +32,15 @@ def document(doc_id):
 
 
 def long_documents(data):
-    """Join five passages of the tiny experiment to a document, and judge documents instead of passages."""
+    """Join five passages of a topic of the tiny experiment to a document, and judge documents instead of passages."""
     texts = [line.split("\t")[1] for line in (data / "collection.tsv").read_text("utf-8").splitlines()]
-    parts = [texts[start : start + PER_DOCUMENT] for start in range(0, len(texts), PER_DOCUMENT)]
-    lines = [f"long/{number}\t{' '.join(part)}\n" for number, part in enumerate(parts)]
+    lines = [f"long/{number}\t{' '.join(texts[number::DOCUMENTS])}\n" for number in range(DOCUMENTS)]
     (data / "documents.tsv").write_text("".join(lines), "utf-8")
     for name in ("train", "test"):
         grades = {}
         for line in (data / f"qrels.{name}.tsv").read_text("utf-8").splitlines():
             query_id, _, doc_id, grade = line.split()
-            key = query_id, f"long/{int(doc_id[1:]) // PER_DOCUMENT}"
+            key = query_id, f"long/{int(doc_id[1:]) % DOCUMENTS}"
             grades[key] = max(int(grade), grades.get(key, 0))
         rows = (f"{query_id} 0 {doc_id} {grade}\n" for (query_id, doc_id), grade in grades.items())
         (data / f"judged.{name}.tsv").write_text("".join(rows), "utf-8")
@@ -118,33 +118,34 @@ def test_document_runs_are_those_of_an_oracle(results, system, split, tmp_path):
     assert found == (tmp_path / "expected.trec").read_bytes()
 
 
+def reciprocal_ranks(rankings, judged):
+    """RR@10 of each query."""
+    found = {}
+    for query_id, doc_ids in rankings:
+        ranks = (rank for rank, doc_id in enumerate(doc_ids[:10], 1) if judged.get((query_id, doc_id), 0) > 0)
+        found[query_id] = 1 / next(ranks, float("inf"))
+    return found
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_documents_are_measured(results, judged, system):
-    values = pq.read_table(results / f"measures/test/{system}.parquet").to_pylist()
-    rankings = {
-        ranking.query_id: ranking.doc_ids for ranking, _ in oracle(read_run(results / f"runs/test/{system}.trec"))
-    }
-    for row in values:
-        query_id, doc_ids = row["query_id"], rankings[row["query_id"]]
-        ranks = [rank for rank, doc_id in enumerate(doc_ids, 1) if judged.get((query_id, doc_id), 0) > 0]
-        assert row["RR@10"] == pytest.approx(next((1 / rank for rank in ranks if rank <= 10), 0))
-    means = json.loads((results / f"measures/test/{system}.json").read_text("utf-8"))["measures"]
-    assert means["RR@10"] == pytest.approx(np.mean([row["RR@10"] for row in values]))
+    values = read_values(results / f"measures/test/{system}.parquet")
+    found = dict(zip(values.query_ids, values.values[:, values.measures.index("RR@10")], strict=True))
+    documents = (ranking for ranking, _ in oracle(read_run(results / f"runs/test/{system}.trec")))
+    assert found == pytest.approx(reciprocal_ranks(((one.query_id, one.doc_ids) for one in documents), judged))
 
 
 def test_the_curve_of_a_reranker_and_disagreements_are_of_documents(results, judged):
+    top = {one.query_id: one.doc_ids[:10] for one in read_run(results / "runs/test/reranked.trec")}
+    documents = {query_id: list(dict.fromkeys(map(document, doc_ids))) for query_id, doc_ids in top.items()}
+    assert min(map(len, documents.values())) < 10
+    curve = json.loads((results / "depths/test/reranked.json").read_text("utf-8"))
+    expected = reciprocal_ranks(documents.items(), judged)
+    assert curve["measures"]["RR@10"] == [pytest.approx(np.mean([*expected.values()]))]
     runs = {
         name: {one.query_id: one.doc_ids for one, _ in oracle(read_run(results / f"runs/test/{name}.trec"))}
         for name in SYSTEMS
     }
-    curve = json.loads((results / "depths/test/reranked.json").read_text("utf-8"))
-    top = [
-        len({document(doc_id) for doc_id in ranking.doc_ids[:10]})
-        for ranking in read_run(results / "runs/test/fused.trec")
-    ]
-    assert min(top) < 10
-    reached = json.loads((results / "measures/test/reranked.json").read_text("utf-8"))["measures"]
-    assert curve["measures"]["RR@10"] == [pytest.approx(reached["RR@10"], abs=0.1)]
     examples = json.loads((results / "disagreements/test.json").read_text("utf-8"))["examples"]
     assert examples
     for example in examples:
@@ -222,13 +223,12 @@ def test_what_else_is_of_documents(built_with_documents, results):
 def test_judgements_of_passages_are_refused(built_with_documents):
     tree, _ = built_with_documents
     config = yaml.safe_load((tree / "long.yaml").read_text("utf-8")) | {"dataset": "wrong", "submissions": {}}
-    (tree / "tiny/data/wrong.tsv").write_text("1 0 long/1#0 1\n", "utf-8")
-    queries = (tree / "tiny/data/queries.test.tsv").read_text("utf-8").split("\t")[0]
-    (tree / "tiny/data/wrong.tsv").write_text(f"{queries} 0 long/1#0 1\n", "utf-8")
+    query_id = (tree / "tiny/data/queries.test.tsv").read_text("utf-8").split("\t")[0]
+    (tree / "tiny/data/wrong.tsv").write_text(f"{query_id} 0 long/1#0 1\n", "utf-8")
     config["splits"]["test"]["qrels"] = "tiny/data/wrong.tsv"
     (tree / "wrong.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    status, output = snakemake(
-        tree, "--cores", 2, "--configfile", "wrong.yaml", "--", "results/wrong/collection/qrels.test.parquet"
-    )
+    wanted = "results/wrong/collection/qrels.test.parquet"
+    status, output = snakemake(tree, "--cores", 2, "--configfile", "wrong.yaml", "--", wanted)
     assert status != 0
-    assert "found 'long/1#0', expected a document (the id of a passage up to its last #) of the collection" in output
+    expected = "a document (the id of a passage up to its last #) of the collection"
+    assert f"the doc_id 'long/1#0', expected {expected}" in " ".join(output.split())
