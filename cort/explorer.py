@@ -103,6 +103,9 @@ def stage(options: Options) -> None:
     if how != "none":
         doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id").combine_chunks()
         rows = positions(pa.array(relevant.doc_ids, "string"), documents_of(doc_ids, how))
+        if (missing := np.flatnonzero(rows < 0)).size:
+            found = f"no passage of the document {shorten(relevant.doc_ids[int(missing[0])])}"
+            raise input_error(options.passages, found, "one of every judged document", "name the matching file")
         relevant = relevant._replace(doc_ids=doc_ids.take(pa.array(rows)).to_pylist())
     rankings = combine(tops, relevant, ranks, how)
     experiment = Experiment(

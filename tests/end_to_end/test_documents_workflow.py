@@ -141,7 +141,8 @@ def test_the_curve_of_a_reranker_and_disagreements_are_of_documents(results, jud
     assert min(map(len, documents.values())) < 10
     curve = json.loads((results / "depths/test/reranked.json").read_text("utf-8"))
     expected = reciprocal_ranks(documents.items(), judged)
-    assert curve["measures"]["RR@10"] == [pytest.approx(np.mean([*expected.values()]))]
+    assert curve["depths"][0] == 10
+    assert curve["measures"]["RR@10"][0] == pytest.approx(np.mean([*expected.values()]))
     runs = {
         name: {one.query_id: one.doc_ids for one, _ in oracle(read_run(results / f"runs/test/{name}.trec"))}
         for name in SYSTEMS

@@ -112,7 +112,12 @@ def other_experiments(config):
     timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
     yield timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}}
     documents = config["collection"] | {"aggregate": "max"}
-    yield {"dataset": "documents", "collection": documents, "splits": {"test": timed["splits"]["test"]}, "systems": bm25}
+    yield {
+        "dataset": "documents",
+        "collection": documents,
+        "splits": {"test": timed["splits"]["test"]},
+        "systems": bm25,
+    }
     yield weighed_config(config, "tiny/model", COMMIT)
     yield late_config(config, indexed=True)
     yield sparse_config(config)
