@@ -14,6 +14,7 @@ Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parqu
 import logging
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -34,10 +35,12 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run, refuse_other_queries, tag_of
 from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, relevant_passages
+from cort.retrieval.documents import as_documents, document_of, group_passages
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import refuse_without_effect
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import weight_of
+from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Evaluation
 from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
@@ -49,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 @options_class
-class DepthOptions(MeasureOptions):
+class DepthOptions(Aggregation, MeasureOptions):
     """Measure re-ranking by the number of candidates (CoRT paper, section 4.3.2 and Figure 2).
 
     At depth d, a ranking consists of the top d candidates, re-ranked, and nothing else. The weight is the same at every
@@ -81,7 +84,8 @@ def analyze_depths(options: DepthOptions) -> None:
     scores = candidate_scores(run, table, max(depths), options.scores)
     qrels = read_qrels(options.qrels, level)
     mixed = partial(mix_run, run, scores, weight=weight)
-    columns = measure_depths(run, mixed, qrels, depths, options.measures, level)
+    documents = partial(as_documents, how=options.aggregate)
+    columns = measure_depths(run, mixed, qrels, depths, options.measures, level, documents)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
     saturated = {measure: saturation(depths, values) for measure, values in columns.items()}
     names = options.system, options.split
@@ -104,11 +108,13 @@ def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dic
 
 
 @options_class
-class DisagreementOptions(JudgedOptions):
+class DisagreementOptions(Aggregation, JudgedOptions):
     """Find the queries on which two systems disagree most, with the passages that show why (Table 6 of the CoRT paper).
 
     The disagreement of a query is the difference between the reciprocal ranks of the two runs' best-ranked relevant
     passages (0 where none was retrieved). The queries on which either system is furthest ahead are kept.
+
+    If passages are aggregated, ranks are those of documents, and a document is shown by the passage that counted.
 
     Reads:  two runs, the queries, the judgements and the passages (streamed; only the texts shown are kept)
     Writes: disagreements.json (`cort.evaluation.disagreements.Disagreements`): the queries, the relevant passage and
@@ -131,14 +137,17 @@ def find_disagreements(options: DisagreementOptions) -> None:
         raise input_error("--second-name", again, "two different names", "give each run its own")
     level = options.relevance_level
     qrels = read_qrels(options.qrels, level)
-    first, second = read_run(options.first).by_query(), read_run(options.second).by_query()
-    compared = list(compare_runs(first, second, qrels, level))
+    both = [group_passages(read_run(path), options.aggregate) for path in (options.first, options.second)]
+    first, second = (replace(documents.run, doc_ids=documents.passages).by_query() for documents in both)
+    document = str if options.aggregate == "none" else document_of
+    compared = list(compare_runs(first, second, qrels, level, document))
     chosen = largest(compared, options.number)
     queries = select_texts(options.queries, tables.QUERIES, [query.query_id for query in chosen])
     shown = {doc_id for query in chosen for doc_id in (query.doc_id, query.top_first, query.top_second)}
     passages = select_texts(options.passages, tables.PASSAGES, filter(None, shown))
     examples = [
-        make_example(query, qrels[query.query_id], level, queries[query.query_id], passages) for query in chosen
+        make_example(query, qrels[query.query_id], level, queries[query.query_id], passages, document)
+        for query in chosen
     ]
     better = sum(query.advantage > 0 for query in compared)
     names = options.split, options.first_name, options.second_name
@@ -165,7 +174,8 @@ def measure_overlap(options: OverlapOptions) -> None:
     """Compare the top passages of all pairs of systems."""
     check_named(options.systems, {"--runs": options.runs})
     query_ids = list(tables.read_queries(options.queries))
-    tops = [first_results(read_run(path), query_ids, options.depth) for path in options.runs]
+    runs = (group_passages(read_run(path), "none") for path in options.runs)
+    tops = [first_results(run, query_ids, options.depth) for run in runs]
     none = relevant_passages({query_id: {} for query_id in query_ids}, query_ids, 1)
     top = combine(tops, none, [np.zeros(0, dtype=np.int32)] * len(tops)).top
     pairs = overlaps([*options.systems], top, UNKNOWN)

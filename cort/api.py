@@ -93,9 +93,13 @@ class Experiment:
         """
         return self._passages.texts([doc_id])[0]
 
-    def run(self, system: str, split: str) -> pd.DataFrame:
-        """Return the run of a system: `query_id`, `doc_id`, `score`, `rank` (from 1), best first."""
-        run = read_run(self._at(paths.RUN, split=split, system=self._known(system, split)))
+    def run(self, system: str, split: str, *, measured: bool = False) -> pd.DataFrame:
+        """Return the run of a system: `query_id`, `doc_id`, `score`, `rank` (from 1), best first.
+
+        :param measured: whether to return the run that is measured: of documents, if passages are aggregated.
+        """
+        path = paths.measured_run(self.settings) if measured else paths.RUN
+        run = read_run(self._at(path, split=split, system=self._known(system, split)))
         query_ids = pd.Categorical.from_codes(run.query_numbers(), categories=pd.Index(run.query_ids))
         doc_ids = pd.array(run.doc_ids, dtype="str")
         return pd.DataFrame({"query_id": query_ids, "doc_id": doc_ids, "score": run.scores, "rank": run.ranks()})
@@ -125,10 +129,8 @@ class Experiment:
 
     def search(self, text: str, system: str, k: int = 10) -> pd.DataFrame:
         """Search for a query as `cort.search` does: `rank`, `doc_id`, `score`, `text` of the top k."""
-        searcher = self._searcher(system)
-        answer = searcher.search(system, text, k)
-        texts = searcher.passages.texts([result.doc_id for result in answer.results])
-        rows = [(rank, doc_id, score, text) for (doc_id, score, rank), text in zip(answer.results, texts, strict=True)]
+        answer, texts = self._searcher(system).answer(system, text, k)
+        rows = [(one.rank, one.doc_id, one.score, text) for one, text in zip(answer.results, texts, strict=True)]
         return pd.DataFrame(rows, columns=["rank", "doc_id", "score", "text"])
 
     def encode(self, texts: Sequence[str], encoder: str) -> npt.NDArray[np.float32]:

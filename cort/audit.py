@@ -28,16 +28,18 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, means, read_qrels
+from cort.evaluation.measures import Qrels, evaluate_run, means, read_qrels
 from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
 from cort.formats.embeddings import all_vectors, count_rows, open_shards
 from cort.formats.precisions import Precision, precision_of_queries
 from cort.formats.records import Integers, Ranking
+from cort.formats.runs import run_of, strictly_decreasing
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
+from cort.retrieval.documents import as_documents
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import Found, open_index, to_ranking
 from cort.retrieval.graphs import INDEXES, IndexKind
@@ -97,17 +99,15 @@ class Truth(Generic[Query]):
     qrels: Qrels
     measures: Sequence[str]
     relevance_level: int
+    aggregate: str = "none"
 
     def values(self, rankings: Iterable[Ranking]) -> dict[str, float]:
         """Return the mean measures of rankings for these queries."""
         if not self.measures:
             return {}
-        ranks = {}
-        for query_id, doc_ids, _ in rankings:
-            judged = self.qrels[query_id]
-            places = {doc_id: place for place, doc_id in enumerate(doc_ids) if doc_id in judged}
-            ranks[query_id] = JudgedRanks(places, len(doc_ids))
-        return means(evaluate_ranks(ranks, self.qrels, self.measures, self.relevance_level), self.measures)
+        run = run_of([ranking._replace(scores=strictly_decreasing(ranking.scores)) for ranking in rankings])
+        run = as_documents(run, self.aggregate)
+        return means(evaluate_run(run, self.qrels, self.measures, self.relevance_level), self.measures)
 
 
 def make_truth(
@@ -122,7 +122,8 @@ def make_truth(
         for n in options.depths
     }
     judged = {ranking.query_id: (qrels or {}).get(ranking.query_id, {}) for ranking in rankings}
-    return Truth(queries, cut, judged, sorted(options.measures), options.relevance_level)
+    measures = sorted(options.measures)
+    return Truth(queries, cut, judged, measures, options.relevance_level, options.aggregate)
 
 
 def _check_options(options: AuditOptions, kind: IndexKind) -> list[float]:

@@ -21,14 +21,18 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from cort.evaluation.measures import Qrels, read_qrels
 from cort.evaluation.options import JudgedOptions
 from cort.evaluation.values import Values, check_named, read_values, refuse_unlike
 from cort.formats import tables
+from cort.formats.ids import positions
 from cort.formats.runs import read_run
 from cort.reporting.explorer.page import Experiment, select_texts, write_page
 from cort.reporting.explorer.rankings import combine, first_results, ranks_of, relevant_passages
+from cort.retrieval.documents import documents_of, group_passages
+from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Explorer
 from cort.system import cli
 from cort.system.errors import input_error, shorten
@@ -39,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @options_class
-class Options(Explorer, JudgedOptions):
+class Options(Explorer, Aggregation, JudgedOptions):
     """Options of this stage."""
 
     dataset: str = required("NAME", "shown on the page")
@@ -90,12 +94,20 @@ def stage(options: Options) -> None:
     query_ids, level = list(texts_of_queries), options.relevance_level
     qrels = {query_id: qrels.get(query_id, {}) for query_id in query_ids}
     relevant = relevant_passages(qrels, query_ids, level)
+    how = options.aggregate
     tops, ranks = [], []
     for path in options.runs:
-        run = read_run(path)
-        tops.append(first_results(run, query_ids, options.results))
-        ranks.append(ranks_of(run, qrels, query_ids, relevant))
-    rankings = combine(tops, relevant, ranks)
+        documents = group_passages(read_run(path), how)
+        tops.append(first_results(documents, query_ids, options.results))
+        ranks.append(ranks_of(documents.run, qrels, query_ids, relevant))
+    if how != "none":
+        doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id").combine_chunks()
+        rows = positions(pa.array(relevant.doc_ids, "string"), documents_of(doc_ids, how))
+        if (missing := np.flatnonzero(rows < 0)).size:
+            found = f"no passage of the document {shorten(relevant.doc_ids[int(missing[0])])}"
+            raise input_error(options.passages, found, "one of every judged document", "name the matching file")
+        relevant = relevant._replace(doc_ids=doc_ids.take(pa.array(rows)).to_pylist())
+    rankings = combine(tops, relevant, ranks, how)
     experiment = Experiment(
         dataset=options.dataset,
         split=options.split,
@@ -105,6 +117,7 @@ def stage(options: Options) -> None:
         qrels=qrels,
         relevance_level=level,
         rankings=rankings,
+        aggregate=how,
     )
     with temporary_folder(options.output) as parts, atomic_folder(options.output) as folder:
         texts = select_texts(options.passages, rankings.ids, parts)

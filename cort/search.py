@@ -62,7 +62,7 @@ def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: 
                 searcher.warm_up(name)
             line: dict[str, object] = {"query": shown, "system": name}
             try:
-                answer, texts = answer_with_texts(searcher, name, query, depth)
+                answer, texts = searcher.answer(name, query, depth)
             except InputError as error:
                 _say(_json(line | {"error": str(error)}))
                 wrong.append((row, str(error)))
@@ -79,12 +79,6 @@ def _json(line: Mapping[str, object]) -> str:
     """Write a line of JSON; escape also the control and bidirectional characters that JSON allows."""
     text = json.dumps(line, ensure_ascii=False)
     return UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def answer_with_texts(searcher: Searcher, system: str, query: str, depth: int) -> tuple[Answer, list[str]]:
-    """Answer a query, and read the texts of the results."""
-    answer = searcher.search(system, query, depth)
-    return answer, searcher.passages.texts([result.doc_id for result in answer.results])
 
 
 def _say(text: str) -> None:
@@ -105,7 +99,8 @@ def show(answers: Sequence[tuple[Answer, Sequence[str]]], width: int) -> str:
 
 def _cells(answer: Answer, texts: Sequence[str], width: int) -> list[str]:
     """Return the lines of an answer: title, results, and the times of the parts."""
-    rows = [(str(rank), text, f"{score:.4g}") for (_, score, rank), text in zip(answer.results, texts, strict=True)]
+    pairs = zip(answer.results, texts, strict=True)
+    rows = [(str(result.rank), text, f"{result.score:.4g}") for result, text in pairs]
     ranks, scores = (max((len(row[place]) for row in rows), default=0) for place in (0, 2))
     body = [f"{rank:>{ranks}} {_fit(text, width - ranks - scores - 2)} {score:>{scores}}" for rank, text, score in rows]
     title, line = f"{answer.system}: {answer.milliseconds['total']:.1f} ms", "-" * width
@@ -183,10 +178,7 @@ def interact(open_searcher: Callable[[], Searcher], depth: int) -> None:
                     log.info("still opening")
                 searcher = opening.result()
                 try:
-                    answers = [
-                        worker.submit(answer_with_texts, searcher, name, query, depth).result()
-                        for name in searcher.systems
-                    ]
+                    answers = [worker.submit(searcher.answer, name, query, depth).result() for name in searcher.systems]
                     _say(show(answers, shutil.get_terminal_size().columns))
                 except InputError as error:
                     log.error("%s", error)

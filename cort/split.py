@@ -24,7 +24,8 @@ from cort.formats.lines import Rows, iter_record_batches
 from cort.formats.raw import is_quoted, iter_qrels, iter_queries, iter_quoted, none_of, refuse_duplicates
 from cort.formats.records import Qrel
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_column, read_table
-from cort.settings.collection import Split
+from cort.retrieval.documents import documents_of
+from cort.settings.collection import Aggregation, Split
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, options_class, required
@@ -52,15 +53,19 @@ def read_queries(paths: Sequence[str]) -> pa.Table:
     return joined
 
 
-def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str) -> pa.Table:
+def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str, aggregate: str) -> pa.Table:
     """Read the judgements of all files with `read_file_of_qrels`; refuse a pair that is judged twice."""
     # Texts are read only for quotations: they are fifty times as large as the ids.
-    doc_ids = read_column(passages, PASSAGES, "doc_id")
+    doc_ids = documents_of(read_column(passages, PASSAGES, "doc_id"), aggregate)
+    unit = "a passage" if aggregate == "none" else "a document (the id of a passage up to its last #)"
 
     def judgements(path: str) -> Rows[Qrel]:
+        if is_quoted(path) and aggregate != "none":
+            fix = "name documents by their ids, or set `collection.aggregate` to none"
+            raise input_error(path, "texts of passages", "documents, which are measured", fix)
         return iter_quoted(path, iter_batches(passages, PASSAGES)) if is_quoted(path) else iter_qrels(path)
 
-    files = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids) for path in paths]
+    files = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids, unit) for path in paths]
     joined = pa.concat_tables(qrels for _, qrels in files)
     # Ids have no whitespace, so joined pairs are unambiguous.
     pairs = pc.binary_join_element_wise(joined["query_id"], joined["doc_id"], " ")
@@ -69,15 +74,18 @@ def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str) 
 
 
 def read_file_of_qrels(
-    path: str | Path, judgements: Rows[Qrel], query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray
+    path: str | Path, judgements: Rows[Qrel], query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray, unit: str
 ) -> tuple[Sequence[int], pa.Table]:
-    """Collect judgements and their rows; at least one must be relevant, and all queries and documents known."""
+    """Collect judgements and their rows; at least one must be relevant, and all queries and documents known.
+
+    :param unit: what `doc_ids` are.
+    """
     rows, qrels = _gather(judgements, QRELS)
     if not qrels.num_rows:
         raise input_error(path, none_of("judgements", path), "at least one", "name the file that holds the judgements")
     if pc.max(qrels["relevance"]).as_py() < 1:
         raise input_error(path, "no grade above 0", "at least one relevant passage", "name other judgements")
-    known = {"query_id": (query_ids, "one of the queries"), "doc_id": (doc_ids, "a passage of the collection")}
+    known = {"query_id": (query_ids, "one of the queries"), "doc_id": (doc_ids, f"{unit} of the collection")}
     for name, (ids, expected) in known.items():
         unknown = pc.index(pc.is_in(qrels[name], value_set=ids), False).as_py()
         if unknown >= 0:
@@ -122,7 +130,7 @@ def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[Sequence[int], pa.Ta
 
 
 @options_class
-class Options:
+class Options(Aggregation):
     """Options of this stage."""
 
     queries: tuple[str, ...] = required("FILE", "MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, plain or .gz")
@@ -148,7 +156,7 @@ def stage(options: Options) -> None:
     queries = read_queries(options.queries)
     qrels = QRELS.empty_table()
     if options.qrels:
-        qrels = read_qrels(options.qrels, queries["query_id"], options.passages)
+        qrels = read_qrels(options.qrels, queries["query_id"], options.passages, options.aggregate)
     judged = select(queries, qrels["query_id"])
     keep = not options.qrels or options.unjudged_queries == "keep"
     unjudged = f"{queries.num_rows - judged.num_rows} of them without judgements ({'kept' if keep else 'dropped'})"

@@ -27,6 +27,8 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.formats.ids import unknown_ids
 from cort.formats.runs import Run, read_run, write_run
+from cort.retrieval.documents import documents_of
+from cort.settings.collection import Aggregation
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -74,7 +76,7 @@ def check_documents(run: Run, doc_ids: pa.ChunkedArray, source: str) -> None:
 
 
 @options_class
-class Options:
+class Options(Aggregation):
     """Options of this stage."""
 
     run: str = required("TREC", "the run to submit")
@@ -91,7 +93,8 @@ def stage(options: Options) -> None:
     run = read_run(options.run)
     query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id").to_pylist()
     check_queries(run, query_ids, options.run)
-    check_documents(run, tables.read_column(options.passages, tables.PASSAGES, "doc_id"), options.run)
+    doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")
+    check_documents(run, documents_of(doc_ids, options.aggregate), options.run)
     place = {query_id: position for position, query_id in enumerate(run.query_ids)}
     rankings = (run[place[query_id]] for query_id in query_ids)
     if options.run_id is not None:

@@ -26,11 +26,12 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run, strictly_decreasing
 from cort.retrieval import bm25, weights
+from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import NORMALIZATION, NORMALIZATIONS, on_one_scale, rankings_of
 from cort.retrieval.options import BM25Options, choice
 from cort.retrieval.parts import read_parts, refuse_constant_scores
 from cort.retrieval.rerank import Scores, candidate_scores
-from cort.settings.collection import Split
+from cort.settings.collection import Aggregation, Split
 from cort.settings.fields import SEED
 from cort.settings.lexical import GridSearch
 from cort.system.commands import Commands, main_of_commands
@@ -49,7 +50,7 @@ Values = dict[bm25.Parameters, dict[str, float]]
 
 
 @options_class
-class BM25TuneOptions(GridSearch, BM25Options):
+class BM25TuneOptions(Aggregation, GridSearch, BM25Options):
     """k1 and b of BM25, on training queries, as Anserini's authors did for MS MARCO.
 
     The result is the mean of the best pairs on several samples of the judged training queries; of equally good pairs,
@@ -92,7 +93,7 @@ def measure_grid(
             for pair, run in searcher.search([queries[query_id] for query_id in chunk], grid, folder):
                 # Strictly decreasing, so that ties are measured in the order in which `retrieve bm25` writes them.
                 scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
-                run = replace(run, scores=scores)
+                run = as_documents(replace(run, scores=scores), options.aggregate)
                 answers = evaluate_run(run, numbered, [options.measure], options.relevance_level)
                 measured = (answer[options.measure] for answer in answers.values())
                 values[pair].update(zip(chunk, measured, strict=True))
@@ -138,7 +139,7 @@ def tune_bm25(options: BM25TuneOptions) -> None:
 
 
 @options_class
-class WeightTuneOptions:
+class WeightTuneOptions(Aggregation):
     """The weights of runs that are fused, or of a re-ranker and its candidates, on validation queries.
 
     Two weights go from 0 to 1 in steps of 0.05, more weights in steps of 0.1; their sum is 1. Every query is merged
@@ -206,7 +207,8 @@ def tune_weights(options: WeightTuneOptions) -> None:
     grid = weights.make_grid(len(options.parts))
     depth = sys.maxsize if options.scores else options.depth
     tracked = track(cases, len(query_ids), "queries")
-    values = weights.measure_grid(tracked, qrels, grid, options.measure, options.relevance_level, depth)
+    level, how = options.relevance_level, options.aggregate
+    values = weights.measure_grid(tracked, qrels, grid, options.measure, level, depth, how)
     means = values.mean(axis=1).tolist()
     chosen = weights.choose(grid, values)
     points = [weights.Point(*point) for point in zip(grid, means, strict=True)]

@@ -16,7 +16,7 @@ from cort.evaluation.measures import Qrels, evaluate_run, means
 from cort.formats.artifacts import Node
 from cort.formats.ids import positions, sort_keys
 from cort.formats.records import Integers, offsets_of
-from cort.formats.runs import Numbers, Run
+from cort.formats.runs import Numbers, Run, strictly_decreasing
 from cort.system.progress import track
 
 SATURATED_BELOW = 1.005
@@ -61,14 +61,15 @@ def top_candidates(run: Run, scores: Numbers, depth: int) -> Run:
     """Keep the top `depth` candidates of every query, ordered by (-re-ranker's score, doc_id).
 
     :param scores: scores of the re-ranker, one per result of `run`.
-    :return: a run whose scores are the negated ranks, so that there are no ties.
+    :return: a run with strictly decreasing scores.
     """
     ranks = run.ranks()
     kept = np.flatnonzero(ranks <= depth)
     doc_ids = run.doc_ids.take(kept)
     by = np.lexsort((sort_keys(doc_ids), -scores[kept], run.query_numbers()[kept]))
     offsets = offsets_of(np.minimum(np.diff(run.offsets), depth))
-    return Run(run.query_ids, offsets, doc_ids.take(by), -ranks[kept].astype(np.float64))
+    scores = strictly_decreasing(scores[kept][by], run.query_numbers()[kept]).astype(np.float64)
+    return Run(run.query_ids, offsets, doc_ids.take(by), scores)
 
 
 def measure_depths(
@@ -78,14 +79,17 @@ def measure_depths(
     depths: Sequence[int],
     measures: Sequence[str],
     relevance_level: int = 1,
+    measured: Callable[[Run], Run] = lambda run: run,
 ) -> dict[str, list[float]]:
     """Compute the mean of every measure over the judged queries: measure -> one value per depth.
 
     :param scores_at: maps a number of candidates to the scores that order them, one per result of `run`.
+    :param measured: maps a re-ranked run to the one that is measured.
     """
     columns: dict[str, list[float]] = {measure: [] for measure in measures}
     for depth in track(depths, len(depths), "depths"):
-        values = evaluate_run(top_candidates(run, scores_at(depth), depth), qrels, measures, relevance_level)
+        ranked = measured(top_candidates(run, scores_at(depth), depth))
+        values = evaluate_run(ranked, qrels, measures, relevance_level)
         for measure, value in means(values, measures).items():
             columns[measure].append(value)
     return columns

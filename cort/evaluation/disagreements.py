@@ -5,17 +5,22 @@ passages (0 where none was retrieved).
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cort.evaluation.measures import Qrels
 from cort.formats.runs import RunByQuery
 
+Document = Callable[[str], str]
+
 
 @dataclass(frozen=True)
 class Relevant:
-    """The relevant passage of an example, with its ranks from 1; None where it was not retrieved."""
+    """The relevant passage of an example, with its ranks from 1; None where it was not retrieved.
+
+    If passages are aggregated, it is the passage that counted for a relevant document, with the ranks of the document.
+    """
 
     doc_id: str
     text: str
@@ -76,31 +81,40 @@ class Disagreement(NamedTuple):
 
 
 def compare(
-    query_id: str, first: Sequence[str], second: Sequence[str], judged: Mapping[str, int], relevance_level: int = 1
+    query_id: str,
+    first: Sequence[str],
+    second: Sequence[str],
+    judged: Mapping[str, int],
+    relevance_level: int = 1,
+    document: Document = str,
 ) -> Disagreement | None:
     """Compare two rankings (doc ids, best first) of one query; None if neither is better.
 
     :param judged: doc_id -> relevance; grades below `relevance_level` count as not relevant.
+    :param document: maps what is ranked to what is judged: passages to documents, if they are aggregated.
     :return: a positive advantage where `first` ranks a relevant passage higher, a negative one where `second` does.
     """
     relevant = {doc_id for doc_id, grade in judged.items() if grade >= relevance_level}
     rankings = (first, second)
-    best = [next((rank for rank, id_ in enumerate(ranking, 1) if id_ in relevant), math.inf) for ranking in rankings]
+    found = ((rank for rank, id_ in enumerate(ranking, 1) if document(id_) in relevant) for ranking in rankings)
+    best = [next(ranks, math.inf) for ranks in found]
     advantage = 1 / best[0] - 1 / best[1]
     if advantage == 0:
         return None
     doc_id = rankings[advantage < 0][int(min(best)) - 1]
-    rank_first, rank_second = (ranking.index(doc_id) + 1 if doc_id in ranking else None for ranking in rankings)
+    same = ([document(id_) == document(doc_id) for id_ in ranking] for ranking in rankings)
+    rank_first, rank_second = (places.index(True) + 1 if any(places) else None for places in same)
     tops = (ranking[0] if ranking else None for ranking in rankings)
     return Disagreement(query_id, advantage, doc_id, rank_first, rank_second, *tops)
 
 
 def compare_runs(
-    first: RunByQuery, second: RunByQuery, qrels: Qrels, relevance_level: int = 1
+    first: RunByQuery, second: RunByQuery, qrels: Qrels, relevance_level: int = 1, document: Document = str
 ) -> Iterator[Disagreement]:
     """Yield the disagreements on judged queries, in the order of `qrels`."""
-    compared = (compare(query, first[query], second[query], judged, relevance_level) for query, judged in qrels.items())
-    return filter(None, compared)
+    for query, judged in qrels.items():
+        if compared := compare(query, first[query], second[query], judged, relevance_level, document):
+            yield compared
 
 
 def largest(disagreements: Iterable[Disagreement], number: int) -> list[Disagreement]:
@@ -111,14 +125,19 @@ def largest(disagreements: Iterable[Disagreement], number: int) -> list[Disagree
 
 
 def make_example(
-    query: Disagreement, judged: Mapping[str, int], relevance_level: int, text: str, passages: Mapping[str, str]
+    query: Disagreement,
+    judged: Mapping[str, int],
+    relevance_level: int,
+    text: str,
+    passages: Mapping[str, str],
+    document: Document = str,
 ) -> Example:
     """Add the texts, and whether the top passages are relevant."""
 
     def top(doc_id: str | None) -> Top | None:
         if doc_id is None:
             return None
-        grade = judged.get(doc_id)
+        grade = judged.get(document(doc_id))
         return Top(doc_id, passages[doc_id], None if grade is None else grade >= relevance_level)
 
     relevant = Relevant(query.doc_id, passages[query.doc_id], query.rank_first, query.rank_second)

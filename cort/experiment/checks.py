@@ -176,6 +176,9 @@ def _divide(config: Config) -> None:
         collection.setdefault("passages", {})
     if "folder" in collection:
         collection.setdefault("fields", {})
+    # Judgements of documents name these.
+    if isinstance(collection.get("passages"), dict):
+        collection.setdefault("aggregate", "max")
 
 
 def _choose_precision(config: Config) -> None:

@@ -132,6 +132,15 @@ def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
     return [pair for pair in combinations(compared_splits(config), 2) if pair[0] in TRAINING_SPLITS]
 
 
+def check_aggregation(config: Config) -> Iterator[str]:
+    """Check that no model is trained if documents are judged, because models learn from passages."""
+    how = (config["collection"] or {}).get("aggregate", "none")
+    trained = [f"{section}.{name}" for section in LEARNERS for name in trained_models(config, section)]
+    if trained and how != "none":
+        found, why = f"{how} with training of {listed(trained)}", "as models learn from judged passages, not documents"
+        yield f"collection.aggregate: found {found}, expected none, {why}; judge passages, or name released models"
+
+
 def check_apart(config: Config) -> Iterator[str]:
     """Check that no file of judgements is used both to learn from and to measure with."""
     for first, second in splits_apart(config):

@@ -167,15 +167,20 @@ def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> 
     handle.write(lines.data)
 
 
+def run_of(rankings: Sequence[Ranking]) -> Run:
+    """Join rankings, at least one, of different queries."""
+    doc_ids = pa.array(itertools.chain.from_iterable(ranking.doc_ids for ranking in rankings), "string")
+    offsets = offsets_of([len(ranking.doc_ids) for ranking in rankings])
+    scores = np.concatenate([ranking.scores for ranking in rankings])
+    return Run([ranking.query_id for ranking in rankings], offsets, doc_ids, scores)
+
+
 def _block_columns(block: list[Ranking], tag: str) -> list[Any]:
-    doc_ids = pa.array(itertools.chain.from_iterable(ranking.doc_ids for ranking in block), "string")
-    offsets = offsets_of([len(ranking.doc_ids) for ranking in block])
-    scores = np.concatenate([ranking.scores for ranking in block])
-    run = Run([ranking.query_id for ranking in block], offsets, doc_ids, scores)
+    run = run_of(block)
     queries = run.query_numbers()
     query_ids = pa.array(run.query_ids, "string").take(queries)
-    scores = pa.array(strictly_decreasing(scores, queries))
-    return [query_ids, "Q0", doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
+    scores = pa.array(strictly_decreasing(run.scores, queries))
+    return [query_ids, "Q0", run.doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
 
 
 def tag_of(path: str | Path) -> str:

@@ -13,12 +13,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+
 from cort.experiment.stored import REMEDY, open_systems
 from cort.formats.records import Ranking
-from cort.formats.runs import strictly_decreasing
+from cort.formats.runs import run_of, strictly_decreasing
 from cort.online.lucene import LuceneProcess
 from cort.online.passages import Passages
 from cort.online.timing import timed
+from cort.retrieval.documents import group_passages
 from cort.retrieval.options import HEAP_MB
 from cort.settings import paths
 from cort.system.checksums import record_of, verify
@@ -47,6 +50,16 @@ class Result(NamedTuple):
     rank: int
 
 
+class DocumentResult(NamedTuple):
+    """A document of an answer, the passage that counted, and what `cort.retrieval.documents` says of its passages."""
+
+    doc_id: str
+    score: float
+    rank: int
+    passage: str
+    about: str | None
+
+
 @dataclass(frozen=True)
 class Answer:
     """The results of a system for one query, best first.
@@ -55,7 +68,7 @@ class Answer:
     """
 
     system: str
-    results: list[Result]
+    results: Sequence[Result | DocumentResult]
     milliseconds: dict[str, float]
 
 
@@ -104,6 +117,7 @@ class Searcher:
         self.lucene, self.passages, self._open_models = lucene, passages, open_models
         self.opened = open_systems(results, systems)
         self.depth: int = results.config["depth"]
+        self.aggregate: str = results.config["collection"].get("aggregate", "none")
         self._bm25_thread = ThreadPoolExecutor(1, "bm25")
 
     @cached_property
@@ -129,6 +143,22 @@ class Searcher:
         [ranking], milliseconds = self.search_batch(system, [text], depth, concurrent=concurrent)
         ranked = enumerate(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True), start=1)
         return Answer(system, [Result(doc_id, score, rank) for rank, (doc_id, score) in ranked], milliseconds)
+
+    def answer(self, system: str, text: str, number: int) -> tuple[Answer, list[str]]:
+        """Search for one query, and read the texts of the results.
+
+        If the experiment measures documents, the results are these, and the texts those of the passages that counted.
+        """
+        if self.aggregate == "none":
+            answer = self.search(system, text, number)
+            return answer, self.passages.texts([result.doc_id for result in answer.results])
+        # As many passages as in the workflow's runs.
+        [ranking], milliseconds = self.search_batch(system, [text], self.depth)
+        run, passages, about = group_passages(run_of([ranking]), self.aggregate)
+        columns = run.doc_ids, pa.array(run.scores), pa.array(run.ranks()), passages, about
+        rows = zip(*(column[:number].to_pylist() for column in columns), strict=True)
+        results = [DocumentResult(*row) for row in rows]
+        return Answer(system, results, milliseconds), self.passages.texts([result.passage for result in results])
 
     def search_batch(
         self, system: str, texts: Sequence[str], depth: int, *, concurrent: bool = True

@@ -179,12 +179,11 @@ class Api:
         return answer({"query": query, "doc_id": doc_id, **asdict(reason)})
 
     def _answer(self, name: str, query: str, count: int) -> dict[str, Any]:
-        found = self.searcher.search(name, query, count)
-        texts = self.searcher.passages.texts([result.doc_id for result in found.results])
+        found, texts = self.searcher.answer(name, query, count)
         results = [
             # The shortest decimals that identify scores of single precision.
-            {"rank": rank, "doc_id": doc_id, "score": float(str(np.float32(score))), "text": text}
-            for (doc_id, score, rank), text in zip(found.results, texts, strict=True)
+            {"rank": result.rank, **result._asdict(), "score": float(str(np.float32(result.score))), "text": text}
+            for result, text in zip(found.results, texts, strict=True)
         ]
         milliseconds = {part: round(value, 3) for part, value in found.milliseconds.items()}
         return dict(system=name, results=results, milliseconds=milliseconds)

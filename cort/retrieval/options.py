@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
-from cort.settings.collection import Split
+from cort.settings.collection import Aggregation, Split
 from cort.settings.evaluation import Audit
 from cort.settings.fields import DEPTH, SEED, PrecisionOrAuto
 from cort.settings.models import Encoder
@@ -58,7 +58,7 @@ class IvfPqOptions(TokenOptions):
 
 
 @options_class
-class AuditOptions:
+class AuditOptions(Aggregation):
     """Options of stages that compare an approximate index with exact search."""
 
     qrels: str | None = optional(None, "without them, only recall and time are measured, on all queries", "PARQUET")

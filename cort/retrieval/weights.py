@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks
+from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, judged_ranks
 from cort.formats.artifacts import Node, read_artifact
+from cort.formats.records import Ranking
+from cort.formats.runs import run_of, strictly_decreasing
+from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import Scores, weigh
 from cort.system.errors import input_error
 
@@ -101,21 +104,35 @@ class Case(NamedTuple):
     below: Sequence[str] = ()
 
 
+def merged(case: Case, grid: Sequence[Weights], depth: int) -> Iterator[Ranking]:
+    """Rank the documents of a case, as `fuse` or `rerank` does, at each point of a grid, whose number is the query."""
+    doc_ids, below = np.array([*case.doc_ids, *case.below], dtype=object), np.arange(1, len(case.below) + 1)
+    for number, weights in enumerate(grid):
+        scores = weigh(case.parts, weights)
+        scores = np.concatenate([scores, scores.min(initial=np.inf) - below])
+        by = np.argsort(-scores, kind="stable")[:depth]
+        yield Ranking(str(number), doc_ids[by].tolist(), strictly_decreasing(scores[by]))
+
+
 def measure_grid(
-    cases: Iterable[Case], qrels: Qrels, grid: Sequence[Weights], measure: str, relevance_level: int, depth: int
+    cases: Iterable[Case],
+    qrels: Qrels,
+    grid: Sequence[Weights],
+    measure: str,
+    relevance_level: int,
+    depth: int,
+    aggregate: str = "none",
 ) -> npt.NDArray[np.float64]:
-    """Evaluate every query of the qrels at each point of a grid, on rankings of `depth` results; (grid, queries)."""
+    """Evaluate every query of the qrels at each point of a grid, on rankings of `depth` results; (grid, queries).
+
+    :param aggregate: how the passages that are ranked become the documents that are judged.
+    """
     by_point: list[dict[str, JudgedRanks]] = [{} for _ in grid]
     for case in (case for case in cases if case.query_id in qrels):
-        judged, count = qrels[case.query_id], len(case.doc_ids)
-        rows = [row for row, doc_id in enumerate(case.doc_ids) if doc_id in judged]
-        below = {doc_id: place for place, doc_id in enumerate(case.below, count) if doc_id in judged}
-        for weights, ranks in zip(grid, by_point, strict=True):
-            places = np.empty(count, dtype=np.int64)
-            places[np.argsort(-weigh(case.parts, weights), kind="stable")] = np.arange(count)
-            placed = {case.doc_ids[row]: int(places[row]) for row in rows} | below
-            placed = {doc_id: place for doc_id, place in placed.items() if place < depth}
-            ranks[case.query_id] = JudgedRanks(placed, min(depth, count + len(case.below)))
+        run = as_documents(run_of(list(merged(case, grid, depth))), aggregate)
+        judged = judged_ranks(run, dict.fromkeys(run.query_ids, qrels[case.query_id]))
+        for ranks, own in zip(by_point, judged.values(), strict=True):
+            ranks[case.query_id] = own
     values = (evaluate_ranks(ranks, qrels, [measure], relevance_level) for ranks in by_point)
     return np.array([[value[measure] for value in by_query.values()] for by_query in values])
 

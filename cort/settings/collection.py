@@ -33,6 +33,17 @@ class Pydocs:
 
 
 @section
+class Aggregation:
+    """How rankings of passages become rankings of documents."""
+
+    aggregate: Literal["none", "max", "first", "mean3"] = setting("none", "how passages are aggregated to documents")
+    """What is measured: passages (`none`), or documents, by the score of their best passage that was retrieved (`max`),
+    of the first one (`first`), or the mean of the best three (`mean3`). The document of a passage is its id up to the
+    last `#`: `docs/a.md#3` is passage 3 of `docs/a.md`. Judgements then name documents, and cannot train models. If
+    documents are divided into passages here, the default is `max`."""
+
+
+@section
 class Passages:
     """How documents are divided into passages."""
 
@@ -57,7 +68,7 @@ class Fields:
 
 
 @section
-class Collection:
+class Collection(Aggregation):
     """Where the passages come from: one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and `pydocs`."""
 
     passages: str | Passages | None = None

@@ -92,6 +92,7 @@ WEIGHTS = "results/{dataset}/weights/{system}.json"
 RANKINGS = "results/{dataset}/rankings/{split}/{system}/passages.{scatteritem}.parquet"
 RANKINGS_FOLDER = "results/{dataset}/rankings/{split}/{system}"
 RUN = "results/{dataset}/runs/{split}/{system}.trec"
+DOCUMENT_RUN = "results/{dataset}/documents/{split}/{system}.trec"
 
 # What is measured and shown.
 MEASURES = "results/{dataset}/measures/{split}/{system}.json"
@@ -114,6 +115,11 @@ SUBMISSION = "results/{dataset}/submissions/{submission}.{suffix}"
 def within(folder: object, path: str, **names: str) -> str:
     """Path of a file of a dataset whose results are in a folder of their own."""
     return f"{folder}/{path.removeprefix(DATASET + '/').format(**names)}"
+
+
+def measured_run(config: Mapping[str, Any]) -> str:
+    """Return the path of the runs that are measured: those of documents, if passages are aggregated."""
+    return RUN if config["collection"]["aggregate"] == "none" else DOCUMENT_RUN
 
 
 def at(path: str, config: Mapping[str, Any], **names: str) -> str:

@@ -8,6 +8,7 @@ from cort import audit, evaluate, index, report, retrieve
 from cort.evaluation.measures import Measures
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
+from cort.formats.records import Ranking
 from cort.reporting.sections import audit_blocks, audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv, to_markdown
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
@@ -284,3 +285,9 @@ def test_the_page_shows_them(tmp_path):
     assert f"e on dev: {QUERIES} queries, {COUNT} passages" in page
     assert "exact search" in (tmp_path / "r" / "figures" / "audits.svg").read_text()
     assert (tmp_path / "r" / "tables" / "audits.csv").read_text().count("\n") == 9
+
+
+def test_measures_are_of_documents_if_passages_are_aggregated():
+    truth = audit.Truth([], {}, {"q": {"b": 1}}, ["RR@10"], 1, "max")
+    ranking = Ranking("q", ["a#1", "a#2", "b#0"], np.array([3.0, 3.0, 1.0]))
+    assert truth.values([ranking]) == {"RR@10": 1 / 2}

@@ -231,3 +231,11 @@ def test_the_page_is_small_and_asks_for_nothing_elsewhere(page):
     assert not any(re.search(foreign, text) for text in texts.values())
     assert "default-src 'none'" in texts["index.html"]
     assert "unsafe" not in texts["index.html"]
+
+
+def test_judged_documents_without_passages_are_refused(tmp_path, capsys):
+    words = write_experiment(tmp_path, documents=True)
+    write_rows(tmp_path / "passages.parquet", PASSAGES, [("d0#0", "x")])
+    assert explorer.main(words) == 1
+    assert "found no passage of the document 'd1', expected one of every judged document" in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()

@@ -52,6 +52,20 @@ def test_unjudged_queries_are_dropped_and_order_is_kept(files, caplog):
     assert "wrote 3 queries and 4 judgements" in messages
 
 
+def test_judgements_may_name_documents(files, tmp_path, capsys):
+    write_rows(tmp_path / "passages.parquet", PASSAGES, [("a/b#0", "x"), ("a/b#1", "y"), ("whole", "z")])
+    status, output = files("--aggregate", "max", qrels="q2 0 a/b 1\nq1 0 whole 1\n")
+    assert status == 0
+    assert read(output)[1] == [("q2", "a/b", 1), ("q1", "whole", 1)]
+    # Not passages: neither by their ids nor by their texts.
+    assert files("--aggregate", "max", qrels="q2 0 a/b 1\nq2 0 a/b#1 1\n")[0] == 1
+    expected = "the doc_id 'a/b#1', expected a document (the id of a passage up to its last #) of the collection"
+    assert expected in capsys.readouterr().err
+    quoted = json.dumps({"query_id": "q1", "text": "y", "relevance": 1})
+    assert files("--aggregate", "first", qrels=quoted, names=("queries.tsv", "qrels.jsonl"))[0] == 1
+    assert "found texts of passages, expected documents, which are measured; name" in capsys.readouterr().err
+
+
 def test_unjudged_queries_can_be_kept(files, caplog):
     _, output = files("--unjudged-queries", "keep")
     queries, qrels = read(output)

@@ -9,6 +9,7 @@ from cort.evaluation.measures import evaluate_run, means
 from cort.formats import tables
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
+from cort.retrieval.documents import as_documents
 from tests.support.common import write_ranked, write_rows
 
 DEPTH, MEASURE = 20, "nDCG@10"
@@ -86,6 +87,31 @@ def test_a_reranker_is_weighed_against_its_candidates(files):
     assert measured(files, rerank, [*options, "--tuned", str(output)]) == pytest.approx(found["value"], abs=1e-12)
     # These scores are random, and count for little.
     assert found["weights"][1] < 0.5
+
+
+@pytest.mark.parametrize("how", ["max", "first", "mean3"])
+def test_weights_are_tuned_on_documents(files, how):
+    runs = []
+    for name in ("a", "b"):
+        passages = [
+            Ranking(query, [f"d{int(one[1:]) % 13}#{one[1:]}" for one in doc_ids[:DEPTH]], scores[:DEPTH])
+            for query, doc_ids, scores in read_run(files[name])
+        ]
+        runs.append(str(files["folder"] / f"{name}.passages.trec"))
+        write_run(runs[-1], passages, name)
+    judged = [
+        (query, doc, grade) for query, one in files["qrels"].items() for doc, grade in one.items() if int(doc[1:]) < 13
+    ]
+    write_rows(files["folder"] / "qrels.parquet", tables.QRELS, judged)
+    qrels = {query: {doc: grade for name, doc, grade in judged if name == query} for query, _, _ in judged}
+    status, output = tune(files, *runs, more=["--aggregate", how])
+    assert status == 0
+    for point in json.loads(output.read_text())["grid"][::5]:
+        merged = files["folder"] / "x.trec"
+        options = ["--method", "linear", "--runs", *runs, "--weights", *map(str, point["weights"])]
+        assert fuse.main([*options, "--depth", str(DEPTH), "--tag", "x", "--output", str(merged)]) == 0
+        found = means(evaluate_run(as_documents(read_run(merged), how), qrels, [MEASURE]), [MEASURE])
+        assert point["value"] == pytest.approx(found[MEASURE], abs=1e-12)
 
 
 def test_queries_that_only_some_runs_answer_are_logged(files, capsys):

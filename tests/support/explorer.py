@@ -20,6 +20,17 @@ PASSAGES_COUNT = 60
 QUERIES_COUNT = 48
 
 
+def passage_id(number, documents=False):
+    """Name a passage; as one of four of a document, if there are documents."""
+    return f"d{number // 4}#{number % 4}" if documents else f"p{number}"
+
+
+def number_of_passage(doc_id):
+    """Return the number of a passage."""
+    document, _, part = doc_id[1:].partition("#")
+    return 4 * int(document) + int(part) if part else int(document)
+
+
 def text_of_query(number):
     return {0: HOSTILE, 1: ARABIC, 2: ""}.get(number, f"Which river runs through city {number}?")
 
@@ -64,25 +75,31 @@ def values(system):
     return found
 
 
-def write_experiment(folder, judged=QUERIES_COUNT):
+def write_experiment(folder, judged=QUERIES_COUNT, *, documents=False):
     """Write all inputs; return the words of the stage's command line, with `folder`/page as output.
 
-    The first queries have judgements, as many as are `judged`.
+    The first queries have judgements, as many as are `judged`; of documents, if passages are aggregated.
     """
     known = {query: one for query, one in judgements().items() if query < judged}
+    grades = {}
+    for query, one in known.items():
+        for passage, grade in one.items():
+            key = f"q{query}", passage_id(passage, documents).partition("#")[0]
+            grades[key] = max(grade, grades.get(key, 0))
     tables = {
         "queries": (QUERIES, [(f"q{one}", text_of_query(one)) for one in range(QUERIES_COUNT)]),
-        "passages": (PASSAGES, [(f"p{one}", text_of_passage(one)) for one in range(PASSAGES_COUNT)]),
-        "qrels": (QRELS, [(f"q{q}", f"p{p}", grade) for q, one in known.items() for p, grade in one.items()]),
+        "passages": (PASSAGES, [(passage_id(one, documents), text_of_passage(one)) for one in range(PASSAGES_COUNT)]),
+        "qrels": (QRELS, [(*key, grade) for key, grade in grades.items()]),
     }  # fmt: skip
     words = ["--dataset", "toy", "--split", "test", "--systems", *SYSTEMS]
+    words += ["--aggregate", "max"] if documents else []
     for name, (schema, rows) in tables.items():
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema]
         write_table(folder / f"{name}.parquet", pa.table(columns, schema=schema))
         words += [f"--{name}", str(folder / f"{name}.parquet")]
     for number, system in enumerate(SYSTEMS):
         lines = [
-            f"q{query} Q0 p{one} {rank} {score(rank)} s{number}\n"
+            f"q{query} Q0 {passage_id(one, documents)} {rank} {score(rank)} s{number}\n"
             for query, ranking in rankings(system).items()
             for rank, one in enumerate(ranking, 1)
         ]

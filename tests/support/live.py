@@ -6,12 +6,23 @@ import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import numpy as np
 import uvicorn
 
-from cort.online.searcher import Answer, Result, check_query
+from cort.formats.records import Ranking
+from cort.online.searcher import Answer, Result, Searcher, check_query
 from cort.online.web import Line, make_app
 from cort.system.errors import InputError
-from tests.support.explorer import QUERIES_COUNT, SYSTEMS, rankings, score, text_of_passage, text_of_query
+from tests.support.explorer import (
+    QUERIES_COUNT,
+    SYSTEMS,
+    number_of_passage,
+    passage_id,
+    rankings,
+    score,
+    text_of_passage,
+    text_of_query,
+)
 
 DEPTH = 25
 
@@ -25,14 +36,16 @@ def number_of(text):
 class Scripted:
     """Answers with the runs of the experiment, one request at a time; some texts are special."""
 
-    def __init__(self, systems=SYSTEMS, seconds=0.0):
+    def __init__(self, systems=SYSTEMS, seconds=0.0, aggregate="none"):
         self.systems, self.seconds, self.at_work = list(systems), seconds, 0
         #: searches wait for this
         self.free = threading.Event()
         self.free.set()
-        self.depth = DEPTH
-        self.passages = SimpleNamespace(texts=lambda doc_ids: [text_of_passage(int(doc_id[1:])) for doc_id in doc_ids])
+        self.depth, self.aggregate = DEPTH, aggregate
+        self.passages = SimpleNamespace(texts=lambda doc_ids: [*map(text_of_passage, map(number_of_passage, doc_ids))])
         self.searched = []
+
+    answer = Searcher.answer
 
     def search(self, system, text, depth):
         self.at_work += 1
@@ -49,6 +62,13 @@ class Scripted:
         passages = [] if "nothing" in text else rankings(system).get(number_of(text), [])[:depth]
         results = [Result(f"p{passage}", score(rank), rank) for rank, passage in enumerate(passages, 1)]
         return Answer(system, results, {"bm25": 2.5, "merge": 0.25, "total": 2.75})
+
+    def search_batch(self, system, texts, depth):
+        """Rank passages of documents."""
+        answer = self.search(system, texts[0], depth)
+        doc_ids = [passage_id(number_of_passage(one.doc_id), documents=True) for one in answer.results]
+        scores = np.array([one.score for one in answer.results])
+        return [Ranking("", doc_ids, scores)], answer.milliseconds
 
 
 @contextmanager

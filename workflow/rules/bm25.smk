@@ -84,7 +84,13 @@ rule bm25_tune:
         runtime=growing(240),
     params:
         index=subpath(input.index, parent=True),
-        options=options(all_of("lexical.{lexical}.tune"), "splits.train.relevance_level", "depth", "seed"),
+        options=options(
+            all_of("lexical.{lexical}.tune"),
+            "splits.train.relevance_level",
+            "collection.aggregate",
+            "depth",
+            "seed",
+        ),
     message:
         "Choose k1 and b of {wildcards.lexical} by a grid search over training queries"
     shell:

@@ -101,7 +101,7 @@ rule split:
         qrels=paths.QRELS,
     localrule: True
     params:
-        options=options(settings.selection),
+        options=options(settings.selection, "collection.aggregate"),
     message:
         "Read the queries and judgements of the split {wildcards.split}"
     shell:

@@ -1,9 +1,23 @@
 """Measures, curves, disagreements, the explorer, provenance and the report."""
 
 
+rule aggregate:
+    input:
+        paths.RUN,
+    output:
+        paths.DOCUMENT_RUN,
+    localrule: True
+    params:
+        options=options("collection.aggregate"),
+    message:
+        "Rank documents by the passages of {wildcards.system} on {wildcards.split}"
+    shell:
+        "python -m cort.aggregate --run {input:q} {params.options:q} --output {output:q} --log {log:q}"
+
+
 rule evaluate:
     input:
-        run=paths.RUN,
+        run=paths.measured_run(config),
         queries=paths.QUERIES,
         qrels=paths.QRELS,
     output:
@@ -34,6 +48,7 @@ rule depths:
             report_settings.curve_depths,
             settings.weight,
             "splits.{split}.relevance_level",
+            "collection.aggregate",
             measures="evaluation.depth_measures",
         ),
     message:
@@ -58,6 +73,7 @@ rule disagreements:
         options=options(
             report_settings.disagreements,
             "splits.{split}.relevance_level",
+            "collection.aggregate",
             number="evaluation.number_of_disagreements",
         ),
     message:
@@ -82,6 +98,7 @@ rule explorer:
         options=options(
             report_settings.explored,
             "splits.{split}.relevance_level",
+            "collection.aggregate",
             among("evaluation.explorer", "results", "megabytes"),
         ),
         folder=subpath(output.page, parent=True),
@@ -95,7 +112,7 @@ rule explorer:
 
 rule overlap:
     input:
-        runs=partial(report_inputs.of_split, config, paths.RUN),
+        runs=partial(report_inputs.of_split, config, paths.measured_run(config)),
         queries=paths.QUERIES,
     output:
         paths.OVERLAP,

@@ -39,7 +39,7 @@ rule audit_tokens:
     params:
         model=subpath(input.model, parent=True),
         index=subpath(input.index, parent=True),
-        options=options(settings.audit, "audit.candidates", "rerankers.{encoder}.precision"),
+        options=options(settings.audit, "audit.candidates", "rerankers.{encoder}.precision", "collection.aggregate"),
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:

@@ -28,8 +28,8 @@ rule compare:
 
 rule consistency:
     input:
-        run=paths.RUN,
-        reference=chosen(paths.RUN, system="evaluation.consistency.reference"),
+        run=paths.measured_run(config),
+        reference=chosen(paths.measured_run(config), system="evaluation.consistency.reference"),
     output:
         paths.CONSISTENCY,
     localrule: True
@@ -68,7 +68,11 @@ rule reproduction:
 
 rule submission:
     input:
-        run=chosen(paths.RUN, split="submissions.{submission}.split", system="submissions.{submission}.system"),
+        run=chosen(
+            paths.measured_run(config),
+            split="submissions.{submission}.split",
+            system="submissions.{submission}.system",
+        ),
         queries=chosen(paths.QUERIES, split="submissions.{submission}.split"),
         passages=paths.PASSAGES,
     output:
@@ -77,7 +81,7 @@ rule submission:
         suffix="tsv|trec",
     localrule: True
     params:
-        options=options(report_settings.submission),
+        options=options(report_settings.submission, "collection.aggregate"),
     message:
         "Write the submission {wildcards.submission}"
     shell:

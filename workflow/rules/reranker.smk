@@ -180,7 +180,7 @@ rule rerank_tune:
         system=made_by(config, "rerank_tune"),
     localrule: True
     params:
-        options=options(settings.tuning, "splits.validation.relevance_level"),
+        options=options(settings.tuning, "splits.validation.relevance_level", "collection.aggregate"),
     message:
         "Choose the weight of the re-ranker in {wildcards.system} by a grid search over validation queries"
     shell:

@@ -59,7 +59,7 @@ rule audit:
         runtime=growing(720),
     params:
         index=subpath(input.index, parent=True),
-        options=options(settings.audit),
+        options=options(settings.audit, "collection.aggregate"),
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
@@ -193,7 +193,7 @@ rule fuse_tune:
         system=made_by(config, "fuse_tune"),
     localrule: True
     params:
-        options=options(settings.tuning, "splits.validation.relevance_level"),
+        options=options(settings.tuning, "splits.validation.relevance_level", "collection.aggregate"),
     message:
         "Choose the weights of {wildcards.system} by a grid search over validation queries"
     shell:

@@ -89,6 +89,16 @@ function opener(text, name, toggle) {
   return made;
 }
 
+// If passages are aggregated, each of `docs` is a passage that stands for its document.
+const documentOf = (id) => (index.aggregate ? id.replace(/(.)#[^#]*$/, "$1") : id);
+// For each of `docs`, the first one of the same document.
+function unitsOf(docs) {
+  const first = new Map();
+  docs.forEach((id, place) => { if (!first.has(documentOf(id))) first.set(documentOf(id), place); });
+  return docs.map((id) => first.get(documentOf(id)));
+}
+const noun = () => (index.aggregate ? "document" : "passage");
+
 const named = (text, kind) => element("bdi", { class: kind }, text);
 const sideOf = (difference) => (difference > 0 ? "of-a" : difference < 0 ? "of-b" : "");
 const drawn = (name, attributes, ...children) => element(name, { svg: true, ...attributes }, ...children);
@@ -404,8 +414,8 @@ function showOverview() {
 
 function showCommon() {
   const shares = [
-    [`In common among the top ${index.overlap} passages`, mean(rows.map((row) => row.overlap))],
-    ["Queries with the same top passage", mean(rows.map((row) => Number(row.same)))],
+    [`In common among the top ${index.overlap} ${noun()}s`, mean(rows.map((row) => row.overlap))],
+    [`Queries with the same top ${noun()}`, mean(rows.map((row) => Number(row.same)))],
   ];
   $("means").replaceChildren(
     element("p", {}, "This split has no judgements, so nothing is measured."),
@@ -592,8 +602,9 @@ async function showQuery(row, turn) {
 
 function drawQuery(row, query) {
   const places = [state.a, state.b].map((name) => index.systems.indexOf(name));
-  const sides = places.map((place) => query.rankings[place]), [ofA, ofB] = sides.map((one) => new Set(one));
-  const common = sides[0].filter((doc) => ofB.has(doc)).length, place = visible.indexOf(row);
+  const units = unitsOf(query.docs), sides = places.map((place) => query.rankings[place]);
+  const [ofA, ofB] = sides.map((one) => new Set(one.map((doc) => units[doc])));
+  const common = [...ofA].filter((unit) => ofB.has(unit)).length, place = visible.indexOf(row);
   const live = query.times, known = row.id !== undefined, text = live ? null : row.text;
   const now = button(live ? "Stored runs" : "Search now", { onclick: () => go({ text, q: row.id }) });
   document.title = `${row.text.slice(0, 60)}: ${state.a} and ${state.b}, ${index.dataset}`;
@@ -604,9 +615,9 @@ function drawQuery(row, query) {
   const lit = (event) => light(body, event.target.closest(".result")?.dataset.doc);
   const body = element("div",
     { class: "rankings", onpointerover: lit, onfocusin: lit, onpointerleave: () => light(body) },
-    ranking(0, row, query, sides, ofB),
+    ranking(0, row, query, sides, units),
     drawn("svg", { class: "moves", "aria-hidden": "true" }),
-    ranking(1, row, query, sides, ofA));
+    ranking(1, row, query, sides, units));
   const number = (value) => element("b", {}, count(value));
   redraw($("query"),
     element("p", { class: "bar" }, step("← Previous", -1), step("Next →", 1),
@@ -632,40 +643,43 @@ const firstOf = (ranks) => Math.min(...ranks.filter(Boolean), Infinity);
 
 function relevantPassages(row, query, places) {
   if (!query.relevant) return element("p", { class: "quiet" }, isMeasured(row)
-    ? "No passage is judged relevant to this query." : "This query has no judgements, so it is not measured.");
+    ? `No ${noun()} is judged relevant to this query.` : "This query has no judgements, so it is not measured.");
   const ranks = places.map((place) => query.ranks[place]);
   const best = (doc) => firstOf(ranks.map((one) => one[doc]));
   const docs = [...Array(query.relevant).keys()].sort((one, other) => best(one) - best(other) || one - other);
   const lines = docs.map((doc) => relevantLine(doc, row, query, ranks));
-  const found = table(["Passage", "Grade", state.a, state.b, ""], lines);
-  found.prepend(element("caption", {}, `${plural(query.relevant, "relevant passage")}, ranks in the whole runs`));
+  const title = noun().replace(/^./, (letter) => letter.toUpperCase());
+  const found = table([title, "Grade", state.a, state.b, ""], lines);
+  found.prepend(element("caption", {}, `${plural(query.relevant, `relevant ${noun()}`)}, ranks in the whole runs`));
   const firsts = index.systems.map((name, place) => line(name, rankText(firstOf(query.ranks[place]))));
-  const systems = table(["System", "First relevant passage"], firsts);
+  const systems = table(["System", `First relevant ${noun()}`], firsts);
   return element("div", { class: "relevant-passages" },
-    element("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Relevant passages" }, found),
+    element("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": `Relevant ${noun()}s` }, found),
     element("details", { ontoggle: drawMoves },
       element("summary", {}, `All ${plural(index.systems.length, "system")}`), systems));
 }
 
 function relevantLine(doc, row, query, ranks) {
-  const more = opener("Text", `Text of ${query.docs[doc]}`, (open) => {
+  const id = documentOf(query.docs[doc]), more = opener("Text", `Text of ${id}`, (open) => {
     const passage = element("td", { colspan: 5, class: "passage", dir: "auto" });
     if (open) passage.append(marked(query.texts[doc] ?? "", row.text));
     if (open) made.after(element("tr", {}, passage));
     else made.nextSibling.remove();
   });
-  const made = line(query.docs[doc], query.grades[doc], ...ranks.map((one) => rankText(one[doc])), more);
+  const made = line(id, query.grades[doc], ...ranks.map((one) => rankText(one[doc])), more);
   return made;
 }
 
-function ranking(side, row, query, sides, others) {
+function ranking(side, row, query, sides, units) {
   const [name, other] = side ? [state.b, state.a] : [state.a, state.b];
   const [mine, known] = [name, other].map((one) => index.systems.indexOf(one));
-  const where = new Map(sides[1 - side].map((doc, place) => [doc, place + 1]));
-  const items = sides[side].map((doc, place) => result({
-    doc, name, other, row, query, rank: place + 1, score: query.scores[mine][place], both: others.has(doc),
-    there: where.get(doc) ?? (doc < query.relevant ? query.ranks[known][doc] : 0),
-  }));
+  const where = new Map(sides[1 - side].map((doc, place) => [units[doc], place + 1]));
+  const items = sides[side].map((doc, place) => {
+    const unit = units[doc], both = where.has(unit), about = query.about?.[mine][place];
+    const there = where.get(unit) ?? (unit < query.relevant ? query.ranks[known][unit] : 0);
+    const score = query.scores[mine][place];
+    return result({ doc, unit, name, other, row, query, rank: place + 1, score, about, both, there });
+  });
   const letter = side ? "B" : "A";
   const nothing = query.times ? " finds nothing for this query."
     : ` has no results for this query${isMeasured(row) ? ": it counts 0" : ""}.`;
@@ -676,16 +690,17 @@ function ranking(side, row, query, sides, others) {
     items.length ? element("ol", {}, ...items) : element("p", { class: "message" }, named(name), nothing));
 }
 
-function moved({ doc, rank, there, other, query }) {
+function moved({ unit, rank, there, other, query }) {
   const by = there - rank;
   if (there && by === 0) return ["same rank in ", named(other)];
   if (there) return [`${by > 0 ? "▲" : "▼"} ${count(Math.abs(by))}: rank ${count(there)} in `, named(other)];
   const depth = query.depth ?? index.depth;
-  return [doc < query.relevant ? "not retrieved by " : `not in the first ${depth} of `, named(other)];
+  return [unit < query.relevant ? "not retrieved by " : `not in the first ${depth} of `, named(other)];
 }
 
 function result(one) {
-  const { doc, rank, row, query, name, score, both } = one, grade = query.grades[doc], id = query.docs[doc];
+  const { doc, unit, rank, row, query, name, score, about, both } = one, grade = query.grades[doc];
+  const passageId = query.docs[doc], id = documentOf(passageId);
   const kind = grade >= index.relevance_level ? "relevant" : grade === null ? "unjudged" : "irrelevant";
   const judged = kind === "unjudged" ? "not judged" : `${kind === "relevant" ? "" : "not "}relevant, grade ${grade}`;
   const text = query.texts[doc], long = text !== null && text.length > CLIP;
@@ -703,16 +718,17 @@ function result(one) {
   });
   const trec = `${row.id ?? "query"} Q0 ${id} ${rank} ${score} ${name}`;
   const why = element("div", { class: "why", role: "region", tabindex: 0, "aria-label": `Why ${id}`, hidden: true });
-  return element("li", { class: `result ${kind}${both ? "" : " alone"}`, "data-doc": doc },
+  return element("li", { class: `result ${kind}${both ? "" : " alone"}`, "data-doc": unit },
     element("div", { class: "line" },
       element("b", { class: "rank" }, count(rank)),
       grade === undefined || !isMeasured(row) ? null : element("span", { class: "badge" }, judged),
       element("span", { class: "move" }, ...moved(one)),
       element("span", { class: "score", title: "Score" }, String(score))),
-    element("div", { class: "doc" }, named(id), query.stored && storedRank(query.stored, id, name)),
+    element("div", { class: "doc" }, named(id), about?.trim() === about && about ? ` · passage ${about}` : null,
+      query.stored && storedRank(query.stored, id, name)),
     passage,
     element("div", { class: "actions" }, long ? more : null,
-      query.times && opener("Why", `Why ${id} has this rank`, (open) => explain(why, open, row.text, name, id)),
+      query.times && opener("Why", `Why ${id} has this rank`, (open) => explain(why, open, row.text, name, passageId)),
       button("Copy TREC line", { "aria-label": `Copy the TREC line of ${id}`, onclick: () => copy(trec) })),
     query.times && why);
 }
@@ -757,23 +773,29 @@ async function answer(row) {
     latest = made;
   }
   const stored = row.id === undefined ? undefined : await source.query(row.place), found = await latest.found;
-  const docs = [...new Set(found.systems.flatMap(({ results }) => results.map((one) => one.doc_id)))];
+  const passageOf = (one) => one.passage ?? one.doc_id;
+  const docs = [...new Set(found.systems.flatMap(({ results }) => results.map(passageOf)))];
   const places = new Map(docs.map((doc, place) => [doc, place]));
-  const grades = docs.map((doc) => stored && (stored.grades[stored.docs.indexOf(doc)] ?? null));
+  const grades = docs.map((doc) => stored && (stored.grades[storedUnit(stored, documentOf(doc))] ?? null));
   const query = { docs, grades, stored, relevant: 0, depth: found.k, texts: [], rankings: [], scores: [], times: [] };
+  query.about = [];
   for (const { system, results, milliseconds } of found.systems) {
     const place = index.systems.indexOf(system);
-    query.rankings[place] = results.map((one) => places.get(one.doc_id));
+    query.rankings[place] = results.map((one) => places.get(passageOf(one)));
+    query.about[place] = results.map((one) => one.about);
     query.scores[place] = results.map((one) => one.score);
     query.times[place] = milliseconds;
-    for (const one of results) query.texts[places.get(one.doc_id)] = one.text;
+    for (const one of results) query.texts[places.get(passageOf(one))] = one.text;
   }
   return query;
 }
 
+const storedUnit = (stored, id) => stored.docs.findIndex((doc) => documentOf(doc) === id);
+
 function storedRank(stored, id, name) {
-  const system = index.systems.indexOf(name), doc = stored.docs.indexOf(id);
-  const rank = stored.rankings[system].indexOf(doc) + 1 || stored.ranks[system][doc];
+  const system = index.systems.indexOf(name), unit = storedUnit(stored, id);
+  const place = stored.rankings[system].findIndex((doc) => documentOf(stored.docs[doc]) === id);
+  const rank = place + 1 || stored.ranks[system][unit];
   return ` · ${rank ? `rank ${count(rank)} in the stored run` : `not in the stored run's first ${index.depth}`}`;
 }
 
@@ -818,7 +840,7 @@ function downloadQueries() {
 function downloadRankings(row, query, places) {
   const head = ["query_id", "query", "system", "rank", "doc_id", "score", "grade", "text"];
   const lines = places.flatMap((system) => query.rankings[system].map((doc, place) => [
-    row.id, row.text, index.systems[system], place + 1, query.docs[doc], query.scores[system][place],
+    row.id, row.text, index.systems[system], place + 1, documentOf(query.docs[doc]), query.scores[system][place],
     query.grades[doc], query.texts[doc],
   ]));
   download(`${index.dataset}.${index.split}.${row.id ?? "search"}.csv`, [head, ...lines]);
@@ -858,6 +880,7 @@ async function start() {
   else if (index.judged !== undefined) {
     FILTERS = { ...FILTERS, unmeasured: ["Without judgements", (row) => !isMeasured(row)] };
   }
+  if (index.aggregate) for (const one of Object.values(FILTERS)) one[0] = one[0].replace("passage", "document");
   $("links").hidden = LIVE;
   [$("k").max, $("k").value] = [LIVE, usualCount];
   const { texts, left_out, megabytes, others } = index.cut;

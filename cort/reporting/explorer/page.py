@@ -96,6 +96,7 @@ class Experiment:
     qrels: Qrels
     relevance_level: int
     rankings: Rankings
+    aggregate: str = "none"
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,13 @@ def write_page(folder: Path, experiment: Experiment, texts: Texts, megabytes: in
         index["overlap"] = COMMON
     elif judged < len(query_ids):
         index["judged"] = judged
+    if experiment.aggregate != "none":
+        index["aggregate"] = experiment.aggregate
     limit = megabytes * BYTES_PER_MEGABYTE - size - len(pack("index", index)) - RESERVE
-    records = (describe_query(query, rankings, qrels[query_id], texts) for query, query_id in enumerate(query_ids))
+    records = (
+        describe_query(query, rankings, qrels[query_id], texts, experiment.aggregate)
+        for query, query_id in enumerate(query_ids)
+    )
     count = left_out = 0
     others = sys.maxsize
     for number, shard in enumerate(shards(records, bounds, limit)):
@@ -166,6 +172,9 @@ class Query(NamedTuple):
     In the record, `docs` are ids: `relevant` relevant passages, followed by the top results of all systems. `grades`
     has None for an unjudged passage. `rankings` has indexes into `docs`, per system. `ranks` has the ranks of the
     relevant passages in the complete runs, per system; 0 where they were not retrieved.
+
+    If passages are aggregated, `docs` are passages that stand for their documents, possibly several for one, and
+    `about` says which others were retrieved, per system like `rankings`.
     """
 
     record: dict[str, Any]
@@ -208,14 +217,17 @@ def values_of(values: Values, rankings: Rankings, system: int, qrels: Qrels) -> 
         ranks = rankings.ranks[system][rankings.offsets[query] : rankings.offsets[query + 1]]
         first.append(int(ranks[ranks > 0].min(initial=np.iinfo(np.int32).max)) if ranks.any() else 0)
         top = next(iter(rankings.top[query, system].tolist()), UNKNOWN)
-        judged.append(None if top == UNKNOWN else int(rankings.ids[top].as_py() in qrels[query_id]))
+        judged.append(None if top == UNKNOWN else int(rankings.documents[top].as_py() in qrels[query_id]))
     description: dict[str, Any] = {"measures": measures, "first": first, "judged": judged}
     if not measures:
-        description["tops"] = [row[row != UNKNOWN].tolist() for row in rankings.top[:, system, :COMMON]]
+        numbers = rankings.documents.dictionary_encode().indices.to_numpy()
+        description["tops"] = [numbers[row[row != UNKNOWN]].tolist() for row in rankings.top[:, system, :COMMON]]
     return description
 
 
-def describe_query(query: int, rankings: Rankings, judged: dict[str, int], texts: Texts) -> Query:
+def describe_query(
+    query: int, rankings: Rankings, judged: dict[str, int], texts: Texts, aggregate: str = "none"
+) -> Query:
     """Gather the results of all systems for a query: passages by their best rank, then in the order of systems."""
     span = slice(rankings.offsets[query], rankings.offsets[query + 1])
     relevant, top = rankings.relevant[span].tolist(), rankings.top[query]
@@ -226,12 +238,14 @@ def describe_query(query: int, rankings: Rankings, judged: dict[str, int], texts
     docs = rankings.ids.take(pa.array(numbers)).to_pylist()
     record = {
         "docs": docs,
-        "grades": [judged.get(doc_id) for doc_id in docs],
+        "grades": [judged.get(doc_id) for doc_id in rankings.documents.take(pa.array(numbers)).to_pylist()],
         "relevant": len(relevant),
         "ranks": rankings.ranks[:, span].tolist(),
         "rankings": [[place[number] for number in ranking] for ranking in tops],
         "scores": [row[: len(ranking)].tolist() for row, ranking in zip(rankings.scores[query], tops, strict=True)],
     }
+    if aggregate != "none":
+        record["about"] = [lists[query].as_py() for lists in rankings.about]
     return Query(record, texts[numbers])
 
 

@@ -12,18 +12,24 @@ import pyarrow.compute as pc
 
 from cort.evaluation.measures import Qrels, judged_ranks
 from cort.formats.ids import positions
+from cort.formats.records import offsets_of
 from cort.formats.runs import Run
+from cort.retrieval.documents import Documents, documents_of
 
 Integers = npt.NDArray[np.int64]
 UNKNOWN = -1
 
 
 class Top(NamedTuple):
-    """The top results of all queries, concatenated: ids and scores, and the number of results of each query."""
+    """The top results of all queries, concatenated: ids and scores, and the number of results of each query.
+
+    `about` is as in `cort.retrieval.documents`.
+    """
 
     doc_ids: pa.Array
     scores: npt.NDArray[np.float64]
     counts: Integers
+    about: pa.Array
 
 
 class Relevant(NamedTuple):
@@ -40,6 +46,10 @@ class Rankings(NamedTuple):
     the last result; `scores` has its score. `relevant` are the relevant passages of all queries, those of q from
     ``offsets[q]`` to ``offsets[q + 1]``; ``ranks[s, i]`` is the rank from 1 of ``relevant[i]`` in the complete run of
     system s, 0 where it was not retrieved.
+
+    If passages are aggregated, the passages here are those that counted for a document, with its ranks and scores, and
+    the first ones of the relevant documents. `documents` has the document of each passage in `ids`; `about` says, for
+    each system and query, which other passages of the documents were retrieved.
     """
 
     ids: pa.Array
@@ -48,17 +58,20 @@ class Rankings(NamedTuple):
     relevant: npt.NDArray[np.int32]
     offsets: Integers
     ranks: npt.NDArray[np.int32]
+    documents: pa.Array
+    about: list[pa.ListArray]
 
 
-def first_results(run: Run, query_ids: Sequence[str], number: int) -> Top:
+def first_results(documents: Documents, query_ids: Sequence[str], number: int) -> Top:
     """Take the top `number` results of each of these queries."""
+    run, passages, about = documents
     places = positions(pa.array(query_ids, pa.string()), pa.array(run.query_ids, pa.string()))
     starts, ends = run.offsets[places], run.offsets[places + 1]
     counts = np.where(places == UNKNOWN, 0, np.minimum(ends - starts, number))
     rows = np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)
     # As in run files: the shortest decimal that gives the same single-precision number.
     scores = pc.cast(pa.array(run.scores[rows].astype(np.float32)).cast(pa.string()), pa.float64()).to_numpy()
-    return Top(run.doc_ids.take(pa.array(rows)), scores, counts)
+    return Top(passages.take(pa.array(rows)), scores, counts, about.take(pa.array(rows)))
 
 
 def relevant_passages(qrels: Qrels, query_ids: Sequence[str], level: int) -> Relevant:
@@ -79,7 +92,9 @@ def ranks_of(run: Run, qrels: Qrels, query_ids: Sequence[str], relevant: Relevan
     return ranks
 
 
-def combine(tops: Sequence[Top], relevant: Relevant, ranks: Sequence[npt.NDArray[np.int32]]) -> Rankings:
+def combine(
+    tops: Sequence[Top], relevant: Relevant, ranks: Sequence[npt.NDArray[np.int32]], aggregate: str = "none"
+) -> Rankings:
     """Combine the results of all systems, and number all passages."""
     listed = pa.array(relevant.doc_ids, pa.string())
     encoded = pa.concat_arrays([*(results.doc_ids for results in tops), listed]).dictionary_encode()
@@ -93,4 +108,7 @@ def combine(tops: Sequence[Top], relevant: Relevant, ranks: Sequence[npt.NDArray
         top[:, system][filled] = codes[start : start + len(results.doc_ids)]
         scores[:, system][filled] = results.scores
         start += len(results.doc_ids)
-    return Rankings(encoded.dictionary, top, scores, codes[start:], relevant.offsets, np.stack(ranks))
+    documents = documents_of(encoded.dictionary, aggregate)
+    offsets = [pa.array(offsets_of(results.counts), pa.int32()) for results in tops]
+    about = [pa.ListArray.from_arrays(ends, results.about) for ends, results in zip(offsets, tops, strict=True)]
+    return Rankings(encoded.dictionary, top, scores, codes[start:], relevant.offsets, np.stack(ranks), documents, about)

@@ -266,3 +266,17 @@ def test_a_system_that_is_not_open_and_a_server_that_has_ended_are_reported(cont
     settle(page)
     assert "start `python -m cort.explore` again" in page.locator("#message").inner_text()
     page.close()
+
+
+def test_documents_are_compared_with_those_of_the_stored_run(context, tmp_path):
+    assert explorer.main(write_experiment(tmp_path, documents=True)) == 0
+    searcher = Scripted(SYSTEMS[:3], aggregate="max")
+    with served(searcher, tmp_path / "page" / "data") as address, watched(context, (address, "blob:")) as page:
+        show(page, address, a="bm25", b="short", text=text_of_query(7), k="5")
+        documents = [*dict.fromkeys(passage // 4 for passage in rankings("bm25")[7])]
+        assert shown_ids(page, "a") == [f"d{one}" for one in documents[:5]]
+        lines = page.locator(".ranking.of-a .doc").all_text_contents()
+        assert [line.rpartition(" \N{MIDDLE DOT} ")[2] for line in lines] == [
+            f"rank {rank} in the stored run" for rank in range(1, 6)
+        ]
+        assert all(" \N{MIDDLE DOT} passage " in line for line in lines)

@@ -13,7 +13,7 @@ from cort.online import web
 from cort.online.web import PAGE, Line, listening
 from cort.online.why import Reason
 from cort.system.errors import InputError
-from tests.support.explorer import SYSTEMS, rankings, score, text_of_passage, text_of_query
+from tests.support.explorer import SYSTEMS, passage_id, rankings, score, text_of_passage, text_of_query
 from tests.support.live import DEPTH, Scripted
 
 PORT = 8765
@@ -170,6 +170,29 @@ def test_each_system_answers_a_search(client, schemas):
         assert answer["milliseconds"] == {"bm25": 2.5, "merge": 0.25, "total": 2.75}
     found = client.get("/api/search", params={"q": "nothing", "systems": "bm25"}).json()
     assert (found["k"], found["systems"][0]["results"]) == (20, [])
+
+
+def test_documents_are_found_by_their_best_passage(data, schemas):
+    client = TestClient(app_of(data, Scripted(aggregate="max")), f"http://{HOST}")
+    parameters = {"q": text_of_query(7), "systems": "bm25", "k": 5}
+    [found] = schemas("Answers", client.get("/api/search", params=parameters).json())["systems"]
+    ranking, documents = rankings("bm25")[7][:DEPTH], {}
+    for rank, passage in enumerate(ranking, 1):
+        documents.setdefault(passage // 4, []).append((rank, passage))
+    expected = [
+        {
+            "rank": place,
+            "doc_id": f"d{document}",
+            "score": score(passages[0][0]),
+            "passage": passage_id(passages[0][1], documents=True),
+            "about": ", ".join(f"{passage % 4} (rank {rank})" for rank, passage in passages),
+            "text": text_of_passage(passages[0][1]),
+        }
+        for place, (document, passages) in enumerate(documents.items(), 1)
+    ]
+    assert found["results"] == expected[:5]
+    assert any("," in one["about"] for one in expected)
+    assert client.get("/api/search", params={"q": "nothing", "systems": "bm25"}).json()["systems"][0]["results"] == []
 
 
 def test_a_result_is_explained(client, schemas, monkeypatch):

@@ -19,6 +19,7 @@ from tests.support.explorer import (
     judgements,
     rankings,
     score,
+    text_of_passage,
     text_of_query,
     values,
     write_experiment,
@@ -436,3 +437,32 @@ def test_a_split_without_judgements_shows_what_rankings_have_in_common(context, 
         assert [*rows[0]] == ["query_id", "query", "overlap@10", "same_first_passage"]
         settle(page)
         assert len(shown_ids(page, "a")) == 20
+
+
+def test_documents_are_shown_by_the_passage_that_counted(context, tmp_path):
+    assert explorer.main(write_experiment(tmp_path, documents=True)) == 0
+    folder, grouped = tmp_path / "page", {}
+    for name in ("bm25", "short"):
+        documents = grouped[name] = {}
+        for rank, passage in enumerate(rankings(name)[7], 1):
+            documents.setdefault(passage // 4, []).append((rank, passage))
+    with watched(context, (folder.as_uri() + "/", "blob:null/")) as page:
+        show(page, folder, a="bm25", b="short", q="q7")
+        for side, name in (("a", "bm25"), ("b", "short")):
+            rows = [
+                (f"d{document}", ", ".join(f"{passage % 4} (rank {rank})" for rank, passage in passages))
+                for document, passages in grouped[name].items()
+            ]
+            assert shown_ids(page, side) == [f"{document} \N{MIDDLE DOT} passage {about}" for document, about in rows]
+            texts = page.locator(f".ranking.of-{side} .passage").all_inner_texts()
+            first = [text_of_passage(passages[0][1]) for passages in grouped[name].values()]
+            assert [text[:20] for text in texts] == [text[:20] for text in first]
+            assert page.locator(f".ranking.of-{side} .relevant .doc").count() == 1
+        common = grouped["bm25"].keys() & grouped["short"].keys()
+        assert page.locator(".moves path").count() == len(common)
+        assert "relevant document" in page.locator(".relevant-passages caption").inner_text()
+        assert page.locator(".relevant-passages tbody th").first.inner_text() == "d1"
+        page.locator(".ranking.of-a .result button:has-text('Copy')").first.click()
+        first = next(iter(grouped["bm25"]))
+        line = f"q7 Q0 d{first} 1 {score(1):g} bm25"
+        wait_for(page, f"document.getElementById('status').textContent.includes({line!r})")
