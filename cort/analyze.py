@@ -37,12 +37,12 @@ from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, re
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import refuse_without_effect
 from cort.retrieval.rerank import candidate_scores, mix_run
-from cort.retrieval.weights import weight_of
+from cort.retrieval.weights import weight_of, weights_of_folds
 from cort.settings.evaluation import Evaluation
 from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, options_class, required
+from cort.system.options import flag, optional, options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class DepthOptions(MeasureOptions):
     depths: tuple[int, ...] = required("N", "numbers of candidates")
     weight: float = optional(WEIGHT, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
     tuned: str | None = optional(None, "instead of --weight, what `tune weights` chose", "JSON")
+    folded: bool = flag("with what was tuned for the fold of each query")
 
 
 def analyze_depths(options: DepthOptions) -> None:
@@ -73,14 +74,14 @@ def analyze_depths(options: DepthOptions) -> None:
     parse_measures(options.measures)
     depths, level = list(options.depths), options.relevance_level
     cli.check_depths(depths)
-    if options.tuned:
-        refuse_without_effect(options, "beside --tuned", "weight")
+    refuse_without_effect(options, *(("beside --tuned", "weight") if options.tuned else ("without --tuned", "folded")))
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, max(depths), options.scores)
     qrels = read_qrels(options.qrels, level)
-    mixed = partial(mix_run, run, scores, weight=weight)
+    own = {query_id: mixed for query_id, (_, mixed) in weights_of_folds(options.tuned, options.folded).items()}
+    mixed = partial(mix_run, run, scores, weight=weight, own=own)
     columns = measure_depths(run, mixed, qrels, depths, options.measures, level)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
     saturated = {measure: saturation(depths, values) for measure, values in columns.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cort.settings.fields import Cleaning, Precision, Released, section, setting
+from cort.settings.tuning import FEWEST, MOST
 
 
 @section
@@ -19,6 +20,10 @@ class GridSearch:
     """Queries per sample."""
     measure: str = setting("R@1000", "what to maximise", "NAME")
     """Measure that the best k1 and b of a sample maximise."""
+    folds: int | None = setting(None, "tune for each fold on the queries of the others", "N", ge=FEWEST, le=MOST)
+    """Instead of training queries, use the judged queries of each evaluated split, in this many folds: k1 and b for the
+    queries of a fold are chosen on (samples of) the queries of the other folds. Queries without judgements, and
+    searches, get the values chosen on all judged queries (of the first evaluated split)."""
 
 
 @section

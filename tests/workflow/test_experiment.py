@@ -80,6 +80,71 @@ def test_tuning_needs_a_split_to_tune_on():
     config["systems"]["both"] = {"fuse": {**LINEAR, "systems": ["bm25", "other"], "tune": "RR@10"}}
     fix = "expected validation queries to tune on; add the split"
     assert mistakes_in(config) == [f"systems.both.fuse.tune: found no split validation, {fix}"]
+    # By folds, the evaluated split is enough, and one without judgements is not.
+    folds = {"measure": "RR@10", "folds": 5}
+    config["systems"]["both"]["fuse"]["tune"] = folds
+    complete(config, "x.yaml")
+    config["splits"]["test"] = {"queries": "q.tsv"}
+    config["lexical"] = {"own": {"tune": folds}}
+    fix = "expected one to tune on by folds; add qrels"
+    places = ("lexical.own.tune", "systems.both.fuse.tune")
+    assert mistakes_in(config) == [f"{place}: found no split with judgements, {fix}" for place in places]
+
+
+FOLDS = {"measure": "RR@10", "folds": 5}
+FOLDED = {"systems folded": {"fuse": {"systems": ["bm25", "published"], "method": "linear", "tune": FOLDS}}}
+
+
+def test_judgements_reach_nothing_else_by_folds():
+    # Published runs are as good as others, on the splits that they have.
+    completed(FOLDED)
+    nested = {"systems outer": {"rerank": "middle", "reranker": "cross", "tune": FOLDS}}
+    nested |= {"systems middle": {"interleave": ["folded", "cort"]}}
+    assert complaints(FOLDED | nested) == [
+        "systems.outer: found folds with 'folded', tuned by folds, too, expected one of them to be; give it fixed values"
+    ]
+    # What is not tuned may be made of it.
+    completed(FOLDED | nested | {"systems outer tune": GONE})
+    bm25 = {"lexical own": {"tune": FOLDS}, "systems own": {"retrieve": "own"}}
+    inside = bm25 | {"systems folded": {"fuse": {"systems": ["own", "cort"], "method": "linear", "tune": FOLDS}}}
+    assert complaints(inside) == [
+        "systems.folded: found folds with 'own', tuned by folds, too, expected one of them to be; give it fixed values"
+    ]
+    taught = "tuned by folds, on whose runs others are trained or tuned, expected evaluated queries to teach nothing else"
+    line = f"systems.own: found 'own' {taught}; give it fixed values"
+    assert complaints(bm25 | {"encoders encoder triples system": "own"}) == [line]
+    learns = {"systems learns": {"fuse": {"systems": ["own", "cort"], "method": "linear", "tune": "RR@10"}}}
+    assert complaints(bm25 | learns) == [line]
+    # Its own k1 and b are not those of the index.
+    completed(bm25 | learns | {"systems own bm25": {"k1": 1, "b": 0.5}})
+
+
+def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements():
+    changes = {"splits dev": FILES, "splits open": {"queries": "q.tsv"}, "splits test": TEST_LAST, "lexical own": {"tune": FOLDS}}
+    changes |= {"systems own": {"retrieve": "own"}, "systems own-cross": {"rerank": "bm25", "reranker": "cross", "tune": FOLDS}}
+    changes |= {"systems folded": {"fuse": {"systems": ["bm25", "cort"], "method": "linear", "tune": FOLDS}}}
+    config = completed(changes)
+    names = {"folded": "weights/{}/folded.json", "own": "lexical/own/parameters/{}.json", "own-cross": "weights/{}/own-cross.json"}
+    for name, path in names.items():
+        system = system_of(config, name)
+        for split, source in {"test": "test", "dev": "dev", "open": "test", "": "test"}.items():
+            file = f"results/tiny/{path.format(source)}"
+            given = {option.name: option.value for option in system.options(split)}
+            assert system.tuned_files(split) == [file]
+            assert given["parameters" if name == "own" else "tuned"] == file
+            # Ids of another split must not meet those of the folds.
+            assert ("folded" in given) == (split == source)
+        assert file in list(system.files())
+        assert f"tuned for RR@10 by 5-fold cross-validation on its own queries" in system.describe()
+    assert cross_validated(config) == [
+        f"{name} is tuned for RR@10 by 5-fold cross-validation on its own queries." for name in ("own", "own-cross", "folded")
+    ]
+    tuned = {"folded on test", "folded on dev", "own-cross on test", "own-cross on dev"}
+    assert report_inputs.tuned_weights(config).keys() == tuned
+    # Neither the depth of validation runs nor what splits must not share changes.
+    assert settings.depth(config, Wildcards(fromdict={"split": "validation"})) == ["--depth", "30"]
+    alone = completed(NOTHING_LEARNT | {"lexical bm25": {"tune": FOLDS}})
+    assert splits_apart(alone) == []
 
 
 def test_pydocs_makes_its_own_splits():

@@ -92,6 +92,20 @@ rule bm25_tune:
         " {params.options:q} --threads {threads} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
 
 
+use rule bm25_tune as bm25_tune_folds with:
+    input:
+        index=paths.LEXICAL_INDEX,
+        queries=paths.QUERIES,
+        qrels=paths.QRELS,
+    output:
+        paths.LEXICAL_FOLDS,
+    params:
+        index=subpath(input.index, parent=True),
+        options=options(all_of("lexical.{lexical}.tune"), "splits.{split}.relevance_level", "depth", "seed"),
+    message:
+        "Choose k1 and b of {wildcards.lexical} by cross-validation on {wildcards.split}"
+
+
 rule bm25:
     input:
         unpack(run_inputs),
