@@ -246,9 +246,17 @@ def test_the_judgements_of_a_query_do_not_change_its_own_ranking(files, stage):
 def test_queries_outside_of_all_folds_get_the_weights_of_all(files):
     rows = [(query, doc, grade) for query, judged in files["qrels"].items() for doc, grade in judged.items()]
     write_rows(files["folder"] / "qrels.parquet", tables.QRELS, [row for row in rows if row[0] != "q3"])
-    found, lines = folded_run(files)
+    _, lines = folded_run(files)
     made = files["folder"] / "x.trec"
-    words = ["--method", "linear", "--runs", files["a"], files["b"], "--tuned", str(files["folder"] / "out/weights.json")]
+    words = [
+        "--method",
+        "linear",
+        "--runs",
+        files["a"],
+        files["b"],
+        "--tuned",
+        str(files["folder"] / "out/weights.json"),
+    ]
     assert fuse.main([*words, "--depth", str(DEPTH), "--tag", "x", "--output", str(made)]) == 0
     assert lines_of(made)["q3"] == lines["q3"]
     assert lines_of(made) != lines
@@ -260,7 +268,9 @@ def test_queries_outside_of_all_folds_get_the_weights_of_all(files):
 def test_folds_need_as_many_queries_and_tuned_values(files, capsys, complaint):
     line = refused(files, capsys, files["a"], files["b"], more=["--folds", "16"])
     assert "qrels.parquet: found 15 judged queries, expected 16 or more, one per fold; lower folds" in line
-    assert "--folds: found 1, expected 2 or more" in refused(files, capsys, files["a"], files["b"], more=["--folds", "1"])
+    assert "--folds: found 1, expected 2 or more" in refused(
+        files, capsys, files["a"], files["b"], more=["--folds", "1"]
+    )
     words = ["--method", "linear", "--runs", files["a"], files["b"], "--folded", "--tag", "x", "--output"]
     line = complaint(fuse.main, [*words, str(files["folder"] / "x.trec")], files["folder"] / "x.trec")
     assert line == "--folded: found True without --tuned, expected no value, as it has no effect; leave it out"

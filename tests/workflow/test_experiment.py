@@ -8,7 +8,7 @@ from snakemake.iocontainers import Wildcards
 
 from cort.experiment import models
 from cort.experiment.checks import ConfigError, complete
-from cort.experiment.config import splits_of
+from cort.experiment.config import cross_validated, splits_of
 from cort.experiment.keys import Experiment
 from cort.experiment.splits import splits_apart
 from cort.settings.config import deciding, evaluated_splits, is_trained
@@ -18,7 +18,7 @@ from cort.systems.base import Results
 from cort.systems.registry import all_systems, made_by, system_of
 from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, changed, complaints, completed, mistakes_in
-from workflow import settings
+from workflow import report_inputs, settings
 from workflow.inputs import excluded_queries, judgements
 from workflow.report_inputs import comparisons, explorers, of_systems, of_trainings, overlaps
 
@@ -100,17 +100,16 @@ def test_judgements_reach_nothing_else_by_folds():
     completed(FOLDED)
     nested = {"systems outer": {"rerank": "middle", "reranker": "cross", "tune": FOLDS}}
     nested |= {"systems middle": {"interleave": ["folded", "cort"]}}
-    assert complaints(FOLDED | nested) == [
-        "systems.outer: found folds with 'folded', tuned by folds, too, expected one of them to be; give it fixed values"
-    ]
+    twice = "tuned by folds, too, expected one of them to be; give it fixed values"
+    assert complaints(FOLDED | nested) == [f"systems.outer: found folds with 'folded', {twice}"]
     # What is not tuned may be made of it.
     completed(FOLDED | nested | {"systems outer tune": GONE})
     bm25 = {"lexical own": {"tune": FOLDS}, "systems own": {"retrieve": "own"}}
     inside = bm25 | {"systems folded": {"fuse": {"systems": ["own", "cort"], "method": "linear", "tune": FOLDS}}}
-    assert complaints(inside) == [
-        "systems.folded: found folds with 'own', tuned by folds, too, expected one of them to be; give it fixed values"
-    ]
-    taught = "tuned by folds, on whose runs others are trained or tuned, expected evaluated queries to teach nothing else"
+    assert complaints(inside) == [f"systems.folded: found folds with 'own', {twice}"]
+    taught = (
+        "tuned by folds, on whose runs others are trained or tuned, expected evaluated queries to teach nothing else"
+    )
     line = f"systems.own: found 'own' {taught}; give it fixed values"
     assert complaints(bm25 | {"encoders encoder triples system": "own"}) == [line]
     learns = {"systems learns": {"fuse": {"systems": ["own", "cort"], "method": "linear", "tune": "RR@10"}}}
@@ -120,11 +119,18 @@ def test_judgements_reach_nothing_else_by_folds():
 
 
 def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements():
-    changes = {"splits dev": FILES, "splits open": {"queries": "q.tsv"}, "splits test": TEST_LAST, "lexical own": {"tune": FOLDS}}
-    changes |= {"systems own": {"retrieve": "own"}, "systems own-cross": {"rerank": "bm25", "reranker": "cross", "tune": FOLDS}}
+    changes = {"splits dev": FILES, "splits open": {"queries": "q.tsv"}, "lexical own": {"tune": FOLDS}}
+    changes |= {
+        "systems own": {"retrieve": "own"},
+        "systems own-cross": {"rerank": "bm25", "reranker": "cross", "tune": FOLDS},
+    }
     changes |= {"systems folded": {"fuse": {"systems": ["bm25", "cort"], "method": "linear", "tune": FOLDS}}}
     config = completed(changes)
-    names = {"folded": "weights/{}/folded.json", "own": "lexical/own/parameters/{}.json", "own-cross": "weights/{}/own-cross.json"}
+    names = {
+        "folded": "weights/{}/folded.json",
+        "own": "lexical/own/parameters/{}.json",
+        "own-cross": "weights/{}/own-cross.json",
+    }
     for name, path in names.items():
         system = system_of(config, name)
         for split, source in {"test": "test", "dev": "dev", "open": "test", "": "test"}.items():
@@ -135,9 +141,10 @@ def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements()
             # Ids of another split must not meet those of the folds.
             assert ("folded" in given) == (split == source)
         assert file in list(system.files())
-        assert f"tuned for RR@10 by 5-fold cross-validation on its own queries" in system.describe()
+        assert "tuned for RR@10 by 5-fold cross-validation on its own queries" in system.describe()
     assert cross_validated(config) == [
-        f"{name} is tuned for RR@10 by 5-fold cross-validation on its own queries." for name in ("own", "own-cross", "folded")
+        f"{name} is tuned for RR@10 by 5-fold cross-validation on its own queries."
+        for name in ("own", "own-cross", "folded")
     ]
     tuned = {"folded on test", "folded on dev", "own-cross on test", "own-cross on dev"}
     assert report_inputs.tuned_weights(config).keys() == tuned
