@@ -23,7 +23,7 @@ from cort.sources.opened import Source, open_source, with_checksums
 from cort.sources.passages import divide
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import optional, options_class, required
+from cort.system.options import optional, options_class, required, thread_count
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class Options(Fields):
     output: str = required("FILE", "parquet table to write")
     output_counts: str = required("FILE", "JSON of what was read and left out")
     output_sources: str = required("FILE", "JSON of the files that were read")
+    threads: int = thread_count(help="processes that parse the files of a folder")
 
 
 def passages_of(source: Source, options: Options, counts: dict[str, int]) -> Iterator[tuple[int, Text]]:
@@ -71,7 +72,8 @@ def _named(options: Options) -> tuple[str, str]:
 
 def stage(options: Options) -> None:
     """Read the documents and write their passages."""
-    source = open_source(*_named(options), {name: getattr(options, name) for name in ("id", "title", "text")})
+    fields = {name: value for name in ("id", "title", "text") if (value := getattr(options, name)) is not None}
+    source = open_source(*_named(options), fields, options.threads)
     counts: dict[str, int] = {"documents": 0, "documents without text": 0, "passages": 0}
     batches = iter_record_batches(passages_of(source, options, counts), PASSAGES)
     counts["passages"] = write_passages(source.name, batches, options.output)

@@ -83,8 +83,9 @@ def compared_splits(config: Config, path: str) -> list[str]:
 
 def raw_inputs(config: Config) -> list[str]:
     """Every file that the workflow reads but does not make."""
-    files = ["requirements.lock"] if "pydocs" in config["collection"] else []
-    files += [] if files or source_of(config) else [config["collection"]["passages"]]
+    collection = config["collection"]
+    files: list[str | None] = ["requirements.lock" if "pydocs" in collection else None]
+    files += [] if source_of(config) else [collection.get("passages")]
     for split in config["splits"].values():
         files += [file for kind in ("queries", "qrels") if kind in split for file in one_or_more(split[kind])]
     systems = all_systems(config).values()

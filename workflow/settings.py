@@ -14,7 +14,6 @@ from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apar
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
 from cort.settings.config import Config, flat, is_judged, is_sparse, source_of
-from cort.sources.folder import state
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
@@ -114,6 +113,8 @@ def imported_collection(config: Config, wildcards: Wildcards) -> Words:
 
 def state_of_folder(config: Config) -> str:
     """Describe the files of a folder of documents; it changes whenever one of them does."""
+    from cort.sources.folder import state
+
     name = config["collection"].get("folder")
     return state(name) if name and Path(name).is_dir() else ""
 

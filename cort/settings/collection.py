@@ -58,8 +58,7 @@ class Fields:
 
 @section
 class Collection:
-    """Where the passages come from; exactly one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and `pydocs`.
-    """
+    """Where the passages come from: one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and `pydocs`."""
 
     passages: str | Passages | None = None
     """File of passages: `.tsv` or `.txt` (`doc_id TAB text`), BEIR's `corpus.jsonl` or TREC-CAR's paragraphs, `.cbor`,

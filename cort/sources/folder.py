@@ -10,8 +10,8 @@
 | ``.csv .jsonl``                  | one in each row (`cort/sources/rows.py`)           |
 
 The id of a document is the path of its file from the folder, with ``/`` between names; `encoded_id` writes the
-characters that ids may not have. Hidden files and folders are ignored. Links to files in the folder are followed, but no
-others. Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252, which
+characters that ids may not have. Hidden files and folders are ignored. Only links to files in the folder are followed.
+Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252, which
 is reported. Files that give no document are reported and left out.
 """
 

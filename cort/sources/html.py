@@ -5,12 +5,12 @@ from lxml.html import defs
 
 from cort.sources.documents import Block, Content
 
-DROPPED = frozenset("script style noscript template nav header footer aside form svg".split())
+DROPPED = frozenset(["script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form", "svg"])
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 # Cells of a table are parts of their row.
 SPACES = frozenset({"br", "td", "th"})
 INLINE = defs.phrase_tags | defs.font_style_tags | defs.special_inline_tags | SPACES
-INLINE |= frozenset("bdi button data label mark nobr output rp rt ruby time wbr".split())
+INLINE |= frozenset(["bdi", "button", "data", "label", "mark", "nobr", "output", "rp", "rt", "ruby", "time", "wbr"])
 # In parts, libxml2 takes text of any length.
 PART = 1 << 16
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cort.formats.records import Qrel, Text
-from cort.sources import folder, hugging_face, irds
+from cort.sources import files, folder, hugging_face, irds
 from cort.sources.documents import Document
 from cort.system.checksums import describe_inputs
 
@@ -39,25 +39,22 @@ class SplitSource:
     files: Callable[[], Iterable[Path]]
 
 
-def open_source(kind: str, name: str, fields: Mapping[str, Any]) -> Source:
+def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int) -> Source:
     """Open documents.
 
     :param kind: "documents" (a file), "folder", "irds" or "hf".
     :param fields: names of the fields of CSV and JSON lines in a folder.
+    :param processes: parse the files of a folder.
     """
     if kind == "documents":
-        return Source(name, partial(folder.iter_file_documents, name), lambda: [Path(name)])
+        return Source(name, partial(files.iter_file_documents, name), lambda: [Path(name)])
     if kind == "irds":
         return Source(name, partial(irds.iter_documents, name), partial(irds.files, name, ("docs",)))
     if kind == "hf":
         return Source(name, partial(hugging_face.iter_documents, name), partial(hugging_face.files, name))
-    skipped: Counter[str] = Counter()
-
-    def skip(file: folder.Skipped) -> None:
-        skipped[file.reason] += 1
-
-    documents = partial(folder.iter_documents, name, skip, fields)
-    return Source(name, documents, lambda: [Path(name) / file for file in folder.list_files(name)], skipped)
+    skips = folder.Skips()
+    documents = partial(folder.iter_documents, name, skips, fields, processes)
+    return Source(name, documents, lambda: [Path(name, file.path) for file in folder.list_files(name)], skips.counts)
 
 
 def open_split(in_irds: str | None, on_hf: str | None, part: str) -> SplitSource:

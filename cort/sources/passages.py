@@ -34,9 +34,7 @@ WINDOW = 1_000
 # A character that is a word, with the marks and the punctuation that belong to it; or other characters.
 _SCRIPTS = "Han Hiragana Katakana Bopomofo Thai Lao Khmer Myanmar"
 _UNSPACED = regex.compile("(?V1)[[" + "".join(rf"\p{{{script}}}" for script in _SCRIPTS.split()) + r"]--\p{M}]")
-_WORD = regex.compile(
-    rf"{_UNSPACED.pattern}\p{{M}}*[、。，．！？：；」』）】》〉〕］]*|(?:(?!{_UNSPACED.pattern[5:]})[^ ])+"
-)
+_WORD = regex.compile(rf"{_UNSPACED.pattern}\p{{M}}*[\p{{Pe}}\p{{Pf}}\p{{Po}}]*|(?:(?!{_UNSPACED.pattern[5:]})[^ ])+")
 
 
 class Sentence(NamedTuple):
@@ -83,7 +81,7 @@ def _joined(parts: Iterable[Part], words: int, headings: bool) -> Iterator[Part]
     group: Part | None = None
     last = Part((), [], 0)
     for part in parts:
-        shared = len(os.path.commonprefix([last.headings, part.headings]))
+        shared = len(os.path.commonprefix([last.headings, part.headings]))  # noqa: RUF071  # of tuples
         inline = list(_pieces(one_line(" ".join(part.headings[shared:])), words)) if headings else []
         if group is not None:
             total = group.words + _count(inline) + part.words

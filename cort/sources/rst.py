@@ -54,13 +54,13 @@ def _blocks(node: nodes.Element, level: int) -> Iterator[Block]:
             yield from _blocks(child, level + isinstance(child, nodes.section))
 
 
-class _Unknown(Directive):
+class _Unknown(Directive):  # type: ignore[misc]  # docutils has no types
     """A directive whose text is its argument and its content."""
 
     has_content = True
     optional_arguments = 1
     final_argument_whitespace = True
-    option_spec = defaultdict(lambda: directives.unchanged)
+    option_spec: Any = defaultdict(lambda: directives.unchanged)
 
     def run(self) -> list[nodes.Node]:
         """Return paragraphs."""

@@ -67,7 +67,7 @@ rule import_collection:
     message:
         "Read the documents of {wildcards.dataset}"
     shell:
-        "python -m cort.import_collection {params.options:q} --output {output.passages:q}"
+        "python -m cort.import_collection {params.options:q} --threads {threads} --output {output.passages:q}"
         " --output-counts {output.counts:q} --output-sources {output.sources:q} --log {log:q}"
 
 
