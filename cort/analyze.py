@@ -153,7 +153,8 @@ class OverlapOptions(SplitOptions):
 
     Reads:  a run per system, the queries of the split
     Writes: overlap.json (`cort.evaluation.overlap.Overlap`): for each pair of systems the mean share of top passages
-            that are in both lists, and the share of queries with the same top passage
+            that are in both lists, the share of queries with the same top passage, and the mean rank-biased overlap;
+            for each system the mean number of top passages that no other has
     """
 
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
@@ -169,9 +170,10 @@ def measure_overlap(options: OverlapOptions) -> None:
     tops = [first_results(read_run(path), query_ids, options.depth) for path in options.runs]
     none = relevant_passages({query_id: {} for query_id in query_ids}, query_ids, 1)
     top = combine(tops, none, [np.zeros(0, dtype=np.int32)] * len(tops)).top
-    pairs = overlaps([*options.systems], top, UNKNOWN)
-    write_artifact(options.output, Overlap(options.split, len(query_ids), options.depth, [*options.systems], pairs))
-    log.info("%d queries without judgements, %d pairs of systems", len(query_ids), len(pairs))
+    systems = [*options.systems]
+    overlap = Overlap(options.split, len(query_ids), options.depth, systems, *overlaps(systems, top, UNKNOWN))
+    write_artifact(options.output, overlap)
+    log.info("%d queries without judgements, %d pairs of systems", len(query_ids), len(overlap.pairs))
 
 
 @options_class

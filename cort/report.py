@@ -19,7 +19,7 @@ from cort.evaluation.comparisons import Comparisons, by_pair, disagreement, need
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.leakage import Shared, describe
-from cort.evaluation.overlap import Overlap
+from cort.evaluation.overlap import Overlap, P
 from cort.evaluation.sparsity import Sparsity
 from cort.experiment.config import cross_validated
 from cort.experiment.models import trainings
@@ -165,6 +165,7 @@ def build(options: Options) -> dict[str, str]:
         measures=measures,
         splits=list(dict.fromkeys([*(result.split for result in measures), *(result.split for result in overlaps)])),
         overlaps=overlaps,
+        p=P,
         leakage=[text for text in map(describe, shared) if text],
         descriptions=describe_systems(config, options),
         cross_validated=cross_validated(config),
