@@ -43,7 +43,7 @@ class Searcher:
 
     def __init__(self, options: BM25Options) -> None:
         # Before Anserini, which tries to download an index that is not a folder.
-        self._form = anserini.check_manifest(options.index)
+        self._form, self._language = anserini.check_manifest(options.index)
         self.options = options
 
     def search(
@@ -58,7 +58,8 @@ class Searcher:
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
         converted = convert(pa.array(texts, "string"), self._form).to_pylist()
         try:
-            search_all(self.options, converted, ["-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs], folder)
+            model = ["-language", self._language, "-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs]
+            search_all(self.options, converted, model, folder)
         except InputError as error:
             if anserini.TOO_MANY not in str(error):
                 raise

@@ -42,12 +42,12 @@ class Option(NamedTuple):
 class LuceneIndex(NamedTuple):
     """An index that a searcher opens, by its name in the config.
 
-    :ivar form: how its texts were cleaned, or what it has instead of texts.
+    :ivar form: how its texts were cleaned, or what it has instead of texts, and their language.
     """
 
     name: str
     manifest: str
-    form: str
+    form: tuple[str, str]
 
 
 class Results:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cort.settings import paths
 from cort.settings.config import Config
 from cort.settings.fields import setting
+from cort.settings.lexical import LexicalIndex
 from cort.systems.base import LuceneIndex, Option, System
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ class Bm25(System):
     def lucene_index(self) -> LuceneIndex:
         """Describe the index."""
         name = self.entry["retrieve"]
-        manifest = self.results.at(paths.LEXICAL_INDEX, lexical=name)
-        return LuceneIndex(name, manifest, self.config["lexical"][name]["cleaning"])
+        index, manifest = self.config["lexical"][name], self.results.at(paths.LEXICAL_INDEX, lexical=name)
+        return LuceneIndex(name, manifest, (index["cleaning"], index["language"]))
 
     @property
     def tune(self) -> Any:
@@ -80,7 +81,8 @@ class Bm25(System):
     def describe(self) -> str:
         """Describe the indexed texts, and parameters of its own."""
         own, index = self.entry.get("bm25"), self.config["lexical"][self.entry["retrieve"]]
-        texts = "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
+        texts = f", language {index['language']}" if index["language"] != LexicalIndex.language else ""
+        texts += "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
         tuned = f", k1 and b {self.describe_tuning()}" if self.folds() else ""
         return f"BM25, Anserini{texts}{tuned}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
 

@@ -61,7 +61,7 @@ rule bm25_index:
         runtime=growing(120),
     params:
         folder=subpath(output[0], parent=True),
-        options=options("lexical.{lexical}.cleaning"),
+        options=options("lexical.{lexical}.cleaning", "lexical.{lexical}.language"),
     message:
         "Index the passages for {wildcards.lexical}"
     shell:
