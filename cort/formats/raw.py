@@ -198,7 +198,7 @@ def _iter_txt(path: str | Path) -> Rows[Text]:
         parse = partial(_parse_tsv, "query_id") if tabbed else partial(_checked_text, "query_id", str(row))
         yield from iter_records(path, iter([(row, line)]), parse)
     if empty:
-        log.info("%s: %d empty rows skipped", path, empty)
+        log.info("%s: empty rows skipped: %d", path, empty)
 
 
 def _parse_tsv(name: str, line: str) -> Text:

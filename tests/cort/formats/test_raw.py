@@ -57,7 +57,7 @@ def test_a_text_without_tabs_has_a_query_per_row(tmp_path, caplog):
     path = write_file(tmp_path / "questions.txt", "\n what is BM25?\r\n  \n1 2\n\nwhat is BM25?")
     expected = {2: "what is BM25?", 4: "1 2", 6: "what is BM25?"}
     assert list(raw.iter_queries(path)) == [(row, Text(str(row), text)) for row, text in expected.items()]
-    assert caplog.messages[-1] == f"{path}: 3 empty rows skipped"
+    assert caplog.messages[-1] == f"{path}: empty rows skipped: 3"
     # With ids, rows may be empty, too.
     path = write_file(tmp_path / "queries.txt.gz", "\nq1\ta\n\nq2\tb\n")
     assert list(raw.iter_queries(path)) == [(2, Text("q1", "a")), (4, Text("q2", "b"))]
