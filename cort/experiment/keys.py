@@ -61,7 +61,8 @@ class Experiment:
     """Public files. `download:NAME` can be used instead of the path of any raw file; the names are listed in
     cort/downloads/catalog.yaml."""
     collection: Collection
-    """Where the passages come from; exactly one of `passages` and `pydocs`."""
+    """Where the passages come from; one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and
+    `pydocs`."""
     splits: dict[str, Split] = named(SPLIT_NAME, required=True)
     """The sets of queries by name. `train` and `validation` are for training; every other split is ranked and reported,
     and measured if it has judgements."""

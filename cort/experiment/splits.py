@@ -30,8 +30,8 @@ PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 def check_collection(config: Config) -> Iterator[str]:
     """Check the sources of passages and queries."""
     collection, splits = config["collection"], config["splits"]
-    origins = [key for key in (*SOURCES, "pydocs") if key in collection]
-    origins += ["passages"] if isinstance(collection.get("passages"), str) else []
+    origins = ["passages"] if isinstance(collection.get("passages"), str) else []
+    origins += [key for key in (*SOURCES, "pydocs") if key in collection]
     if len(origins) != 1:
         expected = f"exactly one of passages (a file), {listed([*SOURCES, 'pydocs'])}"
         yield f"collection: found {listed(origins)}, expected {expected}; keep one"

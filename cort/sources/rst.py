@@ -60,7 +60,7 @@ class _Unknown(Directive):  # type: ignore[misc]  # docutils has no types
     has_content = True
     optional_arguments = 1
     final_argument_whitespace = True
-    option_spec: Any = defaultdict(lambda: directives.unchanged)
+    option_spec: Any = defaultdict(lambda: directives.unchanged)  # noqa: RUF012  # as docutils wants it
 
     def run(self) -> list[nodes.Node]:
         """Return paragraphs."""

@@ -27,8 +27,8 @@ ABLATIONS = sorted((ROOT / "config" / "ablations").glob("*.yaml"))
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
     "extends",
-    "collection.passages",
-    *(f"splits.*.{key}" for key in ("queries", "qrels", "without", "sample", "hold_out", "measures")),
+    *(f"collection.{key}" for key in ("passages", "documents", "folder", "irds", "hf", "fields.id", "fields.title")),
+    *(f"splits.*.{key}" for key in ("irds", "hf", "queries", "qrels", "without", "sample", "hold_out", "measures")),
     *(f"base_models.*.{key}" for key in ("pretrained", "revision")),
     *(f"{models}.*.{key}" for models in ("encoders", "rerankers") for key in ("base_model", "pretrained", "revision")),
     *(f"encoders.*.{kind}_{key}" for kind in ("query", "passage") for key in ("prompt", "prompt_name")),
@@ -111,7 +111,17 @@ def test_every_key_is_used_by_the_workflow():
     named = [*widths, *settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)]
     text = "\n".join([*(path.read_text(encoding="utf-8") for path in files), *named])
     # Sections of which every key is an option of a stage, which refuses those it does not know.
-    whole = ("collection.pydocs", "lexical.*.tune", "systems.*.fuse", "triples", "pairs", "training", *INDEXES)
+    whole = (
+        "collection.pydocs",
+        "collection.passages",
+        "collection.fields",
+        "lexical.*.tune",
+        "systems.*.fuse",
+        "triples",
+        "pairs",
+        "training",
+        *INDEXES,
+    )
     unused = [
         path
         for path in KEYS

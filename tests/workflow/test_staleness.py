@@ -22,7 +22,7 @@ from cort.settings.config import flat as flat_settings
 from cort.settings.fields import schema_of
 from scripts.sandbox import TINY
 from tests.support.changes import mark_as_built, planned_jobs, prepare, put, replace, run_module, snakemake
-from tests.support.common import COMMIT
+from tests.support.common import COMMIT, write_file
 from tests.support.imports import MODULES, program
 from tests.support.workflow import (
     RULES,
@@ -89,6 +89,7 @@ def planned_before(built, tmp_path_factory):
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", copy_function=os.link, symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
+    write_file(folder / "tiny" / "texts" / "corpus.jsonl", "{}")
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
     return folder, {other["dataset"]: pretend(folder, other) for other in other_experiments(config)}
 
@@ -114,6 +115,14 @@ def other_experiments(config):
     yield weighed_config(config, "tiny/model", COMMIT)
     yield late_config(config, indexed=True)
     yield sparse_config(config)
+    sources = {
+        "folder": ({"folder": "tiny/texts", "fields": {"text": ["text"]}}, files),
+        "documents": ({"documents": "tiny/data/collection.tsv"}, files),
+        "irds": ({"irds": "beir/scifact"}, {"irds": "beir/scifact/test"}),
+        "hf": ({"hf": "tiny/texts"}, {"hf": "test"}),
+    }
+    for name, (collection, test) in sources.items():
+        yield {"dataset": name, "collection": collection, "splits": {"test": test}, "systems": bm25}
     splits = {"train": {}, "validation": {}, "test": {}}
     yield {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25}
 

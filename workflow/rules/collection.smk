@@ -63,7 +63,7 @@ rule import_collection:
     params:
         options=options(settings.imported_collection),
         # Files of a folder, with sizes and times.
-        state=settings.state_of_folder,
+        state=settings.state_of_folder(config),
     message:
         "Read the documents of {wildcards.dataset}"
     shell:
