@@ -42,7 +42,7 @@ from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.impacts import MODEL
 from cort.retrieval.options import JavaOptions, choice
 from cort.settings.fields import SEED
-from cort.settings.lexical import LexicalIndex
+from cort.settings.lexical import Language, LexicalIndex
 from cort.settings.models import Hnsw, IvfPq, Onng
 from cort.system.checksums import checksum
 from cort.system.commands import Commands, main_of_commands
@@ -67,9 +67,10 @@ COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)
 class LuceneOptions(JavaOptions):
     """A Lucene index, built with Anserini as in its recipe for MS MARCO.
 
-    Texts go through JsonCollection and DefaultEnglishAnalyzer: Porter stemming and Lucene's stop words. Only what BM25
-    needs is stored. With positions, document vectors and raw text, the index of 20,958 paragraphs took 23 MB instead of
-    3 and was half as fast to search, for the same run.
+    Texts go through JsonCollection and Anserini's analyser of the language; of English, that is Porter stemming and
+    Lucene's stop words. The manifest has the language, for queries. Only what BM25 needs is stored. With positions,
+    document vectors and raw text, the index of 20,958 paragraphs took 23 MB instead of 3 and was half as fast to
+    search, for the same run.
 
     Predicted queries are appended to their passage. Term weights replace the text: Anserini repeats each term as often
     as its weight says (JsonVectorCollection), which gives the texts that DeepCT's authors indexed.
@@ -86,6 +87,7 @@ class LuceneOptions(JavaOptions):
         LexicalIndex.cleaning,
         "how texts and, at search time, queries are cleaned; with term weights only queries",
     )
+    language: Language = optional(LexicalIndex.language, "of texts and, at search time, queries")
     output: str = required("FOLDER", "the index")
 
 
@@ -154,8 +156,8 @@ def index_bm25(options: LuceneOptions) -> None:
     collection, documents = documents_of(options)
     # Predicted queries are several times as long as the passages, and compress well.
     compress = bool(options.expansions)
-    kind, source = ["-collection", collection], options.passages
-    build_lucene(options, options.output, rows, source, documents, kind, options.cleaning, compress)
+    kind, form = ["-collection", collection, "-language", options.language], (options.cleaning, options.language)
+    build_lucene(options, options.output, rows, options.passages, documents, kind, form, compress)
 
 
 def build_lucene(
@@ -165,14 +167,14 @@ def build_lucene(
     source: str,
     documents: Iterable[list[dict[str, Any]]],
     kind: Sequence[str],
-    form: str,
+    form: anserini.Form,
     compress: bool = False,
 ) -> None:
     """Write documents as temporary JSON lines, index them, and compare the counts.
 
     :param rows: number of all documents, from `source`.
     :param kind: options of Anserini that say how documents are read.
-    :param form: of the texts, for the manifest.
+    :param form: of the texts and their language, for the manifest.
     """
     with temporary_folder(output) as parts, atomic_folder(output) as index:
         write_parts(track(documents, -(-rows // ROWS_PER_PART), "parts"), parts, compress)
@@ -218,7 +220,7 @@ def index_impacts(options: ImpactOptions) -> None:
     rows = sum(tables.count_rows(file, tables.IMPACTS) for file in options.passages)
     kind = ["-collection", "JsonVectorCollection", *MODEL]
     documents = impacts_of(options.passages)
-    build_lucene(options, options.output, rows, options.passages[0], documents, kind, anserini.IMPACTS)
+    build_lucene(options, options.output, rows, options.passages[0], documents, kind, (anserini.IMPACTS, ""))
 
 
 # HNSW

@@ -61,7 +61,7 @@ from cort.system.devices import lease
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
 from cort.system.memory import free_memory
-from cort.system.options import optional, options_class, required, thread_count
+from cort.system.options import flag, optional, options_class, required, thread_count
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -286,21 +286,24 @@ class Bm25RunOptions(BM25Options, RunOptions):
     k1: float | None = optional(None, f"default {bm25.K1}", "X")
     b: float | None = optional(None, f"default {bm25.B}", "X")
     parameters: str | None = optional(None, "k1 and b from `tune bm25`, instead of --k1 and --b", "JSON")
+    folded: bool = flag("with what was tuned for the fold of each query")
 
 
 def retrieve_by_bm25(options: Bm25RunOptions) -> None:
     """Search with as many commands as necessary, and write one run."""
     k1, b = options.k1, options.b
     if options.parameters is None:
+        refuse_without_effect(options, "without --parameters", "folded")
         [parameters] = bm25.make_grid([bm25.K1 if k1 is None else k1], [bm25.B if b is None else b])
     elif k1 is None and b is None:
         parameters = bm25.read_parameters(options.parameters)
     else:
         raise input_error("--parameters", "--k1 or --b beside it", "one of the two", "leave one out")
+    own = bm25.parameters_of_folds(options.parameters) if options.parameters and options.folded else {}
     searcher = bm25.Searcher(options)
     queries = tables.read_table(options.queries, tables.QUERIES)
     log.info("%d queries, k1 %g, b %g", queries.num_rows, parameters.k1, parameters.b)
-    _write_by_lucene(options, queries.num_rows, lambda folder: bm25.rank(searcher, queries, parameters, folder))
+    _write_by_lucene(options, queries.num_rows, lambda folder: bm25.rank(searcher, queries, parameters, folder, own))
 
 
 def _write_by_lucene(options: RunOptions, queries: int, rank: Callable[[Path], Iterator[Ranking]]) -> None:

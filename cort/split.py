@@ -1,7 +1,7 @@
 """Make a split (train, dev, test), or a part of one, from queries and judgements, checked against the collection.
 
-Reads:  queries as MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or BEIR (cort/formats/raw.py),
-        or judgements that quote passages, each in one or more files; passages.parquet
+Reads:  queries as MS MARCO .tsv or .txt, .txt with a query per row, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or
+        BEIR (cort/formats/raw.py), or judgements that quote passages, each in one or more files; passages.parquet
 Writes: queries and qrels as parquet, in the order of their files
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]

@@ -199,8 +199,8 @@ def of_system(config: Config, shards: int, wildcards: Wildcards) -> dict[str, st
 
 
 def for_tuning(config: Config, wildcards: Wildcards) -> dict[str, str | list[str]]:
-    """Return the runs and scores of validation queries for tuning a system's weights."""
-    inputs = system_of(config, wildcards.system).inputs("validation")
+    """Return the runs and scores of validation queries, or of a split's, for tuning a system's weights."""
+    inputs = system_of(config, wildcards.system).inputs(getattr(wildcards, "split", "validation"))
     return {name: files for name, files in inputs.items() if name != "weights"}
 
 

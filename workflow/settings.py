@@ -185,7 +185,7 @@ def of_system(config: Config, wildcards: Wildcards) -> Words:
 def weight(config: Config, wildcards: Wildcards) -> Words:
     """Weight of a re-ranker: from the config, or tuned."""
     options = system_of(config, wildcards.system).options(wildcards.split)
-    return _words([option for option in options if option.name in ("weight", "tuned")])
+    return _words([option for option in options if option.name in ("weight", "tuned", "folded")])
 
 
 def tuning(config: Config, wildcards: Wildcards) -> Words:

@@ -71,7 +71,7 @@ class Experiment:
     training_depth: int = setting(100, ge=1, le=100_000)
     """Passages retrieved per query of `train` and `validation`, whose runs only provide negatives."""
     lexical: dict[str, LexicalIndex] = named(NAME)
-    """The term-based rankers by name: Anserini's BM25 with its default English analysis, each over its own index;
+    """The term-based rankers by name: Anserini's BM25 with its analysis of a language, each over its own index;
     `bm25`, over the original passages, always exists."""
     expanders: dict[str, Expander] = named(NAME)
     """Sources of queries that are appended to passages (doc2query, docTTTTTquery), by name."""

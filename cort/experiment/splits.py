@@ -105,7 +105,7 @@ def learnt_from(config: Config) -> list[str]:
         *tuned_systems(config),
         *(system for system in systems if system.chosen_by_audit()),
     ]
-    tuned = any(system.tuned_index() for system in systems)
+    tuned = any(system.lexical_index() and system.tune and not system.folds() for system in systems)
     learnt = {"train": bool(trained or tuned), "validation": bool(chosen)}
     return [name for name in TRAINING_SPLITS if name in config["splits"] and learnt[name]]
 

@@ -84,8 +84,12 @@ def judged_only_names(systems: Sequence[Measures]) -> dict[str, str]:
 def overlap_table(overlaps: Sequence[Overlap]) -> Table:
     """Tabulate all pairs of systems on all splits."""
     heads = columns(split="", system="", other="", queries="", depth="", overlap="", same_first="same first passage")
+    heads += columns(rbo="RBO")
     rows: list[list[Cell]] = [
-        [overlap.split, pair.first, pair.second, overlap.queries, overlap.depth, pair.overlap, pair.same_first]
+        [
+            *(overlap.split, pair.first, pair.second, overlap.queries, overlap.depth),
+            *(pair.overlap, pair.same_first, pair.rbo),
+        ]
         for overlap in overlaps
         for pair in overlap.pairs
     ]

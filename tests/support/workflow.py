@@ -32,7 +32,8 @@ UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weighe
 UNUSED |= {"aggregate", "import_encoder", "expand", "weigh", "latency", "score_triples", "overlap"}
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts", "sparsity"}
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
-UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "retrieve_part", "merge"}
+UNUSED |= {"fuse_tune", "rerank_tune", "fuse_tune_folds", "rerank_tune_folds", "bm25_tune_folds"}
+UNUSED |= {"encode_tokens", "retrieve_tokens", "retrieve_part", "merge"}
 UNUSED |= {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
 
 
@@ -52,14 +53,16 @@ def stage_modules():
 
 
 def leaves(schema, path=""):
-    """Every key that has a value of its own with its schema, names of entries as <name>."""
+    """Every key that has a value of its own with its schema, names of entries as <name>; after its own, a section's."""
     rest = schema.get("additionalProperties")
     if isinstance(rest, dict) and "properties" in rest:
         yield from leaves(rest, f"{path}.<name>")
     for key, part in schema.get("properties", {}).items():
         place = f"{path}.{key}".lstrip(".")
         nested = list(leaves(part, place))
-        yield from nested or [(place, part)]
+        yield from nested
+        if not nested or "string" in part["type"]:
+            yield place, part
 
 
 def options_of(command):

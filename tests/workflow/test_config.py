@@ -41,6 +41,7 @@ WITHOUT_DEFAULT = {
     "encoders.*.start",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "weight", "run")),
     *(f"systems.*.{key}" for key in ("tune", "fuse.tune", "fuse.weights")),
+    "lexical.*.tune.folds",
     *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw", "ivfpq")),
 }
 

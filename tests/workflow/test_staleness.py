@@ -212,7 +212,11 @@ def graphs(planned_before):
         "weighed": {"fuse": {**linear, "weights": [1, 2]}},
         "tuned": {"fuse": {**linear, "tune": "RR@10"}},
         "light": {"rerank": "tuned", "reranker": "cross", "tune": "RR@10"},
+        "folded": {"fuse": {**linear, "tune": {"measure": "RR@10", "folds": 3}}},
+        "folded-cross": {"rerank": "cort", "reranker": "cross", "tune": {"measure": "RR@10", "folds": 3}},
     }
+    del config["lexical"]["expanded"]["b"]
+    config["lexical"]["expanded"]["tune"] = {"k1": [0.9], "b": [0.3, 0.4], "measure": "RR@10", "folds": 3}
     (tree / "tiny" / "more.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
     jobs = {**{name: jobs_of(tree, f"tiny/{name}.yaml") for name in ("tiny", "more")}, **jobs}
     return {name: [(job, why.parse(job.params)) for job in listed] for name, listed in jobs.items()}

@@ -144,7 +144,7 @@ def available_memory() -> float:
 
 def check_java(jobs: Iterable[Job]) -> list[str]:
     """Start the Java of BM25, if a job uses it."""
-    if not any(job.rule in ("bm25_index", "bm25", "bm25_tune") for job in jobs):
+    if not any(job.rule in ("bm25_index", "bm25", "bm25_tune", "bm25_tune_folds") for job in jobs):
         return []
     try:
         fat_jar()
