@@ -10,7 +10,7 @@ from tests.support.common import ROOT
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
 SYSTEMS += ("expanded", "weighed")
 #: modules of cort/ that people call and no rule runs
-TOOLS = {"search", "explore", "api"}
+TOOLS = {"search", "explore", "api", "matrix"}
 
 
 def rules():

@@ -11,6 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from cort.experiment.checks import complete, load, read
+from cort.experiment.config import tuned_systems
 from cort.experiment.keys import Experiment
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import SCHEMA, read_paper
@@ -23,6 +24,7 @@ README = ROOT / "config" / "README.md"
 EDITOR = ROOT / "config" / "experiment.schema.json"
 EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
 ABLATIONS = sorted((ROOT / "config" / "ablations").glob("*.yaml"))
+MATRIX = sorted((ROOT / "config" / "matrix").glob("*.yaml"))
 
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
@@ -151,6 +153,15 @@ def test_ablation_is_valid_shares_what_msmarco_made_and_has_a_published_number(p
     assert any(one.system in config["systems"] for one in published)
 
 
+def test_the_experiments_of_the_matrix_have_the_same_systems_tuned_in_the_same_way():
+    base, others = read(MATRIX[0]), {path.stem: read(path) for path in MATRIX[1:]}
+    assert MATRIX[0].stem == "base"
+    for name, written in others.items():
+        assert (written["extends"], written["dataset"]) == ("config/matrix/base.yaml", f"matrix-{name}")
+        assert not written.keys() & base.keys()
+        assert tuned_systems(complete(written, name)) == ["fused", "fused-cross"]
+
+
 def readme_blocks():
     """Yield each YAML block; one without `dataset` changes the first."""
     blocks = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", README.read_text("utf-8"), re.DOTALL)]
@@ -203,7 +214,7 @@ def test_old_reference_is_refused_and_mended(tmp_path):
     assert copy.with_name(EDITOR.name).read_text("utf-8") == EDITOR.read_text("utf-8")
 
 
-@pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS, *MATRIX[1:]], ids=lambda path: path.stem)
 def test_editors_find_the_schema_and_nothing_to_complain_of(path):
     first = path.read_text("utf-8").partition("\n")[0]
     pointer = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
