@@ -14,6 +14,9 @@ from cort.experiment.splits import compared_splits as names_of_compared_splits
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config, files_of_split, is_judged, one_or_more, ranked_splits, sources
 from cort.systems.base import Results
+from cort.systems.dense import Dense
+from cort.systems.ivfpq import exact_search
+from cort.systems.late_interaction import LateInteraction
 from cort.systems.registry import all_systems, system_of
 from cort.training.losses import ENCODER_OBJECTIVES
 from workflow.params import Wildcards, entry_of
@@ -155,6 +158,17 @@ def all_candidates(config: Config, wildcards: Wildcards) -> list[str]:
 def of_system(config: Config, shards: int, wildcards: Wildcards) -> dict[str, str | list[str]]:
     """Return the inputs of a system's run."""
     return system_of(config, wildcards.system, Results(config, shards)).inputs(wildcards.split)
+
+
+def searched_exactly(config: Config, wildcards: Wildcards, shards: int = 1) -> Dense | LateInteraction:
+    """Return exact search over the vectors of a job's index."""
+    name = wildcards.encoder
+    return exact_search({**config, "systems": {name: {"retrieve": name}}}, name, Results(config, shards))
+
+
+def of_audit(config: Config, shards: int, wildcards: Wildcards) -> dict[str, str | list[str]]:
+    """Return the inputs of exact search that an index is compared with."""
+    return searched_exactly(config, wildcards, shards).inputs(wildcards.split)
 
 
 def for_tuning(config: Config, wildcards: Wildcards) -> dict[str, str | list[str]]:

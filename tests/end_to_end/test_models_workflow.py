@@ -204,7 +204,7 @@ def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
     assert status == 0, output[-10_000:]
     jobs, results = planned(output), folder / "results/late"
     assert (jobs["encode_tokens"], jobs["retrieve_tokens"], jobs["score"], jobs["rerank"]) == (2, 1, 1, 1)
-    through_index = [jobs.get(name, 0) for name in ("ivfpq", "audit_tokens", "retrieve_ivfpq")]
+    through_index = [jobs.get(name, 0) for name in ("ivfpq", "audit_ivfpq", "retrieve_ivfpq")]
     assert through_index == ([1, 2, 1] if indexed else [0, 0, 0])
     assert (jobs["import_triples"], jobs["import_pairs"], jobs["triples"], jobs["pairs"]) == (1, 1, 1, 1)
     for counted in ("triples/taught", "pairs/late"):

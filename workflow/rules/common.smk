@@ -161,6 +161,16 @@ def shards_of(section, name):
     return Results(config, SHARDS).vectors(section, name)
 
 
+def vectors_of_index(wildcards):
+    """All shards of the vectors that a job's index is built from."""
+    return Results(config, SHARDS).vectors(*inputs.searched_exactly(config, wildcards).models()[0])
+
+
+def folder_of_model(wildcards, input):
+    """Folder of a job's re-ranker, if it has one."""
+    return os.path.dirname(input.model) if "model" in input.keys() else []
+
+
 def shard_of_passages(wildcards):
     """A shard of the passages whose precision a job's queries get, if the first machine chooses it."""
     is_open = setting("encoders.{encoder}.precision")(wildcards) == "auto"

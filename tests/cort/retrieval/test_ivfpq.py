@@ -163,9 +163,9 @@ def test_the_default_lists_are_the_root_of_the_tokens_rounded_up_to_a_power_of_2
         ({"bytes": 3}, "--bytes: found 3, expected a divisor of the dimension, 8; choose one"),
         ({"bytes": 0}, "--bytes: found 0, expected 1 or more"),
         ({"lists": 0}, "--lists: found 0, expected 1 or more"),
-        ({"lists": 99_999}, "--lists: found 99999, expected 1553 at most, as there are 1553 token vectors; change it"),
+        ({"lists": 99_999}, "--lists: found 99999, expected 1553 at most, as there are 1553 vectors; change it"),
         ({"sample": 100}, "--sample: found 100, expected 256 or more; change it"),
-        ({"lists": 400, "sample": 300}, "--sample: found 300, expected 400 or more, as there are 1553 token vectors"),
+        ({"lists": 400, "sample": 300}, "--sample: found 300, expected 400 or more, as there are 1553 vectors"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, complaint, changes, line):
@@ -179,7 +179,7 @@ def test_too_few_vectors_are_refused(tmp_path, complaint):
     (path,) = write(tmp_path / "p", make(np.random.default_rng(8), 20)[0])
     line = complaint(stage.main, options([path], tmp_path / "index"), tmp_path / "index")
     assert line.startswith(f"{path}: found ")
-    assert line.endswith(" token vectors, expected 256 or more; search exactly, without an index")
+    assert line.endswith(" vectors, expected 256 or more; search exactly, without an index")
 
 
 def test_without_faiss_one_line_says_how_to_install_it(tmp_path, complaint, monkeypatch):
@@ -194,9 +194,9 @@ def test_without_faiss_one_line_says_how_to_install_it(tmp_path, complaint, monk
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"model": "n"}, "meta.json: found an index of model m, expected model n, as of the token vectors"),
+        ({"model": "n"}, "meta.json: found an index of model m, expected model n, as of the vectors given"),
         ({"similarity": "dot"}, "meta.json: found an index of similarity cosine, expected similarity dot, as of"),
-        ({"prefix": "e"}, "meta.json: found an index of 1553 token vectors of 400 passages ("),
+        ({"prefix": "e"}, "meta.json: found an index of 1553 vectors of 400 passages ("),
     ],
 )
 def test_an_index_of_other_vectors_is_refused(tmp_path, changes, line):
