@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 from cort.formats import tables
 from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
-from cort.models.hub import check_weights, find_folder, open_tokenizer, reason_of
+from cort.models.hub import check_weights, find_folder, open_tokenizer
 from cort.settings.fields import SEED
 from cort.settings.models import BaseModel
 from cort.system import cli
-from cort.system.errors import InputError, input_error
+from cort.system.errors import InputError, input_error, reason_of
 from cort.system.files import atomic_folder
 from cort.system.interruption import Interrupted
 from cort.system.options import optional, options_class, required

@@ -11,27 +11,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cort import __version__
-from cort.formats.artifacts import write_artifact
+from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.precisions import read_precision
 from cort.system import cli
-from cort.system.checksums import checksum
+from cort.system.checksums import describe_inputs
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
 from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
-
-
-def describe_inputs(paths: Sequence[str]) -> list[dict[str, Any]]:
-    """Return path, size in bytes and SHA-256 of each file, without duplicates, in the given order."""
-    return [
-        {"path": path, "bytes": Path(path).stat().st_size, "sha256": checksum(path)} for path in dict.fromkeys(paths)
-    ]
 
 
 def describe_code(folder: str | Path) -> dict[str, Any]:
@@ -41,12 +33,18 @@ def describe_code(folder: str | Path) -> dict[str, Any]:
     return {"version": __version__, "commit": commit, "modified": None if changes is None else bool(changes.strip())}
 
 
+def _read(path: str) -> list[dict[str, Any]]:
+    files: list[dict[str, Any]] = read_json(path)["inputs"].of(list)
+    return files
+
+
 @options_class
 class Options:
     """Options of this stage."""
 
     dataset: str = required()
     inputs: tuple[str, ...] = optional((), metavar="FILE")
+    sources: tuple[str, ...] = optional((), "descriptions of further inputs, which were read elsewhere", "JSON")
     computed: tuple[str, ...] = optional((), "vectors and scores whose precision a machine chose", "FILE")
     output: str = required("JSON")
 
@@ -57,7 +55,7 @@ def stage(options: Options) -> None:
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
-        "inputs": describe_inputs(options.inputs),
+        "inputs": [*describe_inputs(options.inputs), *(file for path in options.sources for file in _read(path))],
         "precision": {path: read_precision(path) for path in options.computed},
         "software": describe_software(),
         "hardware": describe_hardware(),

@@ -12,7 +12,17 @@ from cort.experiment.config import CHANGES, used_by_indexes, with_parts
 from cort.experiment.models import released_model, reranked_by, trained_models, triples_file
 from cort.experiment.splits import compared_splits as names_of_compared_splits
 from cort.settings import paths
-from cort.settings.config import LEARNERS, Config, files_of_split, is_judged, one_or_more, ranked_splits, sources
+from cort.settings.config import (
+    LEARNERS,
+    Config,
+    files_of_split,
+    is_imported,
+    is_judged,
+    one_or_more,
+    ranked_splits,
+    source_of,
+    sources,
+)
 from cort.systems.base import Results
 from cort.systems.dense import Dense
 from cort.systems.ivfpq import exact_search
@@ -28,9 +38,39 @@ def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str
     """Files of `kind` ("queries" or "qrels") of a split; a held-out split has those of train."""
     if kind == "qrels" and not is_judged(config, wildcards.split):
         return []
-    default = paths.at(paths.RAW_SPLIT, config, kind=kind, split=wildcards.split)
-    files: str | list[str] = files_of_split(config, wildcards.split).get(kind, default)
+    split = files_of_split(config, wildcards.split)
+    name = next(name for name, other in config["splits"].items() if other is split)
+    imported = {"queries": paths.IMPORTED_QUERIES, "qrels": paths.IMPORTED_QRELS}[kind]
+    default = paths.at(imported if is_imported(split) else paths.RAW_SPLIT, config, kind=kind, split=name)
+    files: str | list[str] = split.get(kind, default)
     return files
+
+
+def origin_of_split(config: Config, wildcards: Wildcards) -> list[str]:
+    """Files of a local folder that a split is copied from."""
+    return local_files(config["collection"]["hf"]) if "hf" in config["splits"][wildcards.split] else []
+
+
+def origin_of_collection(config: Config) -> list[str]:
+    """Files that an imported collection is read from, as far as they are here; those of a folder are a param."""
+    source = source_of(config)
+    name = config["collection"].get(source)
+    return [name] if source == "documents" else local_files(name) if source == "hf" else []
+
+
+def local_files(folder: str) -> list[str]:
+    """Return the files of a collection in a local folder; none for a hub name, which its commit identifies."""
+    return sorted(str(path) for path in Path(folder).glob("**/[!.]*") if path.is_file())
+
+
+def described_sources(config: Config) -> list[str]:
+    """Descriptions of the files that an imported collection and imported splits are from."""
+    files = [paths.at(paths.IMPORT_SOURCES, config)] if source_of(config) else []
+    return files + [
+        paths.at(paths.SPLIT_SOURCES, config, split=name)
+        for name, split in config["splits"].items()
+        if is_imported(split)
+    ]
 
 
 def excluded_queries(config: Config, wildcards: Wildcards) -> list[str]:
@@ -46,8 +86,8 @@ def compared_splits(config: Config, path: str) -> list[str]:
 
 def raw_inputs(config: Config) -> list[str]:
     """Every file that the workflow reads but does not make."""
-    pydocs = "pydocs" in config["collection"]
-    files = ["requirements.lock"] if pydocs else [config["collection"]["passages"]]
+    files = ["requirements.lock"] if "pydocs" in config["collection"] else []
+    files += [] if files or source_of(config) else [config["collection"]["passages"]]
     for split in config["splits"].values():
         files += [file for kind in ("queries", "qrels") if kind in split for file in one_or_more(split[kind])]
     systems = all_systems(config).values()

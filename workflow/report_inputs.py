@@ -22,6 +22,7 @@ from cort.settings.config import (
     is_judged,
     is_sparse,
     ranked_splits,
+    source_of,
     unjudged_splits,
 )
 from cort.systems.base import Results
@@ -179,6 +180,7 @@ def read_texts(config: Config) -> dict[str, dict[str, str]]:
 def filters(config: Config) -> dict[str, str]:
     """Return counts of dropped examples, by title."""
     files = {"docstrings": paths.at(paths.RAW_FILTERS, config)} if "pydocs" in config["collection"] else {}
+    files |= {"documents": paths.at(paths.IMPORT_COUNTS, config)} if source_of(config) else {}
     for section, name in trainings(config):
         source = LEARNERS[section]
         files[f"{source} of {name}"] = paths.at(paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train")

@@ -6,13 +6,15 @@ Each function is a part (`workflow/params.py`), called with the config and the w
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from cort.experiment.config import tuned_systems
 from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
-from cort.settings.config import Config, flat, is_judged, is_sparse
+from cort.settings.config import Config, flat, is_judged, is_sparse, source_of
+from cort.sources.folder import state
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
@@ -103,6 +105,25 @@ def examples(model: str, source: str) -> Part:
 def released_examples(model: str, source: str) -> Part:
     """Give the selection from a file of released triples, and the number of epochs."""
     return join(among(f"{model}.{source}", *sorted(OF_TRIPLES)), f"{model}.training.epochs")
+
+
+def imported_collection(config: Config, wildcards: Wildcards) -> Words:
+    """Give the source of documents, how they are divided, and names of fields."""
+    keys = [key for key in ("passages", "fields") if isinstance(config["collection"].get(key), dict)]
+    return join(f"collection.{source_of(config)}", *(all_of(f"collection.{key}") for key in keys))(config, wildcards)
+
+
+def state_of_folder(config: Config) -> str:
+    """Describe the files of a folder of documents; it changes whenever one of them does."""
+    name = config["collection"].get("folder")
+    return state(name) if name and Path(name).is_dir() else ""
+
+
+def imported_split(config: Config, wildcards: Wildcards) -> Words:
+    """Give the source of queries and judgements."""
+    if "irds" in config["splits"][wildcards.split]:
+        return join("splits.{split}.irds")(config, wildcards)
+    return join("collection.hf", part="splits.{split}.hf")(config, wildcards)
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:

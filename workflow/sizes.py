@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cort.downloads.catalog import load_catalog
-from cort.settings.config import TRAINING_SPLITS, Config, files_of_split, one_or_more
+from cort.settings.config import TRAINING_SPLITS, Config, files_of_split, one_or_more, source_of
 from workflow.params import Wildcards
 
 MB = 1e6
@@ -34,8 +34,8 @@ class Lines(NamedTuple):
     size: float
 
 
-# The quickstart's passages.
-PYDOCS = Lines(36_600, 12e6)
+# The quickstart's passages, and a collection whose size is not known before it is read.
+PYDOCS, UNKNOWN = Lines(36_600, 12e6), Lines(1_000_000, 500e6)
 
 
 def download(_: Config, wildcards: Wildcards) -> float:
@@ -92,8 +92,14 @@ def shards(wildcards: Wildcards) -> int:
 
 def collection(config: Config) -> Lines:
     """Estimate the passages."""
-    passages = config["collection"].get("passages")
-    return lines(passages) if passages else PYDOCS
+    source, own = source_of(config), config["collection"]
+    if source == "folder":
+        size = sum(path.stat().st_size for path in Path(own["folder"]).rglob("*") if path.is_file())
+        return Lines(size / CHARACTERS / (own["passages"]["words"] / 2), size)
+    if source in ("irds", "hf"):
+        return UNKNOWN
+    name = own.get("passages" if source is None else source)
+    return lines(name) if name else PYDOCS
 
 
 def queries(config: Config, split: str) -> float:

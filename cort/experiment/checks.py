@@ -140,6 +140,7 @@ def filled(config: Config, schema: Config) -> Config:
     }
     _pass_once(config)
     _choose_precision(config)
+    _divide(config)
     # Every experiment has it.
     config.setdefault("lexical", {}).setdefault(BM25, {})
     config = with_defaults(with_recipes(config), schema)
@@ -166,6 +167,15 @@ def _pass_once(config: Config) -> None:
             is_ready = model.keys() & {"pretrained", "released"} and "training" not in model
             if "file" in (model.get(source) or {}) and not is_ready:
                 model.setdefault("training", {}).setdefault("epochs", 1)
+
+
+def _divide(config: Config) -> None:
+    """Divide documents of a file or folder into passages, in place, also where the config does not say how."""
+    collection = mappings(config).get("collection", {})
+    if collection.keys() & {"documents", "folder"}:
+        collection.setdefault("passages", {})
+    if "folder" in collection:
+        collection.setdefault("fields", {})
 
 
 def _choose_precision(config: Config) -> None:

@@ -10,6 +10,8 @@ from cort.experiment.config import tuned_systems
 from cort.experiment.models import trained_models
 from cort.settings.config import (
     LEARNERS,
+    SOURCES,
+    SPLIT_SOURCES,
     TRAINING_SPLITS,
     Config,
     entries,
@@ -28,18 +30,35 @@ PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 def check_collection(config: Config) -> Iterator[str]:
     """Check the sources of passages and queries."""
     collection, splits = config["collection"], config["splits"]
-    if len(collection.keys() & {"passages", "pydocs"}) != 1:
-        yield f"collection: found {listed(collection)}, expected exactly one of passages and pydocs; keep one"
+    origins = [key for key in (*SOURCES, "pydocs") if key in collection]
+    origins += ["passages"] if isinstance(collection.get("passages"), str) else []
+    if len(origins) != 1:
+        expected = f"exactly one of passages (a file), {listed([*SOURCES, 'pydocs'])}"
+        yield f"collection: found {listed(origins)}, expected {expected}; keep one"
         return
+    yield from _check_source(origins[0], collection)
     if not ranked_splits(config):
         yield f"splits: found only {listed(splits)}, expected a split to evaluate besides train and validation; add one"
     for name, split in entries(config, "splits"):
-        files = sorted(split.keys() & {"queries", "qrels", "hold_out"})
+        files = sorted(split.keys() & {"queries", "qrels", "hold_out", *SPLIT_SOURCES})
+        if "hf" in files and "hf" not in collection:
+            yield f"splits.{name}.hf: found hf without collection.hf, expected both; name files, or irds"
         check = _check_pydocs_split if "pydocs" in collection else _check_files
         yield from check(f"splits.{name}", name, files, splits)
     held = [name for name, split in entries(config, "splits") if "hold_out" in split]
     if len(held) > 1:
         yield f"splits: found hold_out in {listed(held)}, expected it in one split; name files for the others"
+
+
+def _check_source(origin: str, collection: Config) -> Iterator[str]:
+    """Check the settings that belong to a source of documents."""
+    if origin == "pydocs" and "passages" in collection:
+        yield "collection.passages: found passages with pydocs, expected none, as each docstring is one; remove it"
+    if origin != "folder" and "fields" in collection:
+        yield f"collection.fields: found fields with {origin}, expected them with folder; remove them"
+    if isinstance(divided := collection.get("passages"), dict) and divided["overlap"] >= divided["words"]:
+        expected = f"fewer than the {divided['words']} words of a passage"
+        yield f"collection.passages.overlap: found {divided['overlap']}, expected {expected}; lower it"
 
 
 def _check_pydocs_split(place: str, name: str, files: list[str], _: Config) -> Iterator[str]:
@@ -51,16 +70,16 @@ def _check_pydocs_split(place: str, name: str, files: list[str], _: Config) -> I
 
 def _check_files(place: str, name: str, files: list[str], splits: Config) -> Iterator[str]:
     unjudged = files == ["queries"] and name not in TRAINING_SPLITS
-    if files not in (["hold_out"], ["qrels", "queries"]) and not unjudged:
-        expected = "queries and qrels, only queries (ranked, not measured), or only hold_out"
+    if files not in (["hold_out"], ["qrels", "queries"], ["irds"], ["hf"]) and not unjudged:
+        expected = "queries and qrels, only queries (ranked, not measured), or only one of hold_out, irds and hf"
         if name in TRAINING_SPLITS:
-            expected = "queries and qrels, or only hold_out"
+            expected = "queries and qrels, or only one of hold_out, irds and hf"
         yield f"{place}: found {listed(files)}, expected {expected}; fix the split"
     if "hold_out" in files and (name == "train" or "train" not in splits):
         yield f"{place}: found hold_out, expected a split train to draw from; name files"
     split = splits[name]
     for key in split.keys() & {"without", "sample"}:
-        if "queries" not in files:
+        if not {"queries", *SPLIT_SOURCES} & set(files):
             yield f"{place}.{key}: found {key}, expected it with files of queries; remove it"
     for other in one_or_more(split.get("without", [])):
         yield from check_name(f"{place}.without", other, splits)

@@ -88,6 +88,13 @@ def iter_passages(path: str | Path) -> Rows[Text]:
     return _iter_texts(path, "doc_id")
 
 
+def iter_titled(path: str | Path) -> Rows[tuple[str, str, str]]:
+    """Stream (row, (doc_id, title, text)) of passages; only BEIR has titles."""
+    if _suffix_of(path, *TEXTS, PARAGRAPHS) == ".jsonl":
+        return iter_records(path, iter_lines(path), _parse_titled)
+    return ((row, (doc_id, "", text)) for row, (doc_id, text) in iter_passages(path))
+
+
 def iter_queries(path: str | Path) -> Rows[Text]:
     """Stream (row, query)."""
     if _suffix_of(path, *TEXTS, TOPICS) == TOPICS:
@@ -119,7 +126,7 @@ def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> It
 
 def none_of(kind: str, path: str | Path) -> str:
     """Describe a file without passages, queries or judgements, for an error message."""
-    return f"no {kind}" if Path(path).stat().st_size else "an empty file"
+    return "an empty file" if Path(path).is_file() and not Path(path).stat().st_size else f"no {kind}"
 
 
 def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
@@ -183,13 +190,24 @@ def _parse_tsv(name: str, line: str) -> Text:
 
 
 def _parse_json(name: str, line: str) -> Text:
-    record = parse_json_line(line, "correct the row; each record takes one line")
-    if not isinstance(record, dict):
-        raise BadLine(f"JSON of type {_json_type(record)}", "one JSON object", "write records as {...}, one per line")
+    record = _json_object(line)
     text = _json_string(record, "text")
     if name == "doc_id" and "title" in record:
         text = f"{_json_string(record, 'title')} {text}"
     return _checked_text(name, _json_string(record, "_id"), text)
+
+
+def _parse_titled(line: str) -> tuple[str, str, str]:
+    record = _json_object(line)
+    doc_id, _ = _parse_json("doc_id", line)
+    return doc_id, _json_string({"title": "", **record}, "title"), _json_string(record, "text")
+
+
+def _json_object(line: str) -> dict[str, object]:
+    record = parse_json_line(line, "correct the row; each record takes one line")
+    if not isinstance(record, dict):
+        raise BadLine(f"JSON of type {_json_type(record)}", "one JSON object", "write records as {...}, one per line")
+    return record
 
 
 def _json_string(record: dict[str, object], key: str) -> str:
@@ -210,7 +228,7 @@ def _parse_trec_qrel(line: str, fix: str = "correct the row; ids contain no spac
     fields = split_fields(line)
     if len(fields) != 4:
         raise _wrong_fields(line, fields, "4 fields (query_id 0 doc_id grade)", fix)
-    return Qrel(checked_id("query_id", fields[0]), checked_id("doc_id", fields[2]), _checked_grade(fields[3]))
+    return Qrel(checked_id("query_id", fields[0]), checked_id("doc_id", fields[2]), checked_grade(fields[3]))
 
 
 def _parse_beir_qrel(line: str) -> Qrel:
@@ -218,15 +236,16 @@ def _parse_beir_qrel(line: str) -> Qrel:
     if len(fields) != 3:
         expected = "3 TAB-separated fields (query-id, corpus-id, score) below that header"
         raise _wrong_fields(line, fields, expected, "correct the row; ids contain no spaces")
-    query_id, doc_id = _checked_id("query-id", fields[0]), _checked_id("corpus-id", fields[1])
-    return Qrel(query_id, doc_id, _checked_grade(fields[2]))
+    query_id, doc_id = unquoted_id("query-id", fields[0]), unquoted_id("corpus-id", fields[1])
+    return Qrel(query_id, doc_id, checked_grade(fields[2]))
 
 
 def _wrong_fields(line: str, fields: list[str], expected: str, fix: str) -> BadLine:
     return BadLine(f"{len(fields)} fields in {shorten(line)}" if line else "an empty line", expected, fix)
 
 
-def _checked_id(name: str, value: str) -> str:
+def unquoted_id(name: str, value: str) -> str:
+    """Check an id like `checked_id`; refuse quotation marks, too."""
     if '"' in checked_id(name, value):
         found = f"{name} {shorten(value)} with a quotation mark"
         raise BadLine(found, f"a {name} without one, as run files need it", "give the row another id")
@@ -234,7 +253,7 @@ def _checked_id(name: str, value: str) -> str:
 
 
 def _checked_text(name: str, value: str, text: str) -> Text:
-    return Text(_checked_id(name, value), checked_text(text))
+    return Text(unquoted_id(name, value), checked_text(text))
 
 
 def checked_text(text: str) -> str:
@@ -246,7 +265,8 @@ def checked_text(text: str) -> str:
     return stripped
 
 
-def _checked_grade(value: str) -> int:
+def checked_grade(value: str) -> int:
+    """Parse the grade of a judgement."""
     if not _GRADE.fullmatch(value) or abs(int(value)) > LARGEST_GRADE:
         expected = f"an integer from -{LARGEST_GRADE} to {LARGEST_GRADE}"
         raise BadLine(f"the grade {shorten(value)}", expected, "write grades as integers, without a header")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ from cort.formats.artifacts import read_json
 from cort.models.layout import Settings
 from cort.models.settings import FIX, REVISION
 from cort.models.tokenizer import PROBE
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import InputError, input_error, reason_of, shorten
+from cort.system.hub import fetch_snapshot
 from cort.system.interruption import Interrupted
 
-COMPLAINT_LENGTH = 200
 #: what to do about pickled weights
 CONVERT = "convert it with save_pretrained; pickles are refused"
 # Files to download from a hub's repository: settings, tokenizer and weights, but not those for other libraries.
@@ -33,7 +32,7 @@ def find_folder(name: str, revision: str | None) -> tuple[Path, str]:
             raise input_error("--pretrained", f"{name!r}, no such folder", "a folder, or a hub name", "fix the path")
         revision = _checked(name, revision)
         fix = "check name, revision and network, or name a local folder"
-        folder = _fetch(name, revision, fix)
+        folder = fetch_snapshot(name, revision, "a model on the hub", fix, allow=WANTED, ignore=UNWANTED)
     _check_folder(folder, "config.json", "modules.json")
     return folder, fix
 
@@ -80,11 +79,6 @@ def open_tokenizer(folder: Path, fix: str, tokenizer: Any = None) -> Any:
     return tokenizer
 
 
-def reason_of(error: Exception) -> str:
-    """Shorten the message of another library's error."""
-    return shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
-
-
 def _add_promised_tokens(settings: Settings, tokenizer: Any) -> None:
     """Frame texts with the tokens that `add_bos_token` and `add_eos_token` promise.
 
@@ -115,22 +109,3 @@ def _checked(name: str, revision: str | None) -> str:
         found, expected = f"{name!r}, not a folder, {without}", "a folder, or a hub name with its revision"
         raise input_error("--pretrained", found, expected, "name the commit to use, 40 hexadecimal digits")
     return revision
-
-
-def _fetch(name: str, revision: str, fix: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    # The hub's client would log each of its dozens of requests.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    ref, _, commit = revision.partition("@")
-    try:
-        folder = Path(snapshot_download(name, revision=ref, allow_patterns=WANTED, ignore_patterns=UNWANTED))
-    except Interrupted:
-        raise
-    except Exception as error:  # the client's transport layer raises errors of its own
-        raise input_error(name, f"a failed download ({reason_of(error)})", "a model on the hub", fix) from error
-    # The cache names each folder after its commit.
-    if not folder.name.startswith(commit):
-        found, expected = f"commit {folder.name} at {ref}", f"one that begins with {commit}"
-        raise input_error(name, found, expected, "review what has changed there, then name its commit")
-    return folder

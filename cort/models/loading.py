@@ -15,9 +15,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from cort.formats.artifacts import Node, read_json
-from cort.models.hub import COMPLAINT_LENGTH, reason_of
 from cort.models.settings import FIX, PairSettings
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import COMPLAINT_LENGTH, InputError, input_error, reason_of, shorten
 from cort.system.imports import uncollected
 from cort.system.interruption import Interrupted
 

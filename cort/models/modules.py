@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from cort.models.hub import CONVERT, check_weights, open_tokenizer, reason_of
+from cort.models.hub import CONVERT, check_weights, open_tokenizer
 from cort.models.layout import (
     MODULES,
     PROMPTS,
@@ -33,7 +33,7 @@ from cort.models.loading import LONGEST, check_numbers, check_transformer, check
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
 from cort.models.transformer import PRECISIONS, count_tokens, most_tokens, single
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import InputError, input_error, reason_of, shorten
 from cort.system.imports import uncollected
 from cort.system.interruption import Interrupted
 

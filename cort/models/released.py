@@ -20,7 +20,6 @@ from torch import nn
 from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import CrossEncoder, check_lengths
 from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
-from cort.models.hub import COMPLAINT_LENGTH
 from cort.models.late_interaction import LateInteraction, similarity_of
 from cort.models.layout import PROMPTS, TASKS, Settings
 from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, route
@@ -29,7 +28,7 @@ from cort.models.seq2seq import FORMULAS, open_seq2seq
 from cort.models.settings import PairSettings
 from cort.models.sparse_encoder import SparseEncoder, check_sparse
 from cort.models.transformer import check_length, most_tokens
-from cort.system.errors import input_error, shorten
+from cort.system.errors import COMPLAINT_LENGTH, input_error, shorten
 
 log = logging.getLogger(__name__)
 

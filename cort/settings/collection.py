@@ -33,12 +33,50 @@ class Pydocs:
 
 
 @section
-class Collection:
-    """Where the passages come from; exactly one of `passages` and `pydocs`."""
+class Passages:
+    """How documents are divided into passages."""
 
-    passages: str | None = None
+    words: int = setting(150, "maximum length of a passage in words", "N", ge=10, le=10_000)
+    """Maximum length of a passage in words. Passages end where sentences or paragraphs do, if possible."""
+    overlap: int = setting(50, "words that a passage repeats at most from the one before", "N", ge=0, le=5000)
+    """Maximum number of words that a passage repeats from the one before: its last sentences."""
+    headings: bool = setting(True, "begin each passage with title and headings")
+    """Begin each passage with the title of its document and the headings above it, which count as no words."""
+
+
+@section
+class Fields:
+    """Names of the fields of CSV and JSON lines."""
+
+    id: str | None = setting(None, "field with the id of a row (default: its number)", "NAME")
+    """Field with the id of a row; if not set, the number of the row."""
+    title: str | None = setting(None, "field with the title of a row", "NAME")
+    """Field with the title of a row."""
+    text: tuple[str, ...] = setting(("text",), "fields with the text of a row", "NAME", least=1)
+    """Fields with the text of a row."""
+
+
+@section
+class Collection:
+    """Where the passages come from; exactly one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and `pydocs`.
+    """
+
+    passages: str | Passages | None = None
     """File of passages: `.tsv` or `.txt` (`doc_id TAB text`), BEIR's `corpus.jsonl` or TREC-CAR's paragraphs, `.cbor`,
-    plain or `.gz`."""
+    plain or `.gz`. Or, beside another source, how its documents are divided into passages; those of `documents` and
+    `folder` always are. The passages of the document `x` are `x#0`, `x#1` and so on."""
+    documents: str | None = None
+    """File of documents, in the formats of files of passages."""
+    folder: str | None = None
+    """Folder of files, read recursively; each is a document whose id is its path in the folder: Markdown, HTML, plain
+    text, reStructuredText, PDF (`pip install pypdf`), and CSV or JSON lines with a document per row."""
+    fields: Fields | None = None
+    """With `folder`, the names of the fields of CSV and JSON lines."""
+    irds: str | None = None
+    """Name of a collection in ir_datasets, such as `beir/scifact`."""
+    hf: str | None = None
+    """Collection on Hugging Face in the layout of BEIR or MTEB, `NAME@COMMIT` with all 40 digits, or a local folder of
+    this layout."""
     pydocs: Pydocs | None = None
     """Build passages, queries and judgements from the docstrings of Python and the locked packages."""
 
@@ -54,6 +92,10 @@ class Split:
     """File of judgements, or a list: lines of `query 0 doc grade`, or BEIR's three columns with a header; or `.jsonl`
     of `{"query_id": ..., "text": ..., "relevance": ...}`, which judges the passages that begin with that text; plain or
     `.gz`. A split without judgements is ranked and shown, not measured."""
+    irds: str | None = None
+    """Instead of files, the name of queries and judgements in ir_datasets, such as `beir/scifact/test`."""
+    hf: str | None = None
+    """Instead of files, the name of a split of the collection's `hf`, such as `test`."""
     without: str | tuple[str, ...] | None = setting(None, least=1)
     """Split, or a list, whose queries are left out of this one: those with the same id, or the same text ignoring case.
     """

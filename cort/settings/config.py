@@ -12,6 +12,9 @@ from typing import Any, TypeAlias
 Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
+# Sources of documents, each a key of `collection`, and of queries and judgements, keys of splits.
+SOURCES = ("documents", "folder", "irds", "hf")
+SPLIT_SOURCES = ("irds", "hf")
 # The kind of re-ranker that can retrieve.
 LATE_INTERACTION = "late_interaction"
 SPARSE = "sparse"
@@ -53,6 +56,16 @@ def evaluated_splits(config: Config) -> list[str]:
 def unjudged_splits(config: Config) -> list[str]:
     """List the ranked splits without judgements, on which systems are compared but not measured."""
     return [split for split in ranked_splits(config) if not is_judged(config, split)]
+
+
+def source_of(config: Config) -> str | None:
+    """Return the source of the documents of a collection; None if it has a file of passages, or docstrings."""
+    return next((key for key in SOURCES if key in config["collection"]), None)
+
+
+def is_imported(split: Config) -> bool:
+    """Tell whether a split comes from a source of queries and judgements, not from files."""
+    return any(key in split for key in SPLIT_SOURCES)
 
 
 def is_judged(config: Config, split: str) -> bool:

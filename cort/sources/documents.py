@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import NamedTuple
+from urllib.parse import quote
+
+from cort.formats.fields import INVISIBLE
+
+#: what a reader yields: the level of a heading (from 1) with its text, or 0 with the text of a paragraph
+Block = tuple[int, str]
+
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+
+
+class Unread(Exception):
+    """Why a file, or a row of it, gives no document: a reason to count by, and details."""
+
+
+class TooDeep(Exception):
+    """Text is nested more deeply than its reader goes."""
+
+
+class Content(NamedTuple):
+    """What a reader finds in a file; the title may be empty."""
+
+    title: str
+    blocks: list[Block]
 
 
 class Section(NamedTuple):
@@ -28,3 +53,38 @@ class Document(NamedTuple):
         """The whole document as a single passage: title, headings and paragraphs, separated by spaces."""
         inner = (part for section in self.sections for part in (*section.headings[-1:], *section.paragraphs))
         return " ".join(part for part in (self.title, *inner) if part)
+
+
+def encoded_id(text: str) -> str:
+    """Percent-encode the characters that ids may not have, and "%", so that `urllib.parse.unquote` gives `text`."""
+    return "".join(map(_encoded, text))
+
+
+def _encoded(character: str) -> str:
+    is_odd = character in '%"' or character.isspace() or unicodedata.category(character) in INVISIBLE
+    return quote(character, safe="", errors="replace") if is_odd else character
+
+
+def one_line(text: str) -> str:
+    """Replace whitespace and NUL characters by single spaces, and halves of characters by question marks."""
+    return " ".join(text.replace("\0", " ").split()).encode("utf-8", "replace").decode("utf-8")
+
+
+def paragraphs_of(text: str) -> tuple[str, ...]:
+    """Divide a plain text at blank lines."""
+    return tuple(filter(None, map(one_line, _BLANK_LINE.split(text))))
+
+
+def outline(doc_id: str, content: Content) -> Document:
+    """Arrange headings and paragraphs as a document; without a title, the first heading of level 1 is the title."""
+    lines = [(level, line) for level, text in content.blocks if (line := one_line(text))]
+    title = one_line(content.title) or next((line for level, line in lines if level == 1), "")
+    sections: list[tuple[tuple[str, ...], list[str]]] = [((), [])]
+    above: list[Block] = []
+    for level, line in lines:
+        if not level:
+            sections[-1][1].append(line)
+            continue
+        above = [*(heading for heading in above if heading[0] < level), (level, line.rstrip(" ¶"))]
+        sections.append((tuple(text for _, text in above if text != title), []))
+    return Document(doc_id, title, tuple(Section(headings, tuple(texts)) for headings, texts in sections if texts))

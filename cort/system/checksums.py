@@ -8,10 +8,10 @@ replaced by hand.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cort.system.errors import input_error
 
@@ -36,6 +36,13 @@ def checksum(path: str | Path) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def describe_inputs(paths: Sequence[str]) -> list[dict[str, Any]]:
+    """Return path, size in bytes and SHA-256 of each file, without duplicates, in the given order."""
+    return [
+        {"path": path, "bytes": Path(path).stat().st_size, "sha256": checksum(path)} for path in dict.fromkeys(paths)
+    ]
 
 
 def record_of(path: Path) -> Path:

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+COMPLAINT_LENGTH = 200
+
 
 class InputError(ValueError):
     """Something outside the program is wrong: a file, an argument or the machine. Shown without a traceback."""
@@ -30,6 +32,11 @@ def shorten(value: object, limit: int = 60) -> str:
         return repr(value if len(value) <= limit else value[: limit - 1] + "…")
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def reason_of(error: Exception) -> str:
+    """Shorten the message of another library's error."""
+    return shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
 
 
 def check_name(place: str, name: str, known: Collection[str]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from cort.reporting.labels import memory as memory_text
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.graphs import INSTALL_FAISS
 from cort.settings import paths
-from cort.settings.config import LEARNERS, Config, one_or_more
+from cort.settings.config import LEARNERS, Config, one_or_more, source_of
 from cort.settings.paths import KEPT
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
@@ -90,6 +90,8 @@ def check_inputs(config: Config, folder: Path, jobs: Sequence[Job] | None = None
             lines += _line(place, f"{name}, which is not readable", "a readable file", f"`chmod +r {name}`")
         elif not path.stat().st_size:
             lines += _line(place, f"{name}, which is empty", "a file with text", "fetch it again")
+    if (documents := config["collection"].get("folder")) and not (folder / documents).is_dir():
+        lines += _line("collection.folder", f"{documents}, no such folder", "a folder", "fix the path")
     for name, model in config["base_models"].items():
         if jobs is None or any(base_model_of(job) == name for job in jobs):
             lines += _check_pretrained(
@@ -320,7 +322,9 @@ def _ask_mirrors(file: PublicFile) -> list[tuple[str, str]]:
 
 def _inputs(config: Config) -> list[tuple[str, str]]:
     """List the files in the config that jobs may read, each with its key."""
-    files = [("collection.passages", config["collection"].get("passages"))]
+    collection = config["collection"]
+    key = "passages" if source_of(config) is None else "documents"
+    files = [(f"collection.{key}", collection.get(key))]
     for name, split in config["splits"].items():
         for kind in ("queries", "qrels"):
             files += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]

@@ -34,6 +34,8 @@ rule collection:
         passages=lambda wildcards: config["collection"].get("passages", paths.at(paths.RAW_COLLECTION, config)),
     output:
         paths.PASSAGES,
+    wildcard_constraints:
+        dataset=any_of([] if source_of(config) else [config["dataset"]]),
     resources:
         disk_mb=disk(sizes.text, 0.5),
         mem_mb=growing(2000, per_mb=1),
@@ -42,6 +44,50 @@ rule collection:
         "Read the passages of {wildcards.dataset}"
     shell:
         "python -m cort.collection --passages {input.passages:q} --output {output:q} --log {log:q}"
+
+
+rule import_collection:
+    input:
+        inputs.origin_of_collection(config),
+    output:
+        passages=paths.PASSAGES,
+        counts=paths.IMPORT_COUNTS,
+        sources=paths.IMPORT_SOURCES,
+    wildcard_constraints:
+        dataset=any_of([config["dataset"]] if source_of(config) else []),
+    threads: 2
+    resources:
+        disk_mb=disk(sizes.text, 0.5),
+        mem_mb=growing(2000),
+        runtime=growing(120),
+    params:
+        options=options(settings.imported_collection),
+        # Files of a folder, with sizes and times.
+        state=settings.state_of_folder,
+    message:
+        "Read the documents of {wildcards.dataset}"
+    shell:
+        "python -m cort.import_collection {params.options:q} --output {output.passages:q}"
+        " --output-counts {output.counts:q} --output-sources {output.sources:q} --log {log:q}"
+
+
+rule import_split:
+    input:
+        partial(inputs.origin_of_split, config),
+    output:
+        queries=paths.IMPORTED_QUERIES,
+        qrels=paths.IMPORTED_QRELS,
+        sources=paths.SPLIT_SOURCES,
+    wildcard_constraints:
+        split=any_of(name for name, split in config["splits"].items() if is_imported(split)),
+    localrule: True
+    params:
+        options=options(settings.imported_split),
+    message:
+        "Read the queries and judgements of {wildcards.split} from their source"
+    shell:
+        "python -m cort.import_split {params.options:q} --output-queries {output.queries:q}"
+        " --output-qrels {output.qrels:q} --output-sources {output.sources:q} --log {log:q}"
 
 
 rule split:

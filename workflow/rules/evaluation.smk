@@ -112,6 +112,7 @@ rule overlap:
 rule provenance:
     input:
         files=[*inputs.raw_inputs(config), paths.EXPERIMENT],
+        sources=inputs.described_sources(config),
         computed=report_inputs.computed_in_auto(config, SHARDS),
         # Only to rerun with every result.
         measures=report_inputs.of_systems(config, paths.MEASURES),
@@ -123,7 +124,7 @@ rule provenance:
         "Record the provenance of {wildcards.dataset}"
     shell:
         "python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q}"
-        " --computed {input.computed:q} --output {output:q} --log {log:q}"
+        " --sources {input.sources:q} --computed {input.computed:q} --output {output:q} --log {log:q}"
 
 
 rule report:

@@ -1,0 +1,287 @@
+"""Documents in the files of a folder and of the folders in it.
+
+| suffix                           | documents                                          |
+|----------------------------------|----------------------------------------------------|
+| ``.md .markdown``                | one (`cort/sources/markdown.py`)                   |
+| ``.html .htm .xhtml``            | one (`cort/sources/html.py`)                       |
+| ``.rst``                         | one (`cort/sources/rst.py`)                        |
+| ``.txt .text``                   | one, with paragraphs between empty lines           |
+| ``.pdf``                         | one, if pypdf is installed (`cort/sources/pdf.py`) |
+| ``.csv .jsonl``                  | one in each row (`cort/sources/rows.py`)           |
+
+The id of a document is the path of its file from the folder, with ``/`` between names; `encoded_id` writes the
+characters that ids may not have. Hidden files and folders are ignored. Links to files in the folder are followed, but no
+others. Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252, which
+is reported. Files that give no document are reported and left out.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import logging
+import multiprocessing
+import os
+import re
+import signal
+import stat
+import unicodedata
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import NamedTuple
+
+from cort.sources import html, markdown, pdf, rst
+from cort.sources.documents import Content, Document, TooDeep, Unread, encoded_id, outline, paragraphs_of
+from cort.sources.rows import DEFAULT, Fields, iter_rows
+from cort.system.errors import input_error, shorten
+
+log = logging.getLogger(__name__)
+
+LARGEST = 100_000_000
+# Files that are parsed in advance: bytes and number.
+AHEAD_BYTES, AHEAD_FILES = 16 << 20, 256
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_CHARSET = re.compile(rb"<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=[\s\"']*([\w-]+)", re.IGNORECASE)
+
+
+def _read_plain(text: str) -> Content:
+    return Content("", [(0, paragraph) for paragraph in paragraphs_of(text)])
+
+
+READERS: dict[str, Callable[[str], Content]] = {
+    **dict.fromkeys((".md", ".markdown"), markdown.read),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), html.read),
+    **dict.fromkeys((".txt", ".text"), _read_plain),
+    ".rst": rst.read,
+}
+ROWS = (".csv", ".jsonl")
+SUFFIXES = (*READERS, *ROWS, ".pdf")
+
+
+class File(NamedTuple):
+    """A file: its path from the folder, its size in bytes, and when it was changed, in ns."""
+
+    path: str
+    size: int
+    changed: int
+
+
+class Skipped(NamedTuple):
+    """A file that gives no document, or not all it has, or that was read with doubts; files are counted by `reason`.
+
+    Without a detail, no message is needed.
+    """
+
+    path: str
+    reason: str
+    detail: str | None
+
+
+OnSkip = Callable[[Skipped], None]
+
+
+class Skips:
+    """Logs what is skipped and counts it by reason."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def __call__(self, skipped: Skipped) -> None:
+        """Count a file, with a line in the log if it is of a known type."""
+        self.counts[skipped.reason] += 1
+        if skipped.detail is not None:
+            log.warning("%s: %s (%s)", shorten(skipped.path, 200), skipped.reason, skipped.detail)
+
+
+def state(folder: str | Path) -> str:
+    """Return a digest of the paths, sizes and times of all files with documents; no file is opened."""
+    return hashlib.sha256(repr(list_files(folder)).encode()).hexdigest()[:16]
+
+
+def iter_documents(
+    folder: str | Path, on_skip: OnSkip, fields: Fields = DEFAULT, processes: int = 1
+) -> Iterator[Document]:
+    """Yield the documents of a folder, in order of the files' paths; `fields` are those of CSV and JSONL.
+
+    Files are parsed by as many `processes`, a few in advance. If the folder changes meanwhile, the end is an error.
+    """
+    root = os.path.realpath(folder)
+    files = list_files(folder, on_skip)
+    parsed = _parse_in_parallel(root, files, processes) if processes > 1 else ((file, None) for file in files)
+    for file, future in parsed:
+        if file.path.lower().endswith(ROWS):
+            yield from _iter_rows(root, file.path, fields, on_skip)
+            continue
+        try:
+            document, skips = future.result() if future else parse_file(root, file.path)
+        except BrokenProcessPool as error:
+            found = "a process that died while it read this file or one of the next"
+            raise input_error(Path(folder, file.path), found, "a file that can be read", "move it away") from error
+        for skipped in skips:
+            on_skip(skipped)
+        if document:
+            yield document
+    if changes := set(files) ^ set(list_files(folder)):
+        found = f"a change of {shorten(min(changes).path)} while the folder was read"
+        raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
+
+
+def list_files(folder: str | Path, on_skip: OnSkip = lambda _: None) -> list[File]:
+    """List the files that may hold documents, sorted by path; report the others."""
+    root = os.path.realpath(folder)
+    files, folders = [], [""]
+    while folders:
+        below = folders.pop()
+        try:
+            with os.scandir(os.path.join(root, below)) as entries:
+                children = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            if not below:
+                raise input_error(folder, error.strerror, "a folder that can be read", "name another") from error
+            on_skip(Skipped(below, "unreadable folder", error.strerror))
+            continue
+        for entry in children:
+            if entry.name.startswith("."):
+                continue
+            path = os.path.join(below, entry.name)
+            try:
+                if file := _listed(root, path, entry):
+                    files.append(file)
+                else:
+                    folders.append(path)
+            except Unread as error:
+                on_skip(Skipped(path, *error.args))
+            except OSError as error:
+                on_skip(Skipped(path, "unreadable file", error.strerror))
+    return sorted(files)
+
+
+def _listed(root: str, path: str, entry: os.DirEntry[str]) -> File | None:
+    """Return a file that may hold documents, or None for a folder."""
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in entry.name):
+        raise Unread("a name with control characters or invalid Unicode", "rename it")
+    if entry.is_symlink():
+        target = os.path.realpath(entry.path, strict=True)
+        if os.path.commonpath([root, target]) != root or os.path.isdir(target):
+            raise Unread("a link to a folder or out of the folder", "copy what it leads to")
+    if entry.is_dir():
+        return None
+    suffix = os.path.splitext(entry.name)[1].lower()
+    if suffix not in SUFFIXES:
+        raise Unread(f"other files ({suffix or 'no suffix'})", None)
+    status = entry.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise Unread("no regular file", "a pipe, socket or device")
+    if not 0 < status.st_size <= LARGEST:
+        reason = f"a file of more than {LARGEST // 1_000_000} MB" if status.st_size else "an empty file"
+        raise Unread(reason, f"{status.st_size:,} bytes")
+    return File(path, status.st_size, status.st_mtime_ns)
+
+
+def _parse_in_parallel(
+    root: str, files: list[File], processes: int
+) -> Iterator[tuple[File, Future[tuple[Document | None, list[Skipped]]] | None]]:
+    """Yield each file in order, with its document if it has one; rows are faster parsed than passed on."""
+    context = multiprocessing.get_context("spawn")
+    # The main process ends the others after Ctrl-C.
+    pool = ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    ahead: deque[tuple[File, Future[tuple[Document | None, list[Skipped]]] | None]] = deque()
+    size = 0
+    try:
+        for file in files:
+            has_rows = file.path.lower().endswith(ROWS)
+            ahead.append((file, None if has_rows else pool.submit(parse_file, root, file.path)))
+            size += file.size
+            while size > AHEAD_BYTES or len(ahead) > AHEAD_FILES:
+                size -= ahead[0][0].size
+                yield ahead.popleft()
+        while ahead:
+            yield ahead.popleft()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def parse_file(root: str, path: str) -> tuple[Document | None, list[Skipped]]:
+    """Parse a file with one document, and say why it has none or what is doubtful; no file is an error."""
+    skips: list[Skipped] = []
+
+    def doubt(unread: Unread) -> None:
+        skips.append(Skipped(path, *unread.args))
+
+    try:
+        document = outline(encoded_id(path), _read(Path(root, path), doubt))
+        if document.sections:
+            return document, skips
+        doubt(Unread("no text", "nothing below its headings" if document.title else "nothing but markup"))
+    except Unread as error:
+        doubt(error)
+    except OSError as error:
+        doubt(Unread("unreadable file", error.strerror))
+    # Whatever a library does not foresee in a file.
+    except Exception as error:
+        doubt(Unread("broken file", shorten(f"{type(error).__name__}: {error}", 120)))
+    return None, skips
+
+
+def _read(path: Path, doubt: Callable[[Unread], None]) -> Content:
+    suffix = path.suffix.lower()
+    if suffix == ".pdf":
+        return pdf.read(path.read_bytes())
+    text = _decoded(path.read_bytes(), doubt)
+    try:
+        return READERS[suffix](text)
+    except (TooDeep, RecursionError):
+        doubt(Unread("read as plain text", "it is nested too deeply"))
+        return _read_plain(text)
+
+
+def _iter_rows(root: str, path: str, fields: Fields, on_skip: OnSkip) -> Iterator[Document]:
+    def doubt(unread: Unread) -> None:
+        on_skip(Skipped(path, *unread.args))
+
+    try:
+        text = _decoded(Path(root, path).read_bytes(), doubt)
+    except Unread as error:
+        doubt(error)
+    except OSError as error:
+        doubt(Unread("unreadable file", error.strerror))
+    else:
+        yield from iter_rows(path, text, fields, doubt)
+
+
+def _decoded(data: bytes, doubt: Callable[[Unread], None]) -> str:
+    marked = next((encoding for mark, encoding in MARKS.items() if data.startswith(mark)), None)
+    try:
+        text = data.decode(marked or "utf-8")
+    except UnicodeDecodeError as error:
+        if marked:
+            raise Unread("broken text", f"invalid {marked} at byte {error.start}") from error
+        text = _decoded_otherwise(data, doubt)
+    if "\0" in text:
+        raise Unread("binary data", f"a NUL character after {text.index(chr(0))} others")
+    return text
+
+
+def _decoded_otherwise(data: bytes, doubt: Callable[[Unread], None]) -> str:
+    """Decode as an HTML file declares, or as Windows-1252, which browsers also take for Latin-1."""
+    declared = _CHARSET.search(data[:1024])
+    try:
+        name = codecs.lookup(declared[1].decode()).name if declared else "ascii"
+        return data.decode("cp1252" if name == "iso8859-1" else name)
+    except (LookupError, UnicodeDecodeError):
+        pass
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError as error:
+        raise Unread("neither UTF-8 nor Windows-1252", "convert it (`iconv`)") from error
+    doubt(Unread("read as Windows-1252", "it is not UTF-8; convert it (`iconv`) if it is something else"))
+    return text

@@ -1,0 +1,33 @@
+"""Markdown (CommonMark with tables), by way of HTML."""
+
+import re
+from html import escape
+
+from markdown_it import MarkdownIt
+
+from cort.sources import html
+from cort.sources.documents import Content, TooDeep
+
+DEEPEST = 100
+
+# YAML between lines of ---, or TOML between lines of +++, that begins with a key or a comment.
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?=[\w-]+[ \t]*[:=]|#)(.*?\n)\1[ \t]*(\n|\Z)", re.DOTALL)
+_TITLE = re.compile(r"^title[ \t]*[:=][ \t]*([\"']?)(.+?)\1[ \t]*$", re.MULTILINE)
+
+_PARSER = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable("table")
+# Tags in a line would drop the rest of the document where they are placeholders, such as <form>.
+_PARSER.add_render_rule("html_inline", lambda _, tokens, number, *__: " " * tokens[number].content.startswith("<br"))
+_PARSER.add_render_rule("image", lambda _, tokens, number, *__: escape(tokens[number].content))
+
+
+def read(text: str) -> Content:
+    """Return the title in the front matter and the blocks, among them rows of tables and blocks of code."""
+    title = None
+    if front := _FRONT_MATTER.match(text):
+        title, text = _TITLE.search(front[2]), text[front.end() :]
+    tokens = _PARSER.parse(text)
+    # The parser would leave out what is deeper.
+    if any(token.level > DEEPEST - 3 for token in tokens):
+        raise TooDeep
+    content = html.read(_PARSER.renderer.render(tokens, _PARSER.options, {}))
+    return Content(title[2] if title else "", content.blocks)

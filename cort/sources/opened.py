@@ -1,0 +1,75 @@
+"""The sources of documents, and of queries and judgements, behind one interface each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cort.formats.records import Qrel, Text
+from cort.sources import folder, hugging_face, irds
+from cort.sources.documents import Document
+from cort.system.checksums import describe_inputs
+
+
+@dataclass(frozen=True)
+class Source:
+    """Documents.
+
+    :ivar name: for messages.
+    :ivar files: lists the files that were read.
+    :ivar skipped: files that were left out, by reason, counted while documents are read.
+    """
+
+    name: str
+    documents: Callable[[], Iterator[Document]]
+    files: Callable[[], Iterable[Path]]
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class SplitSource:
+    """Queries, judgements, and the files that both are read from."""
+
+    queries: Callable[[], Iterator[Text]]
+    qrels: Callable[[], Iterator[Qrel]]
+    files: Callable[[], Iterable[Path]]
+
+
+def open_source(kind: str, name: str, fields: Mapping[str, Any]) -> Source:
+    """Open documents.
+
+    :param kind: "documents" (a file), "folder", "irds" or "hf".
+    :param fields: names of the fields of CSV and JSON lines in a folder.
+    """
+    if kind == "documents":
+        return Source(name, partial(folder.iter_file_documents, name), lambda: [Path(name)])
+    if kind == "irds":
+        return Source(name, partial(irds.iter_documents, name), partial(irds.files, name, ("docs",)))
+    if kind == "hf":
+        return Source(name, partial(hugging_face.iter_documents, name), partial(hugging_face.files, name))
+    skipped: Counter[str] = Counter()
+
+    def skip(file: folder.Skipped) -> None:
+        skipped[file.reason] += 1
+
+    documents = partial(folder.iter_documents, name, skip, fields)
+    return Source(name, documents, lambda: [Path(name) / file for file in folder.list_files(name)], skipped)
+
+
+def open_split(in_irds: str | None, on_hf: str | None, part: str) -> SplitSource:
+    """Open queries and judgements in ir_datasets, or a part of a collection on Hugging Face."""
+    if in_irds is not None:
+        readers = partial(irds.iter_queries, in_irds), partial(irds.iter_qrels, in_irds)
+        return SplitSource(*readers, partial(irds.files, in_irds, ("queries", "qrels")))
+    name = str(on_hf)
+    readers = partial(hugging_face.iter_queries, name), partial(hugging_face.iter_qrels, name, part)
+    return SplitSource(*readers, partial(hugging_face.files, name))
+
+
+def with_checksums(files: Iterable[Path]) -> dict[str, Any]:
+    """Describe files for the provenance: path, bytes, SHA-256."""
+    return {"inputs": describe_inputs(list(map(str, files)))}

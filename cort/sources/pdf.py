@@ -1,0 +1,31 @@
+"""Text of PDF files."""
+
+import io
+import logging
+import re
+
+from cort.sources.documents import Content, Unread, paragraphs_of
+
+# "exam-\nple"
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-z])")
+# The name of a file is no title.
+_FILE_NAME = re.compile(r"\.\w{2,4}$|^untitled", re.IGNORECASE)
+
+
+def read(data: bytes) -> Content:
+    """Return the title and the paragraphs of all pages; without pypdf, or with a password, raise `Unread`."""
+    try:
+        import pypdf
+    except ImportError as error:
+        raise Unread("PDF without pypdf", "`pip install pypdf`") from error
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    reader = pypdf.PdfReader(io.BytesIO(data))
+    # The password of many is empty.
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise Unread("encrypted PDF", "save it without a password")
+    pages = [_HYPHEN.sub("", page.extract_text()) for page in reader.pages]
+    if not any(map(str.strip, pages)):
+        raise Unread("PDF without text", "recognise the text of its pictures (OCR)")
+    title = (reader.metadata and reader.metadata.title) or ""
+    blocks = [(0, paragraph) for page in pages for paragraph in paragraphs_of(page)]
+    return Content("" if _FILE_NAME.search(title) else title, blocks)

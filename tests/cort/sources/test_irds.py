@@ -1,0 +1,377 @@
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from cort.sources import irds
+from tests.support import irds as homes
+from tests.support.common import ROOT, md5_of
+
+NFCORPUS = ROOT.parent / "shared" / "data" / "nfcorpus"
+KINDS = ("docs", "queries", "qrels")
+START = """
+import json, logging, sys
+from cort.sources import irds
+from cort.sources.irds_library import library
+from cort.system.errors import InputError
+logging.basicConfig(level="INFO", format="LOG %(levelname)s %(message)s")
+"""
+# The number of records is not that of the real dataset.
+UNCOUNTED = "library().util.default_metadata_provider._metadata = {}\n"
+OURS = """
+def put(name, kind, records):
+    print(json.dumps([name, kind, list(records)]))
+for name in sys.argv[1:]:
+    put(name, "docs", ([each.doc_id, each.title, each.text] for each in irds.iter_documents(name)))
+    put(name, "queries", irds.iter_queries(name))
+    put(name, "qrels", irds.iter_qrels(name))
+    put(name, "files", map(str, irds.files(name, ["docs", "queries", "qrels"])))
+"""
+THEIRS = """
+import json, sys
+import ir_datasets
+def put(name, kind, records):
+    print(json.dumps([name, kind, list(records)]))
+for name in sys.argv[1:]:
+    dataset = ir_datasets.load(name)
+    docs = ([each.doc_id, getattr(each, "title", ""), each.default_text()] for each in dataset.docs_iter())
+    put(name, "docs", docs)
+    put(name, "queries", ([each.query_id, each.default_text()] for each in dataset.queries_iter()))
+    put(name, "qrels", ([each.query_id, each.doc_id, each.relevance] for each in dataset.qrels_iter()))
+    dataset.docs_store().build()
+"""
+FAILURES = """
+for function, name in zip(sys.argv[1::2], sys.argv[2::2]):
+    try:
+        print(json.dumps(len(list(getattr(irds, function)(name)))))
+    except InputError as error:
+        print(json.dumps(str(error)))
+"""
+NAMES = ["beir/scifact/test", "antique/test", "cranfield", "vaswani", "msmarco-document/dev"]
+
+
+def run(home, code, *arguments, **environment):
+    """Run code in a fresh process; return what it prints, and its log."""
+    done = homes.run_with(home, code, *arguments, **environment)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def collected(home, code, *names):
+    """Return records by dataset and kind."""
+    found = {}
+    for name, kind, records in run(home, code, *names)[0]:
+        found.setdefault(name, {})[kind] = records
+    return found
+
+
+def outcomes(home, *pairs, change="", **environment):
+    """Return the number of records for each function and name, or the line with which it is refused."""
+    arguments = [word for pair in pairs for word in pair]
+    found, log = run(home, START + change + FAILURES, *arguments, **environment)
+    assert all(line.startswith("LOG ") for line in log.splitlines()), log
+    assert not any("\n" in str(line) for line in found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    documents = [
+        {"_id": "4983", "title": "Microstructural development", "text": "Alterations of the  architecture"},
+        {"_id": "d-2", "title": "", "text": " untitled "},
+        {"_id": "3", "title": "A title alone", "text": ""},
+        {"_id": "4", "title": "Only", "text": "Onlyness, 3,5 €: naïve"},
+    ]
+    queries = [{"_id": str(n), "text": f" query {n}"} for n in range(4)]
+    qrels = {"test": [(0, "d-2", 1), (2, "4983", 0)], "train": [(1, 3, 1)]}
+    homes.write_beir(home, "scifact", documents, queries, qrels)
+    homes.write_antique(home)
+    homes.write_cranfield(
+        home,
+        [("investigation of\nthe aerodynamics .", "investigation\n  of wings .")] * 3 + [("", "")],
+        ["what similarity laws\nmust be obeyed ?", "what are the problems ?"],
+        [(1, 2, 2), (1, 3, -1), (2, 4, 4)],
+    )
+    homes.write_vaswani(home)
+    homes.write_msmarco_document(home)
+    return home
+
+
+@pytest.fixture(scope="module")
+def expected(home):
+    return collected(home, THEIRS, *NAMES)
+
+
+@pytest.fixture(scope="module")
+def found(home, expected):
+    # After the other process, which left pickled documents.
+    assert (home / "beir" / "scifact" / "docs.pklz4" / "bin").is_file()
+    return collected(home, START + UNCOUNTED + OURS, *NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_records_are_those_of_ir_datasets(found, expected, name):
+    ours, theirs = found[name], expected[name]
+    assert [len(ours[kind]) for kind in KINDS] == [len(theirs[kind]) for kind in KINDS]
+    assert ours["queries"] == [[query_id, " ".join(text.split())] for query_id, text in theirs["queries"]]
+    assert ours["qrels"] == theirs["qrels"]
+    for (doc_id, title, text), (its_id, its_title, default) in zip(ours["docs"], theirs["docs"], strict=True):
+        assert (doc_id, title, text.split()) == (its_id, " ".join(its_title.split()), default.split())
+
+
+def test_texts_keep_their_spaces_but_not_their_line_breaks(found):
+    assert found["beir/scifact/test"]["docs"] == [
+        ["4983", "Microstructural development", "Microstructural development Alterations of the  architecture"],
+        ["d-2", "", "untitled"],
+        ["3", "A title alone", "A title alone"],
+        ["4", "Only", "Only Onlyness, 3,5 €: naïve"],
+    ]
+    # The URL is no text.
+    assert found["msmarco-document/dev"]["docs"] == [
+        ["D1", "A title here", "A title here The body begins and goes on. Another  paragraph"],
+        ["D2", "", "Only a body"],
+        ["D3", ".", "."],
+    ]
+    assert found["cranfield"]["docs"][3] == ["4", "", ""]
+    assert found["cranfield"]["qrels"][1] == ["1", "3", -1]
+
+
+def test_files_that_were_read(home, found):
+    files = {name: [str(Path(path).relative_to(home)) for path in found[name]["files"]] for name in NAMES}
+    assert files == {
+        "beir/scifact/test": ["beir/scifact/source.zip", "beir/scifact/queries.json", "beir/scifact/test.qrels"],
+        "antique/test": ["antique/collection.tsv", "antique/test/queries.txt", "antique/test/qrels"],
+        "cranfield": ["cranfield/docs.txt", "cranfield/queries.txt", "cranfield/qrels.txt"],
+        "vaswani": ["vaswani/docs.txt", "vaswani/queries.txt", "vaswani/qrels.txt"],
+        "msmarco-document/dev": [
+            f"msmarco-document/{name}" for name in ("collection.tsv.gz", "dev/queries.tsv.gz", "dev/qrels.gz")
+        ],
+    }
+
+
+def test_pickled_copies_of_old_documents_are_ignored(home, tmp_path, expected):
+    # Copies of another content, as after an update.
+    for name in ("vaswani", "beir/scifact"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "docs.pklz4").symlink_to(home / name / "docs.pklz4")
+    homes.put(tmp_path / "vaswani" / "docs.txt", "7\nanother text\n   /\n")
+    (tmp_path / "beir" / "scifact" / "irds_version.txt").write_text("v2")
+    homes.write_beir(tmp_path, "scifact", [{"_id": "8", "title": "New", "text": "text"}], [], {"test": []})
+    pairs = [("iter_documents", "vaswani"), ("iter_documents", "beir/scifact/test")]
+    assert outcomes(tmp_path, *pairs, change=UNCOUNTED) == [1, 1]
+    code = "import ir_datasets; print(ir_datasets.load('vaswani').docs_store().count())"
+    assert run(tmp_path, code)[0] == [len(expected["vaswani"]["docs"])]
+
+
+@pytest.mark.skipif(not NFCORPUS.is_dir(), reason="needs ../shared/data")
+def test_a_real_collection_is_complete(tmp_path):
+    def rows(name):
+        return [line.split("\t") for line in (NFCORPUS / name).read_text("utf-8").splitlines()]
+
+    documents = [
+        {"_id": doc_id, "title": "", "text": text, "metadata": {"url": "u"}} for doc_id, text in rows("collection.tsv")
+    ]
+    queries = [
+        {"_id": query_id, "text": text, "metadata": {"url": "u"}}
+        for split in ("train", "dev", "test")
+        for query_id, text in rows(f"queries.{split}.tsv")
+    ]
+    qrels = [[query_id, doc_id, int(grade)] for query_id, _, doc_id, grade in rows("qrels.test.tsv")]
+    homes.write_beir(tmp_path, "nfcorpus", documents, queries, {"test": qrels})
+    found = collected(tmp_path, START + OURS, "beir/nfcorpus/test")["beir/nfcorpus/test"]
+    assert found["docs"] == [[doc_id, "", text] for doc_id, text in rows("collection.tsv")]
+    assert found["queries"] == rows("queries.test.tsv")
+    assert found["qrels"] == qrels
+
+
+def test_as_many_records_as_published(tmp_path):
+    homes.write_whole_cranfield(tmp_path)
+    pairs = [("iter_documents", "cranfield"), ("iter_queries", "cranfield"), ("iter_qrels", "cranfield")]
+    assert outcomes(tmp_path, *pairs) == list(homes.CRANFIELD)
+    # One document less, as in a file that was copied in part.
+    path = tmp_path / "cranfield" / "docs.txt"
+    path.write_text(path.read_text().rpartition(".I ")[0])
+    assert outcomes(tmp_path, *pairs)[0] == (
+        "ir_datasets cranfield, documents: found 1399 of them, expected 1400, as published; "
+        f"delete what is damaged, and it is fetched again: {path}"
+    )
+
+
+SOURCES = {
+    "cranfield": "cranfield/cran.tar.gz",
+    "beir/scifact/test": "beir/scifact/source.zip",
+    "msmarco-document/dev": "msmarco-document/collection.tsv.gz",
+}
+
+
+@pytest.mark.parametrize("kept", [0, 60])
+def test_damaged_files_are_refused(home, tmp_path, kept):
+    for path in SOURCES.values():
+        homes.put(tmp_path / path, b"")
+        (tmp_path / path).write_bytes((home / path).read_bytes()[:kept])
+    found = outcomes(tmp_path, *(("iter_documents", name) for name in SOURCES))
+    for (name, path), line in zip(SOURCES.items(), found, strict=True):
+        assert line.startswith(f"ir_datasets {name}, documents: row 1: found an error of its reader (")
+        assert line.endswith(f"; delete what is damaged, and it is fetched again: {tmp_path / path}")
+
+
+def test_a_file_that_is_not_the_published_one(home):
+    # Its size and its number of records may well be right.
+    log = run(home, START + UNCOUNTED + FAILURES, "iter_documents", "antique")[1]
+    path = home / "antique" / "collection.tsv"
+    assert log.splitlines() == [
+        f"LOG WARNING {path}: MD5 {md5_of(path.read_bytes())}, but 684f7015aff377062a758e478476aac8 was published; "
+        "if that is unexpected, delete the file"
+    ]
+
+
+def test_names_that_do_not_exist_and_datasets_without_records(tmp_path):
+    lines = {
+        ("iter_documents", "beir/nfcorpsu"): "ir_datasets: found no dataset 'beir/nfcorpsu', expected the name of one; "
+        "did you mean beir/nfcorpus?",
+        ("iter_qrels", "beir/nfcorpus"): "ir_datasets beir/nfcorpus: found no judgements, "
+        "expected one of beir/nfcorpus/dev, beir/nfcorpus/test, beir/nfcorpus/train; name such a dataset",
+        ("iter_queries", "antique"): "ir_datasets antique: found no queries, expected one of antique/test, "
+        "antique/test/non-offensive, antique/train, antique/train/split200-train, antique/train/split200-valid; "
+        "name such a dataset",
+        ("iter_documents", "beir"): "ir_datasets beir: found no documents, expected one of beir/arguana, ",
+        ("iter_qrels", "msmarco-document/eval"): "ir_datasets msmarco-document/eval: found no judgements, "
+        "expected a dataset that has them; name such a dataset",
+    }
+    for line, beginning in zip(outcomes(tmp_path, *lines), lines.values(), strict=True):
+        assert line.startswith(beginning)
+
+
+MISSING = {
+    ("iter_documents", "antique"): (
+        *("antique/collection.tsv", "https://ciir.cs.umass.edu/downloads/Antique/antique-collection.txt"),
+        "684f7015aff377062a758e478476aac8",
+    ),
+    ("iter_qrels", "beir/nfcorpus/test"): (
+        "beir/nfcorpus/source.zip",
+        "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/nfcorpus.zip",
+        "a89dba18a62ef92f7d323ec890a0d38d",
+    ),
+    ("iter_queries", "vaswani"): (
+        "vaswani/npl.tar.gz",
+        "http://ir.dcs.gla.ac.uk/resources/test_collections/npl/npl.tar.gz or "
+        "https://mirror.ir-datasets.com/23e5607081191b153738e81fbd834680",
+        "23e5607081191b153738e81fbd834680",
+    ),
+}
+
+
+@pytest.mark.parametrize("proxy", [None, "http://127.0.0.1:9"])
+def test_missing_files_without_a_network(tmp_path, proxy):
+    # With a proxy that is off, also where there is a network.
+    proxies = dict.fromkeys(("http_proxy", "https_proxy"), proxy) if proxy else {}
+    start = time.monotonic()
+    assert outcomes(tmp_path, *MISSING, **proxies) == [
+        f"{tmp_path / path}: found no such file and no connection, expected the file at {url}, MD5 {md5}; "
+        "put it there, or connect to the network"
+        for path, url, md5 in MISSING.values()
+    ]
+    assert time.monotonic() - start < 10
+
+
+def test_a_server_that_never_answers(tmp_path):
+    # No packet comes back from this network, which is for documentation.
+    proxies = dict.fromkeys(("http_proxy", "https_proxy"), "http://192.0.2.1:9")
+    start = time.monotonic()
+    (line,) = outcomes(tmp_path, ("iter_documents", "cranfield"), **proxies)
+    assert "found no such file and no connection" in line
+    # Two mirrors.
+    assert time.monotonic() - start < 15
+
+
+def test_a_collection_with_a_licence(tmp_path):
+    path = tmp_path / "aquaint" / "aquaint_comp_LDC2002T31.tgz"
+    (line,) = outcomes(tmp_path, ("iter_documents", "aquaint"))
+    assert line.startswith(
+        f"{path}: found no such file, expected a file that is not public, MD5 ac623257d8dd35326c9d500d5f6834e5; "
+        "The AQUAINT corpus is available from the LDC via: <https://catalog.ldc.upenn.edu/LDC2002T31>. "
+    )
+    assert line.endswith(f"To proceed, symlink the source file here: {path}")
+
+
+# Everything is fetched from a server of this process, which waits before it answers.
+SERVER = """
+import http.server, threading, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        self.send_response(403)
+        self.end_headers()
+    def do_GET(self):
+        logging.info("asked")
+        time.sleep(0.5)
+        self.send_response(200)
+        self.send_header("Content-Length", "7")
+        self.end_headers()
+        self.wfile.write(b"1\\ttext\\n"[:7])
+    log_message = lambda *_: None
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+docs = library().registry["antique"].docs_handler()._dlc
+docs.mirrors[-1].url = f"http://127.0.0.1:{{server.server_port}}/antique"
+docs._size_hint, docs.expected_md5 = 7, "{md5}"
+"""
+TEXT = b"1\ttext\n"
+
+
+def test_a_download_writes_no_progress_bar(tmp_path):
+    change = SERVER.format(md5=md5_of(TEXT)) + UNCOUNTED
+    found, log = run(tmp_path, START + change + FAILURES, "iter_documents", "antique", no_proxy="127.0.0.1")
+    assert found == [1]
+    assert (tmp_path / "antique" / "collection.tsv").read_bytes() == TEXT
+    assert "LOG INFO asked" in log
+    assert all(line.startswith("LOG ") for line in log.splitlines())
+    assert "\r" not in log
+    assert "%" not in log
+
+
+def test_a_download_of_other_bytes(tmp_path):
+    change = SERVER.format(md5="0" * 32)
+    (line,) = outcomes(tmp_path, ("iter_documents", "antique"), change=change, no_proxy="127.0.0.1")
+    path = tmp_path / "antique" / "collection.tsv"
+    assert line.startswith(f"{path}: found no such file after a failed download (Expected md5 hash to be {'0' * 32}")
+    assert not path.exists()
+
+
+def test_several_processes_fetch_a_file_once(tmp_path):
+    fork = "import os\nos.fork(), os.fork()\n"
+    change = SERVER.format(md5=md5_of(TEXT)) + UNCOUNTED
+    code = START + change.replace("docs._size_hint", f"{fork}docs._size_hint") + FAILURES + "time.sleep(3)\n"
+    found, log = run(tmp_path, code, "iter_documents", "antique", no_proxy="127.0.0.1")
+    assert found == [1] * 4
+    assert log.count("asked") == 1
+
+
+def test_invalid_records_are_named(tmp_path):
+    homes.put(tmp_path / "antique" / "collection.tsv", "1\tfirst\na b\ttext\n")
+    homes.put(tmp_path / "antique" / "test" / "queries.txt", "1\tfirst\n2\t \n")
+    homes.put(tmp_path / "antique" / "train" / "queries.txt", "1\tfirst\n2\ta\tb\n")
+    homes.put(tmp_path / "antique" / "test" / "qrels", "1 0 2 1\n1 0 3 5000\n")
+    names = ["antique", "antique/test", "antique/train", "antique/test"]
+    functions = ["iter_documents", "iter_queries", "iter_queries", "iter_qrels"]
+    beginnings = [
+        "ir_datasets antique, documents: row 2: found doc_id 'a b' with whitespace, expected a doc_id without ",
+        "ir_datasets antique/test, queries: row 2: found an empty text, expected ",
+        "ir_datasets antique/train, queries: row 2: found an error of its reader (expected 2 fields, got 3), expected ",
+        "ir_datasets antique/test, judgements: row 2: found the grade '5000', expected ",
+    ]
+    lines = outcomes(tmp_path, *zip(functions, names, strict=True))
+    assert [line[: len(beginning)] for line, beginning in zip(lines, beginnings, strict=True)] == beginnings
+
+
+def test_another_encoding(home):
+    plain = {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    (line,) = outcomes(home, ("iter_documents", "antique"), **plain)
+    assert line.startswith("ir_datasets: found the encoding ")
+
+
+def test_the_library_is_imported_when_it_is_needed(tmp_path):
+    code = f"import json, sys\nimport {irds.__name__}\nprint(json.dumps('ir_datasets' in sys.modules))"
+    assert run(tmp_path, code)[0] == [False]

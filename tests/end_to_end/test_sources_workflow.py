@@ -1,0 +1,139 @@
+"""Collections from ir_datasets, Hugging Face and a folder, from their source to runs and report."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from cort.formats.runs import read_run
+from cort.formats.tables import PASSAGES, read_table
+from scripts.sandbox import TINY, copy_with_tiny
+from tests.support.changes import snakemake
+from tests.support.workflow import planned
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """The project with the tiny experiment."""
+    return copy_with_tiny(tmp_path_factory.mktemp("sources") / "tree")
+
+
+def rows_of(path):
+    return [line.split("\t") for line in path.read_text("utf-8").splitlines()]
+
+
+def build(tree, name, collection, split, *options):
+    """Build an experiment of BM25; return its results, the output and the planned jobs."""
+    config = {"dataset": name, "collection": collection, "splits": {"test": split}, "depth": 50, "protect": False}
+    config |= {"systems": {"bm25": {"retrieve": "bm25"}}}
+    (tree / f"{name}.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    status, output = snakemake(tree, "--cores", 2, "--configfile", f"{name}.yaml", *options)
+    assert status == 0, output[-5000:]
+    return tree / "results" / name, output
+
+
+@pytest.fixture(scope="module")
+def plain(tree):
+    """Results of the files of the tiny experiment."""
+    tiny = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    return build(tree, "plain", tiny["collection"], tiny["splits"]["test"])[0]
+
+
+def texts_of(tree):
+    tiny = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    test = tiny["splits"]["test"]
+    names = (tiny["collection"]["passages"], test["queries"], test["qrels"])
+    return [rows_of(tree / name) for name in names]
+
+
+def as_beir(tree, folder):
+    """Write the tiny experiment in the layout of BEIR."""
+    passages, queries, qrels = texts_of(tree)
+    (folder / "qrels").mkdir(parents=True)
+    for name, texts in (("corpus", passages), ("queries", queries)):
+        lines = [json.dumps({"_id": key, "title": "", "text": text}) + "\n" for key, text in texts]
+        (folder / f"{name}.jsonl").write_text("".join(lines), "utf-8")
+    judged = ["query-id\tcorpus-id\tscore", *(f"{query}\t{doc}\t{grade}" for query, _, doc, grade in qrels)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(judged) + "\n", "utf-8")
+
+
+def as_mteb(tree, folder):
+    """Write the tiny experiment in the layout of MTEB."""
+    passages, queries, qrels = texts_of(tree)
+    for name, texts in (("corpus", passages), ("queries", queries)):
+        (folder / name).mkdir(parents=True)
+        ids, contents = zip(*texts, strict=True)
+        table = pa.table({"_id": ids, "title": [""] * len(ids), "text": contents})
+        pq.write_table(table, folder / name / f"{name}-00000-of-00001.parquet")
+    (folder / "qrels").mkdir()
+    columns = {"query-id": [row[0] for row in qrels], "corpus-id": [row[2] for row in qrels]}
+    table = pa.table(columns | {"score": [int(row[3]) for row in qrels]})
+    pq.write_table(table, folder / "qrels" / "test-00000-of-00001.parquet")
+
+
+def as_antique(tree, home):
+    """Write the tiny experiment as ir_datasets keeps `antique`."""
+    passages, queries, qrels = texts_of(tree)
+    folder = home / "antique"
+    (folder / "test").mkdir(parents=True)
+    (folder / "collection.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in passages), "utf-8")
+    (folder / "test" / "queries.txt").write_text("".join(f"{key}\t{text}\n" for key, text in queries), "utf-8")
+    judged = "".join(f"{query} 0 {doc} {grade}\n" for query, _, doc, grade in qrels)
+    (folder / "test" / "qrels").write_text(judged, "utf-8")
+
+
+def check_the_same(results, plain):
+    """Runs and measures per query are the same bytes as those of plain files."""
+    for name in ("runs/test/bm25.trec", "measures/test/bm25.parquet"):
+        assert (results / name).read_bytes() == (plain / name).read_bytes()
+    inputs = json.loads((results / "provenance.json").read_text("utf-8"))["inputs"]
+    assert len(inputs) > 1 and all(len(file["sha256"]) == 64 for file in inputs)
+
+
+@pytest.mark.parametrize("write", [as_beir, as_mteb])
+def test_layouts_of_hugging_face_give_the_runs_of_plain_files(tree, plain, write):
+    name = write.__name__.removeprefix("as_")
+    write(tree, tree / name)
+    check_the_same(build(tree, f"hf-{name}", {"hf": name}, {"hf": "test"})[0], plain)
+
+
+def test_ir_datasets_gives_the_runs_of_plain_files(tree, plain, monkeypatch):
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tree / "irds"))
+    as_antique(tree, tree / "irds")
+    check_the_same(build(tree, "irds", {"irds": "antique"}, {"irds": "antique/test"})[0], plain)
+
+
+def test_a_changed_file_of_a_folder_changes_its_own_passages_only(tree):
+    folder = tree / "handbook"
+    (folder / "guide").mkdir(parents=True)
+    for number in range(5):
+        sentences = " ".join(f"Part {number} says sentence {place} of many." for place in range(40))
+        (folder / "guide" / f"{number}.md").write_text(f"# Chapter {number}\n\n## Begin\n\n{sentences}\n", "utf-8")
+    (folder / "empty.txt").write_bytes(b"")
+    (folder / "page.html").write_text("<h1>Page</h1><p>Unusual zebras.</p><script>var lion</script>", "utf-8")
+    (tree / "queries.txt").write_text("unusual zebras\npart 3 sentence\n", "utf-8")
+    split = {"queries": "queries.txt"}
+    collection = {"folder": "handbook", "passages": {"words": 60, "overlap": 20}}
+    results, _ = build(tree, "handbook", collection, split)
+    before = dict(zip(*read_table(results / "collection/passages.parquet", PASSAGES).to_pydict().values(), strict=True))
+    assert not any("lion" in text for text in before.values())
+    first = read_run(results / "runs/test/bm25.trec")[0]
+    assert first.doc_ids[0] == "page.html#0"
+    counts = json.loads((results / "raw/imported.json").read_text("utf-8"))
+    assert (counts["documents"], counts["passages"]) == (6, len(before))
+    assert sum(count for name, count in counts.items() if name.startswith("skipped")) == 1
+    assert "skipped" in (results / "report/index.html").read_text("utf-8")
+    (folder / "guide" / "3.md").write_text("# Chapter 3\n\nRewritten in a word.\n", "utf-8")
+    results, output = build(tree, "handbook", collection, split)
+    assert planned(output)["import_collection"] == 1
+    after = dict(zip(*read_table(results / "collection/passages.parquet", PASSAGES).to_pydict().values(), strict=True))
+    others = {key: text for key, text in before.items() if not key.startswith("guide/3.md#")}
+    assert {key: text for key, text in after.items() if not key.startswith("guide/3.md#")} == others
+    assert after["guide/3.md#0"].endswith("Rewritten in a word.")
+    status, output = snakemake(tree, "--cores", 2, "--configfile", "handbook.yaml")
+    assert status == 0
+    assert "Nothing to be done" in output
