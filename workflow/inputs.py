@@ -23,10 +23,7 @@ from cort.settings.config import (
     source_of,
     sources,
 )
-from cort.systems.base import Results
-from cort.systems.dense import Dense
-from cort.systems.ivfpq import exact_search
-from cort.systems.late_interaction import LateInteraction
+from cort.systems.base import Results, System
 from cort.systems.registry import all_systems, system_of
 from cort.training.losses import ENCODER_OBJECTIVES
 from workflow.params import Wildcards, entry_of
@@ -200,10 +197,10 @@ def of_system(config: Config, shards: int, wildcards: Wildcards) -> dict[str, st
     return system_of(config, wildcards.system, Results(config, shards)).inputs(wildcards.split)
 
 
-def searched_exactly(config: Config, wildcards: Wildcards, shards: int = 1) -> Dense | LateInteraction:
+def searched_exactly(config: Config, wildcards: Wildcards, shards: int = 1) -> System:
     """Return exact search over the vectors of a job's index."""
     name = wildcards.encoder
-    return exact_search({**config, "systems": {name: {"retrieve": name}}}, name, Results(config, shards))
+    return system_of({**config, "systems": {name: {"retrieve": name}}}, name, Results(config, shards))
 
 
 def of_audit(config: Config, shards: int, wildcards: Wildcards) -> dict[str, str | list[str]]:
