@@ -165,7 +165,9 @@ def late_config(tiny, indexed=False):
     triples, taken = "tiny/data/triples.train", {"unknown_ids": "drop"}
     late |= {"kind": "late_interaction", "dimension": 16, "max_length": 64, "term_weights": True, "loss": "softmax"}
     late |= {"ivfpq": {"lists": 16, "bytes": 4}} if indexed else {}
-    through = {"late-ivfpq": {"retrieve": "late", "ivfpq": {"probes": "auto", "candidates": 64, "recall": 0.9}}}
+    encoder |= {"ivfpq": {"lists": 8, "bytes": 4}} if indexed else {}
+    search = {"probes": "auto", "candidates": 64, "recall": 0.9}
+    through = {f"{name}-ivfpq": {"retrieve": name, "ivfpq": {**search}} for name in ("late", "taught")}
     config |= {"audit": {"probes": [1, 4, 16], "candidates": 64, "depths": [10]}} if indexed else {}
     return config | {
         "dataset": "late",
