@@ -33,6 +33,7 @@ UNUSED |= {"import_encoder", "expand", "weigh", "latency", "score_triples", "ove
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts", "sparsity"}
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "retrieve_part", "merge"}
+UNUSED |= {"tokenize_shard", "join_tokens"}
 UNUSED |= {"ivfpq", "audit_ivfpq", "retrieve_ivfpq"}
 
 

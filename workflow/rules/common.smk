@@ -55,7 +55,7 @@ guard(workflow, config)
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")
 
-check_scatter(workflow, ("encode", *CHANGES.values(), "retrieve"))
+check_scatter(workflow, ("encode", *CHANGES.values(), "retrieve", "tokenize"))
 MACHINE = survey(workflow)
 SHARDS = fix_shards(
     workflow,
@@ -86,6 +86,12 @@ RETRIEVAL_PARTS = fix_shards(
         for name, system in all_systems(config).items()
         if "retrieve_part" in system.rules
     ],
+    default=1,
+)
+TOKENIZATION_SHARDS = fix_shards(
+    workflow,
+    "tokenize",
+    folders=[paths.at(paths.TOKENS_FOLDER, config, base_model=name) for name in config["base_models"]],
     default=1,
 )
 GPU_THREADS = MACHINE.threads
