@@ -205,9 +205,14 @@ def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
         file.write(more)
     config = late_config(yaml.safe_load((folder / TINY).read_text("utf-8")), indexed)
     (folder / "late.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    status, output = snakemake(folder, "--cores", 2, "--configfile", "late.yaml", "--set-scatter", "encode=2")
+    parts = ("--set-scatter", "encode=2", "tokenize=2")
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "late.yaml", *parts)
     assert status == 0, output[-10_000:]
     jobs, results = planned(output), folder / "results/late"
+    # Existing shards keep their number.
+    assert (jobs["tokenize_shard"], jobs["join_tokens"]) == (2, 1)
+    status, again = snakemake(folder, "--cores", 2, "--configfile", "late.yaml")
+    assert (status, "Nothing to be done" in again) == (0, True), again[-10_000:]
     assert (jobs["encode_tokens"], jobs["retrieve_tokens"], jobs["score"], jobs["rerank"]) == (2, 1, 1, 1)
     through_index = [jobs.get(name, 0) for name in ("ivfpq", "audit_ivfpq", "retrieve_ivfpq")]
     assert through_index == ([2, 4, 2] if indexed else [0, 0, 0])
