@@ -70,7 +70,7 @@ class Tokens:
 
     def rows_of(self, ids: pa.Array | pa.ChunkedArray, source: str | Path) -> Integers:
         """Return the rows of ids; the error for an unknown id names `source`."""
-        rows = pc.index_in(ids, value_set=self.ids)
+        rows = pc.index_in(ids.cast("large_string"), value_set=self.ids.cast("large_string"))
         if rows.null_count:
             unknown = ids.filter(pc.is_null(rows))[0].as_py()
             found = f"the unknown id {shorten(unknown)}"
