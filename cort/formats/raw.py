@@ -139,6 +139,8 @@ def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
 
     The check creates no Python objects, so it can handle millions of ids. Rows are looked up only when it fails.
     """
+    # Those of a collection may exceed 2 GB.
+    keys = keys.cast("large_string")
     if _are_increasing_numbers(keys) or pc.count_distinct(keys).as_py() == len(keys):
         return
     codes = keys.combine_chunks().dictionary_encode().indices.to_numpy()

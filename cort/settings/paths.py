@@ -34,6 +34,8 @@ QRELS = "results/{dataset}/collection/qrels.{split}.parquet"
 LEAKAGE = "results/{dataset}/collection/leakage.json"
 TEXTS = "results/{dataset}/collection/{text}.parquet"
 TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
+TOKENS_SHARD = "results/{dataset}/tokens/{base_model}/passages.{scatteritem}.arrow"
+TOKENS_FOLDER = "results/{dataset}/tokens/{base_model}"
 
 # Term-based rankers, and what changes their texts.
 EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"

@@ -33,8 +33,8 @@ UNUSED |= {"aggregate", "import_encoder", "expand", "weigh", "latency", "score_t
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts", "sparsity"}
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "fuse_tune_folds", "rerank_tune_folds", "bm25_tune_folds"}
-UNUSED |= {"encode_tokens", "retrieve_tokens", "retrieve_part", "merge"}
-UNUSED |= {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
+UNUSED |= {"encode_tokens", "retrieve_tokens", "retrieve_part", "merge", "tokenize_shard", "join_tokens"}
+UNUSED |= {"ivfpq", "audit_ivfpq", "retrieve_ivfpq"}
 
 
 def command_of(rule):
@@ -168,7 +168,9 @@ def late_config(tiny, indexed=False):
     triples, taken = "tiny/data/triples.train", {"unknown_ids": "drop"}
     late |= {"kind": "late_interaction", "dimension": 16, "max_length": 64, "term_weights": True, "loss": "softmax"}
     late |= {"ivfpq": {"lists": 16, "bytes": 4}} if indexed else {}
-    through = {"late-ivfpq": {"retrieve": "late", "ivfpq": {"probes": "auto", "candidates": 64, "recall": 0.9}}}
+    encoder |= {"ivfpq": {"lists": 8, "bytes": 4}} if indexed else {}
+    search = {"probes": "auto", "candidates": 64, "recall": 0.9}
+    through = {f"{name}-ivfpq": {"retrieve": name, "ivfpq": {**search}} for name in ("late", "taught")}
     config |= {"audit": {"probes": [1, 4, 16], "candidates": 64, "depths": [10]}} if indexed else {}
     return config | {
         "dataset": "late",
