@@ -17,12 +17,12 @@ UNSPACED = ("CJK UNIFIED", "HIRAGANA", "KATAKANA LETTER", "THAI CHARACTER", "LAO
 
 def letters(number):
     """Name a number in consonants, so that neither abbreviations nor numerals arise."""
-    return "".join("bcdfghjklm"[int(digit)] for digit in f"{number:04d}")
+    return "".join("bcdfghjkqx"[int(digit)] for digit in f"{number:04d}")
 
 
 def numbers(text):
     """Numbers of the words of a passage."""
-    return [int("".join(str("bcdfghjklm".index(one)) for one in word.strip("Q.").lower())) for word in text.split()]
+    return [int("".join(str("bcdfghjkqx".index(one)) for one in word.strip(".").lower())) for word in text.split()]
 
 
 def is_unspaced(character):
