@@ -159,7 +159,7 @@ def test_the_experiments_of_the_matrix_have_the_same_systems_tuned_in_the_same_w
         assert (written["extends"], written["dataset"]) == ("config/matrix/base.yaml", f"matrix-{name}")
         assert not written.keys() & base.keys()
         systems = complete(written, name)["systems"]
-        tuned = (systems["fused"]["fuse"]["tune"], systems["fused-cross"]["tune"])
+        tuned = (systems["fused"]["fuse"]["tune"], systems["rrf-cross"]["tune"])
         assert tuned == ({"measure": "nDCG@10", "folds": 5},) * 2
 
 

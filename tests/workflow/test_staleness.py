@@ -89,6 +89,7 @@ def planned_before(built, tmp_path_factory):
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", copy_function=os.link, symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
+    (folder / "tiny" / "texts").mkdir()
     write_file(folder / "tiny" / "texts" / "corpus.jsonl", "{}")
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
     return folder, {other["dataset"]: pretend(folder, other) for other in other_experiments(config)}

@@ -438,7 +438,7 @@ function showCommon() {
   $("means").replaceChildren(
     element("p", {}, "This split has no judgements, so nothing is measured."),
     table(["Both systems", "Mean"], shares.map(([name, share]) => line(name, fixed(share)))),
-    table([`Among the top ${index.overlap}`, "Found by one system alone"], alone));
+    table([`Of the top ${index.overlap}`, "Alone"], alone));
 }
 
 function grouped(kind) {
