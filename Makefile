@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results verdicts explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal lock clean-cache clean
+.PHONY: results verdicts matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal lock clean-cache clean
 
 # FORCE=1 skips the checks of this machine.
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
@@ -29,6 +29,18 @@ results: environment
 # Prints the last lines of `make results` again.
 verdicts: environment
 	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
+
+# Builds the experiments CONFIGS="config/a.yaml config/b.yaml", after checking all of them, then one table of their systems.
+# OPTIONS="--measures RR@10" chooses what it shows, OUTPUT=FOLDER where it goes.
+matrix: CONFIGS := $(or $(CONFIGS),$(addprefix config/matrix/,nfcorpus.yaml scifact.yaml pydocs.yaml))
+matrix: OUTPUT := $(or $(OUTPUT),results/matrix)
+matrix: environment
+	@status=0; for config in $(if $(FORCE),,$(CONFIGS)); do \
+		$(BIN)/python -m workflow.plan --configfile "$$config" > /dev/null || status=1; done; exit $$status
+	@for config in $(CONFIGS); do \
+		$(BIN)/python -m workflow.plan $(if $(FORCE),--force,--run) --configfile "$$config" || exit; done
+	$(BIN)/python -m cort.matrix --experiments $(CONFIGS) --output-folder "$(OUTPUT)" $(OPTIONS)
+	@echo "file://$(abspath $(OUTPUT))/index.html"
 
 plan: environment
 	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"

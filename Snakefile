@@ -16,12 +16,13 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"
 
 
-# By `--set-scatter encode=4`, else as many as exist, else one per GPU (`retrieve`: one). Results do not depend on it.
+# By `--set-scatter encode=4`, else as many as exist, else one per GPU (`retrieve`, `tokenize`: one). Results do not depend on it.
 scattergather:
     encode=SHARDS,
     expand=EXPANSION_SHARDS,
     weigh=WEIGHING_SHARDS,
     retrieve=RETRIEVAL_PARTS,
+    tokenize=TOKENIZATION_SHARDS,
 
 
 include: "workflow/rules/download.smk"

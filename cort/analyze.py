@@ -39,13 +39,13 @@ from cort.retrieval.documents import as_documents, document_of, group_passages
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import refuse_without_effect
 from cort.retrieval.rerank import candidate_scores, mix_run
-from cort.retrieval.weights import weight_of
+from cort.retrieval.weights import weight_of, weights_of_folds
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Evaluation
 from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, options_class, required
+from cort.system.options import flag, optional, options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ class DepthOptions(Aggregation, MeasureOptions):
     depths: tuple[int, ...] = required("N", "numbers of candidates")
     weight: float = optional(WEIGHT, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
     tuned: str | None = optional(None, "instead of --weight, what `tune weights` chose", "JSON")
+    folded: bool = flag("with what was tuned for the fold of each query")
 
 
 def analyze_depths(options: DepthOptions) -> None:
@@ -76,14 +77,14 @@ def analyze_depths(options: DepthOptions) -> None:
     parse_measures(options.measures)
     depths, level = list(options.depths), options.relevance_level
     cli.check_depths(depths)
-    if options.tuned:
-        refuse_without_effect(options, "beside --tuned", "weight")
+    refuse_without_effect(options, *(("beside --tuned", "weight") if options.tuned else ("without --tuned", "folded")))
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, max(depths), options.scores)
     qrels = read_qrels(options.qrels, level)
-    mixed = partial(mix_run, run, scores, weight=weight)
+    own = {query_id: mixed for query_id, (_, mixed) in weights_of_folds(options.tuned, options.folded).items()}
+    mixed = partial(mix_run, run, scores, weight=weight, own=own)
     documents = partial(as_documents, how=options.aggregate)
     columns = measure_depths(run, mixed, qrels, depths, options.measures, level, documents)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
@@ -161,7 +162,8 @@ class OverlapOptions(SplitOptions):
 
     Reads:  a run per system, the queries of the split
     Writes: overlap.json (`cort.evaluation.overlap.Overlap`): for each pair of systems the mean share of top passages
-            that are in both lists, and the share of queries with the same top passage
+            that are in both lists, the share of queries with the same top passage, and the mean rank-biased overlap;
+            for each system the mean number of top passages that no other has
     """
 
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
@@ -178,9 +180,10 @@ def measure_overlap(options: OverlapOptions) -> None:
     tops = [first_results(run, query_ids, options.depth) for run in runs]
     none = relevant_passages({query_id: {} for query_id in query_ids}, query_ids, 1)
     top = combine(tops, none, [np.zeros(0, dtype=np.int32)] * len(tops)).top
-    pairs = overlaps([*options.systems], top, UNKNOWN)
-    write_artifact(options.output, Overlap(options.split, len(query_ids), options.depth, [*options.systems], pairs))
-    log.info("%d queries without judgements, %d pairs of systems", len(query_ids), len(pairs))
+    systems = [*options.systems]
+    overlap = Overlap(options.split, len(query_ids), options.depth, systems, *overlaps(systems, top, UNKNOWN))
+    write_artifact(options.output, overlap)
+    log.info("%d queries without judgements, %d pairs of systems", len(query_ids), len(overlap.pairs))
 
 
 @options_class

@@ -2,13 +2,13 @@
 
 For each search width (epsilon of an ONNG, ef of an HNSW index, probes of an IVF-PQ index) and each depth: the share of
 exact results that is found, the time per query, and how far the experiment's measures fall below those of the exact
-ranking. Queries are timed one at a time in one thread, with index and vectors in memory, after a warm-up. They are a
-sample of the judged queries. An ef below the depth is skipped, because hnswlib refuses it.
+ranking. Queries are timed one at a time in one thread, after a warm-up, with the vectors of exact search in memory if
+they fit. They are a sample of the judged queries. An ef below the depth is skipped, because hnswlib refuses it.
 
 Usage: python -m cort.audit graph --passages 1-of-2.arrow 2-of-2.arrow --queries queries.arrow --qrels qrels.parquet
            --kind hnsw --index hnsw --widths 1000 2000 --depths 10 100 1000 --measures RR@10 R@1000 --sample 500
            --seed 42 --encoder cort --split dev --output audit.json
-       python -m cort.audit tokens --model rerankers/late/best --queries queries.dev.arrow
+       python -m cort.audit ivfpq --model rerankers/late/best --queries queries.dev.arrow
            --passages 1-of-2.arrow 2-of-2.arrow --qrels qrels.parquet --index ivfpq --widths 8 16 32 --candidates 1024
            --depths 10 100 1000 --measures RR@10 --sample 500 --seed 42 --encoder late --split dev --output audit.json
 """
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ import pyarrow as pa
 from cort.evaluation.measures import Qrels, evaluate_run, means, read_qrels
 from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
-from cort.formats.embeddings import all_vectors, count_rows, open_shards
+from cort.formats.embeddings import Shard, all_vectors, count_rows, open_both, open_shards
 from cort.formats.precisions import Precision, precision_of_queries
 from cort.formats.records import Integers, Ranking
 from cort.formats.runs import run_of, strictly_decreasing
@@ -40,7 +40,7 @@ from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.documents import as_documents
-from cort.retrieval.graph import refuse_other_queries
+from cort.retrieval.graph import Meta, refuse_other_queries
 from cort.retrieval.graph_search import Found, open_index, to_ranking
 from cort.retrieval.graphs import INDEXES, IndexKind
 from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions
@@ -48,17 +48,19 @@ from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.devices import lease
 from cort.system.errors import input_error
+from cort.system.memory import free_memory
 from cort.system.options import options_class, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
     from cort.models.late_interaction import LateInteraction
+    from cort.retrieval.ivfpq import IvfPq, Passages
+    from cort.retrieval.ivfpq import Meta as IvfPqMeta
     from cort.retrieval.max_similarity import QueryVectors
     from cort.retrieval.vectors import Rows, Vectors
 
 log = logging.getLogger(__name__)
 
-Query = TypeVar("Query")
 Result = TypeVar("Result")
 
 # Queries that are searched for before timing.
@@ -80,21 +82,22 @@ class GraphAuditOptions(GraphOptions, AuditOptions):
 
 
 @options_class
-class TokenAuditOptions(IvfPqOptions, AuditOptions):
-    """Compare an IVF-PQ index of token vectors with exact search by late interaction.
+class IvfPqAuditOptions(IvfPqOptions, AuditOptions):
+    """Compare an IVF-PQ index with exact search: with --model by late interaction, without it of an encoder's vectors.
 
     Times do not include the encoding of queries.
 
-    Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages, their index, qrels.parquet
+    Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages, or embedding shards of
+            both; the index, qrels.parquet
     Writes: audit.json (see cort/retrieval/audits.py)
     """
 
 
 @dataclass(frozen=True)
-class Truth(Generic[Query]):
+class Truth:
     """Queries, their exact rankings by depth, and what is needed to evaluate rankings."""
 
-    queries: Sequence[Query]
+    queries: Sequence[Any]
     rankings: Mapping[int, list[Ranking]]
     qrels: Qrels
     measures: Sequence[str]
@@ -111,8 +114,8 @@ class Truth(Generic[Query]):
 
 
 def make_truth(
-    options: AuditOptions, queries: Sequence[Query], rankings: Sequence[Ranking], qrels: Qrels | None
-) -> Truth[Query]:
+    options: AuditOptions, queries: Sequence[Any], rankings: Sequence[Ranking], qrels: Qrels | None
+) -> Truth:
     """Truncate exact rankings, of the largest depth, to each depth.
 
     :param qrels: None if there are no judgements.
@@ -155,7 +158,7 @@ def audit_searches(
     kind: IndexKind,
     search: Callable[..., Result],
     name: Callable[[str, Result], Ranking],
-    truth: Truth[Query],
+    truth: Truth,
     widths: Sequence[float],
 ) -> Iterator[Search]:
     """Measure an index with each width at each depth that it allows.
@@ -178,14 +181,14 @@ def audit_searches(
         yield Search(depth, loss, milliseconds, sum(recalls) / len(recalls), width)
 
 
-def audit_exact(search: Callable[..., object], truth: Truth[Query]) -> Iterator[Exact]:
+def audit_exact(search: Callable[..., object], truth: Truth) -> Iterator[Exact]:
     """Time exact search at each depth, one query at a time."""
     for depth, rankings in truth.rankings.items():
         _, milliseconds = timed(partial(search, depth=depth), truth.queries[:TIMED_EXACTLY])
         yield Exact(depth, truth.values(rankings), milliseconds)
 
 
-def timed(search: Callable[[Query], Result], queries: Sequence[Query]) -> tuple[list[Result], Milliseconds]:
+def timed(search: Callable[[Any], Result], queries: Sequence[Any]) -> tuple[list[Result], Milliseconds]:
     """Search for one query at a time, after a warm-up; return the results, and the time per query."""
     for query in queries[:WARMING]:
         search(query)
@@ -197,19 +200,57 @@ def timed(search: Callable[[Query], Result], queries: Sequence[Query]) -> tuple[
     return results, Milliseconds(statistics.fmean(milliseconds), statistics.median(milliseconds))
 
 
-def _write(audit: Audit, path: str) -> None:
-    write_artifact(path, audit)
+def _write(
+    options: GraphAuditOptions | IvfPqAuditOptions,
+    meta: Meta | IvfPqMeta,
+    passages: int,
+    exact: list[Exact],
+    searches: list[Search],
+    queries: int,
+    candidates: int | None = None,
+) -> None:
+    audit = Audit(
+        encoder=options.encoder,
+        exact=exact,
+        index=options.kind,
+        model=meta.model,
+        parameter=INDEXES[options.kind].parameter,
+        passages=passages,
+        queries=queries,
+        searches=searches,
+        split=options.split,
+        storage_bytes=sum(meta.bytes.values()),
+        vectors_per_token=candidates,
+    )
+    write_artifact(options.output, audit)
     for search in audit.searches:
         words = (audit.parameter, search.width, search.depth, search.recall, search.milliseconds.mean)
         log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)
 
 
-def audit_graph(options: GraphAuditOptions) -> None:
-    """Search exactly and with the index, and write how these differ."""
+def _search_vectors(
+    options: AuditOptions, passages: Sequence[Shard], shards: Sequence[Shard]
+) -> tuple[Truth, Callable[..., object]]:
+    """Draw judged queries from embedding shards and search exactly for them; return the results and the search."""
     import torch
 
     from cort.retrieval.exact import ExactIndex, retrieve
 
+    qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
+    table = pa.concat_tables([shard.table for shard in shards])
+    rows = sample_judged(table["id"].to_pylist(), qrels, options.sample, options.seed, shards[0].path)
+    queries = replace(shards[0], table=table.take(rows).combine_chunks())
+    torch.set_num_threads(options.threads)
+    best = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], options.depths[-1]))
+    truth = make_truth(options, list(all_vectors([queries])), best, qrels)
+    torch.set_num_threads(1)
+    # Half, because other processes need memory, too.
+    index = ExactIndex(passages, memory_mb=free_memory() >> 21, one_by_one=True)
+    return truth, lambda query, depth: index.search(query[None], depth)
+
+
+def audit_graph(options: GraphAuditOptions) -> None:
+    """Search exactly and with the index, and write how these differ."""
     kind = INDEXES[options.kind]
     widths = _check_options(options, kind)
     graph = open_index(options.kind, options.index)
@@ -221,43 +262,24 @@ def audit_graph(options: GraphAuditOptions) -> None:
         raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
     shards = open_shards(options.queries, model=model)
     refuse_other_queries(shards, graph.meta, options.index)
-    qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
-    table = pa.concat_tables([shard.table for shard in shards])
-    rows = sample_judged(table["id"].to_pylist(), qrels, options.sample, options.seed, shards[0].path)
-    queries = replace(shards[0], table=table.take(rows).combine_chunks())
-    torch.set_num_threads(options.threads)
-    best = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], options.depths[-1]))
-    truth = make_truth(options, list(all_vectors([queries])), best, qrels)
-    torch.set_num_threads(1)
-    index = ExactIndex(passages, memory_mb=sys.maxsize, one_by_one=True)
-    exact = list(audit_exact(lambda query, depth: index.search(query[None], depth), truth))
+    truth, search_exactly = _search_vectors(options, passages, shards)
+    exact = list(audit_exact(search_exactly, truth))
 
     def name(query_id: str, found: Found) -> Ranking:
         return to_ranking(query_id, graph.ids, found)
 
-    audit = Audit(
-        encoder=options.encoder,
-        exact=exact,
-        index=options.kind,
-        model=model,
-        parameter=kind.parameter,
-        passages=count,
-        queries=len(rows),
-        searches=list(audit_searches(kind, graph.search, name, truth, widths)),
-        split=options.split,
-        storage_bytes=sum(graph.meta.bytes.values()),
-    )
-    _write(audit, options.output)
+    searches = list(audit_searches(kind, graph.search, name, truth, widths))
+    _write(options, graph.meta, count, exact, searches, len(truth.queries))
 
 
 def _encode(
-    options: TokenAuditOptions, model: LateInteraction, precision: Precision, qrels: Qrels | None
+    options: IvfPqAuditOptions, folder: str, model: LateInteraction, precision: Precision, qrels: Qrels | None
 ) -> tuple[list[str], list[QueryVectors]]:
     """Draw judged queries and encode them; return their ids and vectors."""
     from cort.models.transformer import choose_device
     from cort.retrieval.max_similarity import encoded
 
-    queries = Tokens(options.queries, fingerprint(options.model))
+    queries = Tokens(options.queries, fingerprint(folder))
     ids = queries.ids.to_pylist()
     rows = sample_judged(ids, qrels, options.sample, options.seed, queries.path)
     with lease() as leased:
@@ -268,54 +290,56 @@ def _encode(
         return [ids[row] for row in rows], [query for _, vectors in parts for query in vectors]
 
 
-def audit_tokens(options: TokenAuditOptions) -> None:
-    """Search exactly and with the index, and write how these differ."""
+def _search_tokens(options: IvfPqAuditOptions, folder: str) -> tuple[Truth, Callable[..., object], IvfPq]:
+    """Search exactly for judged queries; return the results, the search, and the index of the token vectors."""
     import torch
 
     from cort.models.late_interaction import load_late_interaction, origin_of
-    from cort.retrieval.ivfpq import one_thread_each, open_ivfpq, single_threaded
+    from cort.retrieval.ivfpq import open_ivfpq
     from cort.retrieval.max_similarity import TokenIndex
 
-    kind = INDEXES[options.kind]
-    widths = _check_options(options, kind)
-    model = load_late_interaction(options.model, options.precision)
-    shards = open_token_shards(options.passages, origin_of(options.model, model))
+    model = load_late_interaction(folder, options.precision)
+    shards = open_token_shards(options.passages, origin_of(folder, model))
     passages = TokenIndex(shards, model.similarity)
     index = open_ivfpq(options.index, shards, passages)
     qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
     precision = precision_of_queries(shards[0].precision, options.precision)
-    ids, queries = _encode(options, model, precision, qrels)
+    ids, queries = _encode(options, folder, model, precision, qrels)
+    torch.set_num_threads(options.threads)
+    found = passages.search(queries, options.depths[-1])
+    best = [_to_ranking(passages, query_id, result) for query_id, result in zip(ids, found, strict=True)]
+    return make_truth(options, queries, best, qrels), lambda query, depth: passages.search([query], depth), index
 
-    def search(query: QueryVectors, *, width: float, depth: int) -> tuple[Vectors, Rows]:
+
+def _to_ranking(passages: Passages, query_id: str, found: tuple[Vectors, Rows]) -> Ranking:
+    return Ranking(query_id, passages.ids(found[1]), found[0].astype(np.float64))
+
+
+def audit_ivfpq(options: IvfPqAuditOptions) -> None:
+    """Search exactly and with the index, and write how these differ."""
+    from cort.retrieval.exact import StoredVectors
+    from cort.retrieval.ivfpq import one_thread_each, open_ivfpq, single_threaded
+
+    kind = INDEXES[options.kind]
+    widths = _check_options(options, kind)
+    if options.model is None:
+        passages, queries = open_both(options.passages, [options.queries])
+        index = open_ivfpq(options.index, passages, StoredVectors(passages))
+        truth, search_exactly = _search_vectors(options, passages, queries)
+    else:
+        truth, search_exactly, index = _search_tokens(options, options.model)
+
+    def search(query: Any, *, width: float, depth: int) -> tuple[Vectors, Rows]:
         return index.search(query, int(width), options.candidates, depth)
 
-    def name(query_id: str, found: tuple[Vectors, Rows]) -> Ranking:
-        return Ranking(query_id, passages.ids(found[1]), found[0].astype(np.float64))
-
-    torch.set_num_threads(options.threads)
-    best = list(map(name, ids, passages.search(queries, options.depths[-1])))
-    truth = make_truth(options, queries, best, qrels)
     with one_thread_each():
         single_threaded()
-        exact = list(audit_exact(lambda query, depth: passages.search([query], depth), truth))
-        searches = list(audit_searches(kind, search, name, truth, widths))
-    audit = Audit(
-        encoder=options.encoder,
-        exact=exact,
-        index=options.kind,
-        model=index.meta.model,
-        parameter=kind.parameter,
-        passages=len(passages),
-        queries=len(ids),
-        searches=searches,
-        split=options.split,
-        storage_bytes=sum(index.meta.bytes.values()),
-        vectors_per_token=options.candidates,
-    )
-    _write(audit, options.output)
+        exact = list(audit_exact(search_exactly, truth))
+        searches = list(audit_searches(kind, search, partial(_to_ranking, index.passages), truth, widths))
+    _write(options, index.meta, index.meta.passages, exact, searches, len(truth.queries), options.candidates)
 
 
-COMMANDS: Commands = {"graph": (GraphAuditOptions, audit_graph), "tokens": (TokenAuditOptions, audit_tokens)}
+COMMANDS: Commands = {"graph": (GraphAuditOptions, audit_graph), "ivfpq": (IvfPqAuditOptions, audit_ivfpq)}
 main = main_of_commands(COMMANDS)
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from cort.formats.runs import tag_of, write_run
 from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, Settings, fuse_runs
 from cort.retrieval.options import RunOptions, choice, refuse_without_effect
 from cort.retrieval.parts import read_parts
-from cort.retrieval.weights import check_weights, read_weights
+from cort.retrieval.weights import check_weights, read_weights, weights_of_folds
 from cort.system import cli
-from cort.system.options import optional, options_class, required
+from cort.system.options import flag, optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class Options(RunOptions):
     normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "of linear: how scores are normalised")
     weights: tuple[float, ...] = optional((), "of linear: one per run (default: equal)", "X")
     tuned: str | None = optional(None, "of linear: weights that `tune weights` chose", "JSON")
+    folded: bool = flag("with what was tuned for the fold of each query")
 
 
 def stage(options: Options) -> None:
@@ -43,13 +44,14 @@ def stage(options: Options) -> None:
     keys = {"k": "k", "normalization": "normalization", "weights": "weights", "tuned": "tune"}
     idle = [name for name, key in keys.items() if key not in settings]
     refuse_without_effect(options, f"with --method {options.method}", *idle)
-    if options.tuned:
-        refuse_without_effect(options, "beside --tuned", "weights")
+    refuse_without_effect(options, *(("beside --tuned", "weights") if options.tuned else ("without --tuned", "folded")))
     weights = read_weights(options.tuned, [*map(tag_of, options.runs)]) if options.tuned else options.weights
     check_weights("--weights", weights, len(options.runs))
     runs = read_parts(options.runs, by_scores="weights" in settings)
     log.info("%s%s", options.method, f", weights {' '.join(f'{weight:g}' for weight in weights)}" if weights else "")
-    merged = fuse_runs(options.method, runs, options.depth, Settings(options.k, options.normalization, weights))
+    chosen = Settings(options.k, options.normalization, weights)
+    own = weights_of_folds(options.tuned, options.folded)
+    merged = fuse_runs(options.method, runs, options.depth, chosen, own)
     lines = write_run(options.output, merged, options.tag)
     log.info("%d results written", lines)
 

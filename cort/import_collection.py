@@ -17,7 +17,7 @@ from cort.formats.passages import write_passages
 from cort.formats.raw import EMPTY
 from cort.formats.records import Text
 from cort.formats.tables import PASSAGES
-from cort.settings.collection import Fields
+from cort.settings.collection import Fields, Passages
 from cort.settings.config import SOURCES
 from cort.sources.opened import Source, open_source, with_checksums
 from cort.sources.passages import divide
@@ -37,8 +37,8 @@ class Options(Fields):
     irds: str | None = optional(None, "collection in ir_datasets", "NAME")
     hf: str | None = optional(None, "collection on Hugging Face, or in a folder of that layout", "NAME@COMMIT")
     words: int | None = optional(None, "divide documents into passages of at most N words", "N")
-    overlap: int = optional(0, "words that a passage repeats at most from the one before", "N")
-    headings: bool = optional(False, "begin each passage with title and headings")
+    overlap: int = optional(Passages.overlap, "words that a passage repeats at most from the one before", "N")
+    headings: bool = optional(Passages.headings, "begin each passage with title and headings")
     output: str = required("FILE", "parquet table to write")
     output_counts: str = required("FILE", "JSON of what was read and left out")
     output_sources: str = required("FILE", "JSON of the files that were read")
@@ -59,6 +59,10 @@ def passages_of(source: Source, options: Options, counts: dict[str, int]) -> Ite
             counts["passages"] += 1
             yield number, passage
         counts["documents without text"] += counts["passages"] == before
+    if not counts["documents"]:
+        skipped = ", ".join(f"{count} {reason}" for reason, count in source.skipped.items())
+        found = f"no documents (skipped: {skipped})" if skipped else "no documents"
+        raise input_error(source.name, found, "one or more", "name another source")
 
 
 def _named(options: Options) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Index the passages by their terms (BM25, SPLADE), their vectors (HNSW, ONNG) or their token vectors (IVF-PQ).
+"""Index the passages by their terms (BM25, SPLADE), their vectors (HNSW, ONNG, IVF-PQ) or their token vectors (IVF-PQ).
 
 Equal inputs give equal bytes for any number of shards and threads. The exception is Lucene, whose segments depend on
 how threads were scheduled; rankings do not, because BM25 uses the statistics of the whole collection.
@@ -10,6 +10,8 @@ Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --t
            --threads 4 --output onng
        python -m cort.index ivfpq --passages 1-of-2.arrow 2-of-2.arrow --bytes 16 --seed 42 --threads 8 --output ivfpq
 """
+
+from __future__ import annotations
 
 import gzip
 import hashlib
@@ -25,7 +27,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,14 +37,13 @@ from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.cleaning import FORMS, convert
 from cort.formats.embeddings import Shard, count_rows
 from cort.formats.expansions import iter_beside, iter_expanded
-from cort.formats.token_embeddings import TokenShard, open_token_shards
 from cort.retrieval import anserini
 from cort.retrieval.graph import HNSW_SPACE, META_FILE, blocks_of, complete_index, library, open_passages
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.impacts import MODEL
 from cort.retrieval.options import JavaOptions, choice
 from cort.settings.fields import SEED
-from cort.settings.lexical import LexicalIndex
+from cort.settings.lexical import Language, LexicalIndex
 from cort.settings.models import Hnsw, IvfPq, Onng
 from cort.system.checksums import checksum
 from cort.system.commands import Commands, main_of_commands
@@ -51,6 +52,9 @@ from cort.system.files import atomic_folder, temporary_folder
 from cort.system.options import optional, options_class, required, thread_count
 from cort.system.program import program_of
 from cort.system.progress import track
+
+if TYPE_CHECKING:
+    from cort.retrieval.ivfpq import Shards
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +71,10 @@ COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)
 class LuceneOptions(JavaOptions):
     """A Lucene index, built with Anserini as in its recipe for MS MARCO.
 
-    Texts go through JsonCollection and DefaultEnglishAnalyzer: Porter stemming and Lucene's stop words. Only what BM25
-    needs is stored. With positions, document vectors and raw text, the index of 20,958 paragraphs took 23 MB instead of
-    3 and was half as fast to search, for the same run.
+    Texts go through JsonCollection and Anserini's analyser of the language; of English, that is Porter stemming and
+    Lucene's stop words. The manifest has the language, for queries. Only what BM25 needs is stored. With positions,
+    document vectors and raw text, the index of 20,958 paragraphs took 23 MB instead of 3 and was half as fast to
+    search, for the same run.
 
     Predicted queries are appended to their passage. Term weights replace the text: Anserini repeats each term as often
     as its weight says (JsonVectorCollection), which gives the texts that DeepCT's authors indexed.
@@ -86,6 +91,7 @@ class LuceneOptions(JavaOptions):
         LexicalIndex.cleaning,
         "how texts and, at search time, queries are cleaned; with term weights only queries",
     )
+    language: Language = optional(LexicalIndex.language, "of texts and, at search time, queries")
     output: str = required("FOLDER", "the index")
 
 
@@ -154,8 +160,8 @@ def index_bm25(options: LuceneOptions) -> None:
     collection, documents = documents_of(options)
     # Predicted queries are several times as long as the passages, and compress well.
     compress = bool(options.expansions)
-    kind, source = ["-collection", collection], options.passages
-    build_lucene(options, options.output, rows, source, documents, kind, options.cleaning, compress)
+    kind, form = ["-collection", collection, "-language", options.language], (options.cleaning, options.language)
+    build_lucene(options, options.output, rows, options.passages, documents, kind, form, compress)
 
 
 def build_lucene(
@@ -165,14 +171,14 @@ def build_lucene(
     source: str,
     documents: Iterable[list[dict[str, Any]]],
     kind: Sequence[str],
-    form: str,
+    form: anserini.Form,
     compress: bool = False,
 ) -> None:
     """Write documents as temporary JSON lines, index them, and compare the counts.
 
     :param rows: number of all documents, from `source`.
     :param kind: options of Anserini that say how documents are read.
-    :param form: of the texts, for the manifest.
+    :param form: of the texts and their language, for the manifest.
     """
     with temporary_folder(output) as parts, atomic_folder(output) as index:
         write_parts(track(documents, -(-rows // ROWS_PER_PART), "parts"), parts, compress)
@@ -218,7 +224,7 @@ def index_impacts(options: ImpactOptions) -> None:
     rows = sum(tables.count_rows(file, tables.IMPACTS) for file in options.passages)
     kind = ["-collection", "JsonVectorCollection", *MODEL]
     documents = impacts_of(options.passages)
-    build_lucene(options, options.output, rows, options.passages[0], documents, kind, anserini.IMPACTS)
+    build_lucene(options, options.output, rows, options.passages[0], documents, kind, (anserini.IMPACTS, ""))
 
 
 # HNSW
@@ -414,34 +420,34 @@ def index_onng(options: OnngOptions) -> None:
 
 @options_class
 class IvfPqOptions(IvfPq):
-    """An IVF-PQ index of token vectors, with faiss, for retrieval by late interaction (ColBERT).
+    """An IVF-PQ index of an encoder's vectors, or of token vectors for late interaction (ColBERT), with faiss.
 
     k-means divides the vectors into `lists`; their default number is the square root of the number of vectors, rounded
     up to a power of 2. A vector is stored in `bytes` bytes, a divisor of the dimension, and 8 more for its passage.
     Lists and codes are trained on `sample` vectors, drawn with the seed. ColBERT's index of MS MARCO has 32,768 lists
     and 16 bytes.
 
-    Reads:  shards of token vectors
+    Reads:  shards of embeddings, or of token vectors
     Writes: a folder with lists.faiss and meta.json
     """
 
-    passages: tuple[str, ...] = required("ARROW", "all shards of token vectors")
+    passages: tuple[str, ...] = required("ARROW", "all shards of embeddings, or of token vectors")
     seed: int = optional(SEED, "of the sample and of k-means", "N")
     threads: int = thread_count()
     output: str = required("FOLDER")
 
 
-def choose_sizes(options: IvfPqOptions, passages: Sequence[TokenShard]) -> tuple[int, int, int]:
+def choose_sizes(options: IvfPqOptions, passages: Shards) -> tuple[int, int, int]:
     """Return the numbers of all vectors, of lists, and of vectors to train on; unset options get their defaults.
 
     :raises InputError: for too few vectors, or options that do not suit them.
     """
-    from cort.retrieval.ivfpq import CODEWORDS, count_tokens, default_lists, default_sample
+    from cort.retrieval.ivfpq import CODEWORDS, count_tokens, default_lists, default_sample, origin_of
 
-    tokens, dimension = count_tokens(passages), passages[0].origin.dimension
+    tokens, dimension = count_tokens(passages), origin_of(passages[0]).dimension
     if tokens < CODEWORDS:
         fix = "search exactly, without an index"
-        raise input_error(passages[0].path, f"{tokens} token vectors", f"{CODEWORDS} or more", fix)
+        raise input_error(passages[0].path, f"{tokens} vectors", f"{CODEWORDS} or more", fix)
     if dimension % options.bytes:
         expected = f"a divisor of the dimension, {dimension}"
         raise input_error("--bytes", options.bytes, expected, "choose one")
@@ -451,44 +457,42 @@ def choose_sizes(options: IvfPqOptions, passages: Sequence[TokenShard]) -> tuple
     if sample < least:
         option, found = ("--lists", lists) if options.sample is None or lists > tokens else ("--sample", sample)
         expected = f"{sample} at most" if option == "--lists" else f"{least} or more"
-        raise input_error(option, found, f"{expected}, as there are {tokens} token vectors", "change it")
+        raise input_error(option, found, f"{expected}, as there are {tokens} vectors", "change it")
     return tokens, lists, sample
 
 
 def index_ivfpq(options: IvfPqOptions) -> None:
     """Train lists and codes on a sample, add all vectors, and write the index."""
-    from cort.retrieval.ivfpq import ADDED_AT_ONCE, FILE, Meta, chunks, draw, fingerprint_of, library, train
-    from cort.retrieval.max_similarity import TokenIndex
+    from cort.retrieval import ivfpq
 
-    faiss = library()
-    passages = open_token_shards(options.passages)
+    faiss = ivfpq.library()
+    passages = ivfpq.open_vectors(options.passages)
     tokens, lists, sample = choose_sizes(options, passages)
-    origin = passages[0].origin
-    extent = TokenIndex(passages, origin.similarity).extent
+    origin, extent = ivfpq.origin_of(passages[0]), ivfpq.extent_of(passages)
     log.info("%d of %d vectors are divided into %d lists", sample, tokens, lists)
-    drawn = draw(passages, sample, options.seed)
-    index = train(drawn, origin.similarity, lists, options.bytes, options.seed, options.threads)
+    drawn = ivfpq.draw(passages, sample, options.seed)
+    index = ivfpq.train(drawn, origin.similarity, lists, options.bytes, options.seed, options.threads)
     for vectors, rows in track(
-        chunks(passages, ADDED_AT_ONCE), tokens, "vectors added", size=lambda chunk: len(chunk[1])
+        ivfpq.chunks(passages, ivfpq.ADDED_AT_ONCE), tokens, "vectors added", size=lambda chunk: len(chunk[1])
     ):
         index.add_with_ids(vectors, rows)
     with atomic_folder(options.output) as folder:
-        faiss.write_index(index, str(folder / FILE))
-        size = (folder / FILE).stat().st_size
-        meta = Meta(
+        faiss.write_index(index, str(folder / ivfpq.FILE))
+        size = (folder / ivfpq.FILE).stat().st_size
+        meta = ivfpq.Meta(
             model=origin.model,
             similarity=origin.similarity,
             dimension=origin.dimension,
             passages=count_rows(passages),
             tokens=tokens,
-            vectors=fingerprint_of(passages),
+            vectors=ivfpq.fingerprint_of(passages),
             longest=extent.longest,
             greatest=extent.greatest,
             lists=lists,
             bytes_per_vector=options.bytes,
             sample=sample,
             seed=options.seed,
-            bytes={FILE: size},
+            bytes={ivfpq.FILE: size},
         )
         write_artifact(folder / META_FILE, meta)
     log.info("%d vectors of %d dimensions, %d MB, %.1f bytes each", tokens, origin.dimension, size >> 20, size / tokens)

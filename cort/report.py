@@ -19,8 +19,9 @@ from cort.evaluation.comparisons import Comparisons, by_pair, disagreement, need
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.leakage import Shared, describe
-from cort.evaluation.overlap import Overlap
+from cort.evaluation.overlap import Overlap, P
 from cort.evaluation.sparsity import Sparsity
+from cort.experiment.config import cross_validated
 from cort.experiment.models import trainings
 from cort.experiment.recipes import chosen_values, describe_training
 from cort.experiment.stored import read_experiment
@@ -32,7 +33,7 @@ from cort.reporting.inputs import read_curve, read_each, read_measures, read_ori
 from cort.reporting.page import render
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
-from cort.retrieval.weights import TunedWeights
+from cort.retrieval.weights import FoldedWeights, TunedWeights
 from cort.settings.config import Config
 from cort.system import cli
 from cort.system.errors import input_error, shorten
@@ -83,10 +84,13 @@ class Options:
 def describe_systems(config: Config, options: Options) -> dict[str, str]:
     """Describe how each system works, with its tuned weights."""
     texts = {name: system.describe() for name, system in all_systems(config).items()}
-    for name, path in parse_assignments("--tuned", options.tuned).items():
-        weights = read_artifact(path, TunedWeights)
-        parts = ", ".join(f"{part} {weight:g}" for part, weight in zip(weights.parts, weights.weights, strict=True))
-        texts[name] += f": {parts} ({weights.queries} queries)"
+    for key, path in parse_assignments("--tuned", options.tuned).items():
+        name, folded, split = key.partition(" on ")
+        weights = read_artifact(path, FoldedWeights if folded else TunedWeights)
+        shares = zip(*(fold.weights for fold in getattr(weights, "folds", [weights])), strict=True)
+        ranges = (" to ".join(f"{share:g}" for share in sorted({min(own), max(own)})) for own in shares)
+        parts = ", ".join(f"{part} {own}" for part, own in zip(weights.parts, ranges, strict=True))
+        texts[name] += f"{f'; {split}' if folded else ''}: {parts} ({weights.queries} queries)"
     return texts
 
 
@@ -161,8 +165,10 @@ def build(options: Options) -> dict[str, str]:
         measures=measures,
         splits=list(dict.fromkeys([*(result.split for result in measures), *(result.split for result in overlaps)])),
         overlaps=overlaps,
+        p=P,
         leakage=[text for text in map(describe, shared) if text],
         descriptions=describe_systems(config, options),
+        cross_validated=cross_validated(config),
         comparisons=comparisons,
         by_pair=by_pair,
         disagreement=disagreement,

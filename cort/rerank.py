@@ -23,9 +23,9 @@ from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import RunOptions, refuse_without_effect
 from cort.retrieval.parts import refuse_constant_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
-from cort.retrieval.weights import weight_of
+from cort.retrieval.weights import weight_of, weights_of_folds
 from cort.system import cli
-from cort.system.options import optional, options_class, required
+from cort.system.options import flag, optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -39,20 +39,21 @@ class Options(RunOptions):
     depth: int = required("N", "candidates re-ranked per query", ge=1)
     weight: float = optional(WEIGHT, "of the re-ranker's scores against the run's own, 0 to 1", "X")
     tuned: str | None = optional(None, "instead of --weight: what `tune weights` chose", "JSON")
+    folded: bool = flag("with what was tuned for the fold of each query")
 
 
 def stage(options: Options) -> None:
     """Re-rank the run and write the result."""
-    if options.tuned:
-        refuse_without_effect(options, "beside --tuned", "weight")
+    refuse_without_effect(options, *(("beside --tuned", "weight") if options.tuned else ("without --tuned", "folded")))
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
+    own = {query_id: mixed for query_id, (_, mixed) in weights_of_folds(options.tuned, options.folded).items()}
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, options.depth, options.scores)
-    if weight < 1:
+    if min([weight, *own.values()]) < 1:
         log.info("weight %g", weight)
         refuse_constant_scores(options.candidates, run)
-    lines = write_run(options.output, rerank_run(run, scores, options.depth, weight), options.tag)
+    lines = write_run(options.output, rerank_run(run, scores, options.depth, weight, own), options.tag)
     reranked = int(np.minimum(np.diff(run.offsets), options.depth).sum())
     log.info("%d queries, %d of %d candidates re-ranked", len(run), reranked, lines)
 

@@ -19,6 +19,8 @@ Usage: python -m cort.retrieve bm25 --index lucene --queries queries.dev.parquet
        python -m cort.retrieve ivfpq --model rerankers/late/best --queries queries.test.arrow
            --passages 1-of-2.arrow 2-of-2.arrow --index ivfpq --width 32 --candidates 1024 --depth 1000 --threads 4
            --tag NAME --output run.trec
+       python -m cort.retrieve ivfpq --queries queries.arrow --passages 1-of-2.arrow 2-of-2.arrow --index ivfpq
+           --width 32 --candidates 1024 --depth 1000 --threads 4 --tag NAME --output run.trec
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cort.formats import tables
-from cort.formats.embeddings import Shard, count_rows, open_shards, part_of
+from cort.formats.embeddings import Shard, count_rows, open_both, open_shards, part_of
 from cort.formats.precisions import precision_of_queries
 from cort.formats.records import Ranking
 from cort.formats.runs import iter_rankings, order, write_rankings, write_run
@@ -61,7 +63,7 @@ from cort.system.devices import lease
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
 from cort.system.memory import free_memory
-from cort.system.options import optional, options_class, required, thread_count
+from cort.system.options import flag, optional, options_class, required, thread_count
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -132,13 +134,14 @@ class TokenRunOptions(TokenOptions, RunOptions):
 
 @options_class
 class IvfPqRunOptions(IvfPqOptions, WidthOptions):
-    """Late interaction with candidates from an IVF-PQ index, which are scored exactly (ColBERT, end to end).
+    """Retrieval of candidates from an IVF-PQ index, which are scored exactly from the vectors of all passages.
 
-    For each token of a query, the index returns the `candidates` nearest vectors in the nearest lists; the width is the
-    number of these lists (probes). The passages of all these vectors get the same scores as from `retrieve tokens`.
+    The index returns the `candidates` nearest vectors in the nearest lists; the width is the number of these lists
+    (probes). With --model, it does so for each token of a query (ColBERT, end to end). Passages get the same scores as
+    from `retrieve tokens` or, without --model, `retrieve exact`.
 
-    Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages, their index; with --audit,
-            what `audit` wrote
+    Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages, or embedding shards of
+            both; the index; with --audit, what `audit` wrote
     Writes: run.trec
     """
 
@@ -164,11 +167,7 @@ def retrieve_exactly(options: ExactOptions) -> None:
     """Rank all passages, or a part of them, and write the rankings."""
     from cort.models import transformer
 
-    passages = open_shards(options.passages)
-    queries = open_shards(options.queries, model=passages[0].model)
-    if queries[0].dimension != passages[0].dimension:
-        found = f"{queries[0].dimension} dimensions"
-        raise input_error(queries[0].path, found, f"{passages[0].dimension} as in the passages", "encode again")
+    passages, queries = open_both(options.passages, options.queries)
     if options.part:
         passages = part_of(passages, options.part)
     with lease(0 if options.device == "cpu" else options.gpus) as leased:
@@ -224,28 +223,40 @@ def retrieve_by_tokens(options: TokenRunOptions) -> None:
     """Score all passages and write a run."""
     from cort.retrieval.max_similarity import TokenIndex
 
-    _late_interaction(options, lambda shards, origin: lambda device: TokenIndex(shards, origin.similarity, device))
+    _late_interaction(
+        options, options.model, lambda shards, origin: lambda device: TokenIndex(shards, origin.similarity, device)
+    )
 
 
 def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
     """Score the candidates that the index finds, and write a run."""
-    from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
+    from cort.retrieval import exact
+    from cort.retrieval.ivfpq import IvfPqSearch, Passages, Shards, open_ivfpq
     from cort.retrieval.max_similarity import TokenIndex
 
     _check_width(options)
 
-    def prepare(shards: Sequence[TokenShard], origin: Origin) -> Callable[[str], Search]:
-        index = open_ivfpq(options.index, shards, TokenIndex(shards, origin.similarity))
-        probes = int(_choose_width(options, options.kind, origin.model))
+    def open_search(shards: Shards, opened: Passages) -> IvfPqSearch:
+        index = open_ivfpq(options.index, shards, opened)
+        probes = int(_choose_width(options, options.kind, index.meta.model))
         log.info("probes %d, candidates %d", probes, options.candidates)
-        search = IvfPqSearch(index, probes, options.candidates, options.threads)
+        return IvfPqSearch(index, probes, options.candidates, options.threads)
+
+    def prepare(shards: Sequence[TokenShard], origin: Origin) -> Callable[[str], Search]:
+        search = open_search(shards, TokenIndex(shards, origin.similarity))
         return lambda device: search
 
-    _late_interaction(options, prepare)
+    if options.model is not None:
+        _late_interaction(options, options.model, prepare)
+        return
+    passages, queries = open_both(options.passages, [options.queries])
+    search = open_search(passages, exact.StoredVectors(passages))
+    _write(options, exact.retrieve(search, queries, options.depth), count_rows(queries), "through the index")
 
 
 def _late_interaction(
     options: TokenRunOptions | IvfPqRunOptions,
+    folder: str,
     prepare: Callable[[Sequence[TokenShard], Origin], Callable[[str], Search]],
 ) -> None:
     """Encode the queries, search and write a run.
@@ -256,11 +267,11 @@ def _late_interaction(
     from cort.models.transformer import choose_device
     from cort.retrieval.max_similarity import retrieve
 
-    model = load_late_interaction(options.model, options.precision)
-    origin = origin_of(options.model, model)
+    model = load_late_interaction(folder, options.precision)
+    origin = origin_of(folder, model)
     shards = open_token_shards(options.passages, origin)
     open_search = prepare(shards, origin)
-    queries = Tokens(options.queries, fingerprint(options.model))
+    queries = Tokens(options.queries, fingerprint(folder))
     texts = model.texts(queries, "query")
     log_truncation(log, options.queries, queries.lengths, texts.max_length - texts.template.extra)
     with lease() as leased:
@@ -286,21 +297,24 @@ class Bm25RunOptions(BM25Options, RunOptions):
     k1: float | None = optional(None, f"default {bm25.K1}", "X")
     b: float | None = optional(None, f"default {bm25.B}", "X")
     parameters: str | None = optional(None, "k1 and b from `tune bm25`, instead of --k1 and --b", "JSON")
+    folded: bool = flag("with what was tuned for the fold of each query")
 
 
 def retrieve_by_bm25(options: Bm25RunOptions) -> None:
     """Search with as many commands as necessary, and write one run."""
     k1, b = options.k1, options.b
     if options.parameters is None:
+        refuse_without_effect(options, "without --parameters", "folded")
         [parameters] = bm25.make_grid([bm25.K1 if k1 is None else k1], [bm25.B if b is None else b])
     elif k1 is None and b is None:
         parameters = bm25.read_parameters(options.parameters)
     else:
         raise input_error("--parameters", "--k1 or --b beside it", "one of the two", "leave one out")
+    own = bm25.parameters_of_folds(options.parameters) if options.parameters and options.folded else {}
     searcher = bm25.Searcher(options)
     queries = tables.read_table(options.queries, tables.QUERIES)
     log.info("%d queries, k1 %g, b %g", queries.num_rows, parameters.k1, parameters.b)
-    _write_by_lucene(options, queries.num_rows, lambda folder: bm25.rank(searcher, queries, parameters, folder))
+    _write_by_lucene(options, queries.num_rows, lambda folder: bm25.rank(searcher, queries, parameters, folder, own))
 
 
 def _write_by_lucene(options: RunOptions, queries: int, rank: Callable[[Path], Iterator[Ranking]]) -> None:

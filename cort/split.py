@@ -1,7 +1,7 @@
 """Make a split (train, dev, test), or a part of one, from queries and judgements, checked against the collection.
 
-Reads:  queries as MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or BEIR (cort/formats/raw.py),
-        or judgements that quote passages, each in one or more files; passages.parquet
+Reads:  queries as MS MARCO .tsv or .txt, .txt with a query per row, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or
+        BEIR (cort/formats/raw.py), or judgements that quote passages, each in one or more files; passages.parquet
 Writes: queries and qrels as parquet, in the order of their files
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.cleaning import plain
+from cort.formats.ids import is_in
 from cort.formats.lines import Rows, iter_record_batches
 from cort.formats.raw import is_quoted, iter_qrels, iter_queries, iter_quoted, none_of, refuse_duplicates
 from cort.formats.records import Qrel
@@ -87,7 +88,7 @@ def read_file_of_qrels(
         raise input_error(path, "no grade above 0", "at least one relevant passage", "name other judgements")
     known = {"query_id": (query_ids, "one of the queries"), "doc_id": (doc_ids, f"{unit} of the collection")}
     for name, (ids, expected) in known.items():
-        unknown = pc.index(pc.is_in(qrels[name], value_set=ids), False).as_py()
+        unknown = pc.index(is_in(qrels[name], ids), False).as_py()
         if unknown >= 0:
             found = f"the {name} {shorten(qrels[name][unknown].as_py())}"
             fix = "remove the row or name the files that belong together"

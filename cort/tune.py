@@ -9,6 +9,7 @@ Usage: python -m cort.tune bm25 --index lucene --queries queries.train.parquet -
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from cort.evaluation.folds import draw_folds
 from cort.evaluation.measures import Qrels, evaluate_run, read_qrels
 from cort.evaluation.names import parse_measures
 from cort.formats import tables
@@ -34,6 +36,7 @@ from cort.retrieval.rerank import Scores, candidate_scores
 from cort.settings.collection import Aggregation, Split
 from cort.settings.fields import SEED
 from cort.settings.lexical import GridSearch
+from cort.settings.tuning import FEWEST
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
@@ -53,12 +56,15 @@ Values = dict[bm25.Parameters, dict[str, float]]
 class BM25TuneOptions(Aggregation, GridSearch, BM25Options):
     """k1 and b of BM25, on training queries, as Anserini's authors did for MS MARCO.
 
+    With --folds, the judged queries are divided at random, and each fold also gets k1 and b of its own, chosen in the
+    same way on the queries of the other folds.
+
     The result is the mean of the best pairs on several samples of the judged training queries; of equally good pairs,
     the one with the lowest k1, then the lowest b, is the best. On MS MARCO, k1 from 0.6 to 1.2, b from 0.5 to 0.9 and 5
     samples of 10,000 queries gave k1 0.82 and b 0.68, the baseline of the CoRT paper.
 
     Reads:  the index, training queries and qrels (parquet)
-    Writes: JSON with k1, b and the whole grid
+    Writes: JSON with k1, b and the whole grid; with --folds also k1, b and the queries of each fold
     """
 
     qrels: str = required("PARQUET")
@@ -129,11 +135,21 @@ def tune_bm25(options: BM25TuneOptions) -> None:
     if not queries:
         found = "no relevant document for any query"
         raise input_error(options.qrels, found, "at least one", "name the qrels of these queries")
-    samples = draw_samples(list(queries), options.samples, options.sample_size, options.seed)
-    drawn = set().union(*samples)
+    folds = draw_folds(qrels, options.folds, options.seed, options.qrels) if options.folds else []
+    # Of all queries, then of those outside of each fold.
+    parts = [list(queries), *(sorted(queries.keys() - fold) for fold in folds)]
+    if not all(parts):
+        found = "no relevant document outside of a fold"
+        raise input_error(options.qrels, found, "some in two folds", "lower folds or bring more judgements")
+    samples, *others = (draw_samples(part, options.samples, options.sample_size, options.seed) for part in parts)
+    drawn = set().union(*samples, *itertools.chain(*others))
     log.info("%d judged queries, %d of them drawn, %d parameter pairs", len(queries), len(drawn), len(grid))
     chosen = {query_id: text for query_id, text in queries.items() if query_id in drawn}
-    summary = summarise(measure_grid(options, searcher, chosen, qrels, grid), samples, options.measure)
+    values = measure_grid(options, searcher, chosen, qrels, grid)
+    summary = summarise(values, samples, options.measure)
+    best = [summarise(values, own, options.measure) for own in others]
+    own = [{"k1": one["k1"], "b": one["b"], "queries": fold} for one, fold in zip(best, folds, strict=True)]
+    summary |= {"folds": own} if folds else {}
     write_artifact(options.output, summary)
     log.info("k1 %g, b %g", summary["k1"], summary["b"])
 
@@ -144,11 +160,13 @@ class WeightTuneOptions(Aggregation):
 
     Two weights go from 0 to 1 in steps of 0.05, more weights in steps of 0.1; their sum is 1. Every query is merged
     with all of them, as `fuse` or `rerank` will merge it. The result is the grid point nearest to the mean of all
-    points, weighted by how likely each of them is the best.
+    points, weighted by how likely each of them is the best. With --folds, the judged queries are divided at random, and
+    each fold also gets weights of its own, chosen in the same way on the queries of the other folds.
 
     Reads:  two or more run.trec of the validation queries, or one and the re-ranker's scores of its candidates; qrels
     Writes: JSON with the weights, the measure, the number of queries, and every point of the grid
-            (`cort.retrieval.weights.TunedWeights`)
+            (`cort.retrieval.weights.TunedWeights`); with --folds also the weights and queries of each fold
+            (`FoldedWeights`)
     """
 
     runs: tuple[str, ...] = required("TREC", "of the validation queries, in order; a single one with --scores")
@@ -159,6 +177,8 @@ class WeightTuneOptions(Aggregation):
     relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
     normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "how scores are normalised")
     depth: int = required("N", "results per query; of a re-ranker, candidates that are re-ranked", ge=1)
+    folds: int | None = optional(None, "tune for each fold on the queries of the others", "N", ge=FEWEST)
+    seed: int = optional(SEED, "of the folds", "N")
     output: str = required("JSON")
 
 
@@ -216,6 +236,9 @@ def tune_weights(options: WeightTuneOptions) -> None:
         *(options.measure, options.relevance_level, len(qrels), list(options.parts)),
         *(grid[chosen], means[chosen], max(means), points),
     )
+    if options.folds:
+        folds = draw_folds(qrels, options.folds, options.seed, options.qrels)
+        tuned = weights.FoldedWeights(**vars(tuned), folds=[*weights.choose_by_fold(grid, values, [*qrels], folds)])
     write_artifact(options.output, tuned)
     words = ", ".join(f"{name} {weight:g}" for name, weight in zip(tuned.parts, tuned.weights, strict=True))
     log.info("%s: %s %.4f of %d queries, at best %.4f", words, tuned.measure, tuned.value, tuned.queries, tuned.best)

@@ -23,7 +23,7 @@ from cort.settings.config import (
     source_of,
     sources,
 )
-from cort.systems.base import Results
+from cort.systems.base import Results, System
 from cort.systems.registry import all_systems, system_of
 from cort.training.losses import ENCODER_OBJECTIVES
 from workflow.params import Wildcards, entry_of
@@ -198,9 +198,20 @@ def of_system(config: Config, shards: int, wildcards: Wildcards) -> dict[str, st
     return system_of(config, wildcards.system, Results(config, shards)).inputs(wildcards.split)
 
 
+def searched_exactly(config: Config, wildcards: Wildcards, shards: int = 1) -> System:
+    """Return exact search over the vectors of a job's index."""
+    name = wildcards.encoder
+    return system_of({**config, "systems": {name: {"retrieve": name}}}, name, Results(config, shards))
+
+
+def of_audit(config: Config, shards: int, wildcards: Wildcards) -> dict[str, str | list[str]]:
+    """Return the inputs of exact search that an index is compared with."""
+    return searched_exactly(config, wildcards, shards).inputs(wildcards.split)
+
+
 def for_tuning(config: Config, wildcards: Wildcards) -> dict[str, str | list[str]]:
-    """Return the runs and scores of validation queries for tuning a system's weights."""
-    inputs = system_of(config, wildcards.system).inputs("validation")
+    """Return the runs and scores of validation queries, or of a split's, for tuning a system's weights."""
+    inputs = system_of(config, wildcards.system).inputs(getattr(wildcards, "split", "validation"))
     return {name: files for name, files in inputs.items() if name != "weights"}
 
 

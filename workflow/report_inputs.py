@@ -188,8 +188,13 @@ def filters(config: Config) -> dict[str, str]:
 
 
 def tuned_weights(config: Config) -> dict[str, str]:
-    """Tuned weights, by system."""
-    return {name: paths.at(paths.WEIGHTS, config, system=name) for name in tuned_systems(config)}
+    """Tuned weights, by system; those that are tuned by folds, by system and split."""
+    files = {name: paths.at(paths.WEIGHTS, config, system=name) for name in tuned_systems(config)}
+    for split, name in evaluated_runs(config):
+        system = system_of(config, name)
+        if system.folds() and system.parts():
+            files[f"{name} on {split}"] = system.tuned_files(split)[0]
+    return files
 
 
 def named(files: dict[str, str]) -> list[str]:

@@ -17,6 +17,7 @@ from cort.settings.config import Config, flat, is_judged, is_sparse, source_of
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
+from workflow.inputs import searched_exactly
 from workflow.params import Part, Wildcards, Words, all_of, among, at, entry_of, join, option
 
 # Keys that define an encoder or re-ranker; for a released one, its files give them.
@@ -182,10 +183,21 @@ def of_system(config: Config, wildcards: Wildcards) -> Words:
     return _words(system_of(config, wildcards.system).options(wildcards.split))
 
 
+def ivfpq(config: Config, wildcards: Wildcards) -> Words:
+    """Give the settings of the IVF-PQ index of an encoder or re-ranker."""
+    ((section, name),) = searched_exactly(config, wildcards).models()
+    return all_of(f"{section}.{name}.ivfpq")(config, wildcards)
+
+
+def of_exact_search(config: Config, wildcards: Wildcards) -> Words:
+    """Give the options of exact search over the vectors of an index."""
+    return _words(searched_exactly(config, wildcards).options(wildcards.split))
+
+
 def weight(config: Config, wildcards: Wildcards) -> Words:
     """Weight of a re-ranker: from the config, or tuned."""
     options = system_of(config, wildcards.system).options(wildcards.split)
-    return _words([option for option in options if option.name in ("weight", "tuned")])
+    return _words([option for option in options if option.name in ("weight", "tuned", "folded")])
 
 
 def tuning(config: Config, wildcards: Wildcards) -> Words:

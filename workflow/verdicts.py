@@ -12,6 +12,7 @@ from pathlib import Path
 from cort.evaluation.comparisons import Comparisons, verdict_lines
 from cort.evaluation.measures import Measures
 from cort.experiment.checks import ConfigError, load
+from cort.experiment.config import cross_validated
 from cort.formats.artifacts import read_artifact
 from cort.reporting.inputs import read_measures
 from cort.reporting.labels import fixed, measure_label
@@ -38,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.write(means(split, block))
     for comparison in compared:
         sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(comparison)))
+    sys.stdout.write("".join(f"{line}\n" for line in cross_validated(config)))
     for split in unjudged_splits(config):
         sys.stdout.write(f"{split}: no judgements; the report shows the overlap of the systems\n")
     pages = [paths.at(paths.REPORT, config) + "index.html", *explorers(config)]

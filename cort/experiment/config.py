@@ -46,7 +46,12 @@ def searchable(config: Config) -> list[str]:
 
 def tuned_systems(config: Config) -> list[str]:
     """List the systems whose weights are tuned on validation queries."""
-    return [name for name, system in all_systems(config).items() if system.tuned_for()]
+    return [name for name, system in all_systems(config).items() if system.learns()]
+
+
+def cross_validated(config: Config) -> list[str]:
+    """Say which systems are tuned on the queries that they rank, and how."""
+    return [f"{name} is {one.describe_tuning()}." for name, one in all_systems(config).items() if one.folds()]
 
 
 def used_by_indexes(config: Config, section: str) -> list[str]:

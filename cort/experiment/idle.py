@@ -28,7 +28,7 @@ PROMPTS = {"query_prompt", "passage_prompt", "query_prompt_name", "passage_promp
 OF_ENCODERS = {
     "dense": {
         *("pooling", "dimension", "similarity", "projection", "query_segment", "passage_segment"),
-        *("released", "relative_margin", "storage", "onng", "hnsw", *PROMPTS),
+        *("released", "relative_margin", "storage", "onng", "hnsw", "ivfpq", *PROMPTS),
     },
     SPARSE: {"queries", "query_flops", "passage_flops", "flops_warmup"},
 }

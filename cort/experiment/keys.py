@@ -61,7 +61,8 @@ class Experiment:
     """Public files. `download:NAME` can be used instead of the path of any raw file; the names are listed in
     cort/downloads/catalog.yaml."""
     collection: Collection
-    """Where the passages come from; exactly one of `passages` and `pydocs`."""
+    """Where the passages come from; one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and
+    `pydocs`."""
     splits: dict[str, Split] = named(SPLIT_NAME, required=True)
     """The sets of queries by name. `train` and `validation` are for training; every other split is ranked and reported,
     and measured if it has judgements."""
@@ -70,7 +71,7 @@ class Experiment:
     training_depth: int = setting(100, ge=1, le=100_000)
     """Passages retrieved per query of `train` and `validation`, whose runs only provide negatives."""
     lexical: dict[str, LexicalIndex] = named(NAME)
-    """The term-based rankers by name: Anserini's BM25 with its default English analysis, each over its own index;
+    """The term-based rankers by name: Anserini's BM25 with its analysis of a language, each over its own index;
     `bm25`, over the original passages, always exists."""
     expanders: dict[str, Expander] = named(NAME)
     """Sources of queries that are appended to passages (doc2query, docTTTTTquery), by name."""

@@ -8,8 +8,9 @@ from cort.experiment.config import BM25, CHANGES
 from cort.experiment.downloads import check_suffix
 from cort.experiment.idle import ORIGINS
 from cort.settings.config import Config, entries, listed
+from cort.settings.lexical import LexicalIndex
 from cort.system.errors import check_name
-from cort.systems.mistakes import check_measures
+from cort.systems.mistakes import check_tuning
 
 # Endings of files of predictions: files of samples, or files with a line per passage.
 SAMPLES, LINES = (".zip",), (".tar.gz", ".tgz", ".txt.gz", ".txt")
@@ -27,10 +28,11 @@ def check_lexical(config: Config) -> Iterator[str]:
                 yield f"{place}: found {key}, expected the passages as they are; give the index another name"
         if len(index.keys() & set(CHANGES.values())) > 1:
             yield f"{place}: found {listed(CHANGES.values())}, expected one of them; make two indexes"
+        if index["cleaning"] == "cort" and index["language"] != LexicalIndex.language:
+            expected = "raw or fixed, as cort keeps the letters of English alone"
+            yield f"{place}.cleaning: found cort for the language {index['language']}, expected {expected}; change it"
         if "tune" in index:
-            if "train" not in config["splits"]:
-                yield f"{place}.tune: found no split train, expected training queries to tune on; add the split"
-            yield from check_measures(f"{place}.tune.measure", [index["tune"]["measure"]])
+            yield from check_tuning(f"{place}.tune", index["tune"], config)
     for name, expander in entries(config, "expanders"):
         yield from _check_expander(f"expanders.{name}", expander, config)
     for name, weigher in entries(config, "weighers"):

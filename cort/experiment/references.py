@@ -15,6 +15,7 @@ from cort.experiment.config import (
     searchable,
     splits_of,
     tuned_systems,
+    with_parts,
 )
 from cort.experiment.downloads import check_names
 from cort.experiment.lexical import check_lexical
@@ -125,14 +126,14 @@ def _needs(config: Config, node: Node, learning: set[str]) -> Iterator[Node]:
     system = system_of(config, name)
     for part in system.parts():
         yield part, training
-        if system.tuned_for():
+        if system.learns():
             yield part, True
     for section, model in models_of(config, system):
         if is_trained(config[section][model]):
             yield from ((source, True) for source in sources(config[section][model][LEARNERS[section]]))
     if reranker := system.reranker():
         # The scores of a re-ranker are one file per split, over the candidates of all its systems.
-        for split in {training, bool(training or system.tuned_for())}:
+        for split in {training, training or system.learns()}:
             for other, candidate in all_systems(config).items():
                 if candidate.reranker() == reranker and (not split or other in learning):
                     yield from ((part, split) for part in candidate.parts())
@@ -149,6 +150,7 @@ def _check_splits(config: Config) -> Iterator[str]:
                     f"systems.{name}: found tune with {part!r}, made from a published run, expected systems that can "
                     "rank the validation queries; give weights or name another"
                 )
+    yield from _check_folds(config)
     for section, source in LEARNERS.items():
         for name, model in config[section].items():
             for system in sources(model[source]) if is_trained(model) else ():
@@ -157,6 +159,18 @@ def _check_splits(config: Config) -> Iterator[str]:
                         f"{section}.{name}.{source}.system: found {system!r}, made from a published run, expected a "
                         "system that can rank the training queries; name another"
                     )
+
+
+def _check_folds(config: Config) -> Iterator[str]:
+    """Refuse that the judgements of a query reach what is tuned for it, or a model, by way of other queries."""
+    folded = [name for name, system in all_systems(config).items() if system.folds()]
+    fix = "give it fixed values"
+    for name in folded:
+        for part in {*with_parts(config, [name])[1:]}.intersection(folded):
+            yield f"systems.{name}: found folds with {part!r}, tuned by folds, too, expected one of them to be; {fix}"
+    for name in set(validated(config)).intersection(folded):
+        found = f"{name!r} tuned by folds, on whose runs others are trained or tuned"
+        yield f"systems.{name}: found {found}, expected evaluated queries to teach nothing else; {fix}"
 
 
 def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:

@@ -30,8 +30,8 @@ PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 def check_collection(config: Config) -> Iterator[str]:
     """Check the sources of passages and queries."""
     collection, splits = config["collection"], config["splits"]
-    origins = [key for key in (*SOURCES, "pydocs") if key in collection]
-    origins += ["passages"] if isinstance(collection.get("passages"), str) else []
+    origins = ["passages"] if isinstance(collection.get("passages"), str) else []
+    origins += [key for key in (*SOURCES, "pydocs") if key in collection]
     if len(origins) != 1:
         expected = f"exactly one of passages (a file), {listed([*SOURCES, 'pydocs'])}"
         yield f"collection: found {listed(origins)}, expected {expected}; keep one"
@@ -105,7 +105,7 @@ def learnt_from(config: Config) -> list[str]:
         *tuned_systems(config),
         *(system for system in systems if system.chosen_by_audit()),
     ]
-    tuned = any(system.tuned_index() for system in systems)
+    tuned = any(system.lexical_index() and system.tune and not system.folds() for system in systems)
     learnt = {"train": bool(trained or tuned), "validation": bool(chosen)}
     return [name for name in TRAINING_SPLITS if name in config["splits"] and learnt[name]]
 

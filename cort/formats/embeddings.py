@@ -93,6 +93,16 @@ def open_shards(paths: Sequence[str | Path], model: str | None = None) -> list[S
     return shards
 
 
+def open_both(passages: Sequence[str], queries: Sequence[str]) -> tuple[list[Shard], list[Shard]]:
+    """Open the shards of passages and queries, of one model and dimension."""
+    shards = open_shards(passages)
+    asking = open_shards(queries, model=shards[0].model)
+    if asking[0].dimension != (expected := shards[0].dimension):
+        found = f"{asking[0].dimension} dimensions"
+        raise input_error(asking[0].path, found, f"{expected} as in the passages", "encode again")
+    return shards, asking
+
+
 def part_of(shards: Sequence[Shard], part: str) -> list[Shard]:
     """Take the rows of part "i-of-n" of all shards, in order.
 
@@ -182,8 +192,9 @@ def count_rows(shards: Sequence[HasTable]) -> int:
 
 
 def all_ids(shards: Sequence[HasTable]) -> pa.ChunkedArray:
-    """Return the ids of all shards, in order."""
-    return pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], "string")
+    """Return the ids of all shards, in order; as large strings, because those of a collection may exceed 2 GB."""
+    ids = pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], "string")
+    return ids.cast("large_string")
 
 
 def check_set(paths: Sequence[str | Path], shards: Sequence[HasTable]) -> None:

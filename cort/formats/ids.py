@@ -35,9 +35,14 @@ def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> Integers:
     return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known), -1), np.int64)
 
 
+def is_in(ids: pa.Array | pa.ChunkedArray, known: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Tell for each id whether it is among `known`, which may be those of a collection, more than 2 GB."""
+    return pc.is_in(ids.cast("large_string"), value_set=known.cast("large_string"))
+
+
 def unknown_ids(ids: pa.Array, known: pa.ChunkedArray) -> pa.Array:
     """Keep the ids that are not in `known`."""
-    return ids.filter(pc.invert(pc.is_in(ids, value_set=known.combine_chunks())))
+    return ids.filter(pc.invert(is_in(ids, known)))
 
 
 def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.int32]]:

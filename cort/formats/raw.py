@@ -6,6 +6,7 @@
 | passages | ``.jsonl``                | ``{"_id": ..., "title": ..., "text": ...}`` (BEIR)                  |
 | passages | ``.cbor``                 | TREC-CAR paragraphs (`_iter_paragraphs`)                            |
 | queries  | ``.tsv .txt``             | ``query_id TAB text``, no header (MS MARCO)                         |
+| queries  | ``.txt``                  | a query and no TAB; its id is the number of its row (`_iter_txt`)   |
 | queries  | ``.jsonl``                | ``{"_id": ..., "text": ...}`` (BEIR)                                |
 | queries  | ``.qrels``                | TREC-CAR judgements, whose topics are the queries (`_iter_topics`)  |
 | qrels    | ``.tsv .txt .qrels``      | ``query_id 0 doc_id grade``, no header (MS MARCO, TREC)             |
@@ -20,6 +21,7 @@ read again line by line, either for the same records or for its error.
 """
 
 import gzip
+import logging
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -51,6 +53,8 @@ from cort.formats.lines import (
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
 from cort.formats.tables import PASSAGES
 from cort.system.errors import input_error, shorten
+
+log = logging.getLogger(__name__)
 
 TEXTS = (".tsv", ".txt", ".jsonl")
 PARAGRAPHS, TOPICS, QUOTATIONS = ".cbor", ".qrels", ".jsonl"
@@ -97,9 +101,10 @@ def iter_titled(path: str | Path) -> Rows[tuple[str, str, str]]:
 
 def iter_queries(path: str | Path) -> Rows[Text]:
     """Stream (row, query)."""
-    if _suffix_of(path, *TEXTS, TOPICS) == TOPICS:
+    suffix = _suffix_of(path, *TEXTS, TOPICS)
+    if suffix == TOPICS:
         return _iter_topics(path)
-    return _iter_texts(path, "query_id")
+    return _iter_txt(path) if suffix == ".txt" else _iter_texts(path, "query_id")
 
 
 def iter_qrels(path: str | Path) -> Rows[Qrel]:
@@ -134,6 +139,8 @@ def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
 
     The check creates no Python objects, so it can handle millions of ids. Rows are looked up only when it fails.
     """
+    # Those of a collection may exceed 2 GB.
+    keys = keys.cast("large_string")
     if _are_increasing_numbers(keys) or pc.count_distinct(keys).as_py() == len(keys):
         return
     codes = keys.combine_chunks().dictionary_encode().indices.to_numpy()
@@ -175,6 +182,25 @@ def _suffix_of(path: str | Path, *allowed: str) -> str:
 def _iter_texts(path: str | Path, name: str) -> Rows[Text]:
     parse = _parse_json if _bare_suffix(path) == ".jsonl" else _parse_tsv
     return iter_records(path, iter_lines(path), partial(parse, name))
+
+
+def _iter_txt(path: str | Path) -> Rows[Text]:
+    """Read a query per row, or ``query_id TAB text`` if the first query has a TAB; skip empty rows and count them."""
+    first, tabbed, empty = 0, False, 0
+    for row, line in iter_lines(path):
+        if not line.strip():
+            empty += 1
+            continue
+        if not first:
+            first, tabbed = row, "\t" in line
+        elif tabbed != ("\t" in line):
+            found, expected = ("no TAB", "a TAB") if tabbed else ("a TAB", "no TAB")
+            fix = "write 'query_id TAB text' in every row, or one query per row without a TAB"
+            raise input_error(path, found, f"{expected}, as in row {first}", fix, row)
+        parse = partial(_parse_tsv, "query_id") if tabbed else partial(_checked_text, "query_id", str(row))
+        yield from iter_records(path, iter([(row, line)]), parse)
+    if empty:
+        log.info("%s: empty rows skipped: %d", path, empty)
 
 
 def _parse_tsv(name: str, line: str) -> Text:

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,10 +56,17 @@ def read_queries(path: str | Path) -> dict[str, str]:
     return dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
 
 
-def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> Iterator[pa.RecordBatch]:
-    """Stream a parquet table in batches of at most `rows` rows."""
+def iter_batches(
+    path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP, groups: Callable[[int], range] = range
+) -> Iterator[pa.RecordBatch]:
+    """Stream a parquet table in batches of at most `rows` rows.
+
+    :param groups: chooses the row groups that are read, given their number.
+    """
     with refuse_damage(path, *WHOLE):
-        for batch in _open(path, schema).iter_batches(batch_size=rows, columns=schema.names):
+        file = _open(path, schema)
+        chosen = list(groups(file.num_row_groups))
+        for batch in file.iter_batches(batch_size=rows, row_groups=chosen, columns=schema.names):
             _check(path, batch)
             yield batch
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.embeddings import AGAIN, check_set, open_vectors, write_batches
+from cort.formats.embeddings import AGAIN, Matrix, check_set, open_vectors, write_batches
 from cort.formats.precisions import KEY, Precision, stored_precision
 from cort.formats.records import Integers, offsets_of
 from cort.formats.tables import refuse_damage
@@ -49,12 +49,12 @@ class TokenBlock:
     """
 
     offsets: Integers
-    vectors: Half
+    vectors: Matrix
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def of(self, passage: int) -> Half:
+    def of(self, passage: int) -> Matrix:
         """Return the vectors of one passage."""
         return self.vectors[self.offsets[passage] : self.offsets[passage + 1]]
 

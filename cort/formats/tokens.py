@@ -5,7 +5,7 @@ Columns ``id: string`` and ``tokens: list<int32>``, without special tokens and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,11 +48,16 @@ class Tokens:
     def _map(self, table: pa.Table) -> None:
         self.tokenizer = (table.schema.metadata or {}).get(b"tokenizer", b"").decode()
         self.ids: pa.ChunkedArray = table["id"]
-        self._values: list[npt.NDArray[np.int32]] = [chunk.values.to_numpy() for chunk in table["tokens"].chunks]
-        self._offsets = [chunk.offsets.to_numpy() for chunk in table["tokens"].chunks]
+        self._tokens: pa.ChunkedArray = table["tokens"]
+        self._values: list[npt.NDArray[np.int32]] = [chunk.values.to_numpy() for chunk in self._tokens.chunks]
+        self._offsets = [chunk.offsets.to_numpy() for chunk in self._tokens.chunks]
         self._first_row = offsets_of([len(offsets) - 1 for offsets in self._offsets])
         #: number of tokens of each row, shape (rows,)
         self.lengths: Integers = np.concatenate([np.empty(0, np.int64), *map(np.diff, self._offsets)])
+
+    def batches(self) -> Iterator[tuple[pa.Array, pa.ListArray]]:
+        """Yield (ids, token ids) in the batches in which they were written."""
+        return zip(self.ids.chunks, self._tokens.chunks, strict=True)
 
     def __len__(self) -> int:
         return int(self._first_row[-1])
@@ -65,7 +70,7 @@ class Tokens:
 
     def rows_of(self, ids: pa.Array | pa.ChunkedArray, source: str | Path) -> Integers:
         """Return the rows of ids; the error for an unknown id names `source`."""
-        rows = pc.index_in(ids, value_set=self.ids)
+        rows = pc.index_in(ids.cast("large_string"), value_set=self.ids.cast("large_string"))
         if rows.null_count:
             unknown = ids.filter(pc.is_null(rows))[0].as_py()
             found = f"the unknown id {shorten(unknown)}"
@@ -73,7 +78,9 @@ class Tokens:
         return np.asarray(rows, np.int64)
 
 
-def write_tokens(path: str | Path, batches: Iterable[tuple[pa.Array, list[list[int]]]], tokenizer: str) -> int:
+def write_tokens(
+    path: str | Path, batches: Iterable[tuple[pa.Array, list[list[int]] | pa.ListArray]], tokenizer: str
+) -> int:
     """Write (ids, token ids) batches atomically; return the number of rows."""
     schema = SCHEMA.with_metadata({"tokenizer": tokenizer})
     rows = 0

@@ -31,6 +31,7 @@ from cort.retrieval import anserini
 from cort.retrieval.bm25 import Parameters
 from cort.retrieval.impacts import exact
 from cort.retrieval.options import HEAP_MB
+from cort.settings.lexical import LexicalIndex
 from cort.system.errors import InputError, input_error
 from cort.system.machine import java_home
 
@@ -52,6 +53,7 @@ LUCENE = "org/apache/lucene/"
 # The members used of each Java class, described by hand: pyjnius would find them by reflection, which takes seconds for
 # Anserini's classes, and pyserini loads even more of them. Nothing is called on classes without members.
 CLASSES: dict[str, dict[str, str]] = {
+    "io/anserini/analysis/AnalyzerMap": {"static getLanguageSpecificAnalyzer": "(String)Analyzer"},
     "io/anserini/analysis/DefaultEnglishAnalyzer": {"static newDefaultInstance": "()DefaultEnglishAnalyzer"},
     "io/anserini/search/similarity/ImpactSimilarity": {"new": "()void"},
     "io/anserini/search/query/BagOfWordsQueryGenerator": {
@@ -63,6 +65,7 @@ CLASSES: dict[str, dict[str, str]] = {
     "java/util/logging/Level": {"static WARNING": "Level"},
     "java/util/logging/Logger": {"static getLogger": "(String)Logger", "setLevel": "(Level)void"},
     "org/apache/commons/lang3/builder/ToStringBuilder": {"static reflectionToString": "(Object)String"},
+    f"{LUCENE}analysis/Analyzer": {},
     f"{LUCENE}analysis/core/WhitespaceAnalyzer": {"new": "()void"},
     f"{LUCENE}index/DirectoryReader": {"static open": "(Directory)DirectoryReader"},
     f"{LUCENE}index/Term": {"new": "(String, String)void"},
@@ -83,7 +86,7 @@ CLASSES: dict[str, dict[str, str]] = {
     f"{LUCENE}search/similarities/Similarity": {},
     f"{LUCENE}store/FSDirectory": {"static open": "(Path)FSDirectory"},
 }
-NAMED = [f"{LUCENE}{name}" for name in ("analysis/Analyzer", "index/IndexReader", "store/Directory")]
+NAMED = [f"{LUCENE}{name}" for name in ("index/IndexReader", "store/Directory")]
 NAMED += ["java/lang/Object", "java/lang/String", *CLASSES]
 # Types as the signatures of class files spell them.
 TYPES = {"boolean": "Z", "float": "F", "int": "I", "void": "V"}
@@ -129,7 +132,7 @@ class LuceneProcess:
                 start_new_session=True,
             )
         try:
-            self.form = str(self._receive())
+            self.form: anserini.Form = self._receive()
         except BaseException:
             self.close()
             raise
@@ -180,13 +183,18 @@ class Lucene:
     def __init__(self, index: str | Path, threads: int = 1, memory_mb: int = HEAP_MB) -> None:
         """Open the index, and start Java if this process has none yet; only then does `memory_mb` have an effect."""
         self.form = anserini.check_manifest(index, (*FORMS, anserini.IMPACTS))
+        self._text, language = self.form
         java = self._java = start_java(memory_mb)
         self._index = index
         path = java.File(str(Path(index).resolve())).toPath()
         with self._one_line_errors():
             self._reader = java.DirectoryReader.open(java.FSDirectory.open(path))
-        impacts = self.form == anserini.IMPACTS
-        self._analyzer = java.WhitespaceAnalyzer() if impacts else java.DefaultEnglishAnalyzer.newDefaultInstance()
+        if self._text == anserini.IMPACTS:
+            self._analyzer = java.WhitespaceAnalyzer()
+        elif language == LexicalIndex.language:
+            self._analyzer = java.DefaultEnglishAnalyzer.newDefaultInstance()
+        else:
+            self._analyzer = java.AnalyzerMap.getLanguageSpecificAnalyzer(language)
         self._generator = java.BagOfWordsQueryGenerator()
         self._sort = java.Sort([java.SortField.FIELD_SCORE, java.SortField("id", java.Type.STRING_VAL)])
         self._searchers: dict[Parameters | None, Any] = {}
@@ -213,9 +221,9 @@ class Lucene:
         self._pool.shutdown()
 
     def _convert(self, texts: Sequence[str]) -> list[str]:
-        if self.form == anserini.IMPACTS:
+        if self._text == anserini.IMPACTS:
             return list(texts)
-        converted: list[str] = convert(pa.array(texts, pa.string()), self.form).to_pylist()
+        converted: list[str] = convert(pa.array(texts, pa.string()), self._text).to_pylist()
         return converted
 
     def _searcher(self, parameters: Parameters | None) -> Any:
@@ -236,7 +244,7 @@ class Lucene:
             results = RESULT.findall(self._java.ToStringBuilder.reflectionToString(top))
         scores = np.array([score for score, _ in results], dtype=np.float32)
         doc_ids = decode_ids([doc_id for _, doc_id in results])
-        if self.form == anserini.IMPACTS:
+        if self._text == anserini.IMPACTS:
             return exact(Ranking("", doc_ids, scores.astype(np.float64)), self._index)
         return as_printed(doc_ids, lower_ties(scores))
 

@@ -31,10 +31,10 @@ from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.models.transformer import model_fingerprint
 from cort.online.lucene import LuceneProcess
-from cort.retrieval.exact import ExactIndex
+from cort.retrieval.exact import ExactIndex, StoredVectors
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
-from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
+from cort.retrieval.ivfpq import IvfPq, IvfPqSearch, open_ivfpq
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
 from cort.settings.fields import PrecisionOrAuto
 from cort.system.errors import input_error
@@ -220,12 +220,12 @@ class GraphSearch:
 
 @dataclass(frozen=True)
 class TokenSearch:
-    """Late interaction with all passages, or with those that an IVF-PQ index finds, with the results of its stage."""
+    """Late interaction with all passages, or an IVF-PQ index, with the results of its stage."""
 
     index: Search
 
-    def search(self, vectors: Sequence[QueryVectors], depth: int) -> list[Ranking]:
-        """Rank passages for the token vectors of each query."""
+    def search(self, vectors: Any, depth: int) -> list[Ranking]:
+        """Rank passages for the vector or the token vectors of each query."""
         return _rankings(self.index, vectors, depth)
 
 
@@ -289,9 +289,7 @@ class Opening:
         self._encoder = cache(lambda name: encoder_of(results, name, self._device))
         self._exact = cache(lambda name: ExactSearch(self._encoder(name).shards, devices, threads))
         self._graph = cache(open_index)
-        self._ivfpq = cache(
-            lambda folder, name: open_ivfpq(folder, self._token_encoder(name).shards, self._token_encoder(name).index)
-        )
+        self._ivfpq = cache(self._open_ivfpq)
         self._token_encoder = cache(self._open_token_encoder)
         self._sparse = cache(
             lambda name: SparseQueryEncoder(
@@ -303,6 +301,13 @@ class Opening:
     def _open_token_encoder(self, name: str) -> TokenEncoder:
         files = self._results.vectors("rerankers", name)
         return TokenEncoder(model_of(self._results, "rerankers", name, files), self._device)
+
+    def _open_ivfpq(self, folder: Path, name: str) -> tuple[QueryEncoder | TokenEncoder, IvfPq]:
+        if name in self._results.config["encoders"]:
+            encoder = self._encoder(name)
+            return encoder, open_ivfpq(folder, encoder.shards, StoredVectors(encoder.shards))
+        tokens = self._token_encoder(name)
+        return tokens, open_ivfpq(folder, tokens.shards, tokens.index)
 
     def _open_reranker(self, name: str) -> Reranker:
         files = [self._results.tokens("rerankers", name, "passages")]
@@ -327,9 +332,9 @@ class Opening:
         encoder = self._token_encoder(token_encoder)
         return Retriever(encoder, TokenSearch(encoder.index))
 
-    def ivfpq(self, token_encoder: str, folder: Path, width_for: WidthFor, candidates: int) -> Retriever:
-        """Open a late-interaction model and an IVF-PQ index; `candidates` are taken for each token of a query."""
-        encoder, index = self._token_encoder(token_encoder), self._ivfpq(folder, token_encoder)
+    def ivfpq(self, name: str, folder: Path, width_for: WidthFor, candidates: int) -> Retriever:
+        """Open an encoder or late-interaction model and its IVF-PQ index, which gives `candidates` for each vector."""
+        encoder, index = self._ivfpq(folder, name)
         search = IvfPqSearch(index, int(width_for(index.meta.model)), candidates, self._threads)
         return Retriever(encoder, TokenSearch(search))
 

@@ -317,5 +317,6 @@ def _open_lucene(index: LuceneIndex, threads: int, memory_mb: int, opened: ExitS
     process = LuceneProcess(folder, threads, memory_mb)
     opened.callback(process.close)
     if process.form != index.form:
-        raise input_error(folder, f"texts of the form {process.form}", f"the form {index.form}", REMEDY)
+        found, expected = (" ".join(filter(None, form)) for form in (process.form, index.form))
+        raise input_error(folder, f"texts of the form {found}", f"the form {expected}", REMEDY)
     return process

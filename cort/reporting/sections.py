@@ -84,8 +84,12 @@ def judged_only_names(systems: Sequence[Measures]) -> dict[str, str]:
 def overlap_table(overlaps: Sequence[Overlap]) -> Table:
     """Tabulate all pairs of systems on all splits."""
     heads = columns(split="", system="", other="", queries="", depth="", overlap="", same_first="same first passage")
+    heads += columns(rbo="RBO")
     rows: list[list[Cell]] = [
-        [overlap.split, pair.first, pair.second, overlap.queries, overlap.depth, pair.overlap, pair.same_first]
+        [
+            *(overlap.split, pair.first, pair.second, overlap.queries, overlap.depth),
+            *(pair.overlap, pair.same_first, pair.rbo),
+        ]
         for overlap in overlaps
         for pair in overlap.pairs
     ]
@@ -223,12 +227,12 @@ def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[Aud
 
 
 def _size(audit: Audit) -> str:
-    """Describe the size of an index and, if it is one of token vectors, its number of candidates per query token."""
+    """Describe the size of an index and, if it is an IVF-PQ index, its number of candidates."""
     parts = []
     if audit.storage_bytes:
         parts.append(f"{audit.index}: {count(max(round(audit.storage_bytes / 1e6), 1))} MB")
     if audit.vectors_per_token:
-        parts.append(f"{count(audit.vectors_per_token)} candidates of each token")
+        parts.append(f"{count(audit.vectors_per_token)} candidates of each vector of a query")
     return ", ".join(parts)
 
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.cleaning import FORMS
@@ -44,6 +44,8 @@ def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
 MANIFEST = "manifest.json"
 #: what an index of term weights has, instead of texts of a form
 IMPACTS = "impacts"
+#: how texts were cleaned (`cort.formats.cleaning`), or `IMPACTS`; the language of their analyser, none of impacts
+Form: TypeAlias = tuple[str, str]
 KEPT_LINES, KEPT_FAILURES = 1000, 5
 
 log = logging.getLogger(__name__)
@@ -162,16 +164,14 @@ def _remedy(message: str) -> str | None:
     return next((remedy for pattern, remedy in REMEDIES if pattern.search(message)), None)
 
 
-def write_manifest(index: Path, passages: int, form: str) -> None:
-    """Record the files of a new index with their sizes, to detect damaged copies, and how queries must be cleaned.
-
-    :param form: how the texts were cleaned (`cort.formats.cleaning`).
-    """
+def write_manifest(index: Path, passages: int, form: Form) -> None:
+    """Record the files of a new index with their sizes, to detect damaged copies, and how to treat queries."""
     sizes = {path.name: path.stat().st_size for path in sorted(index.iterdir())}
-    write_artifact(index / MANIFEST, {"passages": passages, "text": form, "files": sizes})
+    text, language = form
+    write_artifact(index / MANIFEST, {"passages": passages, "text": text, "language": language, "files": sizes})
 
 
-def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> str:
+def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> Form:
     """Refuse a folder that is not a complete index of one of some forms; return its form.
 
     :param forms: how texts were cleaned, for BM25; or `IMPACTS`.
@@ -191,4 +191,4 @@ def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> str:
         found = f"{part.stat().st_size} bytes" if part.is_file() else "no file"
         if found != f"{size} bytes":
             raise input_error(part, found, f"{size} bytes", f"delete the folder and {fix}")
-    return form
+    return form, manifest["language"].read(str)

@@ -3,18 +3,19 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.artifacts import read_json
+from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run
 from cort.retrieval import anserini
+from cort.retrieval.fusion import NONE
 from cort.retrieval.options import BM25Options
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.progress import track
@@ -42,7 +43,7 @@ class Searcher:
 
     def __init__(self, options: BM25Options) -> None:
         # Before Anserini, which tries to download an index that is not a folder.
-        self._form = anserini.check_manifest(options.index)
+        self._form, self._language = anserini.check_manifest(options.index)
         self.options = options
 
     def search(
@@ -57,7 +58,8 @@ class Searcher:
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
         converted = convert(pa.array(texts, "string"), self._form).to_pylist()
         try:
-            search_all(self.options, converted, ["-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs], folder)
+            model = ["-language", self._language, "-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs]
+            search_all(self.options, converted, model, folder)
         except InputError as error:
             if anserini.TOO_MANY not in str(error):
                 raise
@@ -106,17 +108,41 @@ def make_grid(k1s: Sequence[float], bs: Sequence[float]) -> list[Parameters]:
 
 def read_parameters(path: str | Path) -> Parameters:
     """Read ``{"k1": ..., "b": ...}``; other keys are ignored."""
-    content = read_json(path)
+    return _parameters(read_json(path))
+
+
+def _parameters(content: Node) -> Parameters:
     return Parameters(content["k1"].within(float, 0, LARGEST_K1), content["b"].within(float, 0, 1))
 
 
-def rank(searcher: Searcher, queries: pa.Table, parameters: Parameters, folder: Path) -> Iterator[Ranking]:
-    """Yield the ranking of each query with results, in the order of `queries`, with few Java processes."""
+def parameters_of_folds(path: str | Path) -> dict[str, Parameters]:
+    """Read the parameters of each query that is in a fold."""
+    folds = read_json(path)["folds"].items()
+    return {query_id: _parameters(fold) for fold in folds for query_id in fold["queries"].read(list[str])}
+
+
+def rank(
+    searcher: Searcher,
+    queries: pa.Table,
+    parameters: Parameters,
+    folder: Path,
+    own: Mapping[str, Parameters] = NONE,
+) -> Iterator[Ranking]:
+    """Yield the ranking of each query with results, in the order of `queries`, with few Java processes.
+
+    :param own: parameters of queries that have some of their own.
+    """
     for chunk in in_commands(queries, searcher.options):
-        query_ids = chunk["query_id"].to_pylist()
-        for _, run in searcher.search(chunk["text"].to_pylist(), [parameters], folder):
-            for ranking in run:
-                yield ranking._replace(query_id=query_ids[int(ranking.query_id)])
+        query_ids, texts = (chunk[name].to_pylist() for name in ("query_id", "text"))
+        rows: dict[Parameters, list[int]] = {}
+        for row, query_id in enumerate(query_ids):
+            rows.setdefault(own.get(query_id, parameters), []).append(row)
+        places: dict[int, tuple[Run, int]] = {}
+        for pair, chosen in rows.items():
+            for _, run in searcher.search([texts[row] for row in chosen], [pair], folder):
+                places |= {chosen[int(name)]: (run, place) for place, name in enumerate(run.query_ids)}
+        for row, (run, place) in sorted(places.items(), key=lambda item: item[0]):
+            yield run[place]._replace(query_id=query_ids[row])
 
 
 def in_commands(queries: pa.Table, options: BM25Options) -> Iterator[pa.Table]:

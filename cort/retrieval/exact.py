@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,7 +30,37 @@ from cort.system.errors import input_error
 QUERIES_AT_ONCE = 512
 
 
-class ExactIndex:
+class StoredVectors:
+    """The vectors of all passages, memory-mapped, and the exact scores of some."""
+
+    def __init__(self, passages: Sequence[Shard]) -> None:
+        self._order = Alphabet(all_ids(passages))
+        self._stored: Sequence[MappedVectors | HeldVectors]
+        self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
+        self._first = np.cumsum([0, *map(len, self._stored)])
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def ids(self, places: Rows) -> list[str]:
+        """Look up doc_ids by their places in alphabetical order."""
+        return self._order.ids(places)
+
+    def best_of(self, query: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+        """Score these rows in double precision, round to single precision, and return the top `depth` as `search` does.
+
+        `vecdot` computes each pair alone, so the order of its additions depends only on the dimension.
+        """
+        rows = np.sort(rows)
+        scores = np.empty(len(rows), dtype=np.float32)
+        ends = np.searchsorted(rows, self._first)
+        for shard, first, start, end in zip(self._stored, self._first[:-1], ends[:-1], ends[1:], strict=True):
+            vectors = shard.vectors(rows[start:end] - first).astype(np.float64)
+            scores[start:end] = np.vecdot(vectors, query.astype(np.float64))
+        return self._order.best(scores, rows, depth)
+
+
+class ExactIndex(StoredVectors):
     """All passages: in main memory if they fit, otherwise memory-mapped, and on any GPUs among the devices.
 
     :param devices: torch devices; each ranks an equal part of the blocks.
@@ -52,7 +83,7 @@ class ExactIndex:
     ) -> None:
         # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
-        self._order = Alphabet(all_ids(passages))
+        super().__init__(passages)
         numbers = len(self._order) * passages[0].dimension
         on_cpu = set(devices) == {"cpu"}
         fits = 4 * numbers <= memory_mb << 20
@@ -62,25 +93,15 @@ class ExactIndex:
             coded = needed(devices, numbers)
         fits = fits and not coded
         by_dimension = fits and one_by_one and on_cpu
-        self._stored: Sequence[MappedVectors | HeldVectors]
         if fits:
             self._stored = [HeldVectors(passages, by_dimension=by_dimension)]
-        else:
-            self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
-        self._first = np.cumsum([0, *(len(shard) for shard in self._stored)])
+            self._first = np.array([0, len(self)])
         self._threads, self._source = threads, ", ".join(str(shard.path) for shard in passages)
         self._at_once = QUERIES_ON_CPU if coded and on_cpu else QUERIES_AT_ONCE
         few = Few(threads, by_dimension=by_dimension)
         self._parts: list[Products | Codes] = list(
             self._encode(passages, devices) if coded else self._divide(devices, few)
         )
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def ids(self, places: Rows) -> list[str]:
-        """Look up doc_ids by their places in alphabetical order."""
-        return self._order.ids(places)
 
     def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank all passages for queries of shape (queries, dimension).
@@ -93,9 +114,9 @@ class ExactIndex:
         batches = torch.split(torch.from_numpy(np.ascontiguousarray(queries)), self._at_once)
         candidates = [rows for batch in batches for rows in self._candidates(batch, depth)]
         if self._threads == 1 or len(queries) == 1:
-            return [self._rank(query, rows, depth) for query, rows in zip(queries, candidates, strict=True)]
+            return [self.best_of(query, rows, depth) for query, rows in zip(queries, candidates, strict=True)]
         with ThreadPoolExecutor(self._threads) as pool:
-            return list(pool.map(lambda query, rows: self._rank(query, rows, depth), queries, candidates))
+            return list(pool.map(lambda query, rows: self.best_of(query, rows, depth), queries, candidates))
 
     def _candidates(self, queries: Tensor, depth: int) -> list[Rows]:
         """Find the rows of all passages that may be among the top `depth` of each query."""
@@ -108,19 +129,6 @@ class ExactIndex:
         # Rows of passages per query, padded with -1.
         table = np.concatenate([part.cpu().numpy() for part in parts], axis=1)  # (queries, candidates)
         return [rows[rows >= 0] for rows in table]
-
-    def _rank(self, query: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
-        """Score these rows in double precision, round to single precision, and order them.
-
-        `vecdot` computes each pair alone, so the order of its additions depends only on the dimension.
-        """
-        rows = np.sort(rows)
-        scores = np.empty(len(rows), dtype=np.float32)
-        ends = np.searchsorted(rows, self._first)
-        for shard, first, start, end in zip(self._stored, self._first[:-1], ends[:-1], ends[1:], strict=True):
-            vectors = shard.vectors(rows[start:end] - first).astype(np.float64)
-            scores[start:end] = np.vecdot(vectors, query.astype(np.float64))
-        return self._order.best(scores, rows, depth)
 
     def _divide(self, devices: Sequence[str], few: Few) -> Iterator[Products]:
         stored = zip(self._stored, self._first[:-1].tolist(), strict=True)
@@ -161,8 +169,18 @@ def _candidates(queries: Tensor, depth: int, part: Products | Codes) -> Tensor:
         slack *= 4
 
 
-def retrieve(index: ExactIndex, queries: Sequence[Shard], depth: int) -> Iterator[Ranking]:
-    """Rank all passages for each query by inner product; yield the top `depth`, in the order of the queries.
+class Search(Protocol):
+    """An `ExactIndex`, or an index that finds candidates."""
+
+    def ids(self, places: Rows) -> list[str]:
+        """Look up doc_ids by their places."""
+
+    def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
+        """Rank passages; return the top `depth` scores and places of each query."""
+
+
+def retrieve(index: Search, queries: Sequence[Shard], depth: int) -> Iterator[Ranking]:
+    """Rank passages for each query by inner product; yield the top `depth`, in the order of the queries.
 
     :raises InputError: for NaN or infinite values.
     """

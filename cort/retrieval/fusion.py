@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ METHOD = "interleave"
 K = 60
 NORMALIZATION = "min-max"
 WEIGHT = 1
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def min_max(scores: Scores) -> Normalized:
@@ -194,7 +196,10 @@ def rankings_of(runs: Sequence[Run]) -> Iterator[tuple[str, list[Ranking]]]:
         yield query_id, [run.ranking(query_id) for run in by_query]
 
 
-def fuse_runs(method: str, runs: Sequence[Run], depth: int, settings: Settings) -> Iterator[Ranking]:
-    """Merge the rankings of every query answered by any run."""
+def fuse_runs(
+    method: str, runs: Sequence[Run], depth: int, settings: Settings, own: Mapping[str, tuple[float, ...]] = NONE
+) -> Iterator[Ranking]:
+    """Merge the rankings of every query answered by any run; some queries may have weights of their `own`."""
     for query_id, rankings in rankings_of(runs):
-        yield fuse(method, query_id, rankings, depth, settings)
+        chosen = settings._replace(weights=own.get(query_id, settings.weights))
+        yield fuse(method, query_id, rankings, depth, chosen)

@@ -89,7 +89,7 @@ def complete_index(folder: Path, passages: Sequence[Shard], kind: str, how: Mapp
 
     :param how: the settings of the index.
     """
-    ids = pa.table([all_ids(passages)], schema=IDS)
+    ids = pa.table([all_ids(passages)], ["id"]).cast(IDS)
     with arrow_writer(folder / IDS_FILE, IDS) as file:
         file.write_table(ids)
     sizes = {name: (folder / name).stat().st_size for name in (*GRAPHS[kind].files, IDS_FILE)}

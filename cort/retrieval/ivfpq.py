@@ -1,33 +1,35 @@
-"""IVF-PQ indexes of token vectors with faiss, which find candidates for late interaction (ColBERT, section 3.6).
+"""IVF-PQ indexes with faiss, of an encoder's vectors or of token vectors for late interaction (ColBERT, section 3.6).
 
 k-means divides the vectors into lists. A vector is stored as its list and its product-quantized residual (Jégou et al.
-2011, IVFADC). A search reads the `probes` lists nearest to each token of a query and takes the `candidates` vectors
-nearest to it. The passages of all these vectors are scored exactly, so results have the scores of exact search.
+2011, IVFADC). A search reads the `probes` lists nearest to a query, or to each of its tokens, and takes the
+`candidates` vectors nearest to it. The passages of all these vectors are scored exactly, so results have the scores of
+exact search. An encoder's vectors are treated as those of passages with one token.
 
-An index is a folder with faiss' own file and meta.json.
+An index is a folder with faiss' own file, which is memory-mapped, and meta.json.
 """
 
 import hashlib
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from cort.formats.artifacts import read_artifact
-from cort.formats.embeddings import all_ids, count_rows
-from cort.formats.token_embeddings import Half, TokenBlock, TokenShard
+from cort.formats.embeddings import AGAIN, Matrix, Shard, all_ids, count_rows, open_shards
+from cort.formats.tables import open_arrow
+from cort.formats.token_embeddings import Origin, TokenBlock, TokenShard, open_token_shards
 from cort.retrieval.graph import FIX, META_FILE, check_size
 from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
-from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex
+from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex, measure, widest
 from cort.retrieval.vectors import Rows, Vectors
 from cort.system.errors import input_error
 
@@ -38,6 +40,9 @@ CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
 ADDED_AT_ONCE = 16_384
 # The fingerprint covers the vectors of every n-th passage.
 SPACING = 1_000
+
+#: all vectors of the passages, of an encoder or of their tokens
+Shards: TypeAlias = Sequence[Shard] | Sequence[TokenShard]
 
 
 @dataclass(frozen=True)
@@ -80,16 +85,39 @@ def default_sample(tokens: int, lists: int) -> int:
     return min(tokens, max(DRAWN_PER_LIST * lists, DRAWN))
 
 
-def count_tokens(passages: Sequence[TokenShard]) -> int:
-    """Count the token vectors of all passages."""
+def open_vectors(paths: Sequence[str]) -> Shards:
+    """Open all shards of an encoder's vectors, or of token vectors."""
+    columns = open_arrow(Path(paths[0]), "shard of vectors", AGAIN).column_names
+    return open_shards(paths) if "embedding" in columns else open_token_shards(paths)
+
+
+def origin_of(shard: Shard | TokenShard) -> Origin:
+    """Say how vectors were made; those of an encoder are compared by their inner product, whatever their length."""
+    return shard.origin if isinstance(shard, TokenShard) else Origin(shard.dimension, 1, "dot", shard.model)
+
+
+def count_tokens(passages: Shards) -> int:
+    """Count the vectors of all passages."""
     return sum(len(block.vectors) for block in _blocks_of(passages))
 
 
-def _blocks_of(passages: Sequence[TokenShard]) -> Iterator[TokenBlock]:
-    return (block for shard in passages for block in shard.blocks())
+def extent_of(passages: Shards) -> Extent:
+    """Measure all vectors.
+
+    :raises InputError: for NaN or infinite values.
+    """
+    return widest(measure(block, str(shard.path), "cpu") for shard in passages for block in _blocks_of([shard]))
 
 
-def fingerprint_of(passages: Sequence[TokenShard]) -> str:
+def _blocks_of(passages: Iterable[Shard | TokenShard]) -> Iterator[TokenBlock]:
+    for shard in passages:
+        if isinstance(shard, TokenShard):
+            yield from shard.blocks()
+        else:
+            yield from (TokenBlock(np.arange(len(ids) + 1), vectors) for ids, vectors in shard.blocks() if len(ids))
+
+
+def fingerprint_of(passages: Shards) -> str:
     """Hash ids, numbers of tokens, and the vectors of a sample of passages; shards and blocks do not matter."""
     ids, counts, vectors = (hashlib.blake2b(digest_size=16) for _ in range(3))
     for chunk in all_ids(passages).chunks:
@@ -104,7 +132,7 @@ def fingerprint_of(passages: Sequence[TokenShard]) -> str:
     return hashlib.blake2b(digests, digest_size=8).hexdigest()
 
 
-def draw(passages: Sequence[TokenShard], number: int, seed: int) -> Vectors:
+def draw(passages: Shards, number: int, seed: int) -> Vectors:
     """Draw a stratified sample: a vector from each of `number` equal parts; shape (number, dimension)."""
     parts = np.arange(number) + np.random.default_rng(seed).random(number)
     tokens = count_tokens(passages)
@@ -117,9 +145,9 @@ def draw(passages: Sequence[TokenShard], number: int, seed: int) -> Vectors:
     return np.concatenate(sample)
 
 
-def chunks(passages: Sequence[TokenShard], size: int) -> Iterator[tuple[Vectors, Rows]]:
+def chunks(passages: Shards, size: int) -> Iterator[tuple[Vectors, Rows]]:
     """Yield all vectors and the rows of their passages, `size` at a time, across shards and blocks."""
-    vectors: list[Half] = []
+    vectors: list[Matrix] = []
     owners: list[Rows] = []
     first = held = 0
     for block in _blocks_of(passages):
@@ -154,33 +182,43 @@ def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, s
     return index
 
 
+class Passages(Protocol):
+    """What scores candidates exactly: `StoredVectors` of an encoder, or a `TokenIndex`."""
+
+    def ids(self, places: Rows) -> list[str]:
+        """Look up doc_ids by their places."""
+
+    def best_of(self, query: Any, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+        """Rank the passages in these rows; return the top `depth` scores and places."""
+
+
 @dataclass(frozen=True)
 class IvfPq:
     """An open index, and the passages that it was built from."""
 
     index: Any
     meta: Meta
-    passages: TokenIndex
+    passages: Passages
 
-    def search(self, query: QueryVectors, probes: int, candidates: int, depth: int) -> tuple[Vectors, Rows]:
-        """Rank the passages that the index finds for the tokens of a query, in one thread of faiss.
+    def search(self, query: Vectors | QueryVectors, probes: int, candidates: int, depth: int) -> tuple[Vectors, Rows]:
+        """Rank the passages that the index finds for a vector, or for the tokens of a query, in one thread of faiss.
 
-        :param candidates: nearest vectors per token of the query.
+        :param candidates: nearest vectors per vector of the query.
         :returns: the top `depth` by (-score, doc_id): scores, and places for `ids` of the passages.
         """
-        rows = self.passages.empty
-        if len(query.weights):
+        vectors = query.vectors if isinstance(query, QueryVectors) else query[None]
+        rows: Rows = np.zeros(0, np.int64)
+        if len(vectors):
             parameters = library().SearchParametersIVF(nprobe=min(probes, self.meta.lists))
             most = min(candidates, self.meta.tokens)
-            _, nearest = self.index.search(query.vectors.astype(np.float32), most, params=parameters)
-            rows = np.union1d(rows, nearest[nearest >= 0])
-        extent = Extent(self.meta.longest, self.meta.greatest)
-        return self.passages.best_of(query, rows, depth, extent)
+            _, nearest = self.index.search(vectors.astype(np.float32), most, params=parameters)
+            rows = np.unique(nearest[nearest >= 0])
+        return self.passages.best_of(query, rows, depth)
 
 
 @dataclass(frozen=True)
 class IvfPqSearch:
-    """An index with search parameters, used like a `TokenIndex`; results do not depend on `threads`."""
+    """An index with search parameters, used like exact search; results do not depend on `threads`."""
 
     index: IvfPq
     probes: int
@@ -191,11 +229,17 @@ class IvfPqSearch:
         """Look up doc_ids by their places."""
         return self.index.passages.ids(places)
 
-    def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
-        """Rank passages for each query, several queries at a time."""
+    def search(self, queries: Any, depth: int) -> list[tuple[Vectors, Rows]]:
+        """Rank passages for each query, a vector or a `QueryVectors`, several queries at a time."""
         search = partial(self.index.search, probes=self.probes, candidates=self.candidates, depth=depth)
         with one_thread_each(), ThreadPoolExecutor(self.threads, initializer=single_threaded) as pool:
             return list(pool.map(search, queries))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    # It takes longer to find them than to search.
+    return ThreadpoolController()
 
 
 @contextmanager
@@ -203,7 +247,7 @@ def one_thread_each() -> Iterator[None]:
     """Compute each product in the calling thread, if that is `single_threaded`."""
     threads = torch.get_num_threads()
     try:
-        with threadpool_limits(1, user_api="blas"):
+        with _libraries().limit(limits=1, user_api="blas"):
             yield
     finally:
         torch.set_num_threads(threads)
@@ -215,8 +259,8 @@ def single_threaded() -> None:
     torch.set_num_threads(1)
 
 
-def open_ivfpq(folder: str | Path, passages: Sequence[TokenShard], opened: TokenIndex) -> IvfPq:
-    """Open an index of the token vectors of these passages.
+def open_ivfpq(folder: str | Path, passages: Shards, opened: Passages) -> IvfPq:
+    """Open an index of the vectors of these passages.
 
     :param opened: the same passages.
     :raises InputError: if a file is missing or damaged, the index is of other vectors, or faiss is not installed.
@@ -228,7 +272,7 @@ def open_ivfpq(folder: str | Path, passages: Sequence[TokenShard], opened: Token
     path = folder / FILE
     check_size(path, meta.bytes.get(FILE))
     try:
-        index = faiss.read_index(str(path))
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
     except (RuntimeError, MemoryError) as error:
         reason = str(error).splitlines()[0]
         raise input_error(path, f"an index that cannot be read ({reason})", "a complete index", FIX) from error
@@ -241,17 +285,21 @@ def open_ivfpq(folder: str | Path, passages: Sequence[TokenShard], opened: Token
         rows = faiss.rev_swig_ptr(index.invlists.get_ids(number), index.get_list_size(number)).view(np.uint64)
         if rows.max(initial=0) >= meta.passages:
             raise input_error(path, f"the passage {rows.max()}", f"rows 0 to {meta.passages - 1}", FIX)
+    # By default, threads read all lists of a search once more beforehand, which takes twice as long as the search.
+    faiss.downcast_InvertedLists(index.invlists).prefetch_nthread = 0
+    if isinstance(opened, TokenIndex):
+        opened.extent = Extent(meta.longest, meta.greatest)
     return IvfPq(index, meta, opened)
 
 
-def _refuse_others(folder: Path, meta: Meta, passages: Sequence[TokenShard]) -> None:
+def _refuse_others(folder: Path, meta: Meta, passages: Shards) -> None:
     """Refuse an index of other vectors than those of these passages; the error names the first difference."""
     path = folder / META_FILE
     for name in ("dimension", "similarity", "model"):
-        own, expected = getattr(meta, name), getattr(passages[0].origin, name)
+        own, expected = getattr(meta, name), getattr(origin_of(passages[0]), name)
         if own != expected:
-            raise input_error(path, f"an index of {name} {own}", f"{name} {expected}, as of the token vectors", FIX)
+            raise input_error(path, f"an index of {name} {own}", f"{name} {expected}, as of the vectors given", FIX)
     if meta.vectors != (vectors := fingerprint_of(passages)):
-        found = f"an index of {meta.tokens} token vectors of {meta.passages} passages ({meta.vectors})"
+        found = f"an index of {meta.tokens} vectors of {meta.passages} passages ({meta.vectors})"
         expected = f"one of the {count_tokens(passages)} of {count_rows(passages)} passages given ({vectors})"
         raise input_error(path, found, expected, FIX)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -130,7 +130,7 @@ class TokenIndex:
         return self._order.ids(places)
 
     @cached_property
-    def empty(self) -> Rows:
+    def _empty(self) -> Rows:
         """Rows of passages without tokens, which no index of token vectors can find."""
         counts = [np.diff(block.tokens.offsets) for block in self._blocks]
         return np.flatnonzero(np.concatenate([np.zeros(0, np.int64), *counts]) == 0)
@@ -145,16 +145,14 @@ class TokenIndex:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
         candidates = self._candidates(_Batch(queries, self._device, self._similarity), depth)
         results = zip(queries, candidates, strict=True)
-        return [self._rank(query, rows[rows >= 0], depth, self.extent) for query, rows in results]
+        return [self._rank(query, rows[rows >= 0], depth) for query, rows in results]
 
-    def best_of(self, query: QueryVectors, rows: Rows, depth: int, extent: Extent) -> tuple[Vectors, Rows]:
-        """Rank the passages in these rows for a query, with the scores that `search` would give them.
-
-        :param extent: of all vectors.
-        """
+    def best_of(self, query: QueryVectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+        """Rank the passages in these rows, and those without tokens, with the scores that `search` gives them."""
+        rows = np.union1d(rows, self._empty)
         if len(rows) > depth:
-            rows = self._filtered(_Batch([query], "cpu", self._similarity), np.sort(rows), depth, extent)
-        return self._rank(query, rows, depth, extent)
+            rows = self._filtered(_Batch([query], "cpu", self._similarity), rows, depth)
+        return self._rank(query, rows, depth)
 
     @cached_property
     def extent(self) -> Extent:
@@ -162,8 +160,7 @@ class TokenIndex:
 
         :raises InputError: for NaN or infinite values.
         """
-        extents = [block.extent(self._device) for block in self._blocks]
-        return Extent(max(extent.longest for extent in extents), max(extent.greatest for extent in extents))
+        return widest(measure(block.tokens, block.source, self._device) for block in self._blocks)
 
     def _candidates(self, batch: _Batch, depth: int) -> Rows:
         """Find the rows of all passages that may be among the top `depth`, padded with -1; (queries, candidates)."""
@@ -176,14 +173,14 @@ class TokenIndex:
         rows: Rows = sieve.left()[0].cpu().numpy()
         return rows
 
-    def _filtered(self, batch: _Batch, rows: Rows, depth: int, extent: Extent) -> Rows:
+    def _filtered(self, batch: _Batch, rows: Rows, depth: int) -> Rows:
         """Drop those of the ordered rows that cannot be among the top `depth`, as the first pass does."""
         scores = torch.empty(len(rows))
         for start in range(0, len(rows), CANDIDATES_AT_ONCE):
             part = slice(start, start + CANDIDATES_AT_ONCE)
             scores[part] = _scores_of_ragged(batch, self._vectors_of(rows[part]))
         reached = scores.topk(depth, sorted=False).values.amin()
-        kept: Rows = rows[(scores >= reached - batch.margins(extent.longest)[0, 0]).numpy()]
+        kept: Rows = rows[(scores >= reached - batch.margins(self.extent.longest)[0, 0]).numpy()]
         return kept
 
     def _vectors_of(self, rows: Rows) -> list[Half]:
@@ -191,10 +188,10 @@ class TokenIndex:
         blocks = [self._blocks[number] for number in np.searchsorted(self._first, rows, side="right") - 1]
         return [block.tokens.of(row - block.first) for row, block in zip(rows.tolist(), blocks, strict=True)]
 
-    def _rank(self, query: QueryVectors, rows: Rows, depth: int, extent: Extent) -> tuple[Vectors, Rows]:
+    def _rank(self, query: QueryVectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
         """Score these rows exactly, round to single precision, and order them."""
         rows = np.sort(rows)
-        exact = ExactScores(query, extent.greatest, self._similarity)
+        exact = ExactScores(query, self.extent.greatest, self._similarity)
         scores = np.empty(len(rows), dtype=np.float32)
         for start in range(0, len(rows), CANDIDATES_AT_ONCE):
             part = slice(start, start + CANDIDATES_AT_ONCE)
@@ -255,6 +252,19 @@ class Extent(NamedTuple):
     greatest: float
 
 
+def measure(tokens: TokenBlock, source: str, device: str) -> Extent:
+    """Measure the vectors of a block; refuse NaN and infinite values."""
+    vectors = as_tensor(tokens.vectors).to(device).float()
+    if not len(vectors):
+        return Extent(0.0, 0.0)
+    return Extent(float(vector_norms(vectors, source).max()), float(vectors.abs().max()))
+
+
+def widest(extents: Iterable[Extent]) -> Extent:
+    """Combine the extents of all blocks."""
+    return Extent(*map(max, zip(*extents, strict=True)))
+
+
 class _Block(NamedTuple):
     """A block of passages: its first row, its token vectors and its file."""
 
@@ -275,13 +285,6 @@ class _Block(NamedTuple):
             tokens = self.tokens.offsets[places][:, None] + np.arange(count)  # (passages, count)
             vectors = stored[torch.from_numpy(tokens.reshape(-1)).to(device)].float()  # (passages * count, e)
             scores[where] = _sums_of_best(batch, vectors, count)
-
-    def extent(self, device: str) -> Extent:
-        """Measure the vectors; refuse NaN and infinite values."""
-        vectors = as_tensor(self.tokens.vectors).to(device).float()
-        if not len(vectors):
-            return Extent(0.0, 0.0)
-        return Extent(float(vector_norms(vectors, self.source).max()), float(vectors.abs().max()))
 
 
 def _sums_of_best(batch: _Batch, vectors: Tensor, count: int) -> Tensor:

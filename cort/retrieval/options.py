@@ -50,11 +50,14 @@ class TokenOptions:
 
 @options_class
 class IvfPqOptions(TokenOptions):
-    """Options of stages that search an IVF-PQ index of token vectors."""
+    """Options of stages that search an IVF-PQ index; without a model, that of an encoder's vectors."""
 
+    model: str | None = optional(None, "a re-ranker of the kind late_interaction", "FOLDER")  # type: ignore[assignment]
+    queries: str = required("ARROW", "token cache, or without --model embeddings")
+    passages: tuple[str, ...] = required("ARROW", "all shards of token vectors, or of embeddings")
     kind: str = choice(TOKEN_INDEXES, "ivfpq", help="of the index")
     index: str = required("FOLDER", "the folder that `index ivfpq` wrote")
-    candidates: int = optional(Audit.candidates, "nearest vectors of each query token", "N", ge=1)
+    candidates: int = optional(Audit.candidates, "nearest vectors of each query, or of each of its tokens", "N", ge=1)
 
 
 @options_class

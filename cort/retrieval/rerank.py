@@ -1,6 +1,6 @@
 """Re-ranking: the candidates of a run in the order of a re-ranker's scores."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, order, strictly_decreasing
-from cort.retrieval.fusion import normalize, weigh
+from cort.retrieval.fusion import NONE, normalize, weigh
 from cort.system.errors import input_error, shorten
 
 Scores = npt.NDArray[np.float64]
@@ -42,25 +42,29 @@ def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
     return Ranking(candidates.query_id, doc_ids, strictly_decreasing(np.concatenate([head[by], tail])))
 
 
-def rerank_run(run: Run, scores: Scores, depth: int, weight: float = 1.0) -> Iterator[Ranking]:
+def rerank_run(
+    run: Run, scores: Scores, depth: int, weight: float = 1.0, own: Mapping[str, float] = NONE
+) -> Iterator[Ranking]:
     """Re-rank the candidates of every query.
 
     :param scores: of the re-ranker, one per result of `run`, as from `candidate_scores`.
     :param weight: of the re-ranker, as in `mix`.
+    :param own: weights of queries that have one of their own.
     """
     for position, ranking in enumerate(run):
-        own = scores[int(run.offsets[position]) : int(run.offsets[position + 1])]
-        yield rerank(ranking, mix(ranking, own, depth, weight), depth)
+        scored = scores[int(run.offsets[position]) : int(run.offsets[position + 1])]
+        yield rerank(ranking, mix(ranking, scored, depth, own.get(ranking.query_id, weight)), depth)
 
 
-def mix_run(run: Run, scores: Scores, depth: int, weight: float) -> Scores:
-    """Interpolate the scores of every query like `mix`; NaN below `depth`."""
-    if weight == 1:
+def mix_run(run: Run, scores: Scores, depth: int, weight: float, own: Mapping[str, float] = NONE) -> Scores:
+    """Interpolate the scores of every query like `mix`, by its `own` weight or else by `weight`; NaN below `depth`."""
+    if weight == 1 and not own:
         return scores
     mixed = np.full(len(scores), np.nan)
     for position, ranking in enumerate(run):
         start, end = int(run.offsets[position]), int(run.offsets[position + 1])
-        mixed[start : min(end, start + depth)] = mix(ranking, scores[start:end], depth, weight)
+        end = min(end, start + depth)
+        mixed[start:end] = mix(ranking, scores[start:end], depth, own.get(ranking.query_id, weight))
     return mixed
 
 

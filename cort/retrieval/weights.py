@@ -51,9 +51,40 @@ class TunedWeights:
 
     def check(self, node: Node) -> None:
         """Refuse weights that do not sum to 1, or whose number is not that of the parts."""
-        weights = self.weights
-        if len(weights) != len(self.parts) or min(weights, default=-1) < 0 or abs(sum(weights) - 1) > 1e-6:
-            raise node["weights"].complain(f"{list(weights)}", f"{len(self.parts)} numbers from 0 with the sum 1")
+        _check_shares(node, self.weights, len(self.parts))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Weights of the queries of a fold, chosen on all other folds; `value` is their mean on the fold itself."""
+
+    weights: Weights
+    value: float
+    queries: list[str]
+
+
+@dataclass(frozen=True)
+class FoldedWeights(TunedWeights):
+    """Weights of each fold, besides those chosen on the queries of all folds."""
+
+    folds: list[Fold]
+
+    def check(self, node: Node) -> None:
+        """Check the weights of each fold, too."""
+        super().check(node)
+        for own, fold in zip(node["folds"].items(), self.folds, strict=True):
+            _check_shares(own, fold.weights, len(self.parts))
+
+
+def _check_shares(node: Node, weights: Weights, parts: int) -> None:
+    if len(weights) != parts or min(weights, default=-1) < 0 or abs(sum(weights) - 1) > 1e-6:
+        raise node["weights"].complain(f"{list(weights)}", f"{parts} numbers from 0 with the sum 1")
+
+
+def weights_of_folds(path: str | Path | None, folded: bool) -> dict[str, Weights]:
+    """Read the weights of each query that is in a fold; none unless `folded`."""
+    folds = read_artifact(path, FoldedWeights).folds if path and folded else []
+    return {query_id: fold.weights for fold in folds for query_id in fold.queries}
 
 
 def read_weights(path: str | Path, parts: Sequence[str | None]) -> Weights:
@@ -135,6 +166,16 @@ def measure_grid(
             ranks[case.query_id] = own
     values = (evaluate_ranks(ranks, qrels, [measure], relevance_level) for ranks in by_point)
     return np.array([[value[measure] for value in by_query.values()] for by_query in values])
+
+
+def choose_by_fold(
+    grid: Sequence[Weights], values: npt.NDArray[np.float64], query_ids: Sequence[str], folds: Sequence[Sequence[str]]
+) -> Iterator[Fold]:
+    """Choose the weights of each fold on the queries of all others; `query_ids` name the columns of `values`."""
+    for fold in folds:
+        inside = np.isin(np.arange(len(query_ids)), [query_ids.index(query_id) for query_id in fold])
+        chosen = choose(grid, values[:, ~inside])
+        yield Fold(grid[chosen], float(values[chosen, inside].mean()), [*fold])
 
 
 def choose(grid: Sequence[Weights], values: npt.NDArray[np.float64]) -> int:

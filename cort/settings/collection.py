@@ -96,8 +96,9 @@ class Split:
     """A set of queries, with judgements or without."""
 
     queries: str | tuple[str, ...] | None = setting(None, least=1)
-    """File of queries, or a list: `.tsv` or `.txt` (`query_id TAB text`), BEIR's `queries.jsonl`, or TREC-CAR's
-    `.qrels`, whose first column names the topics; plain or `.gz`."""
+    """File of queries, or a list: `.tsv` or `.txt` (`query_id TAB text`), `.txt` without TABs (a query per line, with
+    the number of the line as its id), BEIR's `queries.jsonl`, or TREC-CAR's `.qrels`, whose first column names the
+    topics; plain or `.gz`."""
     qrels: str | tuple[str, ...] | None = setting(None, least=1)
     """File of judgements, or a list: lines of `query 0 doc grade`, or BEIR's three columns with a header; or `.jsonl`
     of `{"query_id": ..., "text": ..., "relevance": ...}`, which judges the passages that begin with that text; plain or

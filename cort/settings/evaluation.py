@@ -76,7 +76,7 @@ class Audit:
     probes: tuple[int, ...] = setting((1, 2, 4, 8, 16, 32, 64), ge=1, le=100_000_000, least=1)
     """Numbers of lists probed, the search width of an IVF-PQ index."""
     candidates: int = setting(1024, ge=1, le=10_000_000)
-    """Nearest vectors retrieved for each query token from an IVF-PQ index."""
+    """Nearest vectors taken from an IVF-PQ index for each query or, with late interaction, each of its tokens."""
     depths: tuple[int, ...] = setting((10, 100, 1000), ge=1, le=100_000, least=1)
     """Depths at which recall of the exact top results is measured."""
     queries: int | None = setting(500, nullable=True, ge=1, le=1_000_000_000)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from cort.settings.fields import Cleaning, Precision, Released, section, setting
+from cort.settings.tuning import FEWEST, MOST
+
+# fmt: off
+Language = Literal[
+    "en", "ar", "bn", "da", "de", "es", "fa", "fi", "fr", "hi", "hu", "id", "it",
+    "ja", "ko", "nl", "no", "pl", "pt", "ru", "sv", "te", "th", "tr", "uk", "zh",
+]
+# fmt: on
 
 
 @section
@@ -19,6 +29,10 @@ class GridSearch:
     """Queries per sample."""
     measure: str = setting("R@1000", "what to maximise", "NAME")
     """Measure that the best k1 and b of a sample maximise."""
+    folds: int | None = setting(None, "tune for each fold on the queries of the others", "N", ge=FEWEST, le=MOST)
+    """Instead of training queries, use the judged queries of each evaluated split, in this many folds: k1 and b for the
+    queries of a fold are chosen on (samples of) the queries of the other folds. Queries without judgements, and
+    searches, get the values chosen on all judged queries (of the first evaluated split)."""
 
 
 @section
@@ -32,6 +46,9 @@ class LexicalIndex:
     cleaning: Cleaning = "raw"
     """Preprocessing of passages (with expansions) and queries: none (`raw`), wrongly decoded characters fixed
     (`fixed`), or the filter of CoRT's authors, which keeps ASCII letters, digits and `.,!?;/:` (`cort`)."""
+    language: Language = "en"
+    """Language of passages and queries (ISO 639-1), which chooses Anserini's analyser for both: how texts are divided
+    into words, stop words, stemming."""
     k1: float = setting(0.9, ge=0, le=1000)
     """Term frequency saturation."""
     b: float = setting(0.4, ge=0, le=1)

@@ -94,6 +94,21 @@ class Hnsw:
 
 
 @section
+class IvfPq:
+    """The IVF-PQ index over the vectors of texts or tokens, built by faiss when a system uses it."""
+
+    lists: int | None = setting(None, "that vectors are divided into", "N", nullable=True, ge=1, le=100_000_000)
+    """Lists that k-means divides the vectors into (nlist); null for the smallest power of 2 that is at least the square
+    root of their number: for the tokens of MS MARCO, 32,768 as in ColBERT."""
+    bytes: int = setting(16, "stored of each vector", "N", ge=1, le=65_536)
+    """Bytes of a vector's code (product quantization into this many parts of 8 bits), a divisor of `dimension`."""
+    sample: int | None = setting(
+        None, "vectors that lists and codes are trained on", "N", nullable=True, ge=256, le=10_000_000_000
+    )
+    """Vectors, drawn with the seed, that lists and codes are trained on; null for 64 per list, and at least 65,536."""
+
+
+@section
 class Trainable(Released):
     """What encoders and re-rankers have in common."""
 
@@ -192,21 +207,8 @@ class Encoder(Representation, Sparsity, Trainable):
     """The ONNG index over the encoder's vectors, built when a system uses it."""
     hnsw: Hnsw = field(default_factory=Hnsw)
     """The HNSW index over the encoder's vectors, built when a system uses it."""
-
-
-@section
-class IvfPq:
-    """Late interaction: the IVF-PQ index over the token vectors, built by faiss when a system uses it."""
-
-    lists: int | None = setting(None, "that vectors are divided into", "N", nullable=True, ge=1, le=100_000_000)
-    """Lists that k-means divides the vectors into (nlist); null for the smallest power of 2 that is at least the square
-    root of their number: for the tokens of MS MARCO, 32,768 as in ColBERT."""
-    bytes: int = setting(16, "stored of each vector", "N", ge=1, le=65_536)
-    """Bytes of a vector's code (product quantization into this many parts of 8 bits), a divisor of `dimension`."""
-    sample: int | None = setting(
-        None, "vectors that lists and codes are trained on", "N", nullable=True, ge=256, le=10_000_000_000
-    )
-    """Vectors, drawn with the seed, that lists and codes are trained on; null for 64 per list, and at least 65,536."""
+    ivfpq: IvfPq = field(default_factory=IvfPq)
+    """The IVF-PQ index over the encoder's vectors, built by faiss when a system uses it."""
 
 
 @section

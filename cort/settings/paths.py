@@ -34,6 +34,8 @@ QRELS = "results/{dataset}/collection/qrels.{split}.parquet"
 LEAKAGE = "results/{dataset}/collection/leakage.json"
 TEXTS = "results/{dataset}/collection/{text}.parquet"
 TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
+TOKENS_SHARD = "results/{dataset}/tokens/{base_model}/passages.{scatteritem}.arrow"
+TOKENS_FOLDER = "results/{dataset}/tokens/{base_model}"
 
 # Term-based rankers, and what changes their texts.
 EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"
@@ -51,6 +53,8 @@ TERM_WEIGHTS_SHARD = "results/{dataset}/term_weights/{weigher}/passages.{scatter
 TERM_WEIGHTS_FOLDER = "results/{dataset}/term_weights/{weigher}"
 LEXICAL_INDEX = "results/{dataset}/lexical/{lexical}/index/manifest.json"
 LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"
+# Tuned by folds of the queries of a split.
+LEXICAL_FOLDS = "results/{dataset}/lexical/{lexical}/parameters/{split}.json"
 
 # Models, and what they are trained on. A folder ends with a slash, for its files.
 BASE_MODEL = "results/{dataset}/base_models/{base_model}/"
@@ -88,6 +92,8 @@ AUDIT = "results/{dataset}/audit/{split}/{encoder}.{index}.json"
 SCORES = "results/{dataset}/scores/{reranker}/{split}.parquet"
 TRIPLE_SCORES = "results/{dataset}/scores/{reranker}/triples/{encoder}.{split}.parquet"
 WEIGHTS = "results/{dataset}/weights/{system}.json"
+# Tuned by folds of the queries of a split.
+FOLD_WEIGHTS = "results/{dataset}/weights/{split}/{system}.json"
 # What parts of a collection give, before they are a run.
 RANKINGS = "results/{dataset}/rankings/{split}/{system}/passages.{scatteritem}.parquet"
 RANKINGS_FOLDER = "results/{dataset}/rankings/{split}/{system}"

@@ -268,7 +268,7 @@ def _decoded(data: bytes, doubt: Callable[[Unread], None]) -> str:
         text = _decoded_otherwise(data, doubt)
     if "\0" in text:
         raise Unread("binary data", f"a NUL character after {text.index(chr(0))} others")
-    return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _decoded_otherwise(data: bytes, doubt: Callable[[Unread], None]) -> str:

@@ -3,20 +3,26 @@
 from lxml.etree import HTMLParser
 from lxml.html import defs
 
-from cort.sources.documents import Block, Content
+from cort.sources.documents import Block, Content, Unread
 
-DROPPED = frozenset(["script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form", "svg"])
+DROPPED = frozenset(["script", "style", "noscript", "template", "nav", "header", "footer", "aside", "svg"])
+DROPPED |= frozenset(["button", "iframe", "select", "textarea"])
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 # Cells of a table are parts of their row.
 SPACES = frozenset({"br", "td", "th"})
 INLINE = defs.phrase_tags | defs.font_style_tags | defs.special_inline_tags | SPACES
 INLINE |= frozenset(["bdi", "button", "data", "label", "mark", "nobr", "output", "rp", "rt", "ruby", "time", "wbr"])
+# The time that libxml2 needs grows with the square of the depth.
+DEEPEST = 1000
 # In parts, libxml2 takes text of any length.
 PART = 1 << 16
 
 
 def read(text: str) -> Content:
-    """Return the title and the text of block elements, with the rows of tables; without navigation, forms and code."""
+    """Return the title and the text of blocks and rows of tables, without navigation, scripts and fields of forms.
+
+    :raises Unread: for deep nesting.
+    """
     # A tree would end at a depth of 256. The parser of HTML reads no other files and expands no entities of a document.
     parser = HTMLParser(encoding="utf-8", target=_Target(), no_network=True, huge_tree=False)
     data = text.encode()
@@ -32,16 +38,20 @@ class _Target:
 
     def __init__(self) -> None:
         self._title, self._blocks, self._texts = "", list[Block](), list[str]()
-        self._dropped = self._level = 0
+        self._dropped = self._level = self._depth = 0
         self._in_title = False
 
     def start(self, tag: str, attributes: object) -> None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise Unread("HTML nested too deeply", f"more than {DEEPEST:,} levels; close its elements")
         self._dropped += tag in DROPPED
         self._separate(tag)
         self._level = HEADINGS.get(tag, self._level)
         self._in_title = tag == "title"
 
     def end(self, tag: str) -> None:
+        self._depth -= 1
         self._separate(tag)
         self._dropped -= tag in DROPPED
         if tag in HEADINGS:

@@ -90,8 +90,8 @@ def _document(record: Any) -> Document:
 
 
 def _query(record: Any) -> Text:
-    text = checked_text(checked_unicode("text", record.default_text()))
-    return Text(unquoted_id("query_id", record.query_id), text)
+    lines = checked_unicode("text", record.default_text()).splitlines()
+    return Text(unquoted_id("query_id", record.query_id), checked_text(" ".join(map(str.strip, lines))))
 
 
 def _qrel(record: Any) -> Qrel:

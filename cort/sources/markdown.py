@@ -1,9 +1,11 @@
 """Markdown (CommonMark with tables), by way of HTML."""
 
 import re
+from collections.abc import Sequence
 from html import escape
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from cort.sources import html
 from cort.sources.documents import Content, TooDeep
@@ -14,9 +16,24 @@ DEEPEST = 100
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?=[\w-]+[ \t]*[:=]|#)(.*?\n)\1[ \t]*(\n|\Z)", re.DOTALL)
 _TITLE = re.compile(r"^title[ \t]*[:=][ \t]*([\"']?)(.+?)\1[ \t]*$", re.MULTILINE)
 
+_SCRIPT = re.compile(r"</?(script|style)\b")
+
 _PARSER = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable("table")
-# Tags in a line would drop the rest of the document where they are placeholders, such as <form>.
-_PARSER.add_render_rule("html_inline", lambda _, tokens, number, *__: " " * tokens[number].content.startswith("<br"))
+
+
+def _tag(_: object, tokens: Sequence[Token], number: int, *__: object) -> str:
+    """Keep a closed script or style, whose text is dropped; of other tags in a line, keep a space for a line break.
+
+    The rest of the document would be dropped with tags that are placeholders, such as <form>.
+    """
+    tag = tokens[number].content.lower()
+    found = _SCRIPT.match(tag)
+    if found and any(token.content.lower() == f"</{found[1]}>" for token in tokens[number:]):
+        return tag
+    return " " * tag.startswith("<br")
+
+
+_PARSER.add_render_rule("html_inline", _tag)
 _PARSER.add_render_rule("image", lambda _, tokens, number, *__: escape(tokens[number].content))
 
 

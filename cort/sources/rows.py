@@ -21,7 +21,7 @@ def iter_rows(path: str, text: str, fields: Fields, on_bad: Callable[[Unread], N
     """Yield the documents of a file; their ids are ``path/id``, or ``path/row`` if `fields` names no id.
 
     Rows are counted from 1, without a header; empty lines are left out. Rows that give no document are reported at the
-    end, by reason. The same id twice is an error.
+    end, by reason, and so is a file without rows. The same id twice is an error.
     """
     bad: dict[str, tuple[int, int, str]] = {}
     ids: dict[str, int] = {}
@@ -38,7 +38,10 @@ def iter_rows(path: str, text: str, fields: Fields, on_bad: Callable[[Unread], N
             raise input_error(path, found, "each id once", "name another field as `id`, or remove a row", row)
         yield document
     for reason, (count, first, detail) in bad.items():
-        on_bad(Unread(reason, f"{count} rows, first row {first}: {detail}"))
+        others = f" and {count - 1} more" if count > 1 else ""
+        on_bad(Unread(reason, f"row {first}{others}: {detail}"))
+    if not (bad or ids):
+        on_bad(Unread("no rows", "nothing but a header or empty lines"))
 
 
 def _document(path: str, row: int, record: Record | Unread, fields: Fields) -> Document:
@@ -67,8 +70,12 @@ def _value(record: Record, name: str) -> str:
 
 def _iter_csv(text: str) -> Iterator[tuple[int, Record | Unread]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header, row = next(reader, []), 0
+    row = 0
     try:
+        header = next(reader, [])
+        if repeated := {name for name in header if name and header.count(name) > 1}:
+            yield 0, Unread("the same column twice", shorten(min(repeated)))
+            return
         for row, values in enumerate(reader, 1):
             if len(values) == len(header):
                 yield row, dict(zip(header, values, strict=True))

@@ -12,27 +12,34 @@ from docutils.parsers.rst.languages import en
 
 from cort.sources.documents import Block, Content
 
-# No other files, no messages, no end at an error.
+# No other files, no messages, no end at an error, no section as subtitle.
 SETTINGS = {
     **{"file_insertion_enabled": False, "raw_enabled": False, "_disable_config": True, "docinfo_xform": False},
-    **{"report_level": 5, "halt_level": 5, "warning_stream": False, "syntax_highlight": "none"},
+    **{
+        "doctitle_xform": False,
+        "report_level": 5,
+        "halt_level": 5,
+        "warning_stream": False,
+        "syntax_highlight": "none",
+    },
     **{"line_length_limit": 1 << 30},
 }
-# Their arguments and content are names.
-NAMES = frozenset({"toctree", "index", "highlight", "currentmodule"})
+# Their arguments and content are names, other files or code.
+NAMES = frozenset({"toctree", "index", "highlight", "currentmodule", "include", "raw"})
 # Rows and the like are one paragraph.
 WHOLE = (nodes.TextElement, nodes.row, nodes.field, nodes.option_list_item, nodes.line_block)
 LEFT_OUT = (nodes.comment, nodes.substitution_definition, nodes.system_message, nodes.meta)
 
-_DIRECTIVE = re.compile(r"^\s*\.\. +(?:\|[^|\n]+\| +)?([\w.+:-]+?)::(?:\s|$)", re.MULTILINE)
-_ROLE = re.compile(r":([a-z][\w.+:-]*):`|`:([a-z][\w.+:-]*):", re.IGNORECASE)
+# All that docutils may take for one: names that it knows from other files would change what it reads.
+_DIRECTIVE = re.compile(r"\.\. +(?:\|[^|\n]+\| +)?([\w.+:-]{1,80}?) ?::(?:\s|$)")
+_ROLE = re.compile(r":(\w[\w.+:-]{,80}):`|`:(\w[\w.+:-]{,80}):")
 # "text <target>", or a target after "~" or "!".
 _TARGET = re.compile(r"(?s)(.+?)\s*<[^<>]*>|[~!]?(.*)")
 
 
 def read(text: str) -> Content:
     """Return the blocks; of an unknown role or directive, its text."""
-    for name in {found.lower() for found in _DIRECTIVE.findall(text)} - en.directives.keys():
+    for name in {found.lower() for found in _DIRECTIVE.findall(text)} - (en.directives.keys() - NAMES):
         directives.register_directive(name, _Unknown)
     for name in {(before or after).lower() for before, after in _ROLE.findall(text)} - en.roles.keys():
         roles.register_local_role(name, _unknown_role)
@@ -41,12 +48,12 @@ def read(text: str) -> Content:
         # What docutils could not read is quoted in the message about it.
         quoted = node.children if isinstance(node, nodes.system_message) else []
         node.parent.replace(node, [child for child in quoted if isinstance(child, nodes.literal_block)])
-    return Content("", list(_blocks(tree, 1)))
+    return Content("", list(_blocks(tree, 0)))
 
 
 def _blocks(node: nodes.Element, level: int) -> Iterator[Block]:
     if isinstance(node, WHOLE):
-        is_heading = isinstance(node, nodes.title) and isinstance(node.parent, nodes.section | nodes.document)
+        is_heading = isinstance(node, nodes.title) and isinstance(node.parent, nodes.section)
         yield level * is_heading, node.astext()
         return
     for child in node.children:
@@ -60,7 +67,8 @@ class _Unknown(Directive):  # type: ignore[misc]  # docutils has no types
     has_content = True
     optional_arguments = 1
     final_argument_whitespace = True
-    option_spec: Any = defaultdict(lambda: directives.unchanged)
+    # No options would be looked for if it were empty.
+    option_spec = defaultdict(lambda: directives.unchanged, name=directives.unchanged)  # noqa: RUF012
 
     def run(self) -> list[nodes.Node]:
         """Return paragraphs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from cort.retrieval.graphs import INDEXES, RECALL, IndexKind
 from cort.settings import paths
@@ -20,6 +20,18 @@ class Width:
     recall: float | None = setting(None, gt=0, le=1)
     """With `auto`, recall of the exact top `depth` to reach, as audited on the split `validation`, or on the
     evaluated split if there is none; 0.99 if not set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvfPqSearch(Width):
+    """Search of an IVF-PQ index."""
+
+    probes: int | Literal["auto"] = setting(32, ge=1, le=100_000_000)
+    """Width of the search, the lists that are read for each query or, with late interaction, each of its tokens
+    (nprobe). `auto` takes the smallest of `audit.probes` that reaches `recall`."""
+    candidates: int = setting(1024, ge=1, le=10_000_000)
+    """Nearest vectors taken for each query or, with late interaction, each of its tokens; the passages of all are
+    scored exactly. With an encoder, `depth` or more."""
 
 
 class ApproximateSearch(System):

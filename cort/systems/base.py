@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from cort.settings import paths
-from cort.settings.config import Config, is_sparse, is_trained, ranked_splits
+from cort.settings.config import Config, evaluated_splits, is_sparse, is_trained, ranked_splits
 from cort.system.errors import check_name
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ class Option(NamedTuple):
 class LuceneIndex(NamedTuple):
     """An index that a searcher opens, by its name in the config.
 
-    :ivar form: how its texts were cleaned, or what it has instead of texts.
+    :ivar form: how its texts were cleaned, or what it has instead of texts, and their language.
     """
 
     name: str
     manifest: str
-    form: str
+    form: tuple[str, str]
 
 
 class Results:
@@ -100,6 +100,7 @@ class System(ABC):
     :cvar batches: whether several queries are searched faster together.
     :cvar divisible: whether its vectors can be divided among GPUs.
     :cvar searchable: whether it can rank any query.
+    :cvar tuned_paths: of what is tuned, and of what is tuned by folds; `tuned_option` is the option for this file.
     :ivar results: where its files are.
     """
 
@@ -110,6 +111,8 @@ class System(ABC):
     batches: ClassVar[bool] = True
     divisible: ClassVar[bool] = False
     searchable: ClassVar[bool] = True
+    tuned_paths: ClassVar[tuple[str, str]] = (paths.WEIGHTS, paths.FOLD_WEIGHTS)
+    tuned_option: ClassVar[str] = "tuned"
 
     def __init__(self, config: Config, name: str, results: Results | None = None) -> None:
         self.config, self.name, self.results = config, name, results or Results(config)
@@ -159,10 +162,6 @@ class System(ABC):
         """Describe the index of Lucene that a searcher opens for it."""
         return None
 
-    def tuned_index(self) -> str | None:
-        """Name the term-based index whose tuned k1 and b it takes."""
-        return None
-
     def approximate_index(self) -> tuple[str, str] | None:
         """Name the model and the kind of the approximate index that it searches."""
         return None
@@ -170,10 +169,6 @@ class System(ABC):
     def chosen_by_audit(self) -> bool:
         """Tell whether an audit chooses how widely it searches."""
         return False
-
-    def tuned_for(self) -> str | None:
-        """Name the measure that its weights are tuned for on validation queries."""
-        return None
 
     def reranker(self) -> str | None:
         """Name the re-ranker that scores its candidates."""
@@ -186,6 +181,51 @@ class System(ABC):
     def published(self, split: str) -> tuple[str, str] | None:
         """Return the published run of a split that it has, and where the config names it."""
         return None
+
+    # How its weights or parameters are tuned.
+
+    @property
+    def tune(self) -> Any:
+        """What its key `tune` says: a measure for validation queries, or settings; None if nothing is tuned."""
+        return None
+
+    @property
+    def tune_place(self) -> str:
+        """Path of this key in the config."""
+        return f"{self.place}.tune"
+
+    def learns(self) -> bool:
+        """Tell whether its weights are tuned on validation queries."""
+        return isinstance(self.tune, str)
+
+    def folds(self) -> int:
+        """Count the folds by which it is tuned on the queries that it ranks; 0 if it is not."""
+        return (self.tune.get("folds") or 0) if isinstance(self.tune, dict) else 0
+
+    def tuned_files(self, split: str = "") -> list[str]:
+        """Name the file of what is tuned, if it is; by folds for a split, or for others by those of the first."""
+        judged = evaluated_splits(self.config) if self.folds() else []
+        names = {"system": self.name, "lexical": self.entry.get("retrieve", "")}
+        names["split"] = split if split in judged else "".join(judged[:1])
+        return [self.results.at(self.tuned_paths[bool(judged)], **names)] if self.tune else []
+
+    def tuned(self, split: str) -> list[Option]:
+        """Give this file; queries with judgements get what was tuned for their folds."""
+        folded = [Option("folded", True)] if self.folds() and split in evaluated_splits(self.config) else []
+        return [*(Option(self.tuned_option, file) for file in self.tuned_files(split)), *folded]
+
+    def tuning(self) -> list[Option]:
+        """List the settings of the rule that tunes its weights; with folds the seed, too."""
+        if self.learns():
+            return [Option("measure", self.tune, self.tune_place)]
+        options = [Option(key, value, f"{self.tune_place}.{key}") for key, value in self.tune.items()]
+        return [*options, Option("seed", self.config["seed"], "seed")]
+
+    def describe_tuning(self) -> str:
+        """Say what it is tuned for, and on which queries."""
+        if self.folds():
+            return f"tuned for {self.tune['measure']} by {self.folds()}-fold cross-validation on its own queries"
+        return f"tuned for {self.tune} on validation"
 
     # Checks and descriptions.
 
@@ -216,10 +256,6 @@ class System(ABC):
 
     def options(self, split: str) -> list[Option]:
         """List the settings of its rule, but for the depth."""
-        return []
-
-    def tuning(self) -> list[Option]:
-        """List the settings of the rule that tunes its weights."""
         return []
 
     # How a searcher answers single queries with it, and explains its answers.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cort.settings import paths
 from cort.settings.config import Config
 from cort.settings.fields import setting
+from cort.settings.lexical import LexicalIndex
 from cort.systems.base import LuceneIndex, Option, System
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Bm25(System):
 
     rules: ClassVar[tuple[str, ...]] = ("bm25",)
     noun = "an index under lexical"
+    tuned_paths: ClassVar[tuple[str, str]] = (paths.LEXICAL_PARAMETERS, paths.LEXICAL_FOLDS)
+    tuned_option = "parameters"
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -67,33 +70,34 @@ class Bm25(System):
     def lucene_index(self) -> LuceneIndex:
         """Describe the index."""
         name = self.entry["retrieve"]
-        manifest = self.results.at(paths.LEXICAL_INDEX, lexical=name)
-        return LuceneIndex(name, manifest, self.config["lexical"][name]["cleaning"])
+        index, manifest = self.config["lexical"][name], self.results.at(paths.LEXICAL_INDEX, lexical=name)
+        return LuceneIndex(name, manifest, (index["cleaning"], index["language"]))
 
-    def tuned_index(self) -> str | None:
-        """Name the index if k1 and b are tuned for it, and the system has none of its own."""
-        index: str = self.entry["retrieve"]
-        return index if "bm25" not in self.entry and "tune" in self.config["lexical"].get(index, {}) else None
+    @property
+    def tune(self) -> Any:
+        """How k1 and b are tuned, unless the system has its own."""
+        return None if "bm25" in self.entry else (self.config["lexical"][self.entry["retrieve"]] or {}).get("tune")
 
     def describe(self) -> str:
         """Describe the indexed texts, and parameters of its own."""
         own, index = self.entry.get("bm25"), self.config["lexical"][self.entry["retrieve"]]
-        texts = "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
-        return f"BM25, Anserini{texts}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
+        texts = f", language {index['language']}" if index["language"] != LexicalIndex.language else ""
+        texts += "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
+        tuned = f", k1 and b {self.describe_tuning()}" if self.folds() else ""
+        return f"BM25, Anserini{texts}{tuned}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
 
     def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Index, queries, and tuned parameters if there are any."""
-        tuned = self.tuned_index()
         return {
             "index": self.results.at(paths.LEXICAL_INDEX, lexical=self.entry["retrieve"]),
             "queries": self.results.at(paths.QUERIES, split=split),
-            "parameters": self.results.at(paths.LEXICAL_PARAMETERS, lexical=tuned) if tuned else [],
+            "parameters": self.tuned_files(split),
         }
 
     def options(self, split: str) -> list[Option]:
         """Give k1 and b: the system's, those of its index, or the file of tuned ones."""
-        if tuned := self.tuned_index():
-            return [Option("parameters", self.results.at(paths.LEXICAL_PARAMETERS, lexical=tuned))]
+        if self.tune:
+            return self.tuned(split)
         own = "bm25" in self.entry
         values = self.entry["bm25"] if own else self.config["lexical"][self.entry["retrieve"]]
         place = f"{self.place}.bm25" if own else f"lexical.{self.entry['retrieve']}"
@@ -101,9 +105,8 @@ class Bm25(System):
 
     def files(self) -> Iterator[str]:
         """Yield the index and tuned parameters."""
-        index = self.inputs("")
-        yield str(index["index"])
-        yield from [str(index["parameters"])] if index["parameters"] else []
+        yield self.lucene_index().manifest
+        yield from self.tuned_files()
 
     @cached_property
     def parameters(self) -> Bm25Parameters:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graphs import GRAPHS, INDEXES
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config, entries, is_sparse, is_trained, listed, sources, token_encoders
 from cort.settings.fields import setting
-from cort.systems.approximate import ApproximateSearch, Width
+from cort.systems.approximate import ApproximateSearch, IvfPqSearch, Width
 from cort.systems.base import VectorSearch
 
 if TYPE_CHECKING:
@@ -112,6 +112,9 @@ class Graph(ApproximateSearch, Dense):
         """With an encoder, search its graph index instead of all vectors."""
         hnsw: HnswSearch | None = None
         """With an encoder, search its HNSW index instead of all vectors."""
+        ivfpq: IvfPqSearch | None = None
+        """With an encoder, or a re-ranker of the kind `late_interaction`, take the candidates from its IVF-PQ index and
+        score these exactly, instead of all passages. Needs faiss, `pip install faiss-cpu==1.15.1`."""
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
@@ -121,7 +124,7 @@ class Graph(ApproximateSearch, Dense):
     def check(self) -> Iterator[str]:
         """Check that there is one index, over angles, and that its search is wide enough."""
         yield from Dense.check(self)
-        indexes = [name for name in self.indexes if name in self.entry]
+        indexes = [name for name in INDEXES if name in self.entry]
         if len(indexes) > 1:
             yield f"{self.place}: found {listed(indexes)}, expected one of them; make two systems"
         encoder = self.config["encoders"].get(self.entry["retrieve"]) or {}

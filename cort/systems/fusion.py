@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, fuse, normalize
 from cort.retrieval.fusion import Settings as FusionSettings
-from cort.settings import paths
 from cort.settings.config import Config, flat
 from cort.settings.fields import setting
+from cort.settings.tuning import Folds
 from cort.system.errors import check_name
 from cort.systems.base import Option, System
 from cort.systems.mistakes import check_once, check_tuning
@@ -100,13 +100,11 @@ class Interleave(System):
     def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name the runs of the systems, in order, and tuned weights."""
         runs = [self.results.run(split, part) for part in self.parts()]
-        return {"runs": runs, "weights": self.results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else []}
+        return {"runs": runs, "weights": self.tuned_files(split)}
 
     def options(self, split: str) -> list[Option]:
         """Give the method and its settings; the order of the systems matters, too."""
-        options = [Option(key, value) for key, value in self.method.items()]
-        if self.tuned_for():
-            options.append(Option("tuned", self.results.at(paths.WEIGHTS, system=self.name)))
+        options = [*(Option(key, value) for key, value in self.method.items()), *self.tuned(split)]
         # The measure that weights were tuned for is in their file.
         return [*options, *(Option(None, value, place) for place, value in self.recorded().items())]
 
@@ -116,8 +114,7 @@ class Interleave(System):
 
     def files(self) -> Iterator[str]:
         """Yield tuned weights."""
-        if self.tuned_for():
-            yield self.results.at(paths.WEIGHTS, system=self.name)
+        yield from self.tuned_files()
 
     @property
     def kind(self) -> str:
@@ -135,8 +132,8 @@ class Interleave(System):
         from cort.retrieval.weights import read_weights
 
         given = {key: value for key, value in self.method.items() if key != "method"}
-        if self.tuned_for():
-            given["weights"] = tuple(read_weights(self.results.at(paths.WEIGHTS, system=self.name), self.parts()))
+        for file in self.tuned_files():
+            given["weights"] = tuple(read_weights(file, self.parts()))
         return FusionSettings(**given)
 
     def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
@@ -174,9 +171,11 @@ class Fusion:
     lowest result."""
     weights: tuple[float, ...] | None = setting(None, ge=0, le=1000, least=2)
     """With `linear`, one number per system, in order; equal weights without it and without `tune`."""
-    tune: str | None = None
+    tune: str | Folds | None = None
     """With `linear`, the measure that the weights are chosen by on the split `validation`, in steps of 0.05 (of more
-    than two systems 0.1); runs of `validation` then have `depth` results."""
+    than two systems 0.1); runs of `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: the
+    weights are chosen by cross-validation on each evaluated split itself; those chosen on all queries of the first
+    such split also serve splits without judgements, and searches."""
 
 
 class Fuse(Interleave):
@@ -211,10 +210,15 @@ class Fuse(Interleave):
         """Name the merged systems."""
         return list(self.entry["fuse"]["systems"])
 
-    def tuned_for(self) -> str | None:
-        """Name the measure."""
-        measure: str | None = self.entry["fuse"].get("tune")
-        return measure
+    @property
+    def tune(self) -> Any:
+        """How weights are tuned."""
+        return self.entry["fuse"].get("tune")
+
+    @property
+    def tune_place(self) -> str:
+        """Path of this key in the config."""
+        return f"{self.place}.fuse.tune"
 
     def fill(self) -> None:
         """Drop the settings of other methods, which have no effect."""
@@ -233,8 +237,7 @@ class Fuse(Interleave):
             yield f"{place}.weights: found {len(weights)} weights, expected {parts}, one per system; add or remove some"
         elif weights is not None and not any(weights):
             yield f"{place}.weights: found 0 alone, expected one above 0; raise one"
-        if measure := self.tuned_for():
-            yield from check_tuning(f"{place}.tune", measure, self.config)
+        yield from check_tuning(self.tune_place, self.tune, self.config)
 
     def check_void(self) -> Iterator[str]:
         """Find settings that the method ignores, and weights given together with `tune`."""
@@ -264,7 +267,7 @@ class Fuse(Interleave):
     def _describe_weights(self) -> str:
         fusion = self.entry["fuse"]
         if "tune" in fusion:
-            return f"weights tuned for {fusion['tune']} on validation"
+            return f"weights {self.describe_tuning()}"
         if "weights" in fusion:
             return f"weights {', '.join(f'{weight:g}' for weight in fusion['weights'])}"
         return "equal weights"
@@ -276,7 +279,7 @@ class Fuse(Interleave):
             Option("parts", self.parts(), self.parts_place),
             Option("normalization", self.entry["fuse"]["normalization"], f"{place}.normalization"),
             Option("depth", self.config["depth"], "depth"),
-            Option("measure", self.tuned_for(), f"{place}.tune"),
+            *super().tuning(),
         ]
 
     def recorded(self) -> dict[str, Any]:

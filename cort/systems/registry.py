@@ -10,7 +10,8 @@ from cort.systems.base import Results, System
 from cort.systems.bm25 import Bm25
 from cort.systems.dense import Dense, Graph
 from cort.systems.fusion import Fuse, Interleave
-from cort.systems.late_interaction import IvfPq, LateInteraction
+from cort.systems.ivfpq import IvfPq
+from cort.systems.late_interaction import LateInteraction
 from cort.systems.published import Published
 from cort.systems.rerank import Rerank
 from cort.systems.sparse import Sparse

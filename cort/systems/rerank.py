@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cort.retrieval.fusion import WEIGHT, normalize
 from cort.settings import paths
 from cort.settings.config import KIND_NAMES, Config, listed
 from cort.settings.fields import setting
+from cort.settings.tuning import Folds
 from cort.systems.base import Option, System
 from cort.systems.mistakes import check_tuning
 
@@ -40,9 +41,9 @@ class Rerank(System):
         """With `rerank`, the weight of the re-ranker's scores; the scores of the re-ranked system get 1 minus it.
         Both are scaled from 0 to 1 over the candidates of a query. The default is 1 unless there is a `tune`; 0 keeps
         the order."""
-        tune: str | None = None
+        tune: str | Folds | None = None
         """With `rerank`, the measure that `weight` is chosen by on the split `validation`, in steps of 0.05; runs of
-        `validation` then have `depth` results."""
+        `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: as for `fuse`, by cross-validation."""
 
     @classmethod
     def sound(cls, entry: Config, config: Config) -> Config | None:
@@ -64,10 +65,10 @@ class Rerank(System):
         name: str | None = self.entry.get("reranker")
         return name
 
-    def tuned_for(self) -> str | None:
-        """Name the measure."""
-        measure: str | None = self.entry.get("tune")
-        return measure
+    @property
+    def tune(self) -> Any:
+        """How the weight is tuned."""
+        return self.entry.get("tune")
 
     def most_candidates(self) -> int:
         """Count the candidates that are retrieved and scored."""
@@ -84,8 +85,7 @@ class Rerank(System):
     def check(self) -> Iterator[str]:
         """Check the names of the system and the re-ranker, the depth, the tuning."""
         yield from self.check_name_of("rerank", self.config["systems"])
-        if measure := self.tuned_for():
-            yield from check_tuning(f"{self.place}.tune", measure, self.config)
+        yield from check_tuning(self.tune_place, self.tune, self.config)
         rerankers, name = self.config["rerankers"], self.reranker()
         if name is None:
             yield f"{self.place}: found no reranker, expected one of {listed(rerankers)}; name it"
@@ -106,8 +106,8 @@ class Rerank(System):
     def describe(self) -> str:
         """Name system, re-ranker and depth, and the weight unless it is 1."""
         how = f"top {self.entry['depth']} of {self.entry['rerank']} re-ranked by {self.entry['reranker']}"
-        if measure := self.tuned_for():
-            return f"{how}, its weight tuned for {measure} on validation"
+        if self.tune:
+            return f"{how}, its weight {self.describe_tuning()}"
         return how if self.entry["weight"] == 1 else f"{how}, its weight {self.entry['weight']:g}"
 
     def inputs(self, split: str) -> dict[str, str | list[str]]:
@@ -115,12 +115,12 @@ class Rerank(System):
         return {
             "candidates": self.results.run(split, self.entry["rerank"]),
             "scores": self.results.at(paths.SCORES, reranker=self.entry["reranker"], split=split),
-            "weights": self.results.at(paths.WEIGHTS, system=self.name) if self.tuned_for() else [],
+            "weights": self.tuned_files(split),
         }
 
     def options(self, split: str) -> list[Option]:
         """Give depth and weight."""
-        return [Option("depth", self.entry["depth"], f"{self.place}.depth"), self.weight()]
+        return [Option("depth", self.entry["depth"], f"{self.place}.depth"), *self.weight(split)]
 
     def tuning(self) -> list[Option]:
         """Name candidates and scores, and give depth and measure."""
@@ -129,21 +129,18 @@ class Rerank(System):
         return [
             Option("parts", [candidates, scores]),
             Option("depth", self.entry["depth"], f"{self.place}.depth"),
-            Option("measure", self.tuned_for(), f"{self.place}.tune"),
+            *super().tuning(),
         ]
 
-    def weight(self) -> Option:
+    def weight(self, split: str) -> list[Option]:
         """Give the weight, or the file of a tuned one."""
-        if self.tuned_for():
-            return Option("tuned", self.results.at(paths.WEIGHTS, system=self.name))
-        return Option("weight", self.entry["weight"], f"{self.place}.weight")
+        return self.tuned(split) or [Option("weight", self.entry["weight"], f"{self.place}.weight")]
 
     def files(self) -> Iterator[str]:
         """Yield the re-ranker, a tuned weight, the token cache of the passages."""
         name = self.entry["reranker"]
         yield self.results.weights("rerankers", name)
-        if self.tuned_for():
-            yield self.results.at(paths.WEIGHTS, system=self.name)
+        yield from self.tuned_files()
         yield self.results.tokens("rerankers", name, "passages")
 
     @cached_property
@@ -151,9 +148,7 @@ class Rerank(System):
         """Weight of the re-ranker's scores; read once if it is tuned."""
         from cort.retrieval.weights import weight_of
 
-        given = self.weight()
-        tuned = given.value if self.tuned_for() else None
-        return weight_of(1.0 if tuned else given.value, tuned, self.entry["rerank"])
+        return weight_of(self.entry.get("weight", WEIGHT), "".join(self.tuned_files()), self.entry["rerank"])
 
     def candidates(self) -> int:
         """Count the candidates that are scored, at most the depth of a run."""

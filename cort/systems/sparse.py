@@ -39,7 +39,7 @@ class Sparse(Dense):
         from cort.retrieval.anserini import IMPACTS
 
         encoder = self.entry["retrieve"]
-        return LuceneIndex(encoder, self.results.at(paths.IMPACT_INDEX, encoder=encoder), IMPACTS)
+        return LuceneIndex(encoder, self.results.at(paths.IMPACT_INDEX, encoder=encoder), (IMPACTS, ""))
 
     def describe(self) -> str:
         """Name the encoder, and how queries are encoded."""

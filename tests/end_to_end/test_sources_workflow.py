@@ -11,9 +11,13 @@ from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, read_table
 from scripts.sandbox import TINY, copy_with_tiny
 from tests.support.changes import snakemake
+from tests.support.common import ROOT
+from tests.support.irds import write_beir
 from tests.support.workflow import planned
 
 pytestmark = pytest.mark.slow
+
+NFCORPUS = ROOT.parent / "shared" / "data" / "nfcorpus"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +27,9 @@ def tree(tmp_path_factory):
 
 
 def rows_of(path):
-    return [line.split("\t") for line in path.read_text("utf-8").splitlines()]
+    """Split texts at the first tab, and judgements into their fields."""
+    lines = path.read_text("utf-8").splitlines()
+    return [line.split() if "qrels" in path.name else line.split("\t", 1) for line in lines]
 
 
 def build(tree, name, collection, split, *options):
@@ -75,17 +81,6 @@ def as_mteb(tree, folder):
     pq.write_table(table, folder / "qrels" / "test-00000-of-00001.parquet")
 
 
-def as_antique(tree, home):
-    """Write the tiny experiment as ir_datasets keeps `antique`."""
-    passages, queries, qrels = texts_of(tree)
-    folder = home / "antique"
-    (folder / "test").mkdir(parents=True)
-    (folder / "collection.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in passages), "utf-8")
-    (folder / "test" / "queries.txt").write_text("".join(f"{key}\t{text}\n" for key, text in queries), "utf-8")
-    judged = "".join(f"{query} 0 {doc} {grade}\n" for query, _, doc, grade in qrels)
-    (folder / "test" / "qrels").write_text(judged, "utf-8")
-
-
 def check_the_same(results, plain):
     """Runs and measures per query are the same bytes as those of plain files."""
     for name in ("runs/test/bm25.trec", "measures/test/bm25.parquet"):
@@ -101,10 +96,17 @@ def test_layouts_of_hugging_face_give_the_runs_of_plain_files(tree, plain, write
     check_the_same(build(tree, f"hf-{name}", {"hf": name}, {"hf": "test"})[0], plain)
 
 
-def test_ir_datasets_gives_the_runs_of_plain_files(tree, plain, monkeypatch):
+@pytest.mark.skipif(not NFCORPUS.is_dir(), reason="no NFCorpus")
+def test_ir_datasets_gives_the_runs_of_plain_files(tree, monkeypatch):
     monkeypatch.setenv("IR_DATASETS_HOME", str(tree / "irds"))
-    as_antique(tree, tree / "irds")
-    check_the_same(build(tree, "irds", {"irds": "antique"}, {"irds": "antique/test"})[0], plain)
+    passages, queries, qrels = (NFCORPUS / name for name in ("collection.tsv", "queries.test.tsv", "qrels.test.tsv"))
+    rest = {"title": "", "metadata": {"url": ""}}
+    texts = ([{"_id": key, "text": text, **rest} for key, text in rows_of(path)] for path in (passages, queries))
+    write_beir(tree / "irds", "nfcorpus", *texts, {"test": [(row[0], row[2], row[3]) for row in rows_of(qrels)]})
+    files = {"queries": str(queries), "qrels": str(qrels)}
+    plain, _ = build(tree, "nfcorpus", {"passages": str(passages)}, files)
+    results, _ = build(tree, "irds", {"irds": "beir/nfcorpus/test"}, {"irds": "beir/nfcorpus/test"})
+    check_the_same(results, plain)
 
 
 def test_a_changed_file_of_a_folder_changes_its_own_passages_only(tree):
@@ -115,7 +117,7 @@ def test_a_changed_file_of_a_folder_changes_its_own_passages_only(tree):
         (folder / "guide" / f"{number}.md").write_text(f"# Chapter {number}\n\n## Begin\n\n{sentences}\n", "utf-8")
     (folder / "empty.txt").write_bytes(b"")
     (folder / "page.html").write_text("<h1>Page</h1><p>Unusual zebras.</p><script>var lion</script>", "utf-8")
-    (tree / "queries.txt").write_text("unusual zebras\npart 3 sentence\n", "utf-8")
+    (tree / "queries.txt").write_text("1\tunusual zebras\n2\tpart 3 sentence\n", "utf-8")
     split = {"queries": "queries.txt"}
     collection = {"folder": "handbook", "passages": {"words": 60, "overlap": 20}}
     results, _ = build(tree, "handbook", collection, split)

@@ -31,7 +31,7 @@ MODELS |= {
 STREAMS = {"import_triples", "expand filter", "download file", "download member", "weigh import", "leakage"}
 STREAMS |= {"aggregate", "analyze overlap", "analyze sparsity"}
 # Repeats others with more parameters, or on parts; or of an extra.
-REPEATED = {"tune bm25", "tune weights", "audit graph", "audit tokens", "retrieve merge"}
+REPEATED = {"tune bm25", "tune weights", "audit graph", "audit ivfpq", "retrieve merge"}
 REPEATED |= {"index ivfpq", "retrieve ivfpq", "index impacts", "retrieve impacts"}
 
 # What does not grow with the size, for a small rehearsal.

@@ -9,6 +9,7 @@ from cort.evaluation.measures import Measures
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.records import Ranking
+from cort.formats.runs import read_run
 from cort.reporting.sections import audit_blocks, audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv, to_markdown
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
@@ -107,6 +108,83 @@ def test_losses_are_differences_of_the_measures_of_the_runs(folder, tmp_path, ki
     assert best.measures == means[0]
     assert some.loss == {name: means[0][name] - means[1][name] for name in MEASURES}
     assert some.loss["R@20"] > 0
+
+
+LISTS, CANDIDATES = 8, 60
+
+
+@pytest.fixture(scope="module")
+def lists(folder):
+    """An IVF-PQ index of the same vectors."""
+    pytest.importorskip("faiss")
+    passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
+    options = ["--lists", str(LISTS), "--bytes", "2", "--output", str(folder / "ivfpq")]
+    assert index.main(["ivfpq", "--passages", *passages, *options]) == 0
+    return folder / "ivfpq"
+
+
+def audit_lists(folder, output, **replaced):
+    named = {"passages": [folder / "p1.arrow", folder / "p2.arrow"], "queries": folder / "q.arrow"}
+    named |= {"qrels": folder / "qrels.parquet", "index": folder / "ivfpq", "widths": [1, 2, LISTS], "depths": [5, 20]}
+    named |= {"candidates": CANDIDATES, "measures": MEASURES, "encoder": "e", "split": "dev", "threads": 2}
+    return audit.main(["ivfpq", *command_line(named | {"output": output}, replaced)])
+
+
+def retrieve_from(folder, output, **replaced):
+    named = {"passages": [folder / "p1.arrow", folder / "p2.arrow"], "queries": folder / "q.arrow", "depth": 20}
+    named |= {"index": folder / "ivfpq", "candidates": CANDIDATES, "tag": "t", "output": output}
+    assert retrieve.main(["ivfpq", *command_line(named, replaced)]) == 0
+    return list(read_run(output))
+
+
+def test_an_ivfpq_index_searched_in_full_writes_the_run_of_exact_search(folder, lists, tmp_path):
+    passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
+    options = ["--depth", "20", "--tag", "t", "--device", "cpu", "--output", str(tmp_path / "exact.trec")]
+    queries = ["--queries", str(folder / "q.arrow")]
+    assert retrieve.main(["exact", *queries, "--passages", *passages, *options]) == 0
+    for threads in (1, 3):
+        retrieve_from(folder, tmp_path / "own.trec", width=LISTS, candidates=COUNT, threads=threads)
+        assert (tmp_path / "own.trec").read_bytes() == (tmp_path / "exact.trec").read_bytes()
+
+
+def test_the_audit_of_an_encoders_ivfpq_index_is_a_count_by_brute_force(folder, lists, tmp_path):
+    assert audit_lists(folder, tmp_path / "audit.json") == 0
+    found = read_artifact(tmp_path / "audit.json", Audit)
+    expected = {}
+    for width in (1, 2, LISTS):
+        rankings = retrieve_from(folder, tmp_path / "own.trec", width=width)
+        assert [one.query_id for one in rankings] == names("q", QUERIES)
+        for depth in (5, 20):
+            wanted = [{f"d{row}" for row in brute_force(query, depth)} for query in range(0, QUERIES, 2)]
+            shares = [
+                len({*one.doc_ids[:depth]} & best) / depth for one, best in zip(rankings[::2], wanted, strict=True)
+            ]
+            expected[width, depth] = sum(shares) / len(shares)
+    assert {(one.width, one.depth): one.recall for one in found.searches} == pytest.approx(expected)
+    assert min(expected.values()) < 0.7 < max(expected.values())
+    assert (found.queries, found.passages, found.model, found.vectors_per_token) == (20, COUNT, "m", CANDIDATES)
+    # Every query has results at ranks 1, 8 and 16.
+    (best,) = [one for one in found.exact if one.depth == 20]
+    assert best.measures == {"RR@10": 1, "R@20": 1}
+
+
+def test_probes_are_chosen_by_the_audit_of_an_encoders_index(folder, lists, tmp_path):
+    path = tmp_path / "audit.json"
+    assert audit_lists(folder, path, candidates=COUNT) == 0
+    deepest = {one.width: one.recall for one in read_artifact(path, Audit).searches if one.depth == 20}
+    assert deepest[1] < deepest[2] < deepest[LISTS] == 1
+    for recall, width in ((deepest[2], 2), (1, LISTS)):
+        retrieve_from(folder, tmp_path / "a.trec", candidates=COUNT, audit=path, recall=recall)
+        retrieve_from(folder, tmp_path / "b.trec", candidates=COUNT, width=width)
+        assert (tmp_path / "a.trec").read_bytes() == (tmp_path / "b.trec").read_bytes()
+
+
+def test_queries_of_another_encoder_are_refused_by_an_ivfpq_index(folder, lists, tmp_path, complaint):
+    path = shard(tmp_path / "other.arrow", ["q0"], unit(2, 1), model="n")
+    named = {"passages": [folder / "p1.arrow", folder / "p2.arrow"], "queries": path, "depth": 20, "width": 1}
+    named |= {"index": lists, "tag": "t", "output": tmp_path / "run.trec"}
+    line = complaint(retrieve.main, ["ivfpq", *command_line(named, {})], tmp_path / "run.trec")
+    assert line.startswith(f"{path}: found ")
 
 
 def without_times(path):

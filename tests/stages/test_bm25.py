@@ -318,6 +318,37 @@ def test_tuning_measures_what_bm25_writes(data, tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {*made, *(f".{name}.sum" for name in made)}
 
 
+@pytest.mark.slow
+def test_a_fold_is_ranked_with_what_is_best_on_the_others(data, tmp_path):
+    """An oracle: leave the queries of a fold out of the judgements, tune on the rest, rank all queries."""
+    judged = {"10": "d6", "2": "d7", "q:numpy/lib/x.py:average": "d3", "syntax": "d30"}
+    folded = tmp_path / "folded.json"
+
+    def tuned(left, output, *options):
+        qrels = write_rows(tmp_path / "qrels.parquet", tables.QRELS, [(query, doc, 1) for query, doc in left.items()])
+        files = ["--index", str(data / "lucene"), "--queries", str(data / "queries.parquet"), "--qrels", qrels]
+        grid = ["--k1", "0.1", "3", "--b", "0", "1", "--samples", "1", "--measure", "RR@40", "--depth", "40"]
+        assert tuning.main(["bm25", *files, *grid, "--memory-mb", "256", "--output", str(output), *options]) == 0
+        return json.loads(output.read_text())
+
+    found = tuned(judged, folded, "--folds", "2", "--seed", "1")
+    whole = tuned(judged, tmp_path / "whole.json")
+    assert {key: value for key, value in found.items() if key != "folds"} == whole
+    assert search(data, tmp_path / "run.trec", "--parameters", str(folded), "--folded") == 0
+    lines = (tmp_path / "run.trec").read_text().splitlines()
+    # Queries without judgements get what is best on all queries.
+    parts = [(fold["queries"], fold) for fold in found["folds"]] + [(sorted(QUERIES.keys() - judged), whole)]
+    for queries, chosen in parts:
+        left = {query: doc for query, doc in judged.items() if query not in queries}
+        best = tuned(left, tmp_path / "x.json")
+        assert (chosen["k1"], chosen["b"]) == (best["k1"], best["b"])
+        assert search(data, tmp_path / "x.trec", "--k1", str(best["k1"]), "--b", str(best["b"])) == 0
+        own = [line for line in (tmp_path / "x.trec").read_text().splitlines() if line.split()[0] in queries]
+        assert own == [line for line in lines if line.split()[0] in queries]
+    # Otherwise this would show nothing.
+    assert len({(fold["k1"], fold["b"]) for fold in found["folds"]}) == 2
+
+
 def test_tuning_without_a_relevant_document_is_refused(data, tmp_path, capsys):
     qrels = write_rows(data / "irrelevant.parquet", tables.QRELS, [("10", "d1", 0)])
     files = ["--index", str(data / "lucene"), "--queries", str(data / "queries.parquet"), "--qrels", qrels]

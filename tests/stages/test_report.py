@@ -174,19 +174,21 @@ def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path):
 @pytest.mark.parametrize(("systems", "compared"), [(3, ["a", "b", "c"]), (11, ["b"])])
 def test_a_split_without_judgements_shows_overlaps(tmp_path, systems, compared):
     names = [*"abcdefghijk"[:systems]]
-    pairs = [Common(one, other, 0.25, 0.5) for one, other in combinations(names, 2)]
-    file = write(tmp_path, "overlap.json", asdict(Overlap("eval", 7, 10, names, pairs)))
+    pairs = [Common(one, other, 0.25, 0.5, 0.375) for one, other in combinations(names, 2)]
+    file = write(tmp_path, "overlap.json", asdict(Overlap("eval", 7, 10, names, pairs, [1.25] * len(names))))
     systems = {name: {"retrieve": "bm25"} for name in names}
     settings = {"systems": systems, "encoders": {}, "evaluation": {"baseline": "b"}}
     text = page_of(tmp_path, [], "--overlaps", file, "--explorer", "explore", **settings)
     header, *rows = Outline(text).tables["overlap-1"]
     assert "No split has judgements, so there are no measures." in text
     assert '<a href="explore/eval/index.html">eval</a>' in text
-    assert header == ["System", *compared]
-    assert rows == [[name, *("" if name == other else "0.2500.500" for other in compared)] for name in names]
+    assert header == ["System", "Alone", *compared]
+    cell = "0.2500.375 · 0.500"
+    assert rows == [[name, "1.2", *("" if name == other else cell for other in compared)] for name in names]
+    assert "RBO, extrapolated, p = 0.9" in text
     assert "systems.csv" not in text
     table = (tmp_path / "report" / "tables" / "overlap.csv").read_text().splitlines()
-    assert table[:2] == ["split,system,other,queries,depth,overlap,same_first", "eval,a,b,7,10,0.25,0.5"]
+    assert table[:2] == ["split,system,other,queries,depth,overlap,same_first,rbo", "eval,a,b,7,10,0.25,0.5,0.375"]
 
 
 def test_queries_that_splits_share_are_a_warning(small, tmp_path):

@@ -253,7 +253,7 @@ def audited(model, caches, world, folder, output, **changes):
     named = {"model": model, "queries": caches["queries.train"], "passages": [folder / "p.arrow"]}
     named |= {"index": folder / "index", "qrels": world.path("qrels.parquet"), "widths": [1, 2, LISTS]}
     named |= {"candidates": 30, "depths": [5, 20], "measures": ["RR@10"], "encoder": "late", "split": "dev"}
-    return words_of("tokens", {**named, "threads": 1, "output": output, **changes})
+    return words_of("ivfpq", {**named, "threads": 1, "output": output, **changes})
 
 
 def test_a_search_of_everything_writes_the_run_of_exact_search(model, caches, folder, tmp_path):
@@ -295,7 +295,7 @@ def test_the_recall_of_an_audit_is_that_of_the_runs(model, caches, world, folder
     assert (found.index, found.parameter, found.encoder, found.vectors_per_token) == ("ivfpq", "probes", "late", 30)
     assert found.storage_bytes == (folder / "index" / "lists.faiss").stat().st_size
     (block,) = audit_blocks([found])
-    assert block.caption.endswith("; ivfpq: 1 MB, 30 candidates of each token")
+    assert block.caption.endswith("; ivfpq: 1 MB, 30 candidates of each vector of a query")
     assert block.rows[1].name == "ivfpq, probes 1"
 
 
@@ -348,7 +348,7 @@ def test_the_index_of_another_model_is_refused(make_reranker, caches, world, fol
     for stage, words in ((retrieve, by_index), (audit, partial(audited, world=world))):
         line = complaint(stage.main, words(other, caches, folder=tmp_path, output=output, **changes), output)
         assert line.startswith(f"{folder}/index/meta.json: found an index of model ")
-        assert line.endswith(", as of the token vectors; delete the index and build it again")
+        assert line.endswith(", as of the vectors given; delete the index and build it again")
 
 
 def test_a_damaged_index_is_refused_by_its_checksum(model, caches, folder, tmp_path, complaint):

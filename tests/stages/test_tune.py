@@ -190,3 +190,113 @@ def test_weights_of_other_systems_are_refused(files, complaint):
         assert line == f"{expected}, expected no value, as it has no effect; leave it out"
     line = complaint(rerank.main, [*reranked, "--weight", "0.5"], output)
     assert line.startswith("--weight: found 0.5 beside --tuned, expected no value")
+
+
+# Folds: a tuned value for the queries of each fold, chosen on those of the others.
+
+FOLDS = ("--folds", "4", "--seed", "7")
+
+
+def lines_of(path):
+    """The lines of a run by query."""
+    lines = {}
+    for line in path.read_text("utf-8").splitlines():
+        lines.setdefault(line.split()[0], []).append(line)
+    return lines
+
+
+def folded_run(files, *options, stage=fuse):
+    """Tune by folds, and return the tuned values and the lines of the run that is made with them."""
+    runs = [files["a"], files["b"]] if stage is fuse else [files["a"]]
+    more = () if stage is fuse else ("--scores", str(files["folder"] / "scores.parquet"))
+    status, output = tune(files, *runs, more=[*FOLDS, *more, *options])
+    assert status == 0
+    made = files["folder"] / "folded.trec"
+    words = ["--method", "linear", "--runs", *runs] if stage is fuse else ["--candidates", *runs, *more]
+    words += ["--tuned", str(output), "--folded", "--depth", str(DEPTH), "--tag", "x", "--output", str(made)]
+    assert stage.main(words) == 0
+    return json.loads(output.read_text()), lines_of(made)
+
+
+@pytest.mark.parametrize("stage", [fuse, rerank])
+def test_each_fold_is_merged_with_what_is_best_on_the_others(files, stage):
+    """An oracle: leave the queries of a fold out of the judgements, tune on the rest, merge the whole run."""
+    for name in ("a", "b"):
+        run = [Ranking(one.query_id, one.doc_ids[:DEPTH], one.scores[:DEPTH]) for one in read_run(files[name])]
+        write_run(files[name], run, name)
+    found, lines = folded_run(files, stage=stage)
+    assert sorted(len(fold["queries"]) for fold in found["folds"]) == [3, 4, 4, 4]
+    assert sorted(query for fold in found["folds"] for query in fold["queries"]) == sorted(files["qrels"])
+    runs = [files["a"], files["b"]] if stage is fuse else [files["a"]]
+    more = [] if stage is fuse else ["--scores", str(files["folder"] / "scores.parquet")]
+    whole = tune(files, *runs, more=more)[1].read_text()
+    assert {key: value for key, value in found.items() if key != "folds"} == json.loads(whole)
+    options = ["--method", "linear", "--runs", *runs] if stage is fuse else ["--candidates", *runs, *more]
+    for fold in found["folds"]:
+        left = {query: judged for query, judged in files["qrels"].items() if query not in fold["queries"]}
+        rows = [(query, doc, grade) for query, judged in left.items() for doc, grade in judged.items()]
+        write_rows(files["folder"] / "qrels.parquet", tables.QRELS, rows)
+        output = tune(files, *runs, more=more)[1]
+        assert fold["weights"] == json.loads(output.read_text())["weights"]
+        made = files["folder"] / "x.trec"
+        words = [*options, "--tuned", str(output), "--depth", str(DEPTH), "--tag", "x", "--output", str(made)]
+        assert stage.main(words) == 0
+        own = {query: one for query, one in lines_of(made).items() if query in fold["queries"]}
+        assert own == {query: one for query, one in lines.items() if query in fold["queries"]}
+        values = evaluate_run(read_run(files["folder"] / "folded.trec"), files["qrels"], [MEASURE])
+        mean = np.mean([values[query][MEASURE] for query in fold["queries"]])
+        assert fold["value"] == pytest.approx(mean, abs=1e-12)
+    # Otherwise this would show nothing.
+    assert len({tuple(fold["weights"]) for fold in found["folds"]}) > 1
+
+
+@pytest.mark.parametrize("stage", [fuse, rerank])
+def test_the_judgements_of_a_query_do_not_change_its_own_ranking(files, stage):
+    before, lines = folded_run(files, stage=stage)
+    moved = 0
+    for query in list(files["qrels"])[:12]:
+        qrels = {**files["qrels"], query: {doc: 2 - 2 * bool(grade) for doc, grade in files["qrels"][query].items()}}
+        # In another order, too.
+        rows = [(one, doc, grade) for one, judged in reversed(qrels.items()) for doc, grade in judged.items()]
+        write_rows(files["folder"] / "qrels.parquet", tables.QRELS, rows)
+        after, now = folded_run(files, stage=stage)
+        fold = next(number for number, fold in enumerate(before["folds"]) if query in fold["queries"])
+        queries = before["folds"][fold]["queries"]
+        assert after["folds"][fold]["queries"] == queries
+        assert {one: now.get(one) for one in queries} == {one: lines.get(one) for one in queries}
+        moved += [fold["weights"] for fold in after["folds"]] != [fold["weights"] for fold in before["folds"]]
+    # They do count for the others.
+    assert moved
+
+
+def test_queries_outside_of_all_folds_get_the_weights_of_all(files):
+    rows = [(query, doc, grade) for query, judged in files["qrels"].items() for doc, grade in judged.items()]
+    write_rows(files["folder"] / "qrels.parquet", tables.QRELS, [row for row in rows if row[0] != "q3"])
+    _, lines = folded_run(files)
+    made = files["folder"] / "x.trec"
+    words = [
+        "--method",
+        "linear",
+        "--runs",
+        files["a"],
+        files["b"],
+        "--tuned",
+        str(files["folder"] / "out/weights.json"),
+    ]
+    assert fuse.main([*words, "--depth", str(DEPTH), "--tag", "x", "--output", str(made)]) == 0
+    assert lines_of(made)["q3"] == lines["q3"]
+    assert lines_of(made) != lines
+    # `--folded` of a file without folds.
+    words[-1] = str(tune(files, files["a"], files["b"])[1])
+    assert fuse.main([*words, "--folded", "--tag", "x", "--output", str(made)]) == 1
+
+
+def test_folds_need_as_many_queries_and_tuned_values(files, capsys, complaint):
+    line = refused(files, capsys, files["a"], files["b"], more=["--folds", "16"])
+    assert "qrels.parquet: found 15 judged queries, expected 16 or more, one per fold; lower folds" in line
+    assert "--folds: found 1, expected 2 or more" in refused(
+        files, capsys, files["a"], files["b"], more=["--folds", "1"]
+    )
+    words = ["--method", "linear", "--runs", files["a"], files["b"], "--folded", "--tag", "x", "--output"]
+    line = complaint(fuse.main, [*words, str(files["folder"] / "x.trec")], files["folder"] / "x.trec")
+    assert line == "--folded: found True without --tuned, expected no value, as it has no effect; leave it out"

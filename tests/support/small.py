@@ -74,6 +74,10 @@ def contents_of(catalog, passages):
     counts = enumerate(QUERIES.items())
     topics = {name: topics_of(passages, count, 5_000_000 + 10_000 * row) for row, (name, count) in counts}
     contents = _msmarco(passages, topics) | _predictions(passages) | _beir(passages) | _trec_car(passages, topics)
+    # Files that the dress rehearsal has no use for, of larger collections.
+    unused = {name for name, file in catalog.files.items() if file.urls} - contents.keys() - catalog.archives
+    packed = {name: gzip.compress(tsv([[name]])) for name in unused if name.endswith(".gz")}
+    contents |= {name: tsv([[name]]) for name in unused} | packed
     for name in catalog.archives - contents.keys():
         members = {file.member: contents[file.name] for file in catalog.files.values() if file.archive == name}
         contents[name] = archive_of(name, members)

@@ -10,7 +10,7 @@ from tests.support.common import ROOT
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
 SYSTEMS += ("expanded", "weighed")
 #: modules of cort/ that people call and no rule runs
-TOOLS = {"search", "explore", "api"}
+TOOLS = {"search", "explore", "api", "matrix"}
 
 
 def rules():
@@ -32,8 +32,9 @@ UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weighe
 UNUSED |= {"aggregate", "import_encoder", "expand", "weigh", "latency", "score_triples", "overlap"}
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts", "sparsity"}
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
-UNUSED |= {"fuse_tune", "rerank_tune", "encode_tokens", "retrieve_tokens", "retrieve_part", "merge"}
-UNUSED |= {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
+UNUSED |= {"fuse_tune", "rerank_tune", "fuse_tune_folds", "rerank_tune_folds", "bm25_tune_folds"}
+UNUSED |= {"encode_tokens", "retrieve_tokens", "retrieve_part", "merge", "tokenize_shard", "join_tokens"}
+UNUSED |= {"ivfpq", "audit_ivfpq", "retrieve_ivfpq"}
 
 
 def command_of(rule):
@@ -52,14 +53,16 @@ def stage_modules():
 
 
 def leaves(schema, path=""):
-    """Every key that has a value of its own with its schema, names of entries as <name>."""
+    """Every key that has a value of its own with its schema, names of entries as <name>; after its own, a section's."""
     rest = schema.get("additionalProperties")
     if isinstance(rest, dict) and "properties" in rest:
         yield from leaves(rest, f"{path}.<name>")
     for key, part in schema.get("properties", {}).items():
         place = f"{path}.{key}".lstrip(".")
         nested = list(leaves(part, place))
-        yield from nested or [(place, part)]
+        yield from nested
+        if not nested or "string" in part["type"]:
+            yield place, part
 
 
 def options_of(command):
@@ -165,7 +168,9 @@ def late_config(tiny, indexed=False):
     triples, taken = "tiny/data/triples.train", {"unknown_ids": "drop"}
     late |= {"kind": "late_interaction", "dimension": 16, "max_length": 64, "term_weights": True, "loss": "softmax"}
     late |= {"ivfpq": {"lists": 16, "bytes": 4}} if indexed else {}
-    through = {"late-ivfpq": {"retrieve": "late", "ivfpq": {"probes": "auto", "candidates": 64, "recall": 0.9}}}
+    encoder |= {"ivfpq": {"lists": 8, "bytes": 4}} if indexed else {}
+    search = {"probes": "auto", "candidates": 64, "recall": 0.9}
+    through = {f"{name}-ivfpq": {"retrieve": name, "ivfpq": {**search}} for name in ("late", "taught")}
     config |= {"audit": {"probes": [1, 4, 16], "candidates": 64, "depths": [10]}} if indexed else {}
     return config | {
         "dataset": "late",

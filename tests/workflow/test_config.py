@@ -23,12 +23,13 @@ README = ROOT / "config" / "README.md"
 EDITOR = ROOT / "config" / "experiment.schema.json"
 EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
 ABLATIONS = sorted((ROOT / "config" / "ablations").glob("*.yaml"))
+MATRIX = sorted((ROOT / "config" / "matrix").glob("*.yaml"))
 
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
     "extends",
-    "collection.passages",
-    *(f"splits.*.{key}" for key in ("queries", "qrels", "without", "sample", "hold_out", "measures")),
+    *(f"collection.{key}" for key in ("passages", "documents", "folder", "irds", "hf", "fields.id", "fields.title")),
+    *(f"splits.*.{key}" for key in ("irds", "hf", "queries", "qrels", "without", "sample", "hold_out", "measures")),
     *(f"base_models.*.{key}" for key in ("pretrained", "revision")),
     *(f"{models}.*.{key}" for models in ("encoders", "rerankers") for key in ("base_model", "pretrained", "revision")),
     *(f"encoders.*.{kind}_{key}" for kind in ("query", "passage") for key in ("prompt", "prompt_name")),
@@ -41,6 +42,7 @@ WITHOUT_DEFAULT = {
     "encoders.*.start",
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "weight", "run")),
     *(f"systems.*.{key}" for key in ("tune", "fuse.tune", "fuse.weights")),
+    "lexical.*.tune.folds",
     *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw", "ivfpq")),
 }
 
@@ -110,7 +112,17 @@ def test_every_key_is_used_by_the_workflow():
     named = [*widths, *settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)]
     text = "\n".join([*(path.read_text(encoding="utf-8") for path in files), *named])
     # Sections of which every key is an option of a stage, which refuses those it does not know.
-    whole = ("collection.pydocs", "lexical.*.tune", "systems.*.fuse", "triples", "pairs", "training", *INDEXES)
+    whole = (
+        "collection.pydocs",
+        "collection.passages",
+        "collection.fields",
+        "lexical.*.tune",
+        "systems.*.fuse",
+        "triples",
+        "pairs",
+        "training",
+        *INDEXES,
+    )
     unused = [
         path
         for path in KEYS
@@ -138,6 +150,17 @@ def test_ablation_is_valid_shares_what_msmarco_made_and_has_a_published_number(p
         assert {name: whole[section].get(name, model) for name, model in config[section].items()} == config[section]
     published = [number for file in config["papers"] for table in read_paper(file).tables for number in table.numbers]
     assert any(one.system in config["systems"] for one in published)
+
+
+def test_the_experiments_of_the_matrix_have_the_same_systems_tuned_in_the_same_way():
+    base, others = read(MATRIX[0]), {path.stem: read(path) for path in MATRIX[1:]}
+    assert MATRIX[0].stem == "base"
+    for name, written in others.items():
+        assert (written["extends"], written["dataset"]) == ("config/matrix/base.yaml", f"matrix-{name}")
+        assert not written.keys() & base.keys()
+        systems = complete(written, name)["systems"]
+        tuned = (systems["fused"]["fuse"]["tune"], systems["rrf-cross"]["tune"])
+        assert tuned == ({"measure": "nDCG@10", "folds": 5},) * 2
 
 
 def readme_blocks():
@@ -192,7 +215,7 @@ def test_old_reference_is_refused_and_mended(tmp_path):
     assert copy.with_name(EDITOR.name).read_text("utf-8") == EDITOR.read_text("utf-8")
 
 
-@pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS, *MATRIX[1:]], ids=lambda path: path.stem)
 def test_editors_find_the_schema_and_nothing_to_complain_of(path):
     first = path.read_text("utf-8").partition("\n")[0]
     pointer = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)

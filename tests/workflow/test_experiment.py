@@ -8,7 +8,7 @@ from snakemake.iocontainers import Wildcards
 
 from cort.experiment import models
 from cort.experiment.checks import ConfigError, complete
-from cort.experiment.config import splits_of
+from cort.experiment.config import cross_validated, splits_of
 from cort.experiment.keys import Experiment
 from cort.experiment.splits import splits_apart
 from cort.settings.config import deciding, evaluated_splits, is_trained
@@ -18,7 +18,7 @@ from cort.systems.base import Results
 from cort.systems.registry import all_systems, made_by, system_of
 from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, changed, complaints, completed, mistakes_in
-from workflow import settings
+from workflow import report_inputs, settings
 from workflow.inputs import excluded_queries, judgements
 from workflow.report_inputs import comparisons, explorers, of_systems, of_trainings, overlaps
 
@@ -80,6 +80,78 @@ def test_tuning_needs_a_split_to_tune_on():
     config["systems"]["both"] = {"fuse": {**LINEAR, "systems": ["bm25", "other"], "tune": "RR@10"}}
     fix = "expected validation queries to tune on; add the split"
     assert mistakes_in(config) == [f"systems.both.fuse.tune: found no split validation, {fix}"]
+    # By folds, the evaluated split is enough, and one without judgements is not.
+    folds = {"measure": "RR@10", "folds": 5}
+    config["systems"]["both"]["fuse"]["tune"] = folds
+    complete(config, "x.yaml")
+    config["splits"]["test"] = {"queries": "q.tsv"}
+    config["lexical"] = {"own": {"tune": folds}}
+    fix = "expected one to tune on by folds; add qrels"
+    places = ("lexical.own.tune", "systems.both.fuse.tune")
+    assert mistakes_in(config) == [f"{place}: found no split with judgements, {fix}" for place in places]
+
+
+FOLDS = {"measure": "RR@10", "folds": 5}
+FOLDED = {"systems folded": {"fuse": {"systems": ["bm25", "published"], "method": "linear", "tune": FOLDS}}}
+
+
+def test_judgements_reach_nothing_else_by_folds():
+    # Published runs are as good as others, on the splits that they have.
+    completed(FOLDED)
+    nested = {"systems outer": {"rerank": "middle", "reranker": "cross", "tune": FOLDS}}
+    nested |= {"systems middle": {"interleave": ["folded", "cort"]}}
+    twice = "tuned by folds, too, expected one of them to be; give it fixed values"
+    assert complaints(FOLDED | nested) == [f"systems.outer: found folds with 'folded', {twice}"]
+    # What is not tuned may be made of it.
+    completed(FOLDED | nested | {"systems outer tune": GONE})
+    bm25 = {"lexical own": {"tune": FOLDS}, "systems own": {"retrieve": "own"}}
+    inside = bm25 | {"systems folded": {"fuse": {"systems": ["own", "cort"], "method": "linear", "tune": FOLDS}}}
+    assert complaints(inside) == [f"systems.folded: found folds with 'own', {twice}"]
+    taught = (
+        "tuned by folds, on whose runs others are trained or tuned, expected evaluated queries to teach nothing else"
+    )
+    line = f"systems.own: found 'own' {taught}; give it fixed values"
+    assert complaints(bm25 | {"encoders encoder triples system": "own"}) == [line]
+    learns = {"systems learns": {"fuse": {"systems": ["own", "cort"], "method": "linear", "tune": "RR@10"}}}
+    assert complaints(bm25 | learns) == [line]
+    # Its own k1 and b are not those of the index.
+    completed(bm25 | learns | {"systems own bm25": {"k1": 1, "b": 0.5}})
+
+
+def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements():
+    changes = {"splits dev": FILES, "splits open": {"queries": "q.tsv"}, "lexical own": {"tune": FOLDS}}
+    changes |= {
+        "systems own": {"retrieve": "own"},
+        "systems own-cross": {"rerank": "bm25", "reranker": "cross", "tune": FOLDS},
+    }
+    changes |= {"systems folded": {"fuse": {"systems": ["bm25", "cort"], "method": "linear", "tune": FOLDS}}}
+    config = completed(changes)
+    names = {
+        "folded": "weights/{}/folded.json",
+        "own": "lexical/own/parameters/{}.json",
+        "own-cross": "weights/{}/own-cross.json",
+    }
+    for name, path in names.items():
+        system = system_of(config, name)
+        for split, source in {"test": "test", "dev": "dev", "open": "test", "": "test"}.items():
+            file = f"results/tiny/{path.format(source)}"
+            given = {option.name: option.value for option in system.options(split)}
+            assert system.tuned_files(split) == [file]
+            assert given["parameters" if name == "own" else "tuned"] == file
+            # Ids of another split must not meet those of the folds.
+            assert ("folded" in given) == (split == source)
+        assert file in list(system.files())
+        assert "tuned for RR@10 by 5-fold cross-validation on its own queries" in system.describe()
+    assert cross_validated(config) == [
+        f"{name} is tuned for RR@10 by 5-fold cross-validation on its own queries."
+        for name in ("own", "own-cross", "folded")
+    ]
+    tuned = {"folded on test", "folded on dev", "own-cross on test", "own-cross on dev"}
+    assert report_inputs.tuned_weights(config).keys() == tuned
+    # Neither the depth of validation runs nor what splits must not share changes.
+    assert settings.depth(config, Wildcards(fromdict={"split": "validation"})) == ["--depth", "30"]
+    alone = completed(NOTHING_LEARNT | {"lexical bm25": {"tune": FOLDS}})
+    assert splits_apart(alone) == []
 
 
 def test_pydocs_makes_its_own_splits():
@@ -302,7 +374,8 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     assert config["base_models"]["encoder.ready"] == expected
     assert config["base_models"]["encoder.tuned"]["revision"] == COMMIT
     encoders = config["encoders"]
-    known = {"kind", "base_model", "pretrained", "query_length", "precision", "storage", "checkpoint", "onng", "hnsw"}
+    known = {"kind", "base_model", "pretrained", "query_length", "precision", "storage", "checkpoint"}
+    known |= {"onng", "hnsw", "ivfpq"}
     assert encoders["ready"].keys() == known
     # Only the results of models that are not trained here may depend on what is fast.
     assert [encoders[name]["precision"] for name in ("ready", "tuned", "encoder")] == ["auto", "fp32", "fp32"]

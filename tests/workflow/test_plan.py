@@ -96,6 +96,7 @@ def test_a_plan_has_a_line_for_each_phase_with_limits_until_something_is_recorde
     assert re.search(r"^encoder +\d+  20 min 35 s +4.3 GB +\d+ MB  triples, train, encode", found["encoder"])
     assert re.search(r"^reranker +\d+  limit .+ 16.0 GB ", found["reranker"])
     assert re.search(r"^In all limit .+ on 2 cores, \d+ MB of disk", output, re.MULTILINE)
+    assert re.search(r"^Languages of BM25: bm25 en", output, re.MULTILINE)
     assert len(output.splitlines()) <= 25
     assert max(map(len, output.splitlines())) <= 120
     assert not (fresh / "results").exists()

@@ -95,7 +95,7 @@ def test_a_java_that_hangs_is_refused(monkeypatch, tmp_path):
     assert "timed out" in one(preflight.check_java([job("bm25")]))
 
 
-@pytest.mark.parametrize("rule", ["ivfpq", "audit_tokens", "retrieve_ivfpq"])
+@pytest.mark.parametrize("rule", ["ivfpq", "audit_ivfpq", "retrieve_ivfpq"])
 def test_faiss_is_looked_for_where_a_job_uses_it(monkeypatch, rule):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert preflight.check_faiss([job("retrieve_tokens"), job("hnsw"), job("import_encoder")]) == []

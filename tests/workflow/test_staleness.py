@@ -22,7 +22,7 @@ from cort.settings.config import flat as flat_settings
 from cort.settings.fields import schema_of
 from scripts.sandbox import TINY
 from tests.support.changes import mark_as_built, planned_jobs, prepare, put, replace, run_module, snakemake
-from tests.support.common import COMMIT
+from tests.support.common import COMMIT, write_file
 from tests.support.imports import MODULES, program
 from tests.support.workflow import (
     RULES,
@@ -89,6 +89,8 @@ def planned_before(built, tmp_path_factory):
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", copy_function=os.link, symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
+    (folder / "tiny" / "texts").mkdir()
+    write_file(folder / "tiny" / "texts" / "corpus.jsonl", "{}")
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
     return folder, {other["dataset"]: pretend(folder, other) for other in other_experiments(config)}
 
@@ -111,16 +113,17 @@ def other_experiments(config):
     timed = {"dataset": "timed", "collection": config["collection"], "splits": {"test": files, "again": files}}
     timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
     yield timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}}
-    documents = config["collection"] | {"aggregate": "max"}
-    yield {
-        "dataset": "documents",
-        "collection": documents,
-        "splits": {"test": timed["splits"]["test"]},
-        "systems": bm25,
-    }
     yield weighed_config(config, "tiny/model", COMMIT)
     yield late_config(config, indexed=True)
     yield sparse_config(config)
+    sources = {
+        "folder": ({"folder": "tiny/texts", "fields": {"text": ["text"]}}, files),
+        "documents": ({"documents": "tiny/data/collection.tsv"}, files),
+        "irds": ({"irds": "beir/scifact"}, {"irds": "beir/scifact/test"}),
+        "hf": ({"hf": "tiny/texts"}, {"hf": "test"}),
+    }
+    for name, (collection, test) in sources.items():
+        yield {"dataset": name, "collection": collection, "splits": {"test": test}, "systems": bm25}
     splits = {"train": {}, "validation": {}, "test": {}}
     yield {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25}
 
@@ -166,6 +169,10 @@ def reruns(tree, tmp_path_factory):
 # The table.
 
 
+# Rules of jobs that only an option divides.
+IN_PARTS = {"retrieve_part", "merge", "tokenize_shard", "join_tokens"}
+
+
 def test_every_key_of_the_config_is_in_the_table():
     assert sorted(TABLE["keys"]) == sorted(LEAVES)
     assert {*TABLE["planned"], *TABLE["more_than_params"]} <= {*LEAVES, *TABLE["inputs"]}
@@ -180,7 +187,7 @@ def test_keys_that_are_planned_or_predicted_rerun_every_rule_there_is():
     entries = [ENTRIES["keys", key] for key in TABLE["keys"] if key not in left_out]
     rules = {job.split(" ")[0] for entry in entries for job in flat(entry["reruns"])}
     # No key asks for parts, but an option.
-    assert RULES.keys() - rules == {"download", "extract", "retrieve_part", "merge"}
+    assert RULES.keys() - rules == {"download", "extract", *IN_PARTS}
 
 
 @pytest.mark.parametrize("entry", list(params()))
@@ -210,7 +217,11 @@ def graphs(planned_before):
         "weighed": {"fuse": {**linear, "weights": [1, 2]}},
         "tuned": {"fuse": {**linear, "tune": "RR@10"}},
         "light": {"rerank": "tuned", "reranker": "cross", "tune": "RR@10"},
+        "folded": {"fuse": {**linear, "tune": {"measure": "RR@10", "folds": 3}}},
+        "folded-cross": {"rerank": "cort", "reranker": "cross", "tune": {"measure": "RR@10", "folds": 3}},
     }
+    del config["lexical"]["expanded"]["b"]
+    config["lexical"]["expanded"]["tune"] = {"k1": [0.9], "b": [0.3, 0.4], "measure": "RR@10", "folds": 3}
     (tree / "tiny" / "more.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
     jobs = {**{name: jobs_of(tree, f"tiny/{name}.yaml") for name in ("tiny", "more")}, **jobs}
     return {name: [(job, why.parse(job.params)) for job in listed] for name, listed in jobs.items()}
@@ -287,7 +298,7 @@ def test_every_job_watches_what_its_stage_imports(graphs):
     }
     assert code == {rule: program(command_of(rule)) for rule in code}
     # Made only for an encoder that has a teacher, or if parts are asked for.
-    assert RULES.keys() - code.keys() == {"score_triples", "retrieve_part", "merge"}
+    assert RULES.keys() - code.keys() == {"score_triples", *IN_PARTS}
 
 
 def after(jobs, first):

@@ -26,6 +26,7 @@ from cort.settings import paths
 from cort.settings.config import Config
 from cort.system.devices import visible_devices
 from cort.system.errors import InputError
+from cort.systems.registry import all_systems
 from workflow.planning import preflight
 from workflow.planning.dryrun import DryRun, Job
 from workflow.report_inputs import read_texts
@@ -82,7 +83,7 @@ def make_forecast(planned: DryRun, config: Config, cores: int, folder: Path) -> 
     available = memory_text(preflight.available_memory())
     total = f"In all {time} on {places}, {room}.\nThe largest job: {needed} ({available} available)."
     parts = f"{config['dataset']}: {count} would run.\n", phases_table(jobs, costs), f"{total}\n{EXPLANATION}"
-    table = "\n".join(parts) + truncations(config, folder)
+    table = "\n".join(parts) + languages(config) + truncations(config, folder)
     return Forecast(table, f"{count}, {time}, {memory_text(disk)} of disk, {needed}\n", problems)
 
 
@@ -174,6 +175,13 @@ def truncations(config: Config, folder: Path) -> str:
             measured = measure_texts(limits, known)
             lines += [f"{title}: {text}: {length}\n" for text, length in measured.items() if length.cut_texts]
     return "".join(["\n", *lines]) if lines else ""
+
+
+def languages(config: Config) -> str:
+    """Name the languages of the term-based indexes that systems search."""
+    used = {system.lexical_index() for system in all_systems(config).values()}
+    named = [f"{name} {index['language']}" for name, index in config["lexical"].items() if name in used]
+    return f"Languages of BM25: {', '.join(named)}.\n" if named else ""
 
 
 def phases_table(jobs: Sequence[Job], costs: Sequence[Cost]) -> str:

@@ -50,7 +50,7 @@ INDEXES = ("config.json", MODULES)
 PROVIDERS = {"base_model": "base_models"}
 PROVIDERS |= {f"pretrained_{one}": f"{one}s" for one in ("encoder", "reranker", "weigher", "expander")}
 TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
-OF_FAISS = {"ivfpq", "audit_tokens", "retrieve_ivfpq"}
+OF_FAISS = {"ivfpq", "audit_ivfpq", "retrieve_ivfpq"}
 
 
 def check_all(jobs: Sequence[Job], config: Config, folder: Path, disk: float) -> list[str]:
@@ -144,7 +144,7 @@ def available_memory() -> float:
 
 def check_java(jobs: Iterable[Job]) -> list[str]:
     """Start the Java of BM25, if a job uses it."""
-    if not any(job.rule in ("bm25_index", "bm25", "bm25_tune") for job in jobs):
+    if not any(job.rule in ("bm25_index", "bm25", "bm25_tune", "bm25_tune_folds") for job in jobs):
         return []
     try:
         fat_jar()
@@ -176,7 +176,7 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
 
 
 def check_faiss(jobs: Iterable[Job]) -> list[str]:
-    """Look for faiss, if a job uses an index of token vectors."""
+    """Look for faiss, if a job uses an IVF-PQ index."""
     wanted = any(job.rule in OF_FAISS for job in jobs) and importlib.util.find_spec("faiss") is None
     return _line("faiss", "no such package", "faiss, for systems with ivfpq", INSTALL_FAISS) if wanted else []
 

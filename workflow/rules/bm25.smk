@@ -61,7 +61,7 @@ rule bm25_index:
         runtime=growing(120),
     params:
         folder=subpath(output[0], parent=True),
-        options=options("lexical.{lexical}.cleaning"),
+        options=options("lexical.{lexical}.cleaning", "lexical.{lexical}.language"),
     message:
         "Index the passages for {wildcards.lexical}"
     shell:
@@ -96,6 +96,20 @@ rule bm25_tune:
     shell:
         "python -m cort.tune bm25 --index {params.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
         " {params.options:q} --threads {threads} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
+
+
+use rule bm25_tune as bm25_tune_folds with:
+    input:
+        index=paths.LEXICAL_INDEX,
+        queries=paths.QUERIES,
+        qrels=paths.QRELS,
+    output:
+        paths.LEXICAL_FOLDS,
+    params:
+        index=subpath(input.index, parent=True),
+        options=options(all_of("lexical.{lexical}.tune"), "splits.{split}.relevance_level", "depth", "seed"),
+    message:
+        "Choose k1 and b of {wildcards.lexical} by cross-validation on {wildcards.split}"
 
 
 rule bm25:

@@ -63,7 +63,7 @@ rule import_collection:
     params:
         options=options(settings.imported_collection),
         # Files of a folder, with sizes and times.
-        state=lambda wildcards: settings.state_of_folder(config),
+        state=settings.state_of_folder(config),
     message:
         "Read the documents of {wildcards.dataset}"
     shell:
@@ -214,6 +214,16 @@ rule pretrained_expander:
         "python -m cort.pretrained --kind expander {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
+# Both write the tokens of the passages: `tokenize` in one job, `join_tokens` from several.
+if TOKENIZATION_SHARDS == 1:
+
+    ruleorder: tokenize > join_tokens
+
+else:
+
+    ruleorder: join_tokens > tokenize
+
+
 rule tokenize:
     input:
         tokenizer=partial(inputs.tokenizer, config),
@@ -233,3 +243,44 @@ rule tokenize:
     shell:
         "python -m cort.tokenize --tokenizer {params.folder:q} --texts {input.texts:q} {params.options:q}"
         " --threads {threads} --output {output:q} --log {log:q}"
+
+
+rule tokenize_shard:
+    input:
+        tokenizer=partial(inputs.tokenizer, config),
+        texts=paths.PASSAGES,
+    output:
+        paths.TOKENS_SHARD,
+    threads: 4
+    resources:
+        disk_mb=disk(sizes.text, 1 / TOKENIZATION_SHARDS),
+        mem_mb=growing(2000, per_mb=2 / TOKENIZATION_SHARDS),
+        runtime=growing(120),
+    params:
+        folder=subpath(input.tokenizer, parent=True),
+        options=options("base_models.{base_model}.cleaning"),
+    message:
+        "Tokenize the passages for {wildcards.base_model}, shard {wildcards.scatteritem}"
+    shell:
+        "python -m cort.tokenize --tokenizer {params.folder:q} --texts {input.texts:q} {params.options:q}"
+        " --shard {wildcards.scatteritem} --threads {threads} --output {output:q} --log {log:q}"
+
+
+rule join_tokens:
+    input:
+        tokenizer=partial(inputs.tokenizer, config),
+        texts=paths.PASSAGES,
+        shards=gather.tokenize(paths.TOKENS_SHARD, allow_missing=True),
+    output:
+        paths.TOKENS.replace("{text}", "passages"),
+    resources:
+        disk_mb=disk(sizes.text),
+        mem_mb=growing(4000, per_mb=0.1),
+        runtime=growing(120),
+    params:
+        folder=subpath(input.tokenizer, parent=True),
+    message:
+        "Join the tokens of the passages for {wildcards.base_model}"
+    shell:
+        "python -m cort.tokenize --tokenizer {params.folder:q} --texts {input.texts:q} --shards {input.shards:q}"
+        " --output {output:q} --log {log:q}"

@@ -55,7 +55,7 @@ guard(workflow, config)
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")
 
-check_scatter(workflow, ("encode", *CHANGES.values(), "retrieve"))
+check_scatter(workflow, ("encode", *CHANGES.values(), "retrieve", "tokenize"))
 MACHINE = survey(workflow)
 SHARDS = fix_shards(
     workflow,
@@ -86,6 +86,12 @@ RETRIEVAL_PARTS = fix_shards(
         for name, system in all_systems(config).items()
         if "retrieve_part" in system.rules
     ],
+    default=1,
+)
+TOKENIZATION_SHARDS = fix_shards(
+    workflow,
+    "tokenize",
+    folders=[paths.at(paths.TOKENS_FOLDER, config, base_model=name) for name in config["base_models"]],
     default=1,
 )
 GPU_THREADS = MACHINE.threads
@@ -159,6 +165,16 @@ def guarded(files):
 def shards_of(section, name):
     """All passage shards of an encoder's vectors, or of the token vectors of a re-ranker."""
     return Results(config, SHARDS).vectors(section, name)
+
+
+def vectors_of_index(wildcards):
+    """All shards of the vectors that a job's index is built from."""
+    return Results(config, SHARDS).vectors(*inputs.searched_exactly(config, wildcards).models()[0])
+
+
+def folder_of_model(wildcards, input):
+    """Folder of a job's re-ranker, if it has one."""
+    return os.path.dirname(input.model) if "model" in input.keys() else []
 
 
 def shard_of_passages(wildcards):

@@ -1,9 +1,9 @@
-"""IVF-PQ indexes of the token vectors of late interaction: built, searched, audited."""
+"""IVF-PQ indexes of the vectors of encoders and of the token vectors of late interaction: built, searched, audited."""
 
 
 rule ivfpq:
     input:
-        passages=lambda wildcards: shards_of("rerankers", wildcards.encoder),
+        passages=vectors_of_index,
     output:
         multiext(paths.GRAPH.replace("{index}", "ivfpq"), "meta.json", *TOKEN_INDEXES["ivfpq"].files),
     threads: 8
@@ -12,19 +12,17 @@ rule ivfpq:
         runtime=growing(1440),
     params:
         folder=subpath(output[0], parent=True),
-        options=options(all_of("rerankers.{encoder}.ivfpq"), "seed"),
+        options=options(settings.ivfpq, "seed"),
     message:
-        "Build the IVF-PQ index over the token vectors of {wildcards.encoder}"
+        "Build the IVF-PQ index over the vectors of {wildcards.encoder}"
     shell:
         "python -m cort.index ivfpq --passages {input.passages:q} {params.options:q} --threads {threads}"
         " --output {params.folder:q} --log {log:q}"
 
 
-rule audit_tokens:
+rule audit_ivfpq:
     input:
-        model=lambda wildcards: Results(config).weights("rerankers", wildcards.encoder),
-        queries=tokens("rerankers.{encoder}", "queries.{split}"),
-        passages=lambda wildcards: shards_of("rerankers", wildcards.encoder),
+        unpack(partial(inputs.of_audit, config, SHARDS)),
         qrels=partial(inputs.judgements, config),
         index=f"{paths.GRAPH}meta.json",
     output:
@@ -37,13 +35,13 @@ rule audit_tokens:
         mem_mb=growing(8000, per_mb=1),
         runtime=growing(720),
     params:
-        model=subpath(input.model, parent=True),
+        model=folder_of_model,
         index=subpath(input.index, parent=True),
-        options=options(settings.audit, "audit.candidates", "rerankers.{encoder}.precision", "collection.aggregate"),
+        options=options(settings.audit, settings.of_exact_search, "audit.candidates", "collection.aggregate"),
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
-        "python -m cort.audit tokens --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
+        "python -m cort.audit ivfpq --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
         " --qrels {input.qrels:q} --kind {wildcards.index} --index {params.index:q} {params.options:q}"
         " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
@@ -57,14 +55,15 @@ rule retrieve_ivfpq:
         system=made_by(config, "retrieve_ivfpq"),
     threads: 8
     resources:
-        mem_mb=growing(8000, per_mb=0.5),
+        # Files of vectors are mapped; ids are in memory.
+        mem_mb=growing(8000, per_mb=0.2),
         runtime=growing(720),
     params:
-        model=subpath(input.model, parent=True),
+        model=folder_of_model,
         index=subpath(input.index, parent=True),
         options=options(settings.of_system, settings.depth),
     message:
-        "Retrieve {wildcards.split} with {wildcards.system} (late interaction through an index)"
+        "Retrieve {wildcards.split} with {wildcards.system} (IVF-PQ index)"
     shell:
         "python -m cort.retrieve ivfpq --model {params.model:q} --queries {input.queries:q}"
         " --passages {input.passages:q} --index {params.index:q} {params.options:q} --threads {threads}"

@@ -188,6 +188,18 @@ rule rerank_tune:
         " {params.options:q} --output {output:q} --log {log:q}"
 
 
+use rule rerank_tune as rerank_tune_folds with:
+    input:
+        unpack(partial(inputs.for_tuning, config)),
+        qrels=paths.QRELS,
+    output:
+        paths.FOLD_WEIGHTS,
+    params:
+        options=options(settings.tuning, "splits.{split}.relevance_level"),
+    message:
+        "Choose the weight of the re-ranker in {wildcards.system} by cross-validation on {wildcards.split}"
+
+
 rule rerank:
     input:
         unpack(run_inputs),

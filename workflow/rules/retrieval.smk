@@ -201,6 +201,18 @@ rule fuse_tune:
         " --log {log:q}"
 
 
+use rule fuse_tune as fuse_tune_folds with:
+    input:
+        unpack(partial(inputs.for_tuning, config)),
+        qrels=paths.QRELS,
+    output:
+        paths.FOLD_WEIGHTS,
+    params:
+        options=options(settings.tuning, "splits.{split}.relevance_level"),
+    message:
+        "Choose the weights of {wildcards.system} by cross-validation on {wildcards.split}"
+
+
 rule fuse:
     input:
         unpack(run_inputs),

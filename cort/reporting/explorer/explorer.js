@@ -263,12 +263,14 @@ const WITHOUT_JUDGEMENTS = {
   sorts: {
     difference: ["Least in common first", () => by((row) => -row.overlap)],
     against: ["Most in common first", () => by((row) => row.overlap)],
+    rbo: ["Lowest rank-biased overlap first", () => by((row) => -row.rbo)],
     file: SORTS.file,
   },
   filters: {
     all: FILTERS.all,
     same: ["Same top passage", (row) => row.same],
     other: ["Different top passage", (row) => !row.same],
+    apart: ["Nothing in common", (row) => row.overlap === 0],
     empty: FILTERS.empty,
   },
 };
@@ -287,8 +289,21 @@ const mean = (all) => {
 function common(ofA, ofB, place) {
   if (!ofA) return {};
   const [a, b] = [ofA[place], ofB[place]], longest = Math.max(a.length, b.length);
-  const overlap = longest ? a.filter((doc) => b.includes(doc)).length / longest : 0;
-  return { overlap, same: longest > 0 && a[0] === b[0] };
+  const shared = a.filter((doc) => b.includes(doc)).length, overlap = longest ? shared / longest : 0;
+  const alone = [a.length - shared, b.length - shared];
+  return { overlap, alone, rbo: rankBiasedOverlap(a, b, index.p), same: longest > 0 && a[0] === b[0] };
+}
+
+// As in cort/evaluation/overlap.py.
+function rankBiasedOverlap(...lists) {
+  const p = lists.pop(), [short, long] = lists.sort((a, b) => a.length - b.length);
+  const inCommon = (depth) => long.slice(0, depth).filter((doc) => short.slice(0, depth).includes(doc)).length;
+  if (!short.length) return 0;
+  const ended = inCommon(short.length) / short.length;
+  return long.reduce((sum, _, place) => {
+    const depth = place + 1, agreement = (inCommon(depth) + ended * Math.max(0, depth - short.length)) / depth;
+    return sum + agreement * p ** place * (depth < long.length ? 1 - p : 1);
+  }, 0);
 }
 
 async function compare() {
@@ -416,10 +431,14 @@ function showCommon() {
   const shares = [
     [`In common among the top ${index.overlap} ${noun()}s`, mean(rows.map((row) => row.overlap))],
     [`Queries with the same top ${noun()}`, mean(rows.map((row) => Number(row.same)))],
+    [`Rank-biased overlap of the top ${index.overlap} (p = ${index.p})`, mean(rows.map((row) => row.rbo))],
   ];
+  const alone = [state.a, state.b].map((name, side) =>
+    line(name, mean(rows.map((row) => row.alone[side])).toFixed(1)));
   $("means").replaceChildren(
     element("p", {}, "This split has no judgements, so nothing is measured."),
-    table(["Both systems", "Share"], shares.map(([name, share]) => line(name, fixed(share)))));
+    table(["Both systems", "Mean"], shares.map(([name, share]) => line(name, fixed(share)))),
+    table([`Of the top ${index.overlap}`, "Alone"], alone));
 }
 
 function grouped(kind) {
@@ -830,10 +849,11 @@ function reasons({ system, rank, score, about, columns, rows, parts }) {
 
 function downloadQueries() {
   const measured = index.measures.length > 0, first = `overlap@${index.overlap}`;
-  const head = ["query_id", "query",
-    ...(measured ? [state.a, state.b, "difference", "measure"] : [first, "same_first_passage"])];
-  const lines = visible.map((row) => [row.id, row.text,
-    ...(measured ? [row.a, row.b, row.difference, state.measure] : [row.overlap, Number(row.same)])]);
+  const values = (row) => (measured ? [row.a, row.b, row.difference, state.measure]
+    : [row.overlap, Number(row.same), row.rbo, ...row.alone]);
+  const head = ["query_id", "query", ...(measured ? [state.a, state.b, "difference", "measure"]
+    : [first, "same_first_passage", "rbo", "alone_a", "alone_b"])];
+  const lines = visible.map((row) => [row.id, row.text, ...values(row)]);
   download(`${index.dataset}.${index.split}.queries.csv`, [head, ...lines]);
 }
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.evaluation.measures import Qrels
+from cort.evaluation.overlap import P
 from cort.evaluation.values import Values
 from cort.formats.ids import positions
 from cort.formats.tables import PASSAGES, arrow_writer, iter_batches, open_arrow
@@ -138,7 +139,7 @@ def write_page(folder: Path, experiment: Experiment, texts: Texts, megabytes: in
     }
     judged = sum(map(bool, qrels.values()))
     if not judged:
-        index["overlap"] = COMMON
+        index |= {"overlap": COMMON, "p": P}
     elif judged < len(query_ids):
         index["judged"] = judged
     if experiment.aggregate != "none":

@@ -1,3 +1,5 @@
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +33,32 @@ def test_counts_are_those_of_the_papers():
     assert sum(counts[f"msmarco/queries.{split}.tsv"] for split in ("train", "dev", "eval")) == 1_010_916
 
 
+def test_facts_of_larger_collections_are_those_of_ir_datasets():
+    """Address, size and MD5; without ir_datasets, nothing is compared."""
+    ir_datasets = pytest.importorskip("ir_datasets")
+    folder = Path(ir_datasets.__file__).parent / "etc"
+    known = [*_downloads(json.loads((folder / "downloads.json").read_text("utf-8")))]
+    known = {one["url"]: (one["size_hint"], one["expected_md5"]) for one in known if "size_hint" in one}
+    larger = re.compile(r"msmarco-|trec-dl/(.*202[123]|qrels\.docs)")
+    files = [file for name, file in load_catalog().files.items() if larger.match(name)]
+    assert len(files) == 21
+    assert [(file.size, file.md5) for file in files] == [known[file.urls[0]] for file in files]
+    counts = json.loads((folder / "metadata.json").read_text("utf-8"))
+    for source in ("msmarco-document", "msmarco-passage-v2"):
+        (collection,) = [file for file in files if file.records and file.name.startswith(f"{source}/")]
+        assert collection.records == counts[source]["docs"]["count"]
+        for file in files:
+            if file.lines and file.name.startswith(f"{source}/"):
+                split = file.name.split(".")[1]
+                assert file.lines == counts[f"{source}/{split}"]["queries"]["count"]
+
+
+def _downloads(tree):
+    for value in tree.values():
+        if isinstance(value, dict):
+            yield from [value] if "url" in value else _downloads(value)
+
+
 def test_all_files_are_fetched_over_encrypted_connections():
     urls = [url for file in load_catalog().files.values() for url in file.urls]
     assert urls
@@ -44,6 +72,8 @@ def test_every_raw_file_has_a_name_that_tells_its_form():
     files = load_catalog().files.keys() - load_catalog().archives
     # Predicted queries are read as the archives they are.
     files -= {name for name in files if name.startswith(("doc2query/", "doctttttquery/")) and name.endswith(SUFFIXES)}
+    # Collections that ir_datasets reads.
+    files -= {"msmarco-document/msmarco-docs.trec.gz", "msmarco-passage-v2/msmarco_v2_passage.tar"}
     assert all(name.removesuffix(".gz").endswith((".tsv", ".txt", ".jsonl", ".cbor", ".qrels")) for name in files)
 
 

@@ -52,6 +52,30 @@ def test_queries_of_both_formats(tmp_path):
     assert line.startswith("row 1: found query_id 'q 1' with whitespace, expected a query_id without whitespace")
 
 
+def test_a_text_without_tabs_has_a_query_per_row(tmp_path, caplog):
+    caplog.set_level("INFO")
+    path = write_file(tmp_path / "questions.txt", "\n what is BM25?\r\n  \n1 2\n\nwhat is BM25?")
+    expected = {2: "what is BM25?", 4: "1 2", 6: "what is BM25?"}
+    assert list(raw.iter_queries(path)) == [(row, Text(str(row), text)) for row, text in expected.items()]
+    assert caplog.messages[-1] == f"{path}: empty rows skipped: 3"
+    # With ids, rows may be empty, too.
+    path = write_file(tmp_path / "queries.txt.gz", "\nq1\ta\n\nq2\tb\n")
+    assert list(raw.iter_queries(path)) == [(2, Text("q1", "a")), (4, Text("q2", "b"))]
+    assert list(raw.iter_queries(write_file(tmp_path / "empty.txt", "\n \n"))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("\na\nb\nc\td\n", "row 4: found a TAB, expected no TAB, as in row 2"),
+        ("q1\ta\n\nb\n", "row 3: found no TAB, expected a TAB, as in row 1"),
+    ],
+)
+def test_queries_with_and_without_ids_are_not_mixed(tmp_path, text, found):
+    line = refusal(raw.iter_queries, write_file(tmp_path / "questions.txt", text))
+    assert line == f"{found}; write 'query_id TAB text' in every row, or one query per row without a TAB"
+
+
 TWO = "expected 2 fields (doc_id TAB text); separate id and text by one TAB and leave no other TAB in the row"
 VISIBLE = "expected a doc_id of visible characters; give the row another id"
 ID_FIX = "expected a doc_id without whitespace, as run files need it; give the row another id"

@@ -3,6 +3,8 @@ import json
 import random
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -12,6 +14,7 @@ from cort.formats.tokens import Tokens
 from cort.models.batching import frame_pair, frame_text
 from cort.models.tokenizer import Template, fingerprint, load_template, load_tokenizer
 from cort.system.errors import InputError
+from tests.conftest import without_record
 
 
 def roberta_folder(folder, pad="<pad>"):
@@ -195,6 +198,50 @@ def test_tokenize_gives_the_same_bytes_in_any_batches_and_threads(lm, world, tmp
     whole = Tokens(one)
     assert [split[row].tolist() for row in range(60)] == [whole[row].tolist() for row in range(60)]
     assert split.lengths.tolist() == whole.lengths.tolist()
+
+
+@pytest.fixture
+def in_shards(lm, world, tmp_path, monkeypatch):
+    """Passages in row groups of 14, read 7 at a time; a function that runs the stage on them."""
+    monkeypatch.setattr(tokenize, "ROWS", 7)
+    texts = tmp_path / "passages.parquet"
+    pq.write_table(tables.read_table(world.path("passages.parquet"), tables.PASSAGES), texts, row_group_size=14)
+
+    def words(name, *options):
+        words = ["--tokenizer", lm, "--texts", texts, "--output", tmp_path / name, *options]
+        return [str(word) for word in words]
+
+    return words
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
+def test_shards_of_tokens_are_joined_to_the_same_bytes(in_shards, world, tmp_path, count):
+    assert tokenize.main(in_shards("whole.arrow")) == 0
+    # With nine shards, some have no passages.
+    parts = [tmp_path / f"passages.{number}-of-{count}.arrow" for number in range(1, count + 1)]
+    for part in parts:
+        assert tokenize.main(in_shards(part.name, "--shard", part.stem.removeprefix("passages."))) == 0
+    assert [name for part in parts for name in Tokens(part).ids.to_pylist()] == world.doc_ids
+    assert max(len(Tokens(part)) for part in parts) < len(world.doc_ids) or count == 1
+    assert tokenize.main(in_shards("joined.arrow", "--shards", *parts)) == 0
+    assert (tmp_path / "joined.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
+
+
+def test_shards_that_are_not_those_of_the_texts_are_refused(in_shards, tmp_path, complaint):
+    one, two, output = tmp_path / "1.arrow", tmp_path / "2.arrow", tmp_path / "joined.arrow"
+    for number in (1, 2):
+        assert tokenize.main(in_shards(f"{number}.arrow", "--shard", f"{number}-of-2")) == 0
+    for parts in ([one], [two], [two, one], [one, two, two]):
+        line = complaint(tokenize.main, in_shards(output.name, "--shards", *parts), output)
+        assert line.startswith(f"{', '.join(map(str, parts))}: found tokens of other texts, or in another order, ")
+    line = complaint(tokenize.main, in_shards(output.name, "--shard", "3-of-2"), output)
+    assert line == "--shard: found '3-of-2', expected i-of-n with 1 <= i <= n; fix it"
+    table = pa.ipc.open_file(str(two)).read_all()
+    with pa.ipc.new_file(str(two), table.schema.with_metadata({"tokenizer": "another"})) as file:
+        file.write_table(table)
+    without_record(two)
+    line = complaint(tokenize.main, in_shards(output.name, "--shards", one, two), output)
+    assert line.startswith(f"{two}: found tokens of tokenizer another, expected tokenizer ")
 
 
 def test_tokenize_complains(lm, world, tmp_path, complaint):

@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 import time
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +24,12 @@ from cort.online.lucene import (
     decode_ids,
     lower_ties,
     read_explanation,
+    start_java,
 )
 from cort.retrieval.bm25 import Parameters
+from cort.settings.lexical import Language
 from cort.system.errors import InputError
+from tests.support import german
 from tests.support.common import TEXTS, command_line
 
 
@@ -82,7 +86,7 @@ def test_a_damaged_index_is_reported(indexes, tmp_path, name, damage):
     (copy / name).write_bytes(content[:-9] if damage == "cut" else bytes([content[0] ^ 1]) + content[1:])
     # Without checksums, Lucene itself must notice.
     sizes = {path.name: path.stat().st_size for path in copy.glob("_*")}
-    (copy / "manifest.json").write_text(json.dumps({"text": "raw", "files": sizes}))
+    (copy / "manifest.json").write_text(json.dumps({"text": "raw", "language": "en", "files": sizes}))
     words = "found what Lucene cannot read (.*), expected the index that was built; delete the index and build it again"
     with pytest.raises(InputError, match=words):
         Lucene(copy)
@@ -107,7 +111,7 @@ def test_results_are_those_of_the_stage(indexes, world, tmp_path, form):
     named |= {"tag": "t", "output": tmp_path / "run.trec", "memory-mb": 300}
     assert retrieve.main(["bm25", *command_line(named, {})]) == 0
     process = LuceneProcess(indexes / form, 3, 300)
-    assert process.form == form
+    assert process.form == (form, "en")
     rankings = process.search(texts, K1_B, 20)
     write_run(tmp_path / "ours.trec", [one._replace(query_id=f"q{n}") for n, one in enumerate(rankings)], "t")
     assert (tmp_path / "ours.trec").read_bytes() == (tmp_path / "run.trec").read_bytes()
@@ -119,6 +123,40 @@ def test_results_are_those_of_the_stage(indexes, world, tmp_path, form):
     assert [one.scores.tolist() for one in alone] == [one.scores.tolist() for one in rankings]
     process.close()
     assert process._process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_an_index_and_its_queries_have_the_same_language(tmp_path, language):
+    table = pa.table([[*german.PASSAGES], [*german.PASSAGES.values()]], schema=tables.PASSAGES)
+    tables.write_table(tmp_path / "passages.parquet", table)
+    table = pa.table([[*german.QUERIES], [*german.QUERIES.values()]], schema=tables.QUERIES)
+    tables.write_table(tmp_path / "queries.parquet", table)
+    named = {"passages": tmp_path / "passages.parquet", "output": tmp_path / "index", "memory-mb": 300}
+    assert index.main(["bm25", *command_line(named | {"language": language}, {})]) == 0
+    named = {"index": tmp_path / "index", "queries": tmp_path / "queries.parquet", "k1": 1.1, "b": 0.3, "depth": 5}
+    named |= {"tag": "t", "output": tmp_path / "run.trec", "memory-mb": 300}
+    assert retrieve.main(["bm25", *command_line(named, {})]) == 0
+    run = read_run(tmp_path / "run.trec")
+    found = {ranking.query_id: {*ranking.doc_ids[:2]} & german.RELEVANT[ranking.query_id] for ranking in run}
+    assert found.keys() == german.RELEVANT.keys()
+    assert [len(passages) for passages in found.values()] == [2 if language == "de" else 1] * 4
+    process = LuceneProcess(tmp_path / "index", 1, 300)
+    assert process.form == ("raw", language)
+    rankings = process.search([*german.QUERIES.values()], K1_B, 5)
+    own = [one._replace(query_id=name) for name, one in zip(german.QUERIES, rankings, strict=True)]
+    write_run(tmp_path / "ours.trec", own, "t")
+    assert (tmp_path / "ours.trec").read_bytes() == (tmp_path / "run.trec").read_bytes()
+    terms = process.explain(german.QUERIES["q4"], K1_B, "d10")
+    assert [term.term for term in terms] == (["strass"] if language == "de" else [])
+    process.close()
+
+
+@pytest.mark.slow
+def test_anserini_has_an_analyser_of_each_language():
+    languages = {*get_args(Language)} - {"en"}
+    assert all(start_java(300).AnalyzerMap.getLanguageSpecificAnalyzer(language) for language in languages)
+    assert len(languages) == 25
 
 
 @pytest.mark.slow

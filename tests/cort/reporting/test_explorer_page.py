@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cort import explorer
+from cort.evaluation.overlap import rank_biased_overlap
 from tests.support.browser import PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
 from tests.support.common import wait_until
 from tests.support.explorer import (
@@ -423,8 +424,18 @@ def test_a_split_without_judgements_shows_what_rankings_have_in_common(context, 
         shares = [len({*a} & {*b}) / max(len(a), len(b)) for a, b in tops]
         same = sum(bool(a and b) and a[0] == b[0] for a, b in tops)
         assert page.locator("#counts b").all_text_contents() == [str(same), str(QUERIES_COUNT - same)]
+        lengths = np.array([[len(one) for one in pair] for pair in tops])
+        equal = np.zeros((QUERIES_COUNT, 10, 10), dtype=bool)
+        for query, (a, b) in enumerate(tops):
+            equal[query, : len(a), : len(b)] = [[one == other for other in b] for one in a] or False
+        rbo = rank_biased_overlap(equal, lengths.min(axis=1), lengths.max(axis=1))
+        alone = [
+            np.mean([len({*one} - {*other}) for one, other in (pair[::step] for pair in tops)]) for step in (1, -1)
+        ]
         shown = page.locator("#means td").all_text_contents()
-        assert [float(one) for one in shown] == pytest.approx([np.mean(shares), same / QUERIES_COUNT], abs=0.00051)
+        means = [np.mean(shares), same / QUERIES_COUNT, np.mean(rbo)]
+        assert [float(one) for one in shown[:3]] == pytest.approx(means, abs=0.00051)
+        assert [float(one) for one in shown[3:]] == pytest.approx(alone, abs=0.051)
         assert listed(page)[0] == text_of_query(min(range(QUERIES_COUNT), key=shares.__getitem__))
         page.select_option("#sort", "against")
         settle(page)
@@ -434,7 +445,12 @@ def test_a_split_without_judgements_shows_what_rankings_have_in_common(context, 
         with page.expect_download() as download:
             page.click("#queries-csv")
         rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
-        assert [*rows[0]] == ["query_id", "query", "overlap@10", "same_first_passage"]
+        assert [*rows[0]] == ["query_id", "query", "overlap@10", "same_first_passage", "rbo", "alone_a", "alone_b"]
+        own = {row["query"]: row for row in rows}
+        for query, ((a, b), value) in enumerate(zip(tops, rbo, strict=True)):
+            row = own[text_of_query(query)]
+            assert float(row["rbo"]) == pytest.approx(value)
+            assert [int(row["alone_a"]), int(row["alone_b"])] == [len({*a} - {*b}), len({*b} - {*a})]
         settle(page)
         assert len(shown_ids(page, "a")) == 20
 

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from cort import index as stage
+from cort.formats.embeddings import open_shards
 from cort.formats.token_embeddings import open_token_shards
 from cort.retrieval import ivfpq
+from cort.retrieval.exact import ExactIndex, StoredVectors
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
-from tests.support.vectors import token_shards
+from tests.support.vectors import shards, token_shards
 
 DIMENSION, COUNT = 8, 400
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -49,8 +51,8 @@ def build(paths, output, **changes):
 
 
 def opened(paths, folder):
-    shards = open_token_shards(paths)
-    return ivfpq.open_ivfpq(folder, shards, TokenIndex(shards, shards[0].origin.similarity))
+    own = open_token_shards(paths)
+    return ivfpq.open_ivfpq(folder, own, TokenIndex(own, own[0].origin.similarity))
 
 
 def as_bytes(results):
@@ -163,9 +165,9 @@ def test_the_default_lists_are_the_root_of_the_tokens_rounded_up_to_a_power_of_2
         ({"bytes": 3}, "--bytes: found 3, expected a divisor of the dimension, 8; choose one"),
         ({"bytes": 0}, "--bytes: found 0, expected 1 or more"),
         ({"lists": 0}, "--lists: found 0, expected 1 or more"),
-        ({"lists": 99_999}, "--lists: found 99999, expected 1553 at most, as there are 1553 token vectors; change it"),
+        ({"lists": 99_999}, "--lists: found 99999, expected 1553 at most, as there are 1553 vectors; change it"),
         ({"sample": 100}, "--sample: found 100, expected 256 or more; change it"),
-        ({"lists": 400, "sample": 300}, "--sample: found 300, expected 400 or more, as there are 1553 token vectors"),
+        ({"lists": 400, "sample": 300}, "--sample: found 300, expected 400 or more, as there are 1553 vectors"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, complaint, changes, line):
@@ -179,7 +181,7 @@ def test_too_few_vectors_are_refused(tmp_path, complaint):
     (path,) = write(tmp_path / "p", make(np.random.default_rng(8), 20)[0])
     line = complaint(stage.main, options([path], tmp_path / "index"), tmp_path / "index")
     assert line.startswith(f"{path}: found ")
-    assert line.endswith(" token vectors, expected 256 or more; search exactly, without an index")
+    assert line.endswith(" vectors, expected 256 or more; search exactly, without an index")
 
 
 def test_without_faiss_one_line_says_how_to_install_it(tmp_path, complaint, monkeypatch):
@@ -194,9 +196,9 @@ def test_without_faiss_one_line_says_how_to_install_it(tmp_path, complaint, monk
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"model": "n"}, "meta.json: found an index of model m, expected model n, as of the token vectors"),
+        ({"model": "n"}, "meta.json: found an index of model m, expected model n, as of the vectors given"),
         ({"similarity": "dot"}, "meta.json: found an index of similarity cosine, expected similarity dot, as of"),
-        ({"prefix": "e"}, "meta.json: found an index of 1553 token vectors of 400 passages ("),
+        ({"prefix": "e"}, "meta.json: found an index of 1553 vectors of 400 passages ("),
     ],
 )
 def test_an_index_of_other_vectors_is_refused(tmp_path, changes, line):
@@ -247,3 +249,75 @@ def test_threads_are_limited_for_the_calling_thread():
     pytest.importorskip("faiss")
     ivfpq.single_threaded()
     assert torch.get_num_threads() == 1
+
+
+def encoded(folder, count, bounds=(), batch=64, storage="fp32", doubled=0, model="m"):
+    """Shards of an encoder's vectors of any length, the first `doubled` of them twice."""
+    folder.mkdir(exist_ok=True)
+    vectors = np.random.default_rng(11).standard_normal((count, DIMENSION)).astype(np.float32)
+    vectors[count - doubled :] = vectors[:doubled]
+    ids = [f"d{number * 37 % count}" for number in range(count)]
+    return shards(folder, "p", ids, vectors, bounds, batch, model, storage)
+
+
+def opened_vectors(paths, folder):
+    passages = open_shards(paths)
+    return ivfpq.open_ivfpq(folder, passages, StoredVectors(passages)), ExactIndex(passages)
+
+
+QUERIES = np.random.default_rng(12).standard_normal((9, DIMENSION)).astype(np.float32)
+
+
+@pytest.mark.parametrize("storage", ["fp32", "fp16"])
+def test_all_lists_and_all_vectors_of_an_encoder_are_exact_search_to_the_last_bit(tmp_path, storage):
+    # Among them are shards without passages, and equal vectors.
+    paths = encoded(tmp_path / "p", 601, (0, 200, 200), storage=storage, doubled=100)
+    index, exact = opened_vectors(paths, build(paths, tmp_path / "index"))
+    for depth in (1, 30, 1000):
+        expected = as_bytes(exact.search(QUERIES, depth))
+        assert as_bytes(ivfpq.IvfPqSearch(index, 20, 601).search(QUERIES, depth)) == expected
+        assert as_bytes(ivfpq.IvfPqSearch(index, 99, 10**6, threads=3).search(QUERIES, depth)) == expected
+    assert ivfpq.IvfPqSearch(index, 20, 601).ids(exact.search(QUERIES, 5)[0][1])[0].startswith("d")
+
+
+def test_an_encoders_candidates_have_exact_scores_and_more_probes_find_more(tmp_path):
+    paths = encoded(tmp_path / "p", 2000)
+    index, exact = opened_vectors(paths, build(paths, tmp_path / "index", lists=32))
+    best = exact.search(QUERIES, 10)
+    scores_of = [dict(zip(*map(np.ndarray.tolist, one[::-1]), strict=True)) for one in exact.search(QUERIES, 2000)]
+    recalls = []
+    for probes in (1, 4, 32):
+        found = ivfpq.IvfPqSearch(index, probes, 200).search(QUERIES, 10)
+        for (scores, places), known in zip(found, scores_of, strict=True):
+            assert scores.tolist() == [known[place] for place in places.tolist()]
+            assert scores.tolist() == sorted(scores.tolist(), reverse=True)
+        shares = [len({*one[1].tolist()} & {*own[1].tolist()}) / 10 for one, own in zip(found, best, strict=True)]
+        recalls.append(np.mean(shares))
+    assert recalls == sorted(recalls)
+    assert recalls[0] < 0.7
+    assert recalls[-1] == 1
+
+
+def test_an_encoders_index_depends_neither_on_shards_and_blocks_nor_on_threads(tmp_path):
+    found = set()
+    for number, (bounds, batch, threads) in enumerate([((), 64, 1), ((100, 101), 7, 2), ((300,), 500, 3)]):
+        paths = encoded(tmp_path / str(number), 500, bounds, batch)
+        folder = build(paths, tmp_path / f"index{number}", threads=threads)
+        found.add(((folder / "lists.faiss").read_bytes(), (folder / "meta.json").read_bytes()))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_an_encoders_vectors_that_are_no_numbers_are_refused(tmp_path, complaint, number):
+    pytest.importorskip("faiss")
+    vectors = np.ones((300, DIMENSION), np.float32)
+    vectors[7, 1] = number
+    (path,) = shards(tmp_path, "p", [str(row) for row in range(300)], vectors)
+    assert complaint(stage.main, options([path], tmp_path / "index"), tmp_path / "index").startswith(f"{path}: found ")
+
+
+def test_an_index_of_another_encoder_is_refused(tmp_path):
+    folder = build(encoded(tmp_path / "p", 300), tmp_path / "index", lists=4)
+    for count, model, found in ((300, "n", "model m"), (301, "m", "300 vectors of 300 passages")):
+        with pytest.raises(Exception, match=f"found an index of {found}"):
+            opened_vectors(encoded(tmp_path / found, count, model=model), folder)

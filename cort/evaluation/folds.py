@@ -1,0 +1,20 @@
+"""Folds of the queries of a split, for cross-validation."""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from cort.system.errors import input_error
+
+
+def draw_folds(query_ids: Iterable[str], folds: int, seed: int, source: str | Path) -> list[list[str]]:
+    """Divide queries at random into folds whose sizes differ by one at most; only the set of ids and the seed matter.
+
+    :param source: the file of their judgements, named in errors.
+    """
+    ids = sorted(query_ids)
+    if len(ids) < folds:
+        found, fix = f"{len(ids)} judged queries", "lower folds or bring more judgements"
+        raise input_error(source, found, f"{folds} or more, one per fold", fix)
+    drawn = random.Random(seed).sample(ids, len(ids))  # noqa: S311 - a draw, not a secret
+    return [sorted(drawn[number::folds]) for number in range(folds)]

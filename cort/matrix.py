@@ -1,0 +1,174 @@
+"""Tabulate the systems of several experiments by test collection, with averages over the collections.
+
+A test collection is an evaluated split: it has judgements, and is not `train` or `validation`. Systems of one name are
+one row; where an experiment lacks a system, the cell is empty. On each collection, the paired randomisation test
+compares every system with the baseline, that of the first experiment, and Holm's method corrects p over the systems.
+Then come, over the collections that have both the system and the baseline: the mean, the mean difference from the
+baseline, Student's t interval of the collections' differences, and the number of collections.
+
+Reads:  results of experiments: experiment.yaml, queries, measures per query
+Writes: index.html, matrix.csv, matrix.md and matrix.tex; the cells of the page link to reports
+Usage:  python -m cort.matrix --experiments config/matrix/nfcorpus.yaml config/matrix/scifact.yaml
+            --output-folder results/matrix
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cort.evaluation.comparisons import Pair, Settings, compare
+from cort.evaluation.values import read_values, refuse_unlike
+from cort.experiment.config import evaluated_runs, on_split
+from cort.experiment.stored import NAME, read_experiment
+from cort.formats.tables import read_queries
+from cort.online.options import folder_of
+from cort.reporting.page import render
+from cort.reporting.tables import Column, Table, columns, in_formats
+from cort.settings import paths
+from cort.settings.evaluation import Evaluation
+from cort.settings.fields import SEED
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import write_text
+from cort.system.options import optional, options_class, required
+from cort.systems.base import Results
+
+log = logging.getLogger(__name__)
+
+MEASURES = ("nDCG@10", "R@100")
+# The same tests on all collections, whatever the experiments' own settings are.
+TESTS = Settings(Evaluation.confidence, Evaluation.resamples, Evaluation.alpha, SEED)
+# Of one difference, an interval is undefined, and of two too wide to say anything.
+MIN_COLLECTIONS = 3
+FIRST = columns(measure="", system="")
+LAST = columns(mean="", difference="mean difference", low="from", high="to", collections="")
+NOTE = (
+    "* differs significantly from {0}: p of the paired randomisation test ({1.resamples:,} random signs), corrected by "
+    "Holm's method over the systems of a collection for each measure, is at most {1.alpha:g}. "
+    "The last columns are over the collections that have both the system and {0}, each counted once. Student's t "
+    "interval ({1.confidence:.0%}) is over the differences of the collections; it needs {2} or more."
+)
+
+
+@options_class
+class Options:
+    """Options of this command, which is not a stage."""
+
+    experiments: tuple[str, ...] = required("YAML", "configs of experiments that were built, or folders of results")
+    measures: tuple[str, ...] = optional(MEASURES, f"default: {' '.join(MEASURES)}", "NAME")
+    output_folder: str = required("FOLDER")
+
+
+class Collection(NamedTuple):
+    """A test collection: a split of an experiment.
+
+    :ivar title: of the experiment, with the split and the number of judged queries.
+    :ivar report: page of the experiment, relative to the table.
+    :ivar texts: of all queries.
+    :ivar means: by measure and system, over the judged queries.
+    :ivar significant: measures and systems that differ significantly from the baseline.
+    """
+
+    name: str
+    title: str
+    report: str
+    texts: set[str]
+    means: pd.Series
+    significant: set[tuple[str, str]]
+
+
+def read_collections(results: Results, baseline: str, options: Options) -> Iterator[Collection]:
+    """Read each evaluated split of an experiment, and compare its systems with the baseline."""
+    config = results.config
+    for split in dict.fromkeys(split for split, _ in evaluated_runs(config)):
+        names = on_split(config, split)
+        files = [results.at(paths.PER_QUERY, split=split, system=name) for name in names]
+        systems = dict(zip(names, map(read_values, files), strict=True))
+        refuse_unlike(files, [*systems.values()])
+        first = systems[names[0]]
+        for measure in options.measures:
+            if measure not in first.measures:
+                fix = f"add it to evaluation.measures (splits.{split}.measures, if that is set), and build again"
+                raise input_error(results.at(paths.EXPERIMENT), f"no {measure} of {split}", "it as a measure", fix)
+        pairs = [Pair(name, baseline, "baseline") for name in names if name != baseline and baseline in names]
+        means = {name: [*map(fmean, one.values.T)] for name, one in systems.items()}
+        yield Collection(
+            f"{config['dataset']}/{split}",
+            f"{config['title']}, {split} ({len(first.query_ids):,})",
+            os.path.relpath(results.at(paths.REPORT) + "index.html", options.output_folder),
+            {*read_queries(results.at(paths.QUERIES, split=split)).values()},
+            pd.DataFrame(means, first.measures).stack(),
+            {(row.measure, row.system) for row in compare(systems, pairs, TESTS) if row.significant},
+        )
+
+
+def tabulate(collections: list[Collection], baseline: str, measures: tuple[str, ...]) -> Table:
+    """Tabulate means, a row for each measure and system, the baseline first, with significant differences marked."""
+    systems = dict.fromkeys([baseline, *(name for one in collections for _, name in one.means.index)])
+    rows = pd.MultiIndex.from_product([measures, systems])
+    means = pd.concat([one.means for one in collections], axis=1).reindex(rows)
+    rounded = means.round(3)
+    best = rounded == rounded.groupby(level=0).transform("max")
+    return Table(
+        [*FIRST, *(Column(one.name, one.title) for one in collections), *LAST],
+        with_averages(means, baseline).astype(object).replace(np.nan, None).reset_index().to_numpy().tolist(),
+        1,
+        places(best.to_numpy()),
+        places([[key in one.significant for one in collections] for key in rows]),
+        NOTE.format(baseline, TESTS, MIN_COLLECTIONS),
+    )
+
+
+def places(chosen: Any) -> set[tuple[int, int]]:
+    """List the places in the table of chosen cells, given as a row for each of the table, a column per collection."""
+    return {(row, column + len(FIRST)) for row, column in np.argwhere(chosen).tolist()}
+
+
+def with_averages(means: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """Add `LAST` to means, which have a column for each collection; NaN where a value is undefined."""
+    from scipy import stats
+
+    differences = means.sub(means.xs(baseline, level=1), level=0)
+    number = differences.count(axis=1)
+    mean = differences.mean(axis=1)
+    quantile = stats.t.ppf((1 + TESTS.confidence) / 2, number - 1)
+    half = (differences.sem(axis=1) * quantile).where(number >= MIN_COLLECTIONS)
+    of_both = means.where(differences.notna()).mean(axis=1)
+    return pd.concat([means, of_both, mean, mean - half, mean + half, number], axis=1)
+
+
+def stage(options: Options) -> None:
+    """Read all collections and write the table, the page last."""
+    experiments = [
+        read_experiment((Path(path) if Path(path).is_dir() else folder_of(path)) / NAME) for path in options.experiments
+    ]
+    baseline = experiments[0].config["evaluation"]["baseline"]
+    collections = [one for results in experiments for one in read_collections(results, baseline, options)]
+    if not collections:
+        raise input_error("--experiments", "no judgements", "a split with judgements", "name other experiments")
+    doubts = [
+        f"{first.name} and {second.name} share {len(first.texts & second.texts):,} queries, but both count"
+        for first, second in combinations(collections, 2)
+        if first.texts & second.texts
+    ]
+    for doubt in doubts:
+        log.warning("%s", doubt)
+    table = tabulate(collections, baseline, options.measures)
+    texts = in_formats("matrix", table)
+    texts["index.html"] = render("matrix.html.jinja", collections=collections, table=table, doubts=doubts)
+    for name, text in texts.items():
+        write_text(Path(options.output_folder) / name, text)
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,349 @@
+"""Folders of files: documents, and a line and a count for whatever gives none."""
+
+import json
+import os
+import sys
+import unicodedata
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from cort.sources.documents import Section, encoded_id
+from cort.sources.folder import LARGEST, Skips, iter_documents, list_files, state
+from cort.sources.passages import divide
+from cort.system.errors import InputError
+from tests.support.common import logged, write_file
+from tests.support.pdf import pdf_of
+
+LATIN = "Café à la crème, naïve.".encode("latin-1")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "docs"
+    path.mkdir()
+    return path
+
+
+def write_all(folder, files):
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_file(folder / name, data)
+
+
+def read(folder, **options):
+    """Documents by id, and counts of what was skipped."""
+    skips = Skips()
+    documents = list(iter_documents(folder, skips, **options))
+    found = {document.doc_id: document for document in documents}
+    assert len(found) == len(documents)
+    return found, dict(skips.counts)
+
+
+def test_each_type_of_file(folder):
+    text = "Some text."
+    files = {
+        "b/guide.md": f"# Guide\n\n## Use\n\n{text}\n",
+        "b/page.HTML": f"<title>Guide</title><h2>Use</h2><p>{text}</p>",
+        "notes.txt": f"{text}\n",
+        "a/index.rst": f"Guide\n=====\n\nUse\n---\n\n{text}\n",
+        "paper.pdf": pdf_of("Some text."),
+        "rows.csv": f"id,text\n7,{text}\n",
+        "rows.jsonl": json.dumps({"id": "x y", "text": text}) + "\n",
+        "program.py": "x = 1",
+        "LICENSE": text,
+        ".hidden.md": text,
+        ".git/index.md": text,
+    }
+    write_all(folder, files)
+    found, counts = read(folder, fields={"id": "id", "text": "text"})
+    assert list(found) == [
+        *("a/index.rst", "b/guide.md", "b/page.HTML", "notes.txt", "paper.pdf", "rows.csv/7", "rows.jsonl/x%20y")
+    ]
+    for name, document in found.items():
+        is_outlined = name.startswith(("a/", "b/"))
+        assert document.title == ("Guide" if is_outlined else "")
+        assert document.sections == (Section(("Use",) if is_outlined else (), (text,)),)
+    assert counts == {"other files (.py)": 1, "other files (no suffix)": 1}
+
+
+def test_processes_change_nothing_but_the_time(folder, caplog):
+    for number in range(300):
+        write_all(folder, {f"{number % 7}/{number}.txt": f"Text {number}.\n\n" * (number % 5)})
+    write_all(folder, {"3/broken.pdf": b"%PDF", "3/latin.txt": LATIN, "3/rows.csv": "text\none\ntwo,too\n"})
+    alone = read(folder, processes=1), logged(caplog, "WARNING")
+    assert (read(folder, processes=2), logged(caplog, "WARNING")) == alone
+    (found, counts), _ = alone
+    assert len(found) == 240 + 2
+    assert counts == {
+        **{"an empty file": 60, "broken file": 1, "read as Windows-1252": 1},
+        "rows of other lengths than the header": 1,
+    }
+
+
+BAD = {
+    "empty.md": (b"", "an empty file"),
+    "blank.txt": (b" \n\n\t\n", "no text"),
+    "title.md": (b"# Only a title\n", "no text"),
+    "script.html": (b"<script>alert(1)</script>", "no text"),
+    "deep.html": (b"<b>" * 5000 + b" text", "HTML nested too deeply"),
+    "latin.txt": (LATIN, "read as Windows-1252"),
+    "no-latin.txt": (b"caf\xe9 \x81 \x8d", "neither UTF-8 nor Windows-1252"),
+    "binary.txt": (b"text \0 text", "binary data"),
+    "utf16.txt": (b"\xff\xfea\0b", "broken text"),
+    "deep.md": (b">" * 5000 + b" text", "read as plain text"),
+    "deep.rst": (b"\n".join(b"  " * level + b"* item" for level in range(300)), "read as plain text"),
+    "junk.pdf": (b"%PDF-1.7 junk", "broken file"),
+    "cut.pdf": (pdf_of("Some text.")[:300], "broken file"),
+    "locked.pdf": (pdf_of("Some text.", password="secret"), "encrypted PDF"),  # noqa: S106
+    "scan.pdf": (pdf_of(""), "PDF without text"),
+    "quotes.csv": (b'text\none\n"two"2\nthree\n', "broken CSV: the rest of the file"),
+    "header.csv": (b'"text\none\n', "broken CSV: the rest of the file"),
+    "open.csv": (b'text\none\n"two\nthree\n', "broken CSV: the rest of the file"),
+    "twice.csv": (b"text,text\none,two\n", "the same column twice"),
+    "columns.csv": (b"body\none\n", "rows without 'text'"),
+    "rowless.csv": (b"text\n\n", "no rows"),
+    "lines.jsonl": (b'{"text": "one"}\n{"text": \n\nno\n', "rows that are not JSON"),
+    "list.jsonl": (b'["text"]\n', "rows that are no JSON object"),
+    "deep.jsonl": (b"[" * 100_000 + b"\n", "rows that are not JSON"),
+    "latin.csv": (b"text\n" + LATIN.replace(b",", b""), "read as Windows-1252"),
+    "null.jsonl": (b'{"text": null}\n', "rows without text"),
+    "line\nbreak.md": (b"text", "a name with control characters or invalid Unicode"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_one_line_and_one_count(folder, name, caplog):
+    data, reason = BAD[name]
+    write_all(folder, {"good.txt": "Text.", name: data})
+    found, counts = read(folder)
+    assert counts == {reason: 1}
+    (line,) = logged(caplog, "WARNING")
+    assert line.splitlines() == [line]
+    assert line.startswith(f"{name!r}: {reason} (")
+    assert "good.txt" in found
+    rows = {"quotes.csv": 1, "open.csv": 1, "lines.jsonl": 1, "latin.csv": 1}
+    still_read = name.startswith(("latin.txt", "deep.md", "deep.rst"))
+    assert len(found) == 1 + (1 if still_read else rows.get(name, 0))
+
+
+def test_text_in_other_encodings(folder):
+    text = "Café à la crème"
+    declared = '<meta charset="{}"><p>' + text
+    files = {
+        "latin.txt": text.encode("latin-1"),
+        "mark.txt": text.encode("utf-8-sig"),
+        "utf16.txt": text.encode("utf-16"),
+        "declared.html": declared.format("iso-8859-15").encode("iso-8859-15"),
+        "lying.html": declared.format("iso-8859-1").encode(),
+    }
+    write_all(folder, files)
+    found, counts = read(folder)
+    assert {document.sections[0].paragraphs for document in found.values()} == {(text,)}
+    assert len(found) == len(files)
+    assert counts == {"read as Windows-1252": 1}
+
+
+def test_latin_1_on_the_web_has_the_quotes_of_windows(folder):
+    write_all(folder, {"a.html": b"<meta charset=iso-8859-1><p>\x93Quoted\x94"})
+    assert read(folder)[0]["a.html"].sections == (Section((), ("“Quoted”",)),)
+
+
+def test_huge_files_are_not_opened(folder, caplog):
+    write_all(folder, {"good.txt": "Text."})
+    with (folder / "huge.txt").open("wb") as file:
+        file.truncate(2 * LARGEST)
+    found, counts = read(folder)
+    assert (list(found), counts) == (["good.txt"], {"a file of more than 100 MB": 1})
+    assert logged(caplog, "WARNING") == ["'huge.txt': a file of more than 100 MB (200,000,000 bytes)"]
+
+
+@pytest.mark.parametrize("name", ["closed.txt", "closed.csv"])
+def test_files_that_cannot_be_opened(folder, name, caplog, monkeypatch):
+    write_all(folder, {"good.txt": "Text.", name: "text\nText."})
+    read_bytes = Path.read_bytes
+
+    # Permissions do not stop root.
+    def refuse(path):
+        if path.name == name:
+            raise PermissionError(13, "Permission denied")
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    found, counts = read(folder)
+    assert (list(found), counts) == (["good.txt"], {"unreadable file": 1})
+    assert logged(caplog, "WARNING") == [f"{name!r}: unreadable file (Permission denied)"]
+
+
+def test_folders_that_cannot_be_opened(folder, caplog, monkeypatch):
+    write_all(folder, {"good.txt": "Text.", "closed/file.txt": "Text."})
+    scandir = os.scandir
+
+    def refuse(path):
+        if Path(path).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    found, counts = read(folder)
+    assert (list(found), counts) == (["good.txt"], {"unreadable folder": 1})
+    assert logged(caplog, "WARNING") == ["'closed': unreadable folder (Permission denied)"]
+
+
+def test_links(folder, tmp_path, caplog):
+    write_all(tmp_path, {"docs/a/real.txt": "Text.", "secret.txt": "Secret.", "docs-of-others/file.txt": "Secret."})
+    links = {
+        "inside.txt": "a/real.txt",
+        "outside.txt": tmp_path / "secret.txt",
+        "neighbour.txt": tmp_path / "docs-of-others" / "file.txt",
+        "others": tmp_path / "docs-of-others",
+        "a/up": "..",
+        "loop.txt": "loop2.txt",
+        "loop2.txt": "loop.txt",
+        "broken.txt": "nothing.txt",
+    }
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    found, counts = read(folder)
+    assert list(found) == ["a/real.txt", "inside.txt"]
+    assert counts == {"a link to a folder or out of the folder": 4, "unreadable file": 3}
+    assert len(logged(caplog, "WARNING")) == 7
+
+
+def test_pipes_are_not_waited_for(folder):
+    write_all(folder, {"good.txt": "Text."})
+    os.mkfifo(folder / "pipe.txt")
+    assert read(folder)[1] == {"no regular file": 1}
+
+
+NAMES = [
+    *(
+        "spaces and\u00a0more.txt",
+        "#1.txt",
+        "100%25.txt",
+        "100%.txt",
+        'it\'s "quoted".txt',
+        "\u202egnp.txt",
+    ),
+    *("a\u200bb.txt", "Ünïcode 文書.txt", "-option.txt", "a;b&c$(d)`e`.txt", "a\\b.txt", "<b>.txt", "~.txt", "*.txt"),
+]
+
+
+def test_odd_names_become_valid_ids_that_lead_back_to_the_files(folder):
+    write_all(folder, dict.fromkeys(NAMES, "Text."))
+    found, counts = read(folder)
+    assert counts == {}
+    assert sorted(map(unquote, found)) == sorted(NAMES)
+    assert all(doc_id.isprintable() and len(doc_id.split()) == 1 and '"' not in doc_id for doc_id in found)
+    assert {"100%2525.txt", "100%25.txt", "#1.txt", "spaces%20and%C2%A0more.txt", "%E2%80%AEgnp.txt"} <= set(found)
+
+
+@pytest.mark.parametrize("name", ["a\nb.txt", "a\tb.txt", "a\x7fb.txt", b"latin-\xe9.txt"])
+def test_names_that_no_line_can_show(folder, name, caplog):
+    write_all(folder, {"good.txt": "Text."})
+    path = os.path.join(os.fsencode(folder), os.fsencode(name))
+    with open(path, "w") as file:
+        file.write("Text.")
+    assert read(folder)[1] == {"a name with control characters or invalid Unicode": 1}
+    (line,) = logged(caplog, "WARNING")
+    assert line.isprintable()
+
+
+def test_forms_of_unicode_stay_apart(folder):
+    names = [unicodedata.normalize(form, "é.txt") for form in ("NFC", "NFD")]
+    write_all(folder, dict.fromkeys(names, "Text."))
+    if len(list_files(folder)) == 1:
+        pytest.skip("a file system that does not tell them apart")
+    assert sorted(read(folder)[0]) == sorted(names)
+
+
+def test_ids_of_different_names_differ():
+    names = ["a b", "a%20b", "a+b", "a%2520b", 'a"b', "a%22b", "a\u200bb", "ab", "é", "e\u0301"]
+    assert len({encoded_id(name) for name in names}) == len(names)
+    assert [unquote(encoded_id(name)) for name in names] == names
+
+
+@pytest.mark.parametrize("rows", ["id,text\na,one\nb,two\na,three\n", 'id,text\na,one\nb,two\n"a",three\n'])
+def test_rows_with_the_same_id(folder, rows):
+    write_all(folder, {"rows.csv": rows})
+    with pytest.raises(InputError, match=r"rows\.csv: row 3: found the id 'rows\.csv/a' again .* row 1") as caught:
+        read(folder, fields={"id": "id", "text": "text"})
+    assert "\n" not in str(caught.value)
+
+
+def change(folder):
+    (folder / "b.txt").write_text("Longer text.")
+
+
+def touch(folder):
+    os.utime(folder / "b.txt", ns=(1, 1))
+
+
+def remove(folder):
+    (folder / "c.txt").unlink()
+
+
+def add(folder):
+    (folder / "d.txt").write_text("Text.")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("action", [change, touch, remove, add])
+def test_a_change_while_the_folder_is_read_is_one_error(folder, action, processes):
+    write_all(folder, {"a.txt": "Text.", "b.txt": "Text.", "c.txt": "Text."})
+    before = state(folder)
+    documents = iter_documents(folder, Skips(), processes=processes)
+    next(documents)
+    action(folder)
+    with pytest.raises(InputError, match=r"docs: found a change of '[bcd]\.txt' while the folder was read, expected"):
+        list(documents)
+    assert state(folder) != before
+
+
+def die(*_):
+    os._exit(3)
+
+
+def test_a_process_that_dies_is_one_error(folder, monkeypatch):
+    write_all(folder, {"a.txt": "Text.", "b.txt": "Text."})
+    monkeypatch.setattr("cort.sources.folder.parse_file", die)
+    with pytest.raises(InputError, match=r"a\.txt: found a process that died while it read this file"):
+        list(iter_documents(folder, Skips(), processes=2))
+
+
+def test_a_folder_without_documents(folder):
+    assert read(folder) == ({}, {})
+    write_all(folder, {"empty.md": "", "sub/title.md": "# Title"})
+    assert read(folder) == ({}, {"an empty file": 1, "no text": 1})
+
+
+@pytest.mark.parametrize(("name", "reason"), [("nothing", "No such file"), ("file", "Not a directory")])
+def test_a_folder_that_is_none(tmp_path, name, reason):
+    (tmp_path / "file").write_text("Text.")
+    with pytest.raises(InputError, match=rf"/{name}: found {reason}"):
+        read(tmp_path / name)
+
+
+def test_pdf_without_pypdf(folder, monkeypatch, caplog):
+    write_all(folder, {"good.txt": "Text.", "paper.pdf": pdf_of("Text.")})
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    assert read(folder)[1] == {"PDF without pypdf": 1}
+    assert logged(caplog, "WARNING") == ["'paper.pdf': PDF without pypdf (`pip install pypdf`)"]
+
+
+def test_a_change_of_one_file_changes_its_passages_only(folder):
+    def passages():
+        found, _ = read(folder)
+        return {text.id: text.text for document in found.values() for text in divide(document, 20, 5, True)}
+
+    for number in range(5):
+        sentences = " ".join(f"File {number} says sentence {place}." for place in range(20))
+        write_all(folder, {f"{number}.md": f"# File {number}\n\n{sentences}\n"})
+    before = passages()
+    write_all(folder, {"2.md": "# File 2\n\nShort.", "25.md": "New."})
+    after = passages()
+    assert {key for key in before | after if before.get(key) != after.get(key)} == {
+        *(key for key in before if key.startswith("2.md#")),
+        "25.md#0",
+    }

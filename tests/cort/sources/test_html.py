@@ -1,0 +1,91 @@
+"""Text of HTML pages, also of broken and hostile ones."""
+
+import time
+
+import pytest
+
+from cort.sources import html
+from cort.sources.documents import Content, Unread
+
+CODE = "<script>var evil = '<p>evil</p>'</script><style>.evil {}</style>"
+
+
+def text_of(page):
+    return " ".join(" ".join(text for _, text in html.read(page).blocks).split())
+
+
+def test_titles_headings_blocks_and_rows():
+    page = """<!DOCTYPE html><html><head><title>The &amp; title</title></head><body>
+        <nav><a href="/">Menu</a></nav><header>Logo</header><aside>Related</aside>
+        <h1>First <em>level</em></h1>Loose text<p>a<b>b</b>c<br>d<!-- comment -->
+        <ul><li>one<li>two</ul><table><tr><th>x</th><th>y</th></tr><tr><td>1<td>2</table><h3>Third</h3><pre>code</pre>
+        <footer>Imprint</footer></body></html>"""
+    title, blocks = html.read(page)
+    assert title == "The & title"
+    assert [(level, " ".join(text.split())) for level, text in blocks if text.strip()] == [
+        *[(1, "First level"), (0, "Loose text"), (0, "abc d"), (0, "one"), (0, "two"), (0, "x y"), (0, "1 2")],
+        *[(3, "Third"), (0, "code")],
+    ]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"<head>{CODE}</head><body><p>before{CODE}</p>{CODE}<p>after</p>",
+        f"<p>before</p><div>{CODE}<svg><text>evil</text>{CODE}</svg><iframe><p>evil</p></iframe></div><p>after</p>",
+        "<p>before</p><script><!-- <script>evil</script> --></script><p>after</p>",
+        "<p onclick='evil()'>before</p><template><p>evil</p></template><noscript>evil</noscript><p>after</p>",
+        "<p>before</p><textarea><script>evil</script></textarea><p>after</p>",
+        "<p>before</p><SCRIPT SRC=x>evil</SCRIPT\n><p>after</p></script>",
+        '<p>before</p><script src="x"/><p>after</p><script>//<![CDATA[\nevil("<p>")\n//]]></script>',
+        "<p>before</p><p>after</p><script>evil = 1; <p>evil</p>",
+    ],
+)
+def test_scripts_and_styles_give_no_text(page):
+    assert text_of(page) == "before after"
+
+
+def test_forms_around_a_page_keep_its_text():
+    page = "<form><h1>Title</h1><p>Text.</p><select><option>Choice</select><button>Go</button></form>"
+    assert text_of(page) == "Title Text."
+
+
+def test_stray_ends_hide_nothing():
+    assert text_of("</nav></script><p>a</p></nav><nav>menu</nav><p>b</p></aside>c") == "a b c"
+
+
+def test_entities_of_a_document_are_not_expanded():
+    levels = "".join(f'<!ENTITY e{level} "{f"&e{level - 1};" * 10}">' for level in range(1, 10))
+    bomb = (
+        f'<?xml version="1.0"?><!DOCTYPE html [<!ENTITY e0 "boom">{levels}]><html><body><p>a &e9; b</p></body></html>'
+    )
+    assert len(text_of(bomb)) < 100
+    assert "boom" not in text_of(bomb)
+    other = '<!DOCTYPE html [<!ENTITY file SYSTEM "file:///etc/hostname">]><p>a &file; b</p>'
+    assert text_of(other).endswith("a &file; b")
+
+
+@pytest.mark.parametrize("tags", ["<div>", "<b>", "<ul><li>", "<table><tr><td>", "<p><blockquote>"])
+def test_deep_nesting_is_refused_at_once(tags):
+    tag = tags[1:].partition(">")[0]
+    levels = html.DEEPEST // 4
+    assert text_of(f"begin {tags * levels}middle{f'</{tag}>' * levels} end") == "begin middle end"
+    start = time.process_time()
+    with pytest.raises(Unread, match="HTML nested too deeply"):
+        text_of(f"begin {tags * 1_000_000}middle")
+    assert time.process_time() - start < 5
+
+
+def test_what_ends_by_itself_is_not_deep():
+    for tags in ("<p>a", "<li>a<p>b", "<dt>a<dd>b", "<table><tr><td>a<p>b<br><img src=x><hr></table>"):
+        assert text_of(tags * 500)
+
+
+def test_text_longer_than_a_part_stays_whole():
+    words = "Grüße 文書 " * 50_000
+    assert text_of(f"<p>{words}</p>") == words.strip()
+
+
+def test_an_empty_page():
+    assert html.read("") == Content("", [])
+    assert text_of("<title></title><!-- nothing -->") == ""

@@ -1,0 +1,72 @@
+"""Documents in the rows of CSV and JSON lines."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cort.sources.documents import Document, Section, one_line, paragraphs_of
+from cort.sources.rows import iter_rows
+
+FIELDS = {"id": "id", "title": "name", "text": ("body", "more")}
+
+
+def read(path, text, fields):
+    bad = []
+    return list(iter_rows(path, text, fields, bad.append)), [one.args for one in bad]
+
+
+def test_fields_by_name():
+    row = {"more": "Third.", "body": "First.\n\nSecond,\nline.", "name": "A\ntitle", "id": 7, "other": [1]}
+    document = Document("a.jsonl/7", "A title", (Section((), ("First.", "Second, line.", "Third.")),))
+    assert read("a.jsonl", f"\n{json.dumps(row)}\n\n", FIELDS) == ([document], [])
+    table = 'id,name,other,more,body\n7,"A\ntitle",x,Third.,"First.\n\nSecond,\nline."\n\n'
+    assert read("b/a.csv", table, FIELDS) == ([document._replace(doc_id="b/a.csv/7")], [])
+
+
+def test_rows_are_numbered_without_an_id():
+    documents, bad = read("a.jsonl", '{"text": "one"}\n\nno\n{"text": "four"}', {"text": "text"})
+    assert [document.doc_id for document in documents] == ["a.jsonl/1", "a.jsonl/4"]
+    assert [reason for reason, _ in bad] == ["rows that are not JSON"]
+    documents, _ = read("a.csv", "text\none\n\nthree", {"text": "text"})
+    assert [document.doc_id for document in documents] == ["a.csv/1", "a.csv/3"]
+
+
+def test_bad_rows_are_reported_once_by_reason_with_the_first():
+    lines = ['{"body": "x"}', "no", '{"text": [1]}', "nor", '{"text": ""}', "[1]", '{"text": "a", "text": "b"}', "{}"]
+    documents, bad = read("a.jsonl", "\n".join(lines), {"text": "text"})
+    assert documents == []
+    assert {reason: detail.partition(":")[0] for reason, detail in bad} == {
+        "rows without 'text'": "row 1 and 1 more",
+        "rows that are not JSON": "row 2 and 2 more",
+        "rows in which 'text' is no text": "row 3",
+        "rows without text": "row 5",
+        "rows that are no JSON object": "row 6",
+    }
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(st.characters(codec="utf-8", exclude_characters="\0\r")), st.text("a,\"\n '", min_size=1))
+    )
+)
+def test_what_csv_writes_is_read(rows):
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow(["title", "text"])
+    writer.writerows([title, f"x {text}"] for title, text in rows)
+    documents, bad = read("a.csv", file.getvalue().replace("\r\n", "\n"), {"title": "title", "text": "text"})
+    assert bad == ([] if rows else [("no rows", "nothing but a header or empty lines")])
+    expected = [(one_line(title), paragraphs_of(f"x {text}")) for title, text in rows]
+    assert [(document.title, document.sections[0].paragraphs) for document in documents] == expected
+
+
+@pytest.mark.parametrize("path", ["a.csv", "a.jsonl"])
+@given(text=st.text('text,"\n{}:[]\\u0dæ', max_size=80))
+def test_anything_else_is_read_or_reported(path, text):
+    documents, bad = read(path, text, {"text": "text"})
+    assert documents or bad
+    assert all(document.text for document in documents)

@@ -1,0 +1,265 @@
+import csv
+import math
+import re
+from statistics import fmean
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cort import matrix
+from cort.evaluation.values import write_values
+from cort.experiment.checks import complete
+from cort.experiment.stored import write_experiment
+from cort.formats import tables
+from cort.reporting.labels import MISSING
+from cort.settings import paths
+from tests.support import common
+from tests.support.reporting import NASTY, Outline
+
+MEASURES = ("nDCG@10", "RR@10", "R@100")
+QUERIES = 30
+BASE = np.full(QUERIES, 0.5)
+# Every query is gained by as much as every other, so half of the 2^n assignments of signs reach the observed sum if n
+# queries differ: only those with all signs alike, and p is 2 / 2^n.
+CERTAIN, DOUBTFUL = 12, 6
+
+
+def gains(queries, by=0.2):
+    return BASE + np.where(np.arange(QUERIES) < queries, by, 0)
+
+
+SAME = BASE
+#: dataset -> split -> system -> nDCG@10 per query; R@100 is half as much
+VALUES = {
+    "one": {"test": {"bm25": BASE, "sure": gains(CERTAIN), "unsure": gains(DOUBTFUL)}},
+    "two": {"test": {"bm25": BASE - 0.3, "unsure": gains(DOUBTFUL) - 0.3}},
+    "three": {
+        "x": {"bm25": BASE, "unsure": gains(CERTAIN, -0.1), "sure": gains(20)},
+        "y": {"bm25": BASE, "unsure": SAME, "sure": gains(QUERIES, 0.4)},
+    },
+}
+
+
+def config_of(dataset, splits, measures=MEASURES, baseline="bm25"):
+    systems = {name: {"run": {split: "x.trec" for split in splits}} for names in splits.values() for name in names}
+    if "bm25" in systems:
+        systems["bm25"] = {"retrieve": "bm25"}
+    files = {"queries": "q.tsv", "qrels": "q.qrels"}
+    return {
+        "dataset": dataset,
+        "title": f"{NASTY} {dataset}",
+        "collection": {"passages": "p.tsv"},
+        "splits": {
+            **dict.fromkeys(splits, files),
+            "unjudged": {"queries": "u.tsv"},
+            "validation": files | {"qrels": "v"},
+        },
+        "systems": systems,
+        "evaluation": {"measures": list(measures), "baseline": baseline},
+    }
+
+
+def write(root, dataset, splits, shared=(), **settings):
+    """Write what the matrix reads of an experiment; `shared` are texts of further queries."""
+    folder = root / "results" / dataset
+    write_experiment(folder / "experiment.yaml", complete(config_of(dataset, splits, **settings), "x.yaml"), 1)
+    common.write_file(root / f"{dataset}.yaml", f"dataset: {dataset}\n")
+    (folder / "report").mkdir(exist_ok=True)
+    (folder / "report" / "index.html").touch()
+    measures = settings.get("measures", MEASURES)
+    for split, systems in splits.items():
+        for name, values in systems.items():
+            path = paths.within(folder, paths.PER_QUERY, split=split, system=name)
+            factors = [1 if measure == "nDCG@10" else 0.5 for measure in measures]
+            rows = [dict(zip(measures, (float(value) * one for one in factors), strict=True)) for value in values]
+            write_values(path, {f"q{number}": row for number, row in enumerate(rows)})
+        texts = [f"{dataset} {split} {number}" for number in range(len(values))] + list(shared)
+        queries = [(f"q{number}", text) for number, text in enumerate(texts)]
+        common.write_rows(paths.within(folder, paths.QUERIES, split=split), tables.QUERIES, queries)
+    return str(folder)
+
+
+def call(root, *more, experiments=tuple(VALUES)):
+    names = [str(root / "results" / name) for name in experiments]
+    return ["--experiments", *names, "--output-folder", str(root / "results" / "matrix"), *more]
+
+
+@pytest.fixture
+def root(tmp_path):
+    for dataset, splits in VALUES.items():
+        write(tmp_path, dataset, splits)
+    return tmp_path
+
+
+def rows_of(root):
+    with open(root / "results" / "matrix" / "matrix.csv", encoding="utf-8", newline="") as handle:
+        return {(row["measure"], row["system"]): row for row in csv.DictReader(handle)}
+
+
+def numbers(row, *keys):
+    return [float(row[key]) for key in keys]
+
+
+@pytest.fixture
+def page(root):
+    assert matrix.main(call(root)) == 0
+    return Outline((root / "results" / "matrix" / "index.html").read_text("utf-8"))
+
+
+def test_rows_are_systems_and_columns_collections_with_judgements(root, page):
+    found = rows_of(root)
+    assert list(found) == [(measure, name) for measure in ("nDCG@10", "R@100") for name in ("bm25", "sure", "unsure")]
+    columns = ["one/test", "two/test", "three/x", "three/y", "mean", "difference", "low", "high", "collections"]
+    assert list(found["R@100", "sure"]) == ["measure", "system", *columns]
+    cells = page.tables["matrix"]
+    assert [re.search(r"(\w+, \w+ \(\d+\))$", cell)[1] for cell in cells[0][1:5]] == [
+        f"{name} ({QUERIES})" for name in ("one, test", "two, test", "three, x", "three, y")
+    ]
+    assert [row[0] for row in cells[1:]] == ["nDCG@10", "bm25", "sure", "unsure", "R@100", "bm25", "sure", "unsure"]
+
+
+def test_means_differences_and_intervals_are_those_of_the_values(root, page):
+    found = rows_of(root)
+    for factor, measure in ((1, "nDCG@10"), (0.5, "R@100")):
+        for name, kept in (("sure", 3), ("unsure", 4)):
+            pairs = [
+                (factor * fmean(systems[name]), factor * fmean(systems["bm25"]))
+                for splits in VALUES.values()
+                for systems in splits.values()
+                if name in systems
+            ]
+            differences = [mean - base for mean, base in pairs]
+            low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+            expected = [fmean(mean for mean, _ in pairs), fmean(differences), low, high, kept]
+            row = found[measure, name]
+            assert numbers(row, "mean", "difference", "low", "high", "collections") == pytest.approx(expected)
+    assert numbers(found["nDCG@10", "bm25"], "one/test", "two/test", "mean", "collections") == pytest.approx(
+        [0.5, 0.2, (3 * 0.5 + 0.2) / 4, 4]
+    )
+    # By hand: the quantile of Student's t with 2 degrees of freedom is 4.3027.
+    differences = np.array([CERTAIN * 0.2, 20 * 0.2, QUERIES * 0.4]) / QUERIES
+    half = 4.302653 * differences.std(ddof=1) / math.sqrt(3)
+    assert numbers(found["nDCG@10", "sure"], "low", "high") == pytest.approx(
+        [differences.mean() - half, differences.mean() + half]
+    )
+
+
+def test_marks_are_significant_after_holms_correction_within_the_collection(page):
+    rows = {row[0]: row[1:5] for row in page.tables["matrix"][2:5]}
+    marked = {name: ["*" in cell for cell in cells] for name, cells in rows.items()}
+    # On `one`, p is 2 / 2^12 and 2 / 2^6, which Holm's method turns into twice .0005, and .031.
+    assert marked == {
+        "bm25": [False, False, False, False],
+        "sure": [True, False, True, True],
+        "unsure": [True, True, True, False],
+    }
+
+
+def test_the_family_of_a_test_is_the_systems_of_a_collection(tmp_path):
+    write(tmp_path, "alone", {"test": {"bm25": BASE, "unsure": gains(DOUBTFUL)}})
+    write(tmp_path, "beside", {"test": {"bm25": BASE, "unsure": gains(DOUBTFUL), "same": SAME}})
+    # With fewer than 25 queries, nothing is significant.
+    few = {"bm25": BASE[:24], "unsure": gains(24)[:24]}
+    write(tmp_path, "few", {"test": few})
+    assert matrix.main(call(tmp_path, experiments=("alone", "beside", "few"))) == 0
+    text = (tmp_path / "results" / "matrix" / "index.html").read_text("utf-8")
+    row = next(row for row in Outline(text).tables["matrix"] if row[0] == "unsure")
+    # p is 2 / 2^6 = .031 alone, and twice as much with another system.
+    assert ["*" in cell for cell in row[1:4]] == [True, False, False]
+
+
+def test_what_an_experiment_lacks_is_empty(root, page):
+    row = rows_of(root)["nDCG@10", "sure"]
+    assert (row["two/test"], row["collections"]) == ("", "3")
+    [cells] = [cells for cells in page.tables["matrix"][2:5] if cells[0] == "sure"]
+    assert cells[2] == ""
+
+
+def test_one_or_two_collections_have_no_interval(root):
+    assert matrix.main(call(root, experiments=("one", "two"))) == 0
+    row = rows_of(root)["nDCG@10", "unsure"]
+    assert [row[key] for key in ("low", "high", "collections")] == ["", "", "2"]
+    assert numbers(row, "difference") == pytest.approx([DOUBTFUL * 0.2 / QUERIES])
+    text = (root / "results" / "matrix" / "index.html").read_text("utf-8")
+    assert text.count("no interval") == 4
+    assert "it needs 3 or more" in text
+
+
+def test_a_collection_without_the_baseline_counts_for_no_average(root):
+    write(root, "four", {"test": {"sure": BASE}}, baseline="sure")
+    assert matrix.main(call(root, experiments=("one", "four"))) == 0
+    row = rows_of(root)["nDCG@10", "sure"]
+    assert numbers(row, "four/test", "mean", "collections") == pytest.approx([0.5, fmean(gains(CERTAIN)), 1])
+
+
+def test_the_page_is_sound_and_its_links_lead_to_reports(root, page):
+    page.check()
+    links = page.values("href")
+    folder = root / "results" / "matrix"
+    assert [link for link in links if link != "data:," and not (folder / link).is_file()] == []
+    # A column's heading, and each of its cells: two measures of three systems, two where one is missing.
+    assert {name: links.count(f"../{name}/report/index.html") for name in VALUES} == {"one": 7, "two": 5, "three": 14}
+
+
+def test_all_formats_have_the_same_rows(root, page):
+    text = (root / "results" / "matrix" / "matrix.md").read_text("utf-8")
+    lines = text.splitlines()
+    assert len([line for line in lines if line.startswith("| ")]) == 2 + 6
+    # The best of its column and significant; missing.
+    assert [cell.strip() for cell in lines[3].split("|")[2:5]] == ["sure", "**0.580**\\*", MISSING]
+    assert "Holm" in text
+    assert r"\begin{tabular}" in (root / "results" / "matrix" / "matrix.tex").read_text("utf-8")
+
+
+def test_the_same_again(root, page):
+    once = common.contents(root / "results" / "matrix")
+    assert matrix.main(call(root)) == 0
+    assert common.contents(root / "results" / "matrix") == once
+
+
+def test_an_experiment_may_be_named_by_its_config_and_another_measure_chosen(root, monkeypatch):
+    monkeypatch.chdir(root)
+    assert matrix.main(["--experiments", "two.yaml", "--measures", "RR@10", "--output-folder", "out"]) == 0
+    text = (root / "out" / "index.html").read_text("utf-8")
+    assert "../results/two/report/index.html" in Outline(text).values("href")
+    assert "MRR@10" in text
+
+
+def test_collections_that_share_queries_are_warned_of(root, capsys):
+    def warnings():
+        return [line.partition(" WARNING ")[2] for line in capsys.readouterr().err.splitlines() if " WARNING " in line]
+
+    for name in ("one", "two"):
+        write(root, name, VALUES[name], shared=["what is a dog", "what is a cat"])
+    assert matrix.main(call(root)) == 0
+    line = "one/test and two/test share 2 queries, but both count"
+    assert warnings() == [line]
+    assert line in (root / "results" / "matrix" / "index.html").read_text("utf-8")
+    # The same collection twice.
+    assert matrix.main(call(root, experiments=("one", "one"))) == 0
+    assert warnings() == [f"one/test and one/test share {QUERIES + 2} queries, but both count"]
+
+
+@pytest.mark.parametrize(
+    ("more", "experiments", "line"),
+    [
+        (["--measures", "P@3"], ["one"], "one/experiment.yaml: found no P@3 of test, expected it as a measure; "
+         "add it to evaluation.measures (splits.test.measures, if that is set), and build again"),
+        ([], ["one", "bare"], "bare/experiment.yaml: found no such file"),
+        ([], ["unjudged"], "--experiments: found no judgements, expected a split with judgements"),
+        ([], ["unlike"], "found 30 queries that differ from those of"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_leaves_nothing(root, complaint, more, experiments, line):
+    (root / "results" / "bare").mkdir()
+    config = config_of("unjudged", {"test": ["bm25"]})
+    del config["splits"]["test"]["qrels"], config["splits"]["validation"]
+    write_experiment(root / "results" / "unjudged" / "experiment.yaml", complete(config, "x.yaml"), 1)
+    folder = write(root, "unlike", {"test": {"bm25": BASE, "sure": BASE}})
+    write_values(
+        paths.within(folder, paths.PER_QUERY, split="test", system="sure"),
+        {f"p{number}": dict.fromkeys(MEASURES, 0.5) for number in range(QUERIES)},
+    )
+    assert line in complaint(matrix.main, call(root, *more, experiments=experiments))
+    assert not (root / "results" / "matrix").exists()
