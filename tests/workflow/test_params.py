@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -6,6 +7,7 @@ from snakemake.utils import format as snakemake_format
 
 from cort.settings.config import flat
 from cort.systems.registry import system_of
+from tests.support.workflow import RULES, command_of, options_of
 from workflow.params import Words, all_of, among, at, code_of, join
 
 CONFIG = {
@@ -65,3 +67,20 @@ def test_one_function_chooses_the_audit():
     assert audited("dev", **splits) == "results/d/audit/dev/e.hnsw.json"
     # Without judgements, or outside of any split.
     assert audited("eval", **splits) == audited("", **splits) == "results/d/audit/test/e.hnsw.json"
+
+
+def test_every_rule_whose_stage_aggregates_says_how():
+    aggregating = [rule for rule in RULES if "aggregate" in fields_of(command_of(rule))]
+    assert {"evaluate", "bm25"}.isdisjoint(aggregating)
+    assert {"split", "aggregate", "audit", "fuse_tune_folds", "submission"} < set(aggregating)
+    # A rule that is made from another has the text of both.
+    counts = {
+        rule: [RULES[rule].count(text) for text in ('"collection.aggregate"', "options=options(")]
+        for rule in aggregating
+    }
+    assert [rule for rule, (said, all_options) in counts.items() if said != all_options] == []
+
+
+def fields_of(command):
+    """Names of the options of a stage."""
+    return {field.name for field in dataclasses.fields(options_of(command))}

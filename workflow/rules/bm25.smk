@@ -107,7 +107,13 @@ use rule bm25_tune as bm25_tune_folds with:
         paths.LEXICAL_FOLDS,
     params:
         index=subpath(input.index, parent=True),
-        options=options(all_of("lexical.{lexical}.tune"), "splits.{split}.relevance_level", "depth", "seed"),
+        options=options(
+            all_of("lexical.{lexical}.tune"),
+            "splits.{split}.relevance_level",
+            "collection.aggregate",
+            "depth",
+            "seed",
+        ),
     message:
         "Choose k1 and b of {wildcards.lexical} by cross-validation on {wildcards.split}"
 

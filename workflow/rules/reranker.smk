@@ -195,7 +195,7 @@ use rule rerank_tune as rerank_tune_folds with:
     output:
         paths.FOLD_WEIGHTS,
     params:
-        options=options(settings.tuning, "splits.{split}.relevance_level"),
+        options=options(settings.tuning, "splits.{split}.relevance_level", "collection.aggregate"),
     message:
         "Choose the weight of the re-ranker in {wildcards.system} by cross-validation on {wildcards.split}"
 

@@ -208,7 +208,7 @@ use rule fuse_tune as fuse_tune_folds with:
     output:
         paths.FOLD_WEIGHTS,
     params:
-        options=options(settings.tuning, "splits.{split}.relevance_level"),
+        options=options(settings.tuning, "splits.{split}.relevance_level", "collection.aggregate"),
     message:
         "Choose the weights of {wildcards.system} by cross-validation on {wildcards.split}"
 
