@@ -81,7 +81,7 @@ def stage(options: Options) -> None:
     counts: dict[str, int] = {"documents": 0, "documents without text": 0, "passages": 0}
     batches = iter_record_batches(passages_of(source, options, counts), PASSAGES)
     counts["passages"] = write_passages(source.name, batches, options.output)
-    counts |= {f"skipped: {reason}": number for reason, number in sorted(source.skipped.items())}
+    counts |= {f"files: {reason}": number for reason, number in sorted(source.skipped.items())}
     write_artifact(options.output_counts, counts)
     write_artifact(options.output_sources, with_checksums(source.files()))
     log.info("%s", ", ".join(f"{name} {count}" for name, count in counts.items()))

@@ -127,8 +127,8 @@ def test_a_changed_file_of_a_folder_changes_its_own_passages_only(tree):
     assert first.doc_ids[0] == "page.html#0"
     counts = json.loads((results / "raw/imported.json").read_text("utf-8"))
     assert (counts["documents"], counts["passages"]) == (6, len(before))
-    assert sum(count for name, count in counts.items() if name.startswith("skipped")) == 1
-    assert "skipped" in (results / "report/index.html").read_text("utf-8")
+    assert sum(count for name, count in counts.items() if name.startswith("files: ")) == 1
+    assert "an empty file" in (results / "report/index.html").read_text("utf-8")
     (folder / "guide" / "3.md").write_text("# Chapter 3\n\nRewritten in a word.\n", "utf-8")
     results, output = build(tree, "handbook", collection, split)
     assert planned(output)["import_collection"] == 1

@@ -43,8 +43,8 @@ def test_a_folder_is_the_same_in_processes(tmp_path):
             "documents": 5,
             "documents without text": 0,
             "passages": len(passages(tmp_path)["doc_id"]),
-            "skipped: an empty file": 1,
-            "skipped: other files (.png)": 1,
+            "files: an empty file": 1,
+            "files: other files (.png)": 1,
         }
     assert found[0] == found[1]
     files = json.loads((tmp_path / "sources.json").read_text("utf-8"))["inputs"]
