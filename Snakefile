@@ -37,6 +37,7 @@ include: "workflow/rules/reranker.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/online.smk"
 include: "workflow/rules/papers.smk"
+include: "workflow/rules/deploy.smk"
 
 
 complete_rules(workflow, code_of)
@@ -47,6 +48,7 @@ rule all:
     input:
         report_inputs.of_systems(config, paths.MEASURES),
         report_inputs.submissions(config),
+        report_inputs.deployments(config),
         report_inputs.latencies(config),
         report_inputs.explorers(config),
         experiment=paths.at(paths.EXPERIMENT, config),

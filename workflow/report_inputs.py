@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cort.experiment.checks import ConfigError
 from cort.experiment.config import compared, evaluated_runs, has_curve, on_split, splits_of, tuned_systems
+from cort.experiment.deployment import checked_split, deployed_parts
 from cort.experiment.models import indexes_of, named_models, trainings, used_models
 from cort.experiment.splits import compared_splits
 from cort.reporting.reproduction.paper import find_mistakes, read_paper
@@ -208,6 +209,28 @@ def submissions(config: Config) -> list[str]:
         paths.at(paths.SUBMISSION, config, submission=name, suffix=SUFFIXES[submission["form"]])
         for name, submission in config["submissions"].items()
     ]
+
+
+def deployments(config: Config) -> list[str]:
+    """Deployed systems; a file stands for the folder of each."""
+    return [f"{paths.at(paths.DEPLOYMENT, config, deployment=name)}check.json" for name in config["deploy"]]
+
+
+def deployed(config: Config, shards: int, wildcards: Wildcards) -> dict[str, str | list[str]]:
+    """Return the runs of a deployed system's parts on the split that checks it, and what each part needs."""
+    name, results = config["deploy"][wildcards.deployment]["system"], Results(config, shards)
+    split, system = checked_split(config, name), system_of(config, name)
+    files: dict[str, str | list[str]] = {"runs": [], "bm25": [], "vectors": [], "query_vectors": []}
+    for part in deployed_parts(config, name, results):
+        run = results.run(split, part.name)
+        files["runs"] = [*files["runs"], run]
+        if part.lexical_index():
+            files |= {"bm25": run, "parameters": part.tuned_files()}
+        else:
+            own = part.inputs(split)
+            files |= {"vectors": own["passages"], "query_vectors": own["queries"]}
+    weights = system.tuned_files() if system.parts() else []
+    return {**files, "queries": results.at(paths.QUERIES, split=split), "weights": weights}
 
 
 def consistency(config: Config) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cort.experiment.config import tuned_systems
+from cort.experiment.config import tuned_systems, with_parts
 from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
 from cort.retrieval.graphs import INDEXES
@@ -203,6 +203,13 @@ def weight(config: Config, wildcards: Wildcards) -> Words:
 def tuning(config: Config, wildcards: Wildcards) -> Words:
     """Give the options of the rule that tunes a system's weights."""
     return _words(system_of(config, wildcards.system).tuning())
+
+
+def deployment(config: Config, wildcards: Wildcards) -> Words:
+    """Give how a deployed system merges its parts, and k1 and b; what is tuned by folds is that of all queries."""
+    names = with_parts(config, [config["deploy"][wildcards.deployment]["system"]])
+    options = [option for name in names for option in system_of(config, name).options("")]
+    return _words([option for option in options if option.name != "normalization"])
 
 
 def _words(options: list[Option]) -> Words:

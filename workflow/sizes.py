@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cort.downloads.catalog import load_catalog
+from cort.experiment.deployment import deployed_parts
 from cort.settings.config import TRAINING_SPLITS, Config, files_of_split, one_or_more, source_of
 from workflow.params import Wildcards
 
@@ -23,6 +24,8 @@ VECTOR, LINE, SMALL, MODEL = 24, 60, 10e6, 440e6
 BYTES = {"fp32": 4, "fp16": 2}
 # Tokens with a weight per passage, as of SPLADE.
 TERMS = 200
+# Characters of a number.
+DIGITS = 13
 # Characters per token.
 CHARACTERS = 5
 
@@ -73,6 +76,14 @@ def run(config: Config, wildcards: Wildcards) -> float:
     """Size of a system's run of a split."""
     depth = config["training_depth" if wildcards.split in TRAINING_SPLITS else "depth"]
     return float(queries(config, wildcards.split) * min(depth, collection(config).number) * LINE / MB)
+
+
+def deployment(config: Config, wildcards: Wildcards) -> float:
+    """Size of a deployed system: the passages and their vectors, for each target, mostly as text."""
+    entry, passages = config["deploy"][wildcards.deployment], collection(config)
+    models = [model for part in deployed_parts(config, entry["system"]) for model in part.models()]
+    numbers = sum(config[section][name].get("dimension", 768) for section, name in models)
+    return float(len(entry["targets"]) * (passages.size + passages.number * numbers * DIGITS) / MB)
 
 
 def training(config: Config, wildcards: Wildcards) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from cort.settings import models
 from cort.settings.collection import Collection, Downloads, Split
-from cort.settings.evaluation import Audit, Evaluation, Latency, Submission
+from cort.settings.evaluation import Audit, Deployment, Evaluation, Latency, Submission
 from cort.settings.fields import DEPTH, NAME, SEED, SPLIT_NAME, SYSTEM_NAME, named, section, setting
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
 from cort.settings.models import BaseModel
@@ -99,3 +99,5 @@ class Experiment:
     submissions: dict[str, Submission] = named(NAME)
     """Submission files by name: `results/<dataset>/submissions/<name>.tsv` for the MS MARCO leaderboard, `.trec` for
     TREC. Runs that would be rejected there are refused."""
+    deploy: dict[str, Deployment] = named(NAME)
+    """Systems by a name, in the formats of search engines: `results/<dataset>/deploy/<name>/`."""

@@ -17,6 +17,7 @@ from cort.experiment.config import (
     tuned_systems,
     with_parts,
 )
+from cort.experiment.deployment import check_deployments
 from cort.experiment.downloads import check_names
 from cort.experiment.lexical import check_lexical
 from cort.experiment.model_checks import check_base_models, check_models
@@ -191,7 +192,8 @@ def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
 
 
 def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
-    """Check submissions and consistency factors."""
+    """Check submissions, deployments and consistency factors."""
+    yield from check_deployments(config, sound)
     for name, submission in (config["submissions"] or {}).items():
         yield from _check_submission(f"submissions.{name}", name, submission, config, sound)
     evaluation = config["evaluation"] or {}

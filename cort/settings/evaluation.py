@@ -1,11 +1,13 @@
-"""What is measured, audited, timed, shown and submitted."""
+"""What is measured, audited, timed, shown, submitted and deployed."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from cort.settings.fields import section, setting
+
+Target: TypeAlias = Literal["opensearch", "elasticsearch", "pgvector", "parquet"]
 
 
 @section
@@ -109,3 +111,15 @@ class Submission:
     """The leaderboard's three columns, or a TREC run."""
     run_id: str | None = setting(None, pattern="^[A-Za-z0-9_-]{1,25}$")
     """With `trec`, the run's id: 1 to 25 letters, digits, `-` and `_`. If not set, the submission's name."""
+
+
+@section
+class Deployment:
+    """A system in the formats of search engines."""
+
+    system: str
+    """The system: BM25 in English over the plain passages, exact search by a dense encoder, or `fuse` of both by `rrf`,
+    or by `linear` with `min-max`. Weights, k1 and b that are tuned by folds are those chosen on all queries."""
+    targets: tuple[Target, ...] = setting(least=1)
+    """What loads it: `opensearch`, `elasticsearch`, `pgvector` (PostgreSQL), `parquet` (faiss, Qdrant, LanceDB and
+    others)."""

@@ -116,6 +116,7 @@ REPORT = "results/{dataset}/report/"
 EXPLORER = "results/{dataset}/report/explore/{split}/index.html"
 REPRODUCTION = "results/{dataset}/report/reproduction/"
 SUBMISSION = "results/{dataset}/submissions/{submission}.{suffix}"
+DEPLOYMENT = "results/{dataset}/deploy/{deployment}/"
 
 
 def within(folder: object, path: str, **names: str) -> str:

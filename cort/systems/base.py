@@ -174,6 +174,10 @@ class System(ABC):
         """Name the re-ranker that scores its candidates."""
         return None
 
+    def fits_engines(self) -> bool:
+        """Tell whether common search engines can do the same, if they can do what its parts do."""
+        return False
+
     def splits(self) -> list[str]:
         """List the ranked splits that it may have runs for; its parts may have fewer."""
         return ranked_splits(self.config)

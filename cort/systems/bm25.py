@@ -73,6 +73,12 @@ class Bm25(System):
         index, manifest = self.config["lexical"][name], self.results.at(paths.LEXICAL_INDEX, lexical=name)
         return LuceneIndex(name, manifest, (index["cleaning"], index["language"]))
 
+    def fits_engines(self) -> bool:
+        """Tell whether the texts are the passages, and the analyser is the English one."""
+        plain = (LexicalIndex.cleaning, LexicalIndex.language)
+        changed = self.config["lexical"][self.entry["retrieve"]].keys() & CHANGED_TEXT.keys()
+        return self.lucene_index().form == plain and not changed
+
     @property
     def tune(self) -> Any:
         """How k1 and b are tuned, unless the system has its own."""

@@ -60,6 +60,10 @@ class Dense(VectorSearch):
         """Name exact search."""
         return "exact"
 
+    def fits_engines(self) -> bool:
+        """Tell whether all vectors are searched."""
+        return self.divisible
+
     def models(self) -> list[tuple[str, str]]:
         """Name the encoder."""
         name: str = self.entry["retrieve"]

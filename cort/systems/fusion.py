@@ -210,6 +210,12 @@ class Fuse(Interleave):
         """Name the merged systems."""
         return list(self.entry["fuse"]["systems"])
 
+    def fits_engines(self) -> bool:
+        """Tell whether engines have the method: reciprocal ranks, or min-max scores and weights."""
+        fusion = self.entry["fuse"]
+        by_scores = fusion["method"] == "linear" and fusion["normalization"] == "min-max"
+        return bool(by_scores or fusion["method"] == "rrf")
+
     @property
     def tune(self) -> Any:
         """How weights are tuned."""

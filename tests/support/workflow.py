@@ -34,7 +34,7 @@ UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_i
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "fuse_tune_folds", "rerank_tune_folds", "bm25_tune_folds"}
 UNUSED |= {"encode_tokens", "retrieve_tokens", "retrieve_part", "merge", "tokenize_shard", "join_tokens"}
-UNUSED |= {"ivfpq", "audit_ivfpq", "retrieve_ivfpq"}
+UNUSED |= {"ivfpq", "audit_ivfpq", "retrieve_ivfpq", "deploy"}
 
 
 def command_of(rule):

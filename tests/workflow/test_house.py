@@ -13,7 +13,8 @@ from tests.support.workflow import RULES, TOOLS, command_of, leaves, module_of, 
 # From the lowest to the highest: a module may use all layers below, and its own package.
 LAYERS = [{"cort"}, {"cort.system"}, {"cort.formats"}, {"cort.downloads", "cort.sources"}, {"cort.settings"}]
 LAYERS += [{"cort.models", "cort.evaluation"}, {"cort.training", "cort.retrieval"}, {"cort.systems"}]
-LAYERS += [{"cort.experiment"}, {"cort.reporting", "cort.online"}, {"stages"}, {"workflow"}, {"scripts"}]
+LAYERS += [{"cort.experiment"}, {"cort.reporting", "cort.online", "cort.deployment"}]
+LAYERS += [{"stages"}, {"workflow"}, {"scripts"}]
 LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
 # The figures of latency are those that the online search measures.
 NEIGHBOURS = {("cort.reporting", "cort.online")}

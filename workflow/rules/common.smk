@@ -109,6 +109,7 @@ wildcard_constraints:
     lexical=any_of(config["lexical"]),
     source="[^/]+",
     index="|".join(INDEXES),
+    deployment="[^/]+",
     base_model="[^/]+",
     text=r"passages|queries\.[^/]+",
 

@@ -1,0 +1,172 @@
+"""Write a folder with a system that search engines load, and a check of its files.
+
+A system is BM25, a dense encoder, or both merged by weighted min-max scores or reciprocal ranks. What engines load are
+passages, also where documents are measured. The check has the first ten queries that all parts answer, and what the
+parts and the system give for them; `python check.py` in the folder compares the files with it.
+
+Reads:  passages and queries (parquet), the run of each part, vectors of passages and queries, tuned weights, k1 and b
+Writes: a folder with check.json, check.py, README.md, and a folder for each target
+Usage:  python -m cort.deploy --system fused --targets opensearch parquet --passages passages.parquet
+            --queries queries.parquet --runs cort.trec bm25.trec --bm25 bm25.trec --k1 0.9 --b 0.4
+            --vectors passages.arrow --query-vectors queries.arrow --method linear --weights 0.6 0.4 --output deploy
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cort.deployment import check
+from cort.deployment.folder import TEMPLATES, Deployment, are_unit, read_passages, render_all, write_target
+from cort.formats import tables
+from cort.formats.artifacts import to_json
+from cort.formats.embeddings import Shard, all_ids, all_vectors, open_both
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, tag_of
+from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
+from cort.retrieval.fusion import FUSIONS, METHOD, K, Settings, fuse
+from cort.retrieval.options import choice
+from cort.retrieval.weights import check_weights, read_weights
+from cort.settings.collection import Aggregation
+from cort.settings.evaluation import Target
+from cort.settings.fields import DEPTH
+from cort.settings.lexical import LexicalIndex
+from cort.system import cli
+from cort.system.errors import input_error
+from cort.system.files import atomic_folder
+from cort.system.options import optional, options_class, required
+
+Vector: TypeAlias = npt.NDArray[np.float32]
+
+log = logging.getLogger(__name__)
+
+QUERIES, RESULTS = 10, 10
+MERGING = ("rrf", "linear")
+
+
+@options_class
+class Options(Aggregation):
+    """Options of this stage."""
+
+    system: str = required("NAME", "what is deployed")
+    targets: tuple[Target, ...] = required("TARGET", "what loads it")
+    passages: str = required("PARQUET", "the collection")
+    queries: str = required("PARQUET", "of a split")
+    runs: tuple[str, ...] = required("TREC", "of the system's parts on this split, in order, or its own")
+    bm25: str | None = optional(None, "which of them is BM25's", "TREC")
+    k1: float = optional(LexicalIndex.k1, "of BM25", "X", ge=0)
+    b: float = optional(LexicalIndex.b, "of BM25", "X", ge=0)
+    parameters: str | None = optional(None, "instead: tuned k1 and b", "JSON")
+    vectors: tuple[str, ...] = optional((), "of the passages, all shards, if a part searches them", "ARROW")
+    query_vectors: str | None = optional(None, "of the queries", "ARROW")
+    method: str = choice(FUSIONS, METHOD, "how two parts are merged, rrf or linear")
+    k: int = optional(K, "constant of rrf", "N", ge=1)
+    weights: tuple[float, ...] = optional((), "of linear: one per run (default: equal)", "X")
+    tuned: str | None = optional(None, "of linear: weights that `tune weights` chose", "JSON")
+    depth: int = optional(DEPTH, "results of each part that are merged", "N", ge=1)
+    output: str = required("FOLDER")
+
+
+def check_parts(options: Options) -> None:
+    """Refuse other parts than BM25, vectors, or both."""
+    parts = (options.bm25 is not None) + bool(options.vectors)
+    if parts != len(options.runs) or not {options.bm25} <= {None, *options.runs}:
+        found = f"{len(options.runs)} runs for {parts} parts"
+        raise input_error("--runs", found, "one of BM25, of vectors, or one of each", "name BM25's as --bm25, too")
+    if bool(options.vectors) != (options.query_vectors is not None):
+        raise input_error("--vectors", "vectors of one kind", "of passages and queries, or none", "give both")
+    if parts == 2 and options.method not in MERGING:
+        raise input_error("--method", options.method, " or ".join(MERGING), "choose one")
+
+
+def shares(options: Options) -> tuple[float, ...]:
+    """Return the weights of the runs, in order, with the sum 1; none unless scores are added."""
+    if len(options.runs) < 2 or options.method != "linear":
+        return ()
+    tuned = options.tuned and read_weights(options.tuned, [*map(tag_of, options.runs)])
+    weights = tuned or options.weights or (1.0, 1.0)
+    check_weights("--weights", weights, len(options.runs))
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def parameters(options: Options) -> Parameters:
+    """Return k1 and b."""
+    return read_parameters(options.parameters) if options.parameters else make_grid([options.k1], [options.b])[0]
+
+
+def make_cases(options: Options, weights: tuple[float, ...], vectors: Mapping[str, Vector]) -> list[dict[str, Any]]:
+    """Collect the queries of the check: what engines are asked, BM25's results, and the system's first ones."""
+    runs = {path: read_run(path).by_query() for path in options.runs}
+    cases: list[dict[str, Any]] = []
+    for query_id, text in tables.read_queries(options.queries).items():
+        parts = [run.ranking(query_id) for run in runs.values()]
+        if len(cases) == QUERIES or not all(part.doc_ids for part in parts):
+            continue
+        case: dict[str, Any] = {"query_id": query_id, "text": text}
+        if options.bm25:
+            case["bm25"] = _pairs(runs[options.bm25].ranking(query_id), options.depth)
+        if options.vectors:
+            case["vector"] = vectors[query_id].tolist()
+        settings = Settings(k=options.k, weights=weights)
+        whole = fuse(options.method, query_id, parts, RESULTS, settings) if len(parts) > 1 else parts[0]
+        cases.append({**case, "expected": _pairs(whole, RESULTS)})
+    if not cases:
+        raise input_error(options.queries, "no query that all runs answer", "some", "name the runs of this split")
+    return cases
+
+
+def _pairs(ranking: Ranking, depth: int) -> list[tuple[str, float]]:
+    return list(zip(ranking.doc_ids[:depth], ranking.scores[:depth].tolist(), strict=True))
+
+
+def open_vectors(options: Options) -> tuple[list[Shard], dict[str, Vector]]:
+    """Open the vectors of the passages, and read those of the queries; nothing if no part searches them."""
+    if options.query_vectors is None:
+        return [], {}
+    passages, queries = open_both(options.vectors, [options.query_vectors])
+    return passages, dict(zip(all_ids(queries).to_pylist(), all_vectors(queries), strict=True))
+
+
+def stage(options: Options) -> None:
+    """Write the files of each target and the check."""
+    check_parts(options)
+    shards, vectors = open_vectors(options)
+    weights = shares(options)
+    cases = make_cases(options, weights, vectors)
+    k1, b = parameters(options) if options.bm25 else (None, None)
+    deployment = Deployment(
+        system=options.system,
+        method=options.method if len(options.runs) > 1 else None,
+        # BM25 is the first part of every target.
+        weights=weights if options.runs[0] == options.bm25 else weights[::-1],
+        k=options.k,
+        depth=options.depth,
+        k1=k1,
+        b=b,
+        dimension=shards[0].dimension if shards else None,
+        unit=are_unit(shards),
+        documents=options.aggregate != "none",
+        text=cases[0]["text"],
+        vector=cases[0].get("vector", []),
+    )
+    content = {"system": options.system, "targets": options.targets, "depth": options.depth, "queries": cases}
+    with atomic_folder(options.output) as folder:
+        for target in options.targets:
+            write_target(folder, target, deployment, read_passages(options.passages, shards))
+            log.info("%s written", target)
+        render_all(TEMPLATES, folder, {**vars(deployment), "targets": options.targets})
+        (folder / "check.json").write_text(to_json(content), encoding="utf-8")
+        (folder / "check.py").write_bytes(Path(inspect.getfile(check)).read_bytes())
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Folders that search engines load: passages, vectors, settings and queries in their own formats."""
