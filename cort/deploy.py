@@ -13,26 +13,23 @@ Usage:  python -m cort.deploy --system fused --targets opensearch parquet --pass
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from cort.deployment import check
-from cort.deployment.folder import TEMPLATES, Deployment, are_unit, read_passages, render_all, write_target
+from cort.deployment.folder import TEMPLATES, are_unit, read_passages, render_all, write_target
 from cort.formats import tables
 from cort.formats.artifacts import to_json
 from cort.formats.embeddings import Shard, all_ids, all_vectors, open_both
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, tag_of
-from cort.retrieval.bm25 import Parameters, make_grid, read_parameters
-from cort.retrieval.fusion import FUSIONS, METHOD, K, Settings, fuse
-from cort.retrieval.options import choice
+from cort.retrieval.bm25 import Parameters, read_parameters
+from cort.retrieval.fusion import K, Settings, fuse
 from cort.retrieval.weights import check_weights, read_weights
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Target
@@ -48,7 +45,7 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 log = logging.getLogger(__name__)
 
 QUERIES, RESULTS = 10, 10
-MERGING = ("rrf", "linear")
+LARGE = "large_string"
 
 
 @options_class
@@ -62,11 +59,11 @@ class Options(Aggregation):
     runs: tuple[str, ...] = required("TREC", "of the system's parts on this split, in order, or its own")
     bm25: str | None = optional(None, "which of them is BM25's", "TREC")
     k1: float = optional(LexicalIndex.k1, "of BM25", "X", ge=0)
-    b: float = optional(LexicalIndex.b, "of BM25", "X", ge=0)
+    b: float = optional(LexicalIndex.b, "of BM25", "X", ge=0, le=1)
     parameters: str | None = optional(None, "instead: tuned k1 and b", "JSON")
     vectors: tuple[str, ...] = optional((), "of the passages, all shards, if a part searches them", "ARROW")
     query_vectors: str | None = optional(None, "of the queries", "ARROW")
-    method: str = choice(FUSIONS, METHOD, "how two parts are merged, rrf or linear")
+    method: Literal["rrf", "linear"] | None = optional(None, "how two parts are merged")
     k: int = optional(K, "constant of rrf", "N", ge=1)
     weights: tuple[float, ...] = optional((), "of linear: one per run (default: equal)", "X")
     tuned: str | None = optional(None, "of linear: weights that `tune weights` chose", "JSON")
@@ -75,95 +72,79 @@ class Options(Aggregation):
 
 
 def check_parts(options: Options) -> None:
-    """Refuse other parts than BM25, vectors, or both."""
-    parts = (options.bm25 is not None) + bool(options.vectors)
-    if parts != len(options.runs) or not {options.bm25} <= {None, *options.runs}:
-        found = f"{len(options.runs)} runs for {parts} parts"
-        raise input_error("--runs", found, "one of BM25, of vectors, or one of each", "name BM25's as --bm25, too")
-    if bool(options.vectors) != (options.query_vectors is not None):
-        raise input_error("--vectors", "vectors of one kind", "of passages and queries, or none", "give both")
-    if parts == 2 and options.method not in MERGING:
-        raise input_error("--method", options.method, " or ".join(MERGING), "choose one")
+    """Refuse other parts than BM25, vectors, or one of each and a method that merges them."""
+    parts = (options.bm25 in options.runs) + bool(options.vectors and options.query_vectors)
+    if parts != len(options.runs) or (parts > 1) != (options.method is not None):
+        found = f"{len(options.runs)} for {parts} parts"
+        fix = "name BM25's as --bm25, vectors of passages and queries, and the method"
+        raise input_error("--runs", found, "one of BM25, of vectors, or of each with a method", fix)
 
 
-def shares(options: Options) -> tuple[float, ...]:
+def weights_of(options: Options) -> tuple[float, ...]:
     """Return the weights of the runs, in order, with the sum 1; none unless scores are added."""
-    if len(options.runs) < 2 or options.method != "linear":
+    if options.method != "linear":
         return ()
     tuned = options.tuned and read_weights(options.tuned, [*map(tag_of, options.runs)])
-    weights = tuned or options.weights or (1.0, 1.0)
+    weights = tuned or options.weights or (1, 1)
     check_weights("--weights", weights, len(options.runs))
     return tuple(weight / sum(weights) for weight in weights)
 
 
-def parameters(options: Options) -> Parameters:
-    """Return k1 and b."""
-    return read_parameters(options.parameters) if options.parameters else make_grid([options.k1], [options.b])[0]
+def open_vectors(options: Options) -> tuple[list[Shard], dict[str, Vector]]:
+    """Open the vectors of the passages, which must be in the same order, and read those of the queries, if any."""
+    if not options.query_vectors:
+        return [], {}
+    passages, queries = open_both(options.vectors, [options.query_vectors])
+    if not all_ids(passages).equals(tables.read_column(options.passages, tables.PASSAGES, "doc_id").cast(LARGE)):
+        raise input_error(options.passages, "other passages than the vectors are of", "the same", "encode them again")
+    return passages, dict(zip(all_ids(queries).to_pylist(), all_vectors(queries), strict=True))
 
 
-def make_cases(options: Options, weights: tuple[float, ...], vectors: Mapping[str, Vector]) -> list[dict[str, Any]]:
-    """Collect the queries of the check: what engines are asked, BM25's results, and the system's first ones."""
+def make_cases(options: Options, weights: tuple[float, ...], vectors: Mapping[str, Vector]) -> Iterator[dict[str, Any]]:
+    """Yield the queries that all runs answer: what engines are asked, BM25's results, and the system's first ones."""
     runs = {path: read_run(path).by_query() for path in options.runs}
-    cases: list[dict[str, Any]] = []
+    settings = Settings(k=options.k, weights=weights)
     for query_id, text in tables.read_queries(options.queries).items():
-        parts = [run.ranking(query_id) for run in runs.values()]
-        if len(cases) == QUERIES or not all(part.doc_ids for part in parts):
+        parts = {path: run.ranking(query_id) for path, run in runs.items()}
+        if not all(part.doc_ids for part in parts.values()):
             continue
         case: dict[str, Any] = {"query_id": query_id, "text": text}
         if options.bm25:
-            case["bm25"] = _pairs(runs[options.bm25].ranking(query_id), options.depth)
-        if options.vectors:
+            case["bm25"] = _pairs(parts[options.bm25], options.depth)
+        if vectors:
             case["vector"] = vectors[query_id].tolist()
-        settings = Settings(k=options.k, weights=weights)
-        whole = fuse(options.method, query_id, parts, RESULTS, settings) if len(parts) > 1 else parts[0]
-        cases.append({**case, "expected": _pairs(whole, RESULTS)})
-    if not cases:
-        raise input_error(options.queries, "no query that all runs answer", "some", "name the runs of this split")
-    return cases
+        whole, *others = parts.values()
+        if options.method:
+            whole = fuse(options.method, query_id, [whole, *others], RESULTS, settings)
+        yield {**case, "expected": _pairs(whole, RESULTS)}
 
 
 def _pairs(ranking: Ranking, depth: int) -> list[tuple[str, float]]:
     return list(zip(ranking.doc_ids[:depth], ranking.scores[:depth].tolist(), strict=True))
 
 
-def open_vectors(options: Options) -> tuple[list[Shard], dict[str, Vector]]:
-    """Open the vectors of the passages, and read those of the queries; nothing if no part searches them."""
-    if options.query_vectors is None:
-        return [], {}
-    passages, queries = open_both(options.vectors, [options.query_vectors])
-    return passages, dict(zip(all_ids(queries).to_pylist(), all_vectors(queries), strict=True))
-
-
 def stage(options: Options) -> None:
     """Write the files of each target and the check."""
     check_parts(options)
     shards, vectors = open_vectors(options)
-    weights = shares(options)
-    cases = make_cases(options, weights, vectors)
-    k1, b = parameters(options) if options.bm25 else (None, None)
-    deployment = Deployment(
-        system=options.system,
-        method=options.method if len(options.runs) > 1 else None,
-        # BM25 is the first part of every target.
-        weights=weights if options.runs[0] == options.bm25 else weights[::-1],
-        k=options.k,
-        depth=options.depth,
-        k1=k1,
-        b=b,
-        dimension=shards[0].dimension if shards else None,
-        unit=are_unit(shards),
-        documents=options.aggregate != "none",
-        text=cases[0]["text"],
-        vector=cases[0].get("vector", []),
-    )
-    content = {"system": options.system, "targets": options.targets, "depth": options.depth, "queries": cases}
+    weights = weights_of(options)
+    cases = list(islice(make_cases(options, weights, vectors), QUERIES))
+    if not cases:
+        raise input_error(options.queries, "no query that all runs answer", "some", "name the runs of this split")
+    parameters = Parameters(options.k1, options.b)
+    if options.parameters:
+        parameters = read_parameters(options.parameters)
+    shown = vars(options) | parameters._asdict() | {"text": "", "vector": []} | cases[0]
+    shown |= {"dimension": shards[0].dimension if shards else None, "unit": are_unit(shards)}
+    # BM25 is the first part of every target.
+    shown["weights"] = weights if options.runs[0] == options.bm25 else weights[::-1]
+    content = {"system": options.system, "depth": options.depth, "queries": cases}
     with atomic_folder(options.output) as folder:
         for target in options.targets:
-            write_target(folder, target, deployment, read_passages(options.passages, shards))
+            write_target(folder, target, shown, read_passages(options.passages, shards))
             log.info("%s written", target)
-        render_all(TEMPLATES, folder, {**vars(deployment), "targets": options.targets})
+        render_all(TEMPLATES, folder, shown)
         (folder / "check.json").write_text(to_json(content), encoding="utf-8")
-        (folder / "check.py").write_bytes(Path(inspect.getfile(check)).read_bytes())
 
 
 main = cli.main_of(Options, stage)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cort.downloads.catalog import load_catalog
-from cort.experiment.deployment import deployed_parts
 from cort.settings.config import TRAINING_SPLITS, Config, files_of_split, one_or_more, source_of
 from workflow.params import Wildcards
 
@@ -78,12 +77,10 @@ def run(config: Config, wildcards: Wildcards) -> float:
     return float(queries(config, wildcards.split) * min(depth, collection(config).number) * LINE / MB)
 
 
-def deployment(config: Config, wildcards: Wildcards) -> float:
-    """Size of a deployed system: the passages and their vectors, for each target, mostly as text."""
-    entry, passages = config["deploy"][wildcards.deployment], collection(config)
-    models = [model for part in deployed_parts(config, entry["system"]) for model in part.models()]
-    numbers = sum(config[section][name].get("dimension", 768) for section, name in models)
-    return float(len(entry["targets"]) * (passages.size + passages.number * numbers * DIGITS) / MB)
+def deployment(config: Config, _: Wildcards) -> float:
+    """Size of the passages and vectors of 768 numbers in text, at most."""
+    passages = collection(config)
+    return (passages.size + passages.number * 768 * DIGITS) / MB
 
 
 def training(config: Config, wildcards: Wildcards) -> float:

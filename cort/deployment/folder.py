@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -34,56 +32,17 @@ UNIT = 2e-3
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
-@dataclass(frozen=True)
-class Deployment:
-    """What templates show.
-
-    :ivar method: `rrf` or `linear`, with two parts; None with one.
-    :ivar weights: of BM25 and vectors, with the sum 1; with `linear`.
-    :ivar k: constant of `rrf`.
-    :ivar depth: results of each part that are merged.
-    :ivar k1, b: of BM25; None without it.
-    :ivar dimension: of the vectors; None without them.
-    :ivar unit: whether all vectors have length 1.
-    :ivar documents: whether passages are parts of documents that were measured.
-    :ivar text, vector: an example of a query.
-    """
-
-    system: str
-    method: str | None
-    weights: tuple[float, ...]
-    k: int
-    depth: int
-    k1: float | None
-    b: float | None
-    dimension: int | None
-    unit: bool
-    documents: bool
-    text: str
-    vector: list[float]
-
-
 def read_passages(path: str, shards: Sequence[Shard]) -> Iterator[pa.Table]:
-    """Yield tables of id, text and, if there are shards, vector (float32).
-
-    :raises InputError: if the vectors are not those of the passages, in order.
-    """
+    """Yield tables of id, text and, if there are shards (of the same passages, in order), vector (float32)."""
     vectors = pa.concat_tables([shard.table for shard in shards]) if shards else None
     start = 0
     for batch in tables.iter_batches(path, tables.PASSAGES, ROWS):
-        columns = [batch["doc_id"], batch["text"]]
+        table = pa.table({"id": batch["doc_id"], "text": batch["text"]})
         if vectors is not None:
-            part = vectors.slice(start, batch.num_rows).combine_chunks()
-            _refuse_others(path, part["id"].to_pylist() == batch["doc_id"].to_pylist())
-            columns.append(part["embedding"].combine_chunks().cast(pa.list_(pa.float32(), shards[0].dimension)))
-        start += batch.num_rows
-        yield pa.table(columns, names=["id", "text", "vector"][: len(columns)])
-    _refuse_others(path, vectors is None or start == len(vectors))
-
-
-def _refuse_others(path: str, same: bool) -> None:
-    if not same:
-        raise input_error(path, "other passages than the vectors are of", "the same, in order", "encode them again")
+            part = vectors["embedding"].slice(start, len(table)).combine_chunks()
+            table = table.append_column("vector", part.cast(pa.list_(pa.float32(), shards[0].dimension)))
+        start += len(table)
+        yield table
 
 
 def are_unit(shards: Sequence[Shard]) -> bool:
@@ -105,13 +64,12 @@ def _rows(passages: Iterable[pa.Table]) -> Iterator[tuple[str, str, str | None]]
 
 
 def _bulk_lines(passages: Iterable[pa.Table]) -> Iterator[bytes]:
-    dump = partial(json.dumps, ensure_ascii=False)
     for doc_id, text, numbers in _rows(passages):
         if len(doc_id.encode()) > LONGEST_ID:
             found, fix = f"the id {shorten(doc_id)}", "shorten it, or choose pgvector or parquet"
             raise input_error("the passages", found, f"at most {LONGEST_ID} bytes, as the engine does", fix)
         vector = "" if numbers is None else f', "vector": [{numbers}]'
-        yield f'{{"index": {{"_id": {dump(doc_id)}}}}}\n{{"text": {dump(text)}{vector}}}\n'.encode()
+        yield f'{{"index": {{"_id": {json.dumps(doc_id)}}}}}\n{{"text": {json.dumps(text)}{vector}}}\n'.encode()
 
 
 def _in_parts(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -141,17 +99,15 @@ def write_copy(folder: Path, passages: Iterable[pa.Table]) -> None:
             handle.write(f"{doc_id.translate(ESCAPES)}\t{text.translate(ESCAPES)}{vector}\n")
 
 
-def write_parquet(folder: Path, passages: Iterable[pa.Table]) -> None:
+def write_parquet(folder: Path, passages: Iterator[pa.Table]) -> None:
     """Write one parquet table."""
-    iterator = iter(passages)
-    first = next(iterator)
+    first = next(passages)
     with pq.ParquetWriter(folder / "passages.parquet", first.schema, compression="zstd") as writer:
-        writer.write_table(first)
-        for table in iterator:
+        for table in chain([first], passages):
             writer.write_table(table)
 
 
-TARGETS: Mapping[str, Callable[[Path, Iterable[pa.Table]], None]] = {
+TARGETS: Mapping[str, Callable[[Path, Iterator[pa.Table]], None]] = {
     "opensearch": write_bulk,
     "elasticsearch": write_bulk,
     "pgvector": write_copy,
@@ -159,11 +115,11 @@ TARGETS: Mapping[str, Callable[[Path, Iterable[pa.Table]], None]] = {
 }
 
 
-def write_target(folder: Path, target: str, deployment: Deployment, passages: Iterable[pa.Table]) -> None:
-    """Write the files of a target into a new folder of its name."""
+def write_target(folder: Path, target: str, shown: dict[str, Any], passages: Iterator[pa.Table]) -> None:
+    """Write the files of a target into a new folder of its name; `shown` is what templates show."""
     (folder / target).mkdir()
     TARGETS[target](folder / target, passages)
-    render_all(TEMPLATES / target, folder / target, vars(deployment))
+    render_all(TEMPLATES / target, folder / target, shown)
 
 
 def render_all(templates: Path, folder: Path, shown: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ rule deploy:
     output:
         check=f"{paths.DEPLOYMENT}check.json",
     resources:
-        disk_mb=disk(sizes.deployment),
+        disk_mb=disk(sizes.deployment, 4),
         mem_mb=growing(4000),
         runtime=growing(720),
     params:
