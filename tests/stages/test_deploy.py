@@ -1,0 +1,342 @@
+"""A system of BM25 and vectors, written for every engine: the files give what the experiment's own stages give."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cort import deploy, fuse, index, retrieve
+from cort.deployment import folder as writing
+from cort.formats import tables
+from cort.formats.artifacts import write_artifact
+from cort.formats.embeddings import write_shard
+from cort.formats.runs import read_run
+from tests.support.common import ROOT, TEXTS, command_line, contents, write_rows
+
+TARGETS = ["opensearch", "elasticsearch", "pgvector", "parquet"]
+DEPTH, DIMENSION, QUERIES = 60, 8, 14
+WORDS = [f"{first}{second}" for first in ("ba", "ko", "ri", "lu", "ne") for second in ("sa", "to", "mi", "ga", "du")]
+ODD = [*TEXTS, 'tabs\t, "quotes", \\back\\slashes\\ and\r\nlines', "a\u2028line\u0085separator", "{{ braces }} <b>&'"]
+# The weights as configured; engines get shares of 1.
+WEIGHTS = (1.3, 0.7)
+
+
+def vectors_of(generator, number):
+    vectors = generator.normal(size=(number, DIMENSION)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Passages, queries, vectors in two shards, and the runs of bm25, dense, fused and rrf."""
+    path = tmp_path_factory.mktemp("deployed")
+    words, generator = random.Random(3), np.random.default_rng(3)  # noqa: S311
+    texts = [*ODD, *(" ".join(words.choices(WORDS, k=words.randint(3, 12))) for _ in range(200))]
+    ids = ["back\\slash", *(f"d{number}/ö#1" for number in range(1, len(texts)))]
+    write_rows(path / "passages.parquet", tables.PASSAGES, zip(ids, texts, strict=True))
+    asked = [(f"q{number}", " ".join(words.choices(WORDS, k=4))) for number in range(QUERIES)]
+    # BM25 finds nothing for the first query, which the check leaves out.
+    asked[0] = ("q0", "nonesuch")
+    write_rows(path / "queries.parquet", tables.QUERIES, asked)
+    described = {"model": "m", "dimension": DIMENSION}
+    vectors = vectors_of(generator, len(ids))
+    for name, part in (("a", slice(0, 90)), ("b", slice(90, None))):
+        blocks = [(ids[part], vectors[part])]
+        write_shard(path / f"{name}.arrow", blocks, count=len(ids[part]), **described)
+    blocks = [([query_id for query_id, _ in asked], vectors_of(generator, QUERIES))]
+    write_shard(path / "queries.arrow", blocks, count=QUERIES, **described)
+    lucene, searched = ["--memory-mb", "256"], ["--depth", str(DEPTH)]
+    assert index.main(["bm25", "--passages", f"{path}/passages.parquet", "--output", f"{path}/lucene", *lucene]) == 0
+    options = ["--index", f"{path}/lucene", "--queries", f"{path}/queries.parquet", *lucene, *searched]
+    assert retrieve.main(["bm25", *options, "--tag", "bm25", "--output", f"{path}/bm25.trec"]) == 0
+    options = ["--queries", f"{path}/queries.arrow", "--passages", f"{path}/a.arrow", f"{path}/b.arrow", *searched]
+    assert retrieve.main(["exact", *options, "--tag", "dense", "--output", f"{path}/dense.trec"]) == 0
+    merge("linear", path, "--weights", *map(str, WEIGHTS))
+    merge("rrf", path, "--k", "7")
+    return path
+
+
+def merge(method, path, *options):
+    runs = ["--runs", f"{path}/dense.trec", f"{path}/bm25.trec", "--depth", str(DEPTH), "--tag", method]
+    assert fuse.main(["--method", method, *runs, *options, "--output", f"{path}/{method}.trec"]) == 0
+
+
+def options_for(world, output, *parts, **more):
+    """Options for a system of these parts, in this order."""
+    files = {"bm25": {"bm25": world / "bm25.trec", "k1": 0.9, "b": 0.4}}
+    files["dense"] = {"vectors": [world / "a.arrow", world / "b.arrow"], "query_vectors": world / "queries.arrow"}
+    options = {"system": "served", "targets": TARGETS, "runs": [world / f"{part}.trec" for part in parts]}
+    options |= {name: world / f"{name}.parquet" for name in ("passages", "queries")}
+    for part in parts:
+        options |= files[part]
+    return command_line(options | {"depth": DEPTH, "output": output}, more)
+
+
+@pytest.fixture(scope="module")
+def fused(world, tmp_path_factory):
+    """The deployment of the weighted system."""
+    output = tmp_path_factory.mktemp("linear") / "served"
+    assert deploy.main(options_for(world, output, "dense", "bm25", method="linear", weights=[*WEIGHTS])) == 0
+    return output
+
+
+def run_check(folder):
+    """Run the check as its reader would, who has no part of this project."""
+    command = [sys.executable, "-I", str(folder / "check.py")]
+    result = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
+    assert result.stderr == ""
+    return result.returncode, result.stdout
+
+
+def read_json(path):
+    return json.loads(path.read_text("utf-8"))
+
+
+def bulk_of(folder):
+    """Ids, texts and vectors of bulk requests."""
+    lines = [line for path in sorted(folder.glob("bulk-*")) for line in path.read_bytes().split(b"\n") if line]
+    actions, documents = map(json.loads, lines[::2]), [json.loads(line) for line in lines[1::2]]
+    ids = [action["index"]["_id"] for action in actions]
+    return ids, [document["text"] for document in documents], [document.get("vector") for document in documents]
+
+
+def stored_vectors(world):
+    shards = [pa.ipc.open_file(world / name).read_all()["embedding"] for name in ("a.arrow", "b.arrow")]
+    return np.concatenate([shard.combine_chunks().flatten().to_numpy().reshape(-1, DIMENSION) for shard in shards])
+
+
+@pytest.mark.parametrize("target", TARGETS[:2])
+def test_bulk_requests_hold_the_passages(world, fused, target):
+    ids, texts, vectors = bulk_of(fused / target)
+    passages = tables.read_table(world / "passages.parquet", tables.PASSAGES)
+    assert (ids, texts) == (passages["doc_id"].to_pylist(), passages["text"].to_pylist())
+    assert np.array_equal(np.array(vectors, dtype=np.float32), stored_vectors(world))
+
+
+def test_a_copied_file_holds_the_passages(world, fused):
+    rows = [line.split("\t") for line in (fused / "pgvector/passages.tsv").read_text("utf-8").split("\n")[:-1]]
+    passages = tables.read_table(world / "passages.parquet", tables.PASSAGES)
+    escaped = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
+    plain = [[re.sub(r"\\(.)", lambda found: escaped[found[1]], cell) for cell in row[:2]] for row in rows]
+    assert [tuple(row) for row in plain] == list(zip(*passages.to_pydict().values(), strict=True))
+    assert np.array_equal(np.array([json.loads(row[2]) for row in rows], np.float32), stored_vectors(world))
+
+
+def test_a_table_holds_the_passages(world, fused):
+    table = pq.read_table(fused / "parquet/passages.parquet")
+    assert table.select(["id", "text"]).to_pydict().values()
+    assert table["id"].to_pylist() == bulk_of(fused / "opensearch")[0]
+    assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), stored_vectors(world))
+
+
+def test_parts_of_bulk_requests_are_bounded(world, fused, tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "MOST", 5_000)
+    options = options_for(world, tmp_path / "out", "bm25", targets=["opensearch"])
+    assert deploy.main(options) == 0
+    parts = sorted((tmp_path / "out/opensearch").glob("bulk-*"))
+    assert len(parts) > 3
+    assert all(part.stat().st_size <= 5_000 and part.read_bytes().endswith(b"\n") for part in parts)
+    assert bulk_of(tmp_path / "out/opensearch")[:2] == bulk_of(fused / "opensearch")[:2]
+
+
+def scaled(scores):
+    low, high = min(scores.values()), max(scores.values())
+    return {doc_id: (score - low) / (high - low) for doc_id, score in scores.items()}
+
+
+def test_the_formula_of_opensearch_gives_the_fused_ranking_from_its_files_alone(world, fused):
+    ids, _, vectors = bulk_of(fused / "opensearch")
+    pipeline = read_json(fused / "opensearch/pipeline.json")
+    (processor,) = pipeline["phase_results_processors"]
+    assert processor["normalization-processor"]["normalization"] == {"technique": "min_max"}
+    combination = processor["normalization-processor"]["combination"]
+    assert combination["technique"] == "arithmetic_mean"
+    weights = combination["parameters"]["weights"]
+    # Those of BM25 and of vectors, as the query has them.
+    assert weights == pytest.approx([0.35, 0.65])
+    query = read_json(fused / "opensearch/query.json")["query"]["hybrid"]
+    assert [next(iter(part)) for part in query["queries"]] == ["match", "knn"]
+    assert query["pagination_depth"] == query["queries"][1]["knn"]["vector"]["k"] == DEPTH
+    expected, asked = read_run(world / "linear.trec").by_query(), read_json(fused / "check.json")["queries"]
+    assert [one["query_id"] for one in asked] == [f"q{number}" for number in range(1, 11)]
+    for one in asked:
+        products = np.array(vectors) @ np.array(one["vector"])
+        near = scaled({ids[row]: products[row] for row in np.argsort(-products, kind="stable")[:DEPTH]})
+        found = scaled(dict(map(tuple, one["bm25"])))
+        totals = {
+            doc_id: (weights[0] * found.get(doc_id, 0) + weights[1] * near.get(doc_id, 0)) / sum(weights)
+            for doc_id in found | near
+        }
+        ranking = sorted(totals, key=lambda doc_id: (-totals[doc_id], doc_id))
+        assert ranking[:10] == expected[one["query_id"]][:10] == [doc_id for doc_id, _ in one["expected"]]
+
+
+@pytest.fixture
+def copied(fused, tmp_path):
+    """A copy elsewhere, to be changed."""
+    return shutil.copytree(fused, tmp_path / "elsewhere")
+
+
+def test_the_check_passes_in_a_copied_folder(copied):
+    assert run_check(copied) == (0, "".join(f"{target}: the expected results\n" for target in TARGETS))
+
+
+CHANGES = {
+    "opensearch": ("pipeline.json", "[0.35, 0.65]", "[0.36, 0.64]"),
+    "elasticsearch": ("query.json", '"weight": 0.65', '"weight": 0.66'),
+    "pgvector": ("query.sql", "VALUES (0.35,", "VALUES (0.34,"),
+    "parquet": ("fusion.json", "[0.35, 0.65]", "[0.65, 0.35]"),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_check_fails_with_other_weights(copied, target):
+    file, before, after = CHANGES[target]
+    path = copied / target / file
+    text = path.read_text("utf-8")
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after), "utf-8")
+    status, output = run_check(copied)
+    assert status == 1
+    faults = [line for line in output.splitlines() if "the expected results" not in line]
+    assert [re.sub(r" '[^']*'", "", fault) for fault in faults] == [f"{target}: other results for the query, first"]
+
+
+def test_the_check_fails_without_a_passage_or_with_another_vector(copied):
+    top = read_json(copied / "check.json")["queries"][3]["expected"][0][0]
+    path = copied / "pgvector/passages.tsv"
+    lines = [line for line in path.read_text("utf-8").split("\n") if not line.startswith(f"{top}\t")]
+    path.write_text("\n".join(lines), "utf-8", newline="\n")
+    table = pq.read_table(copied / "parquet/passages.parquet")
+    row = table["id"].to_pylist().index(top)
+    turned = pa.concat_tables([table.slice(0, row), table.slice(row + 1), table.slice(row, 1)])
+    turned = turned.set_column(0, "id", table["id"])
+    pq.write_table(turned, copied / "parquet/passages.parquet")
+    status, output = run_check(copied)
+    assert status == 1
+    assert [line.split(":")[0] for line in output.splitlines() if "other results" in line] == ["pgvector", "parquet"]
+
+
+def test_the_check_is_clean_python(fused):
+    options = ["--config", ROOT / "pyproject.toml", "--ignore", "INP001"]
+    command = [sys.executable, "-m", "ruff"]
+    for part in (["check", *options], ["format", "--check", "--config", ROOT / "pyproject.toml"]):
+        result = subprocess.run([*command, *part, fused / "check.py"], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout
+
+
+def test_retrievers_of_elasticsearch(fused):
+    linear = read_json(fused / "elasticsearch/query.json")["retriever"]["linear"]
+    assert linear["rank_window_size"] == DEPTH
+    parts = [next(iter(part["retriever"])) for part in linear["retrievers"]]
+    assert (parts, {part["normalizer"] for part in linear["retrievers"]}) == (["standard", "knn"], {"minmax"})
+
+
+def test_faiss_as_the_readme_shows_it(world, fused, monkeypatch):
+    code = re.search(r"```python\n(import json\nimport faiss.*?)```", (fused / "parquet/README.md").read_text(), re.S)
+    monkeypatch.chdir(fused / "parquet")
+    shown = {}
+    exec(code[1], shown)  # noqa: S102
+    assert shown["faiss"] is faiss
+    assert shown["doc_ids"] == read_run(world / "dense.trec").by_query()["q1"][:10]
+
+
+def test_reciprocal_ranks(world, tmp_path):
+    output = tmp_path / "out"
+    assert deploy.main(options_for(world, output, "bm25", "dense", method="rrf", k=7)) == 0
+    assert run_check(output)[0] == 0
+    (processor,) = read_json(output / "opensearch/pipeline.json")["phase_results_processors"]
+    assert processor == {"score-ranker-processor": {"combination": {"technique": "rrf", "rank_constant": 7}}}
+    assert read_json(output / "elasticsearch/query.json")["retriever"]["rrf"]["rank_constant"] == 7
+    expected = read_run(world / "rrf.trec").by_query()
+    found = read_json(output / "check.json")["queries"]
+    assert [[doc_id for doc_id, _ in one["expected"]] for one in found] == [
+        expected[one["query_id"]][:10] for one in found
+    ]
+    path = output / "pgvector/query.sql"
+    path.write_text(path.read_text("utf-8").replace("/ (7 +", "/ (99 +"), "utf-8")
+    assert run_check(output)[0] == 1
+
+
+@pytest.mark.parametrize("part", ["bm25", "dense"])
+def test_a_system_of_one_part(world, tmp_path, part):
+    output = tmp_path / "out"
+    assert deploy.main(options_for(world, output, part, aggregate="max")) == 0
+    assert run_check(output)[0] == 0
+    assert not (output / "opensearch/pipeline.json").exists()
+    assert not (output / "parquet/fusion.json").exists()
+    assert "The experiment ranks documents" in (output / "README.md").read_text("utf-8")
+    fields = read_json(output / "opensearch/index.json")["mappings"]["properties"]
+    assert fields.keys() == ({"text"} if part == "bm25" else {"text", "vector"})
+    expected = read_run(world / f"{part}.trec").by_query()
+    for one in read_json(output / "check.json")["queries"]:
+        assert [doc_id for doc_id, _ in one["expected"]] == expected[one["query_id"]][:10]
+
+
+def test_tuned_weights_and_parameters(world, tmp_path, fused):
+    grid = [{"weights": [0.65, 0.35], "value": 0.5}]
+    tuned = {"measure": "RR@10", "relevance_level": 1, "queries": 3, "parts": ["dense", "bm25"], "grid": grid}
+    write_artifact(tmp_path / "weights.json", tuned | {"weights": [0.65, 0.35], "value": 0.5, "best": 0.5})
+    write_artifact(tmp_path / "parameters.json", {"k1": 1.25, "b": 0.125})
+    files = {"tuned": tmp_path / "weights.json", "parameters": tmp_path / "parameters.json"}
+    output = tmp_path / "out"
+    assert deploy.main(options_for(world, output, "dense", "bm25", method="linear", **files)) == 0
+    similarity = read_json(output / "opensearch/index.json")["settings"]["index"]["similarity"]
+    assert similarity == {"tuned_bm25": {"type": "BM25", "k1": 1.25, "b": 0.125}}
+    text = read_json(output / "elasticsearch/index.json")["mappings"]["properties"]["text"]
+    assert text["similarity"] == "tuned_bm25"
+    different = {name for name, content in contents(output).items() if contents(fused)[name] != content}
+    # All others are the same, to the byte.
+    assert different == {"README.md", "opensearch/index.json", "elasticsearch/index.json"}
+
+
+def test_vectors_of_other_lengths_are_compared_by_inner_products(world, fused, tmp_path):
+    unit = read_json(fused / "opensearch/index.json")["mappings"]["properties"]["vector"]["method"]["space_type"]
+    assert unit == "cosinesimil"
+    vectors = 2 * stored_vectors(world)
+    ids = bulk_of(fused / "opensearch")[0]
+    blocks = [(ids, vectors)]
+    write_shard(tmp_path / "all.arrow", blocks, count=len(ids), model="m", dimension=DIMENSION, storage="fp16")
+    options = options_for(world, tmp_path / "out", "dense", vectors=[tmp_path / "all.arrow"], targets=TARGETS[:2])
+    assert deploy.main(options) == 0
+    opensearch, elasticsearch = (
+        read_json(tmp_path / "out" / target / "index.json")["mappings"]["properties"]["vector"]
+        for target in TARGETS[:2]
+    )
+    assert (opensearch["method"]["space_type"], elasticsearch["similarity"]) == ("innerproduct", "max_inner_product")
+
+
+def test_other_vectors_and_parts_are_refused(world, tmp_path, complaint):
+    output = tmp_path / "out"
+    options = options_for(world, output, "dense", vectors=[world / "b.arrow", world / "a.arrow"])
+    line = complaint(deploy.main, options, output)
+    assert line.endswith(
+        "passages.parquet: found other passages than the vectors are of, expected the same; encode them again"
+    )
+    for options in (
+        options_for(world, output, "dense", "bm25"),
+        options_for(world, output, "dense", method="rrf"),
+        options_for(world, output, "bm25", bm25=world / "linear.trec"),
+        [
+            word
+            for word in options_for(world, output, "dense")
+            if word not in ("--query-vectors", str(world / "queries.arrow"))
+        ],
+    ):
+        assert "--runs: found" in complaint(deploy.main, options, output)
+
+
+def test_ids_that_engines_refuse_are_refused(tmp_path, world, complaint):
+    ids = [f"{'x' * 500}ö{number:012d}" for number in range(3)]
+    write_rows(tmp_path / "passages.parquet", tables.PASSAGES, [(doc_id, "text") for doc_id in ids])
+    output = tmp_path / "out"
+    options = options_for(world, output, "bm25", passages=tmp_path / "passages.parquet")
+    assert "expected at most 512 bytes" in complaint(deploy.main, options, output)
