@@ -112,6 +112,7 @@ def other_experiments(config):
     files = {key: f"tiny/data/{key}.test.tsv" for key in ("queries", "qrels")}
     timed = {"dataset": "timed", "collection": config["collection"], "splits": {"test": files, "again": files}}
     timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
+    timed["deploy"] = {"search": {"system": "bm25", "targets": ["parquet"]}}
     yield timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}}
     yield weighed_config(config, "tiny/model", COMMIT)
     yield late_config(config, indexed=True)
