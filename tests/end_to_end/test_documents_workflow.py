@@ -1,6 +1,8 @@
 """Documents that are divided into passages: passages are ranked and re-ranked, documents measured, shown and found."""
 
 import json
+import subprocess
+import sys
 from contextlib import closing
 
 import numpy as np
@@ -79,6 +81,7 @@ def built_with_documents(tmp_path_factory):
             "depths": [10],
         },
         "submissions": {"board": {"system": "fused", "split": "test", "form": "trec"}},
+        "deploy": {"served": {"system": "fused", "targets": ["opensearch", "parquet"]}},
     }
     (tree / "long.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
     status, output = snakemake(tree, "--cores", 2, "--configfile", "long.yaml")
@@ -219,6 +222,19 @@ def test_what_else_is_of_documents(built_with_documents, results):
     shares = [len(one & other) / max(len(one), len(other)) for one, other in zip(*tops, strict=True)]
     pair = next(pair for pair in overlap["pairs"] if {pair["first"], pair["second"]} == {"bm25", "dense"})
     assert pair["overlap"] == pytest.approx(np.mean(shares))
+
+
+def test_a_deployment_is_of_passages(results):
+    folder = results / "deploy/served"
+    checked = subprocess.run([sys.executable, folder / "check.py"], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    run = read_run(results / "runs/test/fused.trec").by_query()
+    queries = json.loads((folder / "check.json").read_text("utf-8"))["queries"]
+    assert len(queries) == 10
+    for query in queries:
+        assert [doc_id for doc_id, _ in query["expected"]] == run[query["query_id"]][:10]
+    weights = json.loads((results / "weights/fused.json").read_text("utf-8"))["weights"]
+    assert json.loads((folder / "parquet/fusion.json").read_text("utf-8"))["weights"] == pytest.approx(weights)
 
 
 def test_judgements_of_passages_are_refused(built_with_documents):
