@@ -12,6 +12,8 @@ Usage:  python -m cort.matrix --experiments config/matrix/nfcorpus.yaml config/m
             --output-folder results/matrix
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import sys
@@ -19,10 +21,9 @@ from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from cort.evaluation.comparisons import Pair, Settings, compare
 from cort.evaluation.values import read_values, refuse_unlike
@@ -40,6 +41,9 @@ from cort.system.errors import input_error
 from cort.system.files import write_text
 from cort.system.options import optional, options_class, required
 from cort.systems.base import Results
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +91,8 @@ class Collection(NamedTuple):
 
 def read_collections(results: Results, baseline: str, options: Options) -> Iterator[Collection]:
     """Read each evaluated split of an experiment, and compare its systems with the baseline."""
+    import pandas as pd
+
     config = results.config
     for split in dict.fromkeys(split for split, _ in evaluated_runs(config)):
         names = on_split(config, split)
@@ -112,6 +118,8 @@ def read_collections(results: Results, baseline: str, options: Options) -> Itera
 
 def tabulate(collections: list[Collection], baseline: str, measures: tuple[str, ...]) -> Table:
     """Tabulate means, a row for each measure and system, the baseline first, with significant differences marked."""
+    import pandas as pd
+
     systems = dict.fromkeys([baseline, *(name for one in collections for _, name in one.means.index)])
     rows = pd.MultiIndex.from_product([measures, systems])
     means = pd.concat([one.means for one in collections], axis=1).reindex(rows)
@@ -134,6 +142,7 @@ def places(chosen: Any) -> set[tuple[int, int]]:
 
 def with_averages(means: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """Add `LAST` to means, which have a column for each collection; NaN where a value is undefined."""
+    import pandas as pd
     from scipy import stats
 
     differences = means.sub(means.xs(baseline, level=1), level=0)

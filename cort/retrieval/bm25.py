@@ -15,7 +15,6 @@ from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run
 from cort.retrieval import anserini
-from cort.retrieval.fusion import NONE
 from cort.retrieval.options import BM25Options
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.progress import track
@@ -126,7 +125,7 @@ def rank(
     queries: pa.Table,
     parameters: Parameters,
     folder: Path,
-    own: Mapping[str, Parameters] = NONE,
+    own: Mapping[str, Parameters] | None = None,
 ) -> Iterator[Ranking]:
     """Yield the ranking of each query with results, in the order of `queries`, with few Java processes.
 
@@ -136,7 +135,7 @@ def rank(
         query_ids, texts = (chunk[name].to_pylist() for name in ("query_id", "text"))
         rows: dict[Parameters, list[int]] = {}
         for row, query_id in enumerate(query_ids):
-            rows.setdefault(own.get(query_id, parameters), []).append(row)
+            rows.setdefault((own or {}).get(query_id, parameters), []).append(row)
         places: dict[int, tuple[Run, int]] = {}
         for pair, chosen in rows.items():
             for _, run in searcher.search([texts[row] for row in chosen], [pair], folder):

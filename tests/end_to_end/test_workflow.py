@@ -22,7 +22,7 @@ from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
 # Exact retrieval in parts, and vectors in shards.
 PARTS = ("--set-scatter", "retrieve=2", "encode=3")
-SHARDED = (TINY, *PARTS)
+SHARDED = (TINY, *PARTS, "tokenize=2")
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,19 @@ def write_experiments(tree):
             "systems": {"bm25": {"retrieve": "bm25"}},
             "latency": {"split": "test", "systems": ["bm25"]},
         },
+        "handbook": {
+            "dataset": "handbook",
+            "collection": {"folder": "tiny/data"},
+            "splits": {"test": config["splits"]["test"]},
+            "systems": {"bm25": {"retrieve": "bm25"}},
+        },
+        "irds": {
+            "dataset": "irds",
+            "collection": {"irds": "beir/scifact"},
+            "splits": {"test": {"irds": "beir/scifact/test"}},
+            "systems": {"bm25": {"retrieve": "bm25"}},
+        },
+        "folds": folded(config),
         "released": support.released_config(config),
         "ready": support.ready_config(config, **model),
         "weighed": support.weighed_config(config, **model),
@@ -93,6 +106,21 @@ def write_experiments(tree):
     }.items():
         (tree / f"{name}.yaml").write_text(yaml.safe_dump(experiment), "utf-8")
         yield (f"{name}.yaml",)
+
+
+def folded(config):
+    """Tune k1 and b, and the weights of a fusion and of a re-ranker, by folds."""
+    tune = {"measure": "RR@10", "folds": 3}
+    systems = {
+        "bm25": {"retrieve": "bm25"},
+        "cort": config["systems"]["cort"],
+        "fused": {"fuse": {"systems": ["cort", "bm25"], "method": "linear", "tune": tune}},
+        "cross": {"rerank": "bm25", "reranker": "cross", "tune": tune},
+        "folded": {"retrieve": "folded"},
+    }
+    lexical = config["lexical"] | {"folded": {"tune": {"k1": [0.6, 0.9], "b": [0.4], **tune}}}
+    rest = {"evaluation": {}, "audit": {}, "submissions": {}, "papers": []}
+    return config | {"dataset": "folds", "lexical": lexical, "systems": systems} | rest
 
 
 def test_tiny_experiment_plans_every_stage_that_needs_no_network(plans):

@@ -4,6 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cort import collection
+from cort.formats.passages import ahead
 from cort.formats.tables import PASSAGES, ROW_GROUP, read_table
 from tests.support.common import logged
 
@@ -69,7 +70,7 @@ def test_items_and_errors_of_a_thread_come_in_order():
 
     seen = []
     with pytest.raises(ValueError, match="later"):
-        for item in collection.ahead(items()):
+        for item in ahead(items()):
             seen.append(item)
     assert seen == [0, 1, 2]
     assert threading.current_thread() not in threads

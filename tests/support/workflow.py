@@ -29,7 +29,8 @@ RULES = rules()
 RAW = {"pydocs", "download", "extract"}
 #: rules without a job in the tiny experiment: its models are trained, without a teacher, no weights tuned, no latency
 UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
-UNUSED |= {"aggregate", "import_encoder", "expand", "weigh", "latency", "score_triples", "overlap"}
+UNUSED |= {"import_collection", "import_split", "aggregate", "overlap", "latency"}
+UNUSED |= {"import_encoder", "expand", "weigh", "score_triples"}
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts", "sparsity"}
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "fuse_tune_folds", "rerank_tune_folds", "bm25_tune_folds"}

@@ -84,7 +84,7 @@ def test_passages_without_tokens_rank_last(tmp_path, generator, kind):
     for query, (scores, places) in zip(queries, index.search(queries, 97), strict=True):
         assert set(index.ids(places)[-len(empty) :]) == empty
         assert scores[-len(empty)] < scores[-len(empty) - 1]
-        others = index.best_of(query, np.arange(97), 90, index.extent)
+        others = index.best_of(query, np.arange(97), 90)
         assert [one.tolist() for one in others] == [scores[:90].tolist(), places[:90].tolist()]
 
 
@@ -104,7 +104,7 @@ def test_queries_of_tiny_length(tmp_path, generator):
     queries = make_queries(generator, 300)
     queries = [QueryVectors(np.ldexp(one.vectors, generator.integers(-149, -120)), one.weights) for one in queries]
     for query, (scores, places) in zip(queries, index.search(queries, 90), strict=True):
-        for found in (index.search([query], 5)[0], index.best_of(query, np.arange(90), 5, index.extent)):
+        for found in (index.search([query], 5)[0], index.best_of(query, np.arange(90), 5)):
             assert [one.tolist() for one in found] == [scores[:5].tolist(), places[:5].tolist()]
 
 
