@@ -109,7 +109,7 @@ def write_experiments(tree):
 
 
 def folded(config):
-    """Tune k1 and b, and the weights of a fusion and of a re-ranker, by folds."""
+    """Tune k1 and b, and the weights of a fusion and of a re-ranker, by folds; deploy the fusion."""
     tune = {"measure": "RR@10", "folds": 3}
     systems = {
         "bm25": {"retrieve": "bm25"},
@@ -120,6 +120,7 @@ def folded(config):
     }
     lexical = config["lexical"] | {"folded": {"tune": {"k1": [0.6, 0.9], "b": [0.4], **tune}}}
     rest = {"evaluation": {}, "audit": {}, "submissions": {}, "papers": []}
+    rest |= {"deploy": {"served": {"system": "fused", "targets": ["parquet"]}}}
     return config | {"dataset": "folds", "lexical": lexical, "systems": systems} | rest
 
 
