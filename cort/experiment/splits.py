@@ -45,9 +45,22 @@ def check_collection(config: Config) -> Iterator[str]:
             yield f"splits.{name}.hf: found hf without collection.hf, expected both; name files, or irds"
         check = _check_pydocs_split if "pydocs" in collection else _check_files
         yield from check(f"splits.{name}", name, files, splits)
+    yield from _check_generated(splits)
     held = [name for name, split in entries(config, "splits") if "hold_out" in split]
     if len(held) > 1:
         yield f"splits: found hold_out in {listed(held)}, expected it in one split; name files for the others"
+
+
+def _check_generated(splits: Config) -> Iterator[str]:
+    """Check that all splits are generated from the same parts of documents, or none, as the index lacks these parts."""
+    origins = {name: (split.get("generate") or {}).get("from") for name, split in splits.items() if split is not None}
+    first, origin = next(((name, origin) for name, origin in origins.items() if origin), ("", None))
+    for name, other in origins.items() if origin else ():
+        if other != origin:
+            found = f"queries from {other or 'files'} beside those from {origin} in {first}"
+            why = f"as the index lacks the {origin} of documents"
+            fix = "move them to an experiment of their own, which may extend this one"
+            yield f"splits.{name}: found {found}, expected {origin} in all splits, {why}; {fix}"
 
 
 def _check_source(origin: str, collection: Config) -> Iterator[str]:
@@ -70,10 +83,9 @@ def _check_pydocs_split(place: str, name: str, files: list[str], _: Config) -> I
 
 def _check_files(place: str, name: str, files: list[str], splits: Config) -> Iterator[str]:
     unjudged = files == ["queries"] and name not in TRAINING_SPLITS
-    if files not in (["hold_out"], ["qrels", "queries"], ["irds"], ["hf"]) and not unjudged:
-        expected = "queries and qrels, only queries (ranked, not measured), or only one of hold_out, irds and hf"
-        if name in TRAINING_SPLITS:
-            expected = "queries and qrels, or only one of hold_out, irds and hf"
+    if files not in (["hold_out"], ["qrels", "queries"], *([source] for source in SPLIT_SOURCES)) and not unjudged:
+        only = "" if name in TRAINING_SPLITS else "only queries (ranked, not measured), "
+        expected = f"queries and qrels, {only}or only one of hold_out, {listed(SPLIT_SOURCES)}"
         yield f"{place}: found {listed(files)}, expected {expected}; fix the split"
     if "hold_out" in files and (name == "train" or "train" not in splits):
         yield f"{place}: found hold_out, expected a split train to draw from; name files"

@@ -21,6 +21,7 @@ read again line by line, either for the same records or for its error.
 """
 
 import gzip
+import json
 import logging
 import re
 import zlib
@@ -53,6 +54,7 @@ from cort.formats.lines import (
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
 from cort.formats.tables import PASSAGES
 from cort.system.errors import input_error, shorten
+from cort.system.files import atomic_file
 
 log = logging.getLogger(__name__)
 
@@ -201,6 +203,22 @@ def _iter_txt(path: str | Path) -> Rows[Text]:
         yield from iter_records(path, iter([(row, line)]), parse)
     if empty:
         log.info("%s: empty rows skipped: %d", path, empty)
+
+
+def write_judged(paths: tuple[str, str], queries: Iterable[Text], qrels: Iterable[Qrel]) -> tuple[int, int]:
+    """Write queries as BEIR .jsonl and judgements as TREC qrels, both or none, and return their numbers."""
+    counts = [0, 0]
+    with atomic_file(paths[0]) as of_queries, atomic_file(paths[1]) as of_qrels:
+        # Judgements first: a name without any is refused before queries are read.
+        with open(of_qrels, "w", encoding="utf-8", newline="\n") as file:
+            for qrel in qrels:
+                counts[1] += 1
+                file.write(f"{qrel.query_id}\t0\t{qrel.doc_id}\t{qrel.relevance}\n")
+        with open(of_queries, "w", encoding="utf-8", newline="\n") as file:
+            for query in queries:
+                counts[0] += 1
+                file.write(json.dumps({"_id": query.id, "text": query.text}, ensure_ascii=False) + "\n")
+    return counts[0], counts[1]
 
 
 def _parse_tsv(name: str, line: str) -> Text:
