@@ -25,7 +25,7 @@ from cort.formats.raw import write_judged
 from cort.formats.records import Qrel, Text
 from cort.formats.tables import PASSAGES, read_table
 from cort.retrieval.documents import documents_of
-from cort.settings.collection import Aggregation, Generate
+from cort.settings.collection import Aggregation, Lengths
 from cort.settings.fields import SEED
 from cort.sources.passages import count_words
 from cort.system import cli
@@ -34,16 +34,16 @@ from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
+KEPT = "kept (before `sample`)"
+
 
 @options_class
-class Options(Aggregation):
+class Options(Aggregation, Lengths):
     """Options of this stage."""
 
     candidates: str = required("PARQUET", "queries with the ids of passages below them")
     splits: tuple[str, ...] = required("NAME", "among which documents are divided")
     split: str = required("NAME", "the one to write")
-    min_words: int = optional(Generate.min_words, "shorter queries are dropped", "N")
-    max_words: int = optional(Generate.max_words, "longer queries are dropped", "N")
     seed: int = optional(SEED, "of the division of documents")
     output_queries: str = required("FILE", "BEIR .jsonl to write")
     output_qrels: str = required("FILE", "TREC qrels to write")
@@ -72,18 +72,16 @@ def queries_of_split(candidates: pa.Table, options: Options) -> pa.Table:
 
 def choose(queries: pa.Table, options: Options) -> tuple[pa.Table, dict[str, int]]:
     """Drop queries of other lengths and those that several documents have; return the numbers of dropped and kept."""
-    words = pa.array([count_words(text.as_py()) for text in queries["text"]], "int64")
-    reasons = {
-        f"dropped: fewer than {options.min_words} words": pc.less(words, options.min_words),
-        f"dropped: more than {options.max_words} words": pc.greater(words, options.max_words),
-        "dropped: of several documents": queries["shared"],
+    words = np.array([count_words(text.as_py()) for text in queries["text"]], "int64")
+    dropped = {
+        f"dropped: fewer than {options.min_words} words": words < options.min_words,
+        f"dropped: more than {options.max_words} words": words > options.max_words,
+        "dropped: the same in several documents": queries["shared"].to_numpy(),
     }
-    counts, kept = {"queries": queries.num_rows}, pa.array(np.ones(queries.num_rows, "bool"))
-    for reason, dropped in reasons.items():
-        counts[reason] = pc.sum(pc.and_(kept, dropped)).as_py() or 0
-        kept = pc.and_not(kept, dropped)
-    queries = queries.filter(kept)
-    return queries, {**counts, "kept, before sampling": queries.num_rows}
+    kept = len(dropped)
+    outcome = np.select([*dropped.values()], range(kept), kept)
+    counts = zip([*dropped, KEPT], np.bincount(outcome, minlength=kept + 1).tolist(), strict=True)
+    return queries.filter(pa.array(outcome == kept)), dict(counts)
 
 
 def query_ids_of(documents: pa.Array) -> pa.Array:
@@ -96,8 +94,6 @@ def query_ids_of(documents: pa.Array) -> pa.Array:
 
 def stage(options: Options) -> None:
     """Write the queries and judgements of the split."""
-    if options.split not in options.splits:
-        raise input_error("--split", options.split, f"one of {', '.join(options.splits)}", "name one of these")
     queries, counts = choose(queries_of_split(read_table(options.candidates, PASSAGES), options), options)
     log.info("%s", ", ".join(f"{name} {count}" for name, count in counts.items()))
     if not queries.num_rows:
@@ -110,7 +106,8 @@ def stage(options: Options) -> None:
     # Several passages of a document are one judgement.
     judged = judged.group_by(judged.column_names, use_threads=False).aggregate([])
     write_judged(
-        (options.output_queries, options.output_qrels),
+        options.output_queries,
+        options.output_qrels,
         (Text(query_id.as_py(), text.as_py()) for query_id, text in zip(query_ids, queries["text"], strict=True)),
         (Qrel(query_id.as_py(), doc_id.as_py(), 1) for query_id, doc_id in zip(*judged.columns, strict=True)),
     )

@@ -9,17 +9,17 @@ Usage:  python -m cort.import_collection --folder docs --words 150 --overlap 50 
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.lines import iter_record_batches
 from cort.formats.passages import write_passages
-from cort.formats.records import Text
-from cort.formats.tables import PASSAGES, ROW_GROUP, open_writer
+from cort.formats.tables import PASSAGES, open_writer
 from cort.settings.collection import Fields, Passages
 from cort.settings.config import SOURCES
 from cort.sources.headed import REMEDIES, Headed, Origin, headed_passages
@@ -29,6 +29,8 @@ from cort.system.errors import input_error
 from cort.system.options import optional, options_class, required, thread_count
 
 log = logging.getLogger(__name__)
+
+HEADED = pa.schema([*PASSAGES, ("queries", pa.list_(pa.string()))])
 
 
 @options_class
@@ -64,28 +66,20 @@ def passages_of(source: Source, options: Options, counts: dict[str, int]) -> Ite
 
 
 def apart(
-    passages: Iterator[tuple[int, Headed]], source: Source, origin: Origin | None, writer: pq.ParquetWriter | None
-) -> Iterator[tuple[int, Text]]:
-    """Stream the passages as they are indexed, and write the queries to the table, each with the id of a passage.
+    batches: Iterable[pa.RecordBatch], source: Source, origin: Origin | None, writer: pq.ParquetWriter | None
+) -> Iterator[pa.RecordBatch]:
+    """Stream the passages as they are indexed, and write the queries above them, each with the id of a passage.
 
     :raises InputError: at the end, if there is none, though queries are to be generated.
     """
-    found: list[Text] = []
     written = 0
-
-    def write() -> None:
-        nonlocal written
-        if writer and found:
-            writer.write_batch(pa.record_batch([*map(pa.array, zip(*found, strict=True))], schema=PASSAGES))
-            written += len(found)
-            found.clear()
-
-    for number, (passage, queries) in passages:
-        found += [Text(passage.id, query) for query in queries]
-        if len(found) >= ROW_GROUP:
-            write()
-        yield number, passage
-    write()
+    for batch in batches:
+        queries = batch["queries"]
+        if writer:
+            columns = [batch["doc_id"].take(pc.list_parent_indices(queries)), pc.list_flatten(queries)]
+            writer.write_batch(pa.record_batch(columns, schema=PASSAGES))
+            written += len(columns[0])
+        yield batch.select(PASSAGES.names)
     if origin and not written:
         raise input_error(source.name, f"no {origin} with text below them", "some", REMEDIES[origin])
 
@@ -102,14 +96,13 @@ def _named(options: Options) -> tuple[str, str]:
 def stage(options: Options) -> None:
     """Read the documents and write their passages."""
     fields = {name: value for name in ("id", "title", "text") if (value := getattr(options, name)) is not None}
-    if (options.generate is None) != (options.output_candidates is None):
-        raise input_error("command line", "one of them", "--generate and --output-candidates", "give both or none")
     source = open_source(*_named(options), fields, options.threads)
     counts: dict[str, int] = {"documents": 0, "documents without text": 0, "passages": 0}
     table = open_writer(options.output_candidates, PASSAGES) if options.output_candidates else nullcontext()
     with table as writer:
-        passages = apart(passages_of(source, options, counts), source, options.generate, writer)
-        counts["passages"] = write_passages(source.name, iter_record_batches(passages, PASSAGES), options.output)
+        batches = iter_record_batches(passages_of(source, options, counts), HEADED)
+        passages = apart(batches, source, options.generate, writer)
+        counts["passages"] = write_passages(source.name, passages, options.output)
     counts |= {f"files: {reason}": number for reason, number in sorted(source.skipped.items())}
     write_artifact(options.output_counts, counts)
     write_artifact(options.output_sources, with_checksums(source.files()))

@@ -6,7 +6,6 @@ Usage:  python -m cort.import_split --irds beir/scifact/test --output-queries qu
             --output-sources sources.json
 """
 
-import logging
 import sys
 
 from cort.formats.artifacts import write_artifact
@@ -15,8 +14,6 @@ from cort.sources.opened import open_split, with_checksums
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import optional, options_class, required
-
-log = logging.getLogger(__name__)
 
 
 @options_class
@@ -36,9 +33,8 @@ def stage(options: Options) -> None:
     if (options.irds is None) == (options.hf is None) or (options.hf is None) != (options.part is None):
         raise input_error("command line", "not one source", "--irds, or --hf with --part", "name one")
     split = open_split(options.irds, options.hf, options.part or "")
-    counts = write_judged((options.output_queries, options.output_qrels), split.queries(), split.qrels())
+    write_judged(options.output_queries, options.output_qrels, split.queries(), split.qrels())
     write_artifact(options.output_sources, with_checksums(split.files()))
-    log.info("%d queries and %d judgements", *counts)
 
 
 main = cli.main_of(Options, stage)

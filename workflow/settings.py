@@ -112,9 +112,11 @@ def imported_collection(config: Config, wildcards: Wildcards) -> Words:
     source = str(source_of(config))
     name = at(f"collection.{source}", "documents" if source == "passages" else source)
     words = join(name, *(all_of(f"collection.{key}") for key in keys))(config, wildcards)
-    origin = generated_from(config)
-    table = option("output_candidates", paths.at(paths.CANDIDATES, config)) if origin else []
-    return words + Words([*option("generate", origin), *table], {"generate": origin})
+    if origin := generated_from(config):
+        keys = [f"splits.{name}.generate.from" for name in config["splits"]]
+        table = ["--output-candidates", paths.at(paths.CANDIDATES, config)]
+        words += Words(["--generate", origin, *table], dict.fromkeys(keys, origin))
+    return words
 
 
 def state_of_folder(config: Config) -> str:
@@ -136,7 +138,7 @@ def generated_split(config: Config, wildcards: Wildcards) -> Words:
     """Give the lengths of generated queries, and the splits that documents are divided among."""
     names = list(config["splits"])
     lengths = among("splits.{split}.generate", "min_words", "max_words")(config, wildcards)
-    return lengths + Words([*option("splits", names), *option("split", wildcards.split)], {"splits": names})
+    return lengths + Words(["--splits", *names, "--split", wildcards.split], {"splits": names})
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:

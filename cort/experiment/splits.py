@@ -16,6 +16,7 @@ from cort.settings.config import (
     Config,
     entries,
     evaluated_splits,
+    generated_from,
     listed,
     one_or_more,
     ranked_splits,
@@ -45,22 +46,20 @@ def check_collection(config: Config) -> Iterator[str]:
             yield f"splits.{name}.hf: found hf without collection.hf, expected both; name files, or irds"
         check = _check_pydocs_split if "pydocs" in collection else _check_files
         yield from check(f"splits.{name}", name, files, splits)
-    yield from _check_generated(splits)
+    yield from _check_generated(config)
     held = [name for name, split in entries(config, "splits") if "hold_out" in split]
     if len(held) > 1:
         yield f"splits: found hold_out in {listed(held)}, expected it in one split; name files for the others"
 
 
-def _check_generated(splits: Config) -> Iterator[str]:
-    """Check that all splits are generated from the same parts of documents, or none, as the index lacks these parts."""
-    origins = {name: (split.get("generate") or {}).get("from") for name, split in splits.items() if split is not None}
-    first, origin = next(((name, origin) for name, origin in origins.items() if origin), ("", None))
-    for name, other in origins.items() if origin else ():
-        if other != origin:
-            found = f"queries from {other or 'files'} beside those from {origin} in {first}"
-            why = f"as the index lacks the {origin} of documents"
-            fix = "move them to an experiment of their own, which may extend this one"
-            yield f"splits.{name}: found {found}, expected {origin} in all splits, {why}; {fix}"
+def _check_generated(config: Config) -> Iterator[str]:
+    """Check that all splits are generated from the same parts of documents, which the index lacks, or none."""
+    if origin := generated_from(config):
+        for name, split in entries(config, "splits"):
+            if (own := split.get("generate", {}).get("from", "files")) != origin:
+                expected = f"{origin} as in another split, as the index lacks them"
+                fix = "move it to an experiment of its own, which may extend this one"
+                yield f"splits.{name}: found queries from {own}, expected {expected}; {fix}"
 
 
 def _check_source(origin: str, collection: Config) -> Iterator[str]:

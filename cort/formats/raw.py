@@ -205,20 +205,15 @@ def _iter_txt(path: str | Path) -> Rows[Text]:
         log.info("%s: empty rows skipped: %d", path, empty)
 
 
-def write_judged(paths: tuple[str, str], queries: Iterable[Text], qrels: Iterable[Qrel]) -> tuple[int, int]:
-    """Write queries as BEIR .jsonl and judgements as TREC qrels, both or none, and return their numbers."""
-    counts = [0, 0]
-    with atomic_file(paths[0]) as of_queries, atomic_file(paths[1]) as of_qrels:
+def write_judged(first: str, second: str, queries: Iterable[Text], qrels: Iterable[Qrel]) -> None:
+    """Write queries as BEIR .jsonl to the first path, judgements as TREC qrels to the second; both appear, or none."""
+    with atomic_file(first) as of_queries, atomic_file(second) as of_qrels:
         # Judgements first: a name without any is refused before queries are read.
         with open(of_qrels, "w", encoding="utf-8", newline="\n") as file:
-            for qrel in qrels:
-                counts[1] += 1
-                file.write(f"{qrel.query_id}\t0\t{qrel.doc_id}\t{qrel.relevance}\n")
+            file.writelines(f"{query_id}\t0\t{doc_id}\t{grade}\n" for query_id, doc_id, grade in qrels)
         with open(of_queries, "w", encoding="utf-8", newline="\n") as file:
-            for query in queries:
-                counts[0] += 1
-                file.write(json.dumps({"_id": query.id, "text": query.text}, ensure_ascii=False) + "\n")
-    return counts[0], counts[1]
+            records = ({"_id": query_id, "text": text} for query_id, text in queries)
+            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def _parse_tsv(name: str, line: str) -> Text:

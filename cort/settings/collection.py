@@ -92,16 +92,22 @@ class Collection(Aggregation):
 
 
 @section
-class Generate:
-    """Make queries and judgements from the documents of the collection."""
+class Lengths:
+    """Lengths of generated queries."""
 
-    from_: Literal["titles", "headings", "sentences"]
-    """What becomes a query: titles of documents, headings, or the first sentence of each passage. Relevant are the
-    passages below it, or their document (`aggregate`); the index lacks what queries are made of."""
     min_words: int = setting(3, "shorter queries are dropped", "N", ge=1, le=1000)
     """Minimum length of a query in words."""
     max_words: int = setting(64, "longer queries are dropped", "N", ge=1, le=1000)
     """Maximum length of a query in words."""
+
+
+@section
+class Generate(Lengths):
+    """Make queries and judgements from the documents of the collection."""
+
+    from_: Literal["titles", "headings", "sentences"] = setting()
+    """What becomes a query: titles of documents, headings, or the first sentence of each passage. Relevant are the
+    passages below it, or their document (`aggregate`); the index lacks what queries are made of."""
 
 
 @section

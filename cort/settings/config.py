@@ -73,8 +73,8 @@ def is_imported(split: Config) -> bool:
 
 def generated_from(config: Config) -> str | None:
     """Return what the queries of all splits are made from; None if they are not generated."""
-    splits = (split or {} for split in config["splits"].values())
-    return next((split["generate"]["from"] for split in splits if "generate" in split), None)
+    splits = config["splits"].values()
+    return next((split["generate"]["from"] for split in splits if split and "generate" in split), None)
 
 
 def title_of_split(config: Config, split: str) -> str:

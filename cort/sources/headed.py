@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from cort.formats.raw import EMPTY
-from cort.formats.records import Text
 from cort.sources.documents import Document
 from cort.sources.passages import Passage, divide_apart, first_sentence
 
@@ -23,10 +22,11 @@ REMEDIES: dict[Origin, str] = {
 
 
 class Headed(NamedTuple):
-    """A passage, and the queries above it."""
+    """A passage as it is indexed, and the queries above it."""
 
-    passage: Text
-    queries: tuple[str, ...] = ()
+    doc_id: str
+    text: str
+    queries: tuple[str, ...]
 
 
 def headed_passages(
@@ -43,15 +43,13 @@ def headed_passages(
         passages = divide_apart(document, words, 0 if cut else overlap, headings and not headless)
     for passage in passages:
         sentence = first_sentence(passage.body) if cut else ""
-        if rest := passage.body[len(sentence) :].strip():
-            above = {"titles": (passage.title,), "headings": passage.headings, "sentences": (sentence,)}
-            passage = passage._replace(body=rest)
-            yield Headed(passage.text, tuple(filter(None, above[origin])) if origin else ())
-        else:
-            yield Headed(passage.text)
+        rest = passage.body[len(sentence) :].strip()
+        above = {"titles": (passage.title,), "headings": passage.headings, "sentences": (sentence if rest else "",)}
+        queries = tuple(filter(None, above.get(str(origin), ())))
+        yield Headed(*passage._replace(body=rest or passage.body).text, queries)
 
 
 def _whole(document: Document, headless: bool) -> Passage:
-    if body := document._replace(title="").text.strip():
-        return Passage(document.doc_id, document.title, (), "" if headless else document.title, body)
-    return Passage(document.doc_id, "", (), "", document.title or EMPTY)
+    body = document._replace(title="").text.strip()
+    title = document.title if body else ""
+    return Passage(document.doc_id, title, (), "" if headless else title, body or document.title or EMPTY)
