@@ -34,8 +34,6 @@ from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
-KEPT = "kept (before `sample`)"
-
 
 @options_class
 class Options(Aggregation, Lengths):
@@ -52,8 +50,7 @@ class Options(Aggregation, Lengths):
 
 def split_of(document: str, splits: Sequence[str], seed: int) -> str:
     """Choose the split of a document."""
-    digest = hashlib.sha256(f"{seed} {document}".encode()).digest()
-    return splits[int.from_bytes(digest[:8], "big") % len(splits)]
+    return splits[int(hashlib.sha256(f"{seed} {document}".encode()).hexdigest(), 16) % len(splits)]
 
 
 def queries_of_split(candidates: pa.Table, options: Options) -> pa.Table:
@@ -61,13 +58,12 @@ def queries_of_split(candidates: pa.Table, options: Options) -> pa.Table:
     documents, keys = documents_of(candidates["doc_id"], "max"), plain(candidates["text"])
     shared = pa.table({"key": keys, "document": documents}).group_by("key").aggregate([("document", "count_distinct")])
     shared = shared.filter(pc.greater(shared["document_count_distinct"], 1))
-    table = candidates.append_column("document", documents)
-    table = table.append_column("shared", pc.is_in(keys, value_set=shared["key"]))
+    columns = {"document": documents, "text": candidates["text"], "shared": pc.is_in(keys, value_set=shared["key"])}
     names = pc.unique(documents)
     own = [split_of(name.as_py(), options.splits, options.seed) == options.split for name in names]
-    table = table.filter(pc.is_in(documents, value_set=names.filter(pa.array(own, "bool"))))
-    grouped = table.group_by(["document", "text", "shared"], use_threads=False)
-    return grouped.aggregate([("doc_id", "list")]).combine_chunks()
+    chosen = pc.is_in(documents, value_set=names.filter(pa.array(own, "bool")))
+    table = pa.table({**columns, "doc_id": candidates["doc_id"]}).filter(chosen)
+    return table.group_by([*columns], use_threads=False).aggregate([("doc_id", "list")]).combine_chunks()
 
 
 def choose(queries: pa.Table, options: Options) -> tuple[pa.Table, dict[str, int]]:
@@ -80,7 +76,7 @@ def choose(queries: pa.Table, options: Options) -> tuple[pa.Table, dict[str, int
     }
     kept = len(dropped)
     outcome = np.select([*dropped.values()], range(kept), kept)
-    counts = zip([*dropped, KEPT], np.bincount(outcome, minlength=kept + 1).tolist(), strict=True)
+    counts = zip([*dropped, "kept (before `sample`)"], np.bincount(outcome, minlength=kept + 1).tolist(), strict=True)
     return queries.filter(pa.array(outcome == kept)), dict(counts)
 
 
@@ -97,12 +93,12 @@ def stage(options: Options) -> None:
     queries, counts = choose(queries_of_split(read_table(options.candidates, PASSAGES), options), options)
     log.info("%s", ", ".join(f"{name} {count}" for name, count in counts.items()))
     if not queries.num_rows:
-        fix = "change `min_words`, `max_words` or `from`, or add documents"
-        raise input_error(options.candidates, f"no query left for {options.split}", "one or more", fix)
+        found, fix = f"no query left for {options.split}", "change `min_words`, `max_words` or `from`, or add documents"
+        raise input_error(options.candidates, found, "one or more", fix)
     query_ids = query_ids_of(queries["document"].combine_chunks())
     lists = queries["doc_id_list"].combine_chunks()
-    of_query = query_ids.take(pc.list_parent_indices(lists))
-    judged = pa.table({"query_id": of_query, "doc_id": documents_of(lists.flatten(), options.aggregate)})
+    columns = [query_ids.take(pc.list_parent_indices(lists)), documents_of(lists.flatten(), options.aggregate)]
+    judged = pa.table(columns, ["query_id", "doc_id"])
     # Several passages of a document are one judgement.
     judged = judged.group_by(judged.column_names, use_threads=False).aggregate([])
     write_judged(

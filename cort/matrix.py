@@ -153,8 +153,8 @@ def stage(options: Options) -> None:
     ]
     baseline = experiments[0].config["evaluation"]["baseline"]
     if len({generated_from(results.config) is None for results in experiments}) > 1:
-        found, fix = "synthetic labels beside others", "tabulate generated queries apart"
-        raise input_error("--experiments", found, "labels of one kind", fix)
+        fix = "tabulate generated queries apart"
+        raise input_error("--experiments", "synthetic labels beside others", "labels of one kind", fix)
     collections = [one for results in experiments for one in read_collections(results, baseline, options)]
     if not collections:
         raise input_error("--experiments", "no judgements", "a split with judgements", "name other experiments")

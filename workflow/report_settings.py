@@ -10,7 +10,7 @@ from cort.experiment.config import curve_depths as depths_of_curve
 from cort.experiment.keys import Experiment
 from cort.experiment.stored import needed_for
 from cort.retrieval.graphs import INDEXES
-from cort.settings.config import Config, deciding, flat, title_of_split
+from cort.settings.config import Config, deciding, flat
 from cort.settings.fields import schema_of
 from workflow.params import Wildcards, Words, at, option
 
@@ -43,11 +43,6 @@ def explored(config: Config, wildcards: Wildcards) -> Words:
     """Names of the systems in the explorer."""
     names = on_split(config, wildcards.split)
     return Words(option("systems", names), {"systems": names})
-
-
-def title(config: Config, wildcards: Wildcards) -> Words:
-    """Title of a split, for pages."""
-    return Words(option("split", title_of_split(config, wildcards.split)))
 
 
 def whole_config(config: Config, wildcards: Wildcards) -> Words:

@@ -136,7 +136,7 @@ def imported_split(config: Config, wildcards: Wildcards) -> Words:
 
 def generated_split(config: Config, wildcards: Wildcards) -> Words:
     """Give the lengths of generated queries, and the splits that documents are divided among."""
-    names = list(config["splits"])
+    names = [*config["splits"]]
     lengths = among("splits.{split}.generate", "min_words", "max_words")(config, wildcards)
     return lengths + Words(["--splits", *names, "--split", wildcards.split], {"splits": names})
 

@@ -56,9 +56,10 @@ def cross_validated(config: Config) -> list[str]:
 
 def remarks(config: Config) -> list[str]:
     """Say what readers of the results must know: where labels are synthetic, and what `cross_validated` says."""
-    origin = generated_from(config)
-    note = f"All labels are synthetic: queries are {origin} of documents, which are left out of the index."
-    return [*([note] if origin else []), *cross_validated(config)]
+    lines = cross_validated(config)
+    if origin := generated_from(config):
+        lines.append(f"All labels are synthetic: queries are {origin} of documents, which are left out of the index.")
+    return lines
 
 
 def used_by_indexes(config: Config, section: str) -> list[str]:

@@ -57,9 +57,10 @@ def _check_generated(config: Config) -> Iterator[str]:
     if origin := generated_from(config):
         for name, split in entries(config, "splits"):
             if (own := split.get("generate", {}).get("from", "files")) != origin:
-                expected = f"{origin} as in another split, as the index lacks them"
-                fix = "move it to an experiment of its own, which may extend this one"
-                yield f"splits.{name}: found queries from {own}, expected {expected}; {fix}"
+                rest = (
+                    f"expected {origin} as in another split, as the index lacks them; give it an experiment of its own"
+                )
+                yield f"splits.{name}: found queries from {own}, {rest}"
 
 
 def _check_source(origin: str, collection: Config) -> Iterator[str]:

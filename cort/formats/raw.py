@@ -212,8 +212,8 @@ def write_judged(first: str, second: str, queries: Iterable[Text], qrels: Iterab
         with open(of_qrels, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{query_id}\t0\t{doc_id}\t{grade}\n" for query_id, doc_id, grade in qrels)
         with open(of_queries, "w", encoding="utf-8", newline="\n") as file:
-            records = ({"_id": query_id, "text": text} for query_id, text in queries)
-            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+            for query_id, text in queries:
+                file.write(json.dumps({"_id": query_id, "text": text}, ensure_ascii=False) + "\n")
 
 
 def _parse_tsv(name: str, line: str) -> Text:

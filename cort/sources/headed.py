@@ -45,8 +45,8 @@ def headed_passages(
         sentence = first_sentence(passage.body) if cut else ""
         rest = passage.body[len(sentence) :].strip()
         above = {"titles": (passage.title,), "headings": passage.headings, "sentences": (sentence if rest else "",)}
-        queries = tuple(filter(None, above.get(str(origin), ())))
-        yield Headed(*passage._replace(body=rest or passage.body).text, queries)
+        indexed = passage._replace(body=rest or passage.body).text
+        yield Headed(*indexed, tuple(filter(None, above.get(str(origin), ()))))
 
 
 def _whole(document: Document, headless: bool) -> Passage:
