@@ -93,8 +93,8 @@ def stage(options: Options) -> None:
     queries, counts = choose(queries_of_split(read_table(options.candidates, PASSAGES), options), options)
     log.info("%s", ", ".join(f"{name} {count}" for name, count in counts.items()))
     if not queries.num_rows:
-        found, fix = f"no query left for {options.split}", "change `min_words`, `max_words` or `from`, or add documents"
-        raise input_error(options.candidates, found, "one or more", fix)
+        fix = f"change `generate` of {options.split}, or add documents"
+        raise input_error(options.candidates, "no query left", "one or more", fix)
     query_ids = query_ids_of(queries["document"].combine_chunks())
     lists = queries["doc_id_list"].combine_chunks()
     columns = [query_ids.take(pc.list_parent_indices(lists)), documents_of(lists.flatten(), options.aggregate)]

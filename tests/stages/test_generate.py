@@ -129,5 +129,8 @@ def test_a_text_above_documents_of_two_splits_is_in_neither(tmp_path):
 def test_a_split_without_queries_is_refused(tmp_path, capsys, rows):
     write_candidates(tmp_path, rows)
     assert run(tmp_path) == 1
-    assert "found no query left for test, expected one or more; change `min_words`" in capsys.readouterr().err
+    assert (
+        "found no query left, expected one or more; change `generate` of test, or add documents"
+        in capsys.readouterr().err
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["candidates.parquet"]
