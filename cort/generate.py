@@ -57,7 +57,7 @@ def queries_of_split(candidates: pa.Table, options: Options) -> pa.Table:
     """Collect the queries of a split: text, document, list of passages, and whether other documents have it, too."""
     documents, keys = documents_of(candidates["doc_id"], "max"), plain(candidates["text"])
     shared = pa.table({"key": keys, "document": documents}).group_by("key").aggregate([("document", "count_distinct")])
-    shared = shared.filter(pc.greater(shared["document_count_distinct"], 1))
+    shared = shared.filter(pc.field("document_count_distinct") > 1)
     columns = {"document": documents, "text": candidates["text"], "shared": pc.is_in(keys, value_set=shared["key"])}
     names = pc.unique(documents)
     own = [split_of(name.as_py(), options.splits, options.seed) == options.split for name in names]
