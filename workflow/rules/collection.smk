@@ -100,7 +100,9 @@ rule generate:
         counts=paths.GENERATED_COUNTS,
     wildcard_constraints:
         split=any_of(config["splits"] if generated_from(config) else []),
-    localrule: True
+    resources:
+        mem_mb=growing(1000, per_mb=10),
+        runtime=growing(60),
     params:
         options=options(settings.generated_split, "collection.aggregate", "seed"),
     message:
