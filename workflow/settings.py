@@ -115,7 +115,7 @@ def imported_collection(config: Config, wildcards: Wildcards) -> Words:
     if origin := generated_from(config):
         keys = [f"splits.{name}.generate.from" for name in config["splits"]]
         table = ["--output-candidates", paths.at(paths.CANDIDATES, config)]
-        words += Words(["--generate", origin, *table], dict.fromkeys(keys, origin))
+        return words + Words(["--generate", origin, *table], dict.fromkeys(keys, origin))
     return words
 
 
