@@ -2,30 +2,35 @@
 
 Reads:  the documents
 Writes: passages.parquet with doc_id and text, in the order of the source; JSON of what was read and left out; JSON of
-        the files it came from, with their checksums
+        the files it came from, with their checksums; with --generate, a table of queries and the passages below them
 Usage:  python -m cort.import_collection --folder docs --words 150 --overlap 50 --headings True
             --output passages.parquet --output-counts imported.json --output-sources sources.json
 """
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.lines import iter_record_batches
 from cort.formats.passages import write_passages
-from cort.formats.raw import EMPTY
-from cort.formats.records import Text
-from cort.formats.tables import PASSAGES
+from cort.formats.tables import PASSAGES, open_writer
 from cort.settings.collection import Fields, Passages
 from cort.settings.config import SOURCES
+from cort.sources.headed import REMEDIES, Headed, Origin, headed_passages
 from cort.sources.opened import Source, open_source, with_checksums
-from cort.sources.passages import divide
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import optional, options_class, required, thread_count
 
 log = logging.getLogger(__name__)
+
+HEADED = pa.schema([*PASSAGES, ("queries", pa.list_(pa.string()))])
 
 
 @options_class
@@ -39,30 +44,44 @@ class Options(Fields):
     words: int | None = optional(None, "divide documents into passages of at most N words", "N")
     overlap: int = optional(Passages.overlap, "words that a passage repeats at most from the one before", "N")
     headings: bool = optional(Passages.headings, "begin each passage with title and headings")
+    generate: Origin | None = optional(None, "leave out of the passages what becomes a query")
+    output_candidates: str | None = optional(None, "with --generate, parquet table of queries to write", "FILE")
     output: str = required("FILE", "parquet table to write")
     output_counts: str = required("FILE", "JSON of what was read and left out")
     output_sources: str = required("FILE", "JSON of the files that were read")
     threads: int = thread_count(help="processes that parse the files of a folder")
 
 
-def passages_of(source: Source, options: Options, counts: dict[str, int]) -> Iterator[tuple[int, Text]]:
-    """Stream the passages with the numbers of their documents, and count both."""
+def passages_of(source: Source, options: Options, counts: dict[str, int]) -> Iterator[tuple[int, Headed]]:
+    """Stream the passages with the numbers of their documents, which are counted."""
     for number, document in enumerate(source.documents(), 1):
         counts["documents"] += 1
-        if options.words is None:
-            text = document.text.strip()
-            counts["documents without text"] += not text
-            yield number, Text(document.doc_id, text or EMPTY)
-            continue
-        before = counts["passages"]
-        for passage in divide(document, options.words, options.overlap, options.headings):
-            counts["passages"] += 1
+        counts["documents without text"] += not document.text.strip()
+        for passage in headed_passages(document, options.generate, options.words, options.overlap, options.headings):
             yield number, passage
-        counts["documents without text"] += counts["passages"] == before
     if not counts["documents"]:
         skipped = ", ".join(f"{count} {reason}" for reason, count in source.skipped.items())
         found = f"no documents (skipped: {skipped})" if skipped else "no documents"
         raise input_error(source.name, found, "one or more", "name another source")
+
+
+def apart(
+    batches: Iterable[pa.RecordBatch], source: Source, origin: Origin | None, writer: pq.ParquetWriter | None
+) -> Iterator[pa.RecordBatch]:
+    """Stream the passages as they are indexed, and write the queries above them, each with the id of a passage.
+
+    :raises InputError: at the end, if there is none, though queries are to be generated.
+    """
+    written = 0
+    for batch in batches:
+        queries = batch["queries"]
+        if writer:
+            columns = [batch["doc_id"].take(pc.list_parent_indices(queries)), pc.list_flatten(queries)]
+            writer.write_batch(pa.record_batch(columns, schema=PASSAGES))
+            written += len(columns[0])
+        yield batch.select(PASSAGES.names)
+    if origin and not written:
+        raise input_error(source.name, f"no {origin} with text below them", "some", REMEDIES[origin])
 
 
 def _named(options: Options) -> tuple[str, str]:
@@ -79,8 +98,11 @@ def stage(options: Options) -> None:
     fields = {name: value for name in ("id", "title", "text") if (value := getattr(options, name)) is not None}
     source = open_source(*_named(options), fields, options.threads)
     counts: dict[str, int] = {"documents": 0, "documents without text": 0, "passages": 0}
-    batches = iter_record_batches(passages_of(source, options, counts), PASSAGES)
-    counts["passages"] = write_passages(source.name, batches, options.output)
+    table = open_writer(options.output_candidates, PASSAGES) if options.output_candidates else nullcontext()
+    with table as writer:
+        batches = iter_record_batches(passages_of(source, options, counts), HEADED)
+        passages = apart(batches, source, options.generate, writer)
+        counts["passages"] = write_passages(source.name, passages, options.output)
     counts |= {f"files: {reason}": number for reason, number in sorted(source.skipped.items())}
     write_artifact(options.output_counts, counts)
     write_artifact(options.output_sources, with_checksums(source.files()))

@@ -6,18 +6,14 @@ Usage:  python -m cort.import_split --irds beir/scifact/test --output-queries qu
             --output-sources sources.json
 """
 
-import json
-import logging
 import sys
 
 from cort.formats.artifacts import write_artifact
+from cort.formats.raw import write_judged
 from cort.sources.opened import open_split, with_checksums
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.files import atomic_file
 from cort.system.options import optional, options_class, required
-
-log = logging.getLogger(__name__)
 
 
 @options_class
@@ -37,19 +33,8 @@ def stage(options: Options) -> None:
     if (options.irds is None) == (options.hf is None) or (options.hf is None) != (options.part is None):
         raise input_error("command line", "not one source", "--irds, or --hf with --part", "name one")
     split = open_split(options.irds, options.hf, options.part or "")
-    counts = [0, 0]
-    with atomic_file(options.output_queries) as queries, atomic_file(options.output_qrels) as qrels:
-        # Judgements first: a name without any is refused before queries are read.
-        with open(qrels, "w", encoding="utf-8", newline="\n") as file:
-            for qrel in split.qrels():
-                counts[1] += 1
-                file.write(f"{qrel.query_id}\t0\t{qrel.doc_id}\t{qrel.relevance}\n")
-        with open(queries, "w", encoding="utf-8", newline="\n") as file:
-            for query in split.queries():
-                counts[0] += 1
-                file.write(json.dumps({"_id": query.id, "text": query.text}, ensure_ascii=False) + "\n")
+    write_judged(options.output_queries, options.output_qrels, split.queries(), split.qrels())
     write_artifact(options.output_sources, with_checksums(split.files()))
-    log.info("%d queries and %d judgements", *counts)
 
 
 main = cli.main_of(Options, stage)

@@ -34,6 +34,7 @@ from cort.online.options import folder_of
 from cort.reporting.page import render
 from cort.reporting.tables import Column, Table, columns, in_formats
 from cort.settings import paths
+from cort.settings.config import generated_from, title_of_split
 from cort.settings.evaluation import Evaluation
 from cort.settings.fields import SEED
 from cort.system import cli
@@ -107,8 +108,8 @@ def read_collections(results: Results, baseline: str, options: Options) -> Itera
         pairs = [Pair(name, baseline, "baseline") for name in names if name != baseline and baseline in names]
         means = {name: [*map(fmean, one.values.T)] for name, one in systems.items()}
         yield Collection(
-            f"{config['dataset']}/{split}",
-            f"{config['title']}, {split} ({len(first.query_ids):,})",
+            f"{config['dataset']}/{title_of_split(config, split)}",
+            f"{config['title']}, {title_of_split(config, split)} ({len(first.query_ids):,})",
             os.path.relpath(results.at(paths.REPORT) + "index.html", options.output_folder),
             {*read_queries(results.at(paths.QUERIES, split=split)).values()},
             pd.DataFrame(means, first.measures).stack(),
@@ -160,6 +161,9 @@ def stage(options: Options) -> None:
         read_experiment((Path(path) if Path(path).is_dir() else folder_of(path)) / NAME) for path in options.experiments
     ]
     baseline = experiments[0].config["evaluation"]["baseline"]
+    if len({generated_from(results.config) is None for results in experiments}) > 1:
+        fix = "tabulate generated queries apart"
+        raise input_error("--experiments", "synthetic labels beside others", "labels of one kind", fix)
     collections = [one for results in experiments for one in read_collections(results, baseline, options)]
     if not collections:
         raise input_error("--experiments", "no judgements", "a split with judgements", "name other experiments")

@@ -21,7 +21,7 @@ from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.leakage import Shared, describe
 from cort.evaluation.overlap import Overlap, P
 from cort.evaluation.sparsity import Sparsity
-from cort.experiment.config import cross_validated
+from cort.experiment.config import remarks
 from cort.experiment.models import trainings
 from cort.experiment.recipes import chosen_values, describe_training
 from cort.experiment.stored import read_experiment
@@ -29,12 +29,12 @@ from cort.formats.artifacts import parse_assignments, read_artifact
 from cort.models.truncation import Truncation, measure_texts, read_limits
 from cort.reporting import figures, panels, sections, tables
 from cort.reporting.headline import headlines
-from cort.reporting.inputs import read_curve, read_each, read_measures, read_origin, read_stages
+from cort.reporting.inputs import read_curve, read_each, read_measures, read_origin, read_stages, titled
 from cort.reporting.page import render
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
 from cort.retrieval.weights import FoldedWeights, TunedWeights
-from cort.settings.config import Config
+from cort.settings.config import Config, title_of_split
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
@@ -90,7 +90,7 @@ def describe_systems(config: Config, options: Options) -> dict[str, str]:
         shares = zip(*(fold.weights for fold in getattr(weights, "folds", [weights])), strict=True)
         ranges = (" to ".join(f"{share:g}" for share in sorted({min(own), max(own)})) for own in shares)
         parts = ", ".join(f"{part} {own}" for part, own in zip(weights.parts, ranges, strict=True))
-        texts[name] += f"{f'; {split}' if folded else ''}: {parts} ({weights.queries} queries)"
+        texts[name] += f"{f'; {title_of_split(config, split)}' if folded else ''}: {parts} ({weights.queries} queries)"
     return texts
 
 
@@ -117,17 +117,17 @@ def build(options: Options) -> dict[str, str]:
     baseline: str = config["evaluation"]["baseline"]
     titles = trainings(config)
     chosen = parse_assignments("--selections", options.selections)
-    measures = read_measures(options.measures_files)
-    comparisons = [read_artifact(path, Comparisons) for path in options.comparisons]
-    depths = read_each(options.depths_files, Depths)
-    audits = [read_artifact(path, Audit) for path in options.audits]
+    measures = titled(config, read_measures(options.measures_files))
+    comparisons = titled(config, (read_artifact(path, Comparisons) for path in options.comparisons))
+    depths = titled(config, read_each(options.depths_files, Depths))
+    audits = titled(config, (read_artifact(path, Audit) for path in options.audits))
     audited = sections.audit_blocks(audits, tables.names_of_measures(measures))
     curves = [read_curve(*pair) for pair in parse_assignments("--curves", options.curves).items()]
     stages = read_stages(options.benchmarks) if options.benchmarks else []
     reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
     overlaps = [read_artifact(path, Overlap) for path in options.overlaps]
     shared = read_artifact(options.leakage, list[Shared]) if options.leakage else []
-    latencies = [read_artifact(path, sections.Latencies) for path in options.latency_files]
+    latencies = titled(config, (read_artifact(path, sections.Latencies) for path in options.latency_files))
     systems = list(dict.fromkeys(result.system for result in measures))
     if systems and baseline not in systems:
         found, expected = f"the baseline {shorten(baseline)}", f"one of {', '.join(systems)}"
@@ -168,7 +168,7 @@ def build(options: Options) -> dict[str, str]:
         p=P,
         leakage=[text for text in map(describe, shared) if text],
         descriptions=describe_systems(config, options),
-        cross_validated=cross_validated(config),
+        remarks=remarks(config),
         comparisons=comparisons,
         by_pair=by_pair,
         disagreement=disagreement,
@@ -178,8 +178,8 @@ def build(options: Options) -> dict[str, str]:
         trainings=[sections.summarize(curve) for curve in curves],
         selections={name: read_artifact(path, Selection) for name, path in chosen.items()},
         settings={titles[model]: describe_training(values) for model, values in chosen_values(config).items()},
-        sparsities=[read_artifact(path, Sparsity) for path in options.sparsities],
-        disagreements=[read_artifact(path, Disagreements) for path in options.disagreements],
+        sparsities=titled(config, (read_artifact(path, Sparsity) for path in options.sparsities)),
+        disagreements=titled(config, (read_artifact(path, Disagreements) for path in options.disagreements)),
         reproduction=reproduction,
         filters={
             name: read_artifact(path, dict[str, int])

@@ -52,7 +52,7 @@ def origin_of_collection(config: Config) -> list[str]:
     """Files that an imported collection is read from, as far as they are here; those of a folder are a param."""
     source = source_of(config)
     name = config["collection"].get(source)
-    return [name] if source == "documents" else local_files(name) if source == "hf" else []
+    return [name] if source in ("documents", "passages") else local_files(name) if source == "hf" else []
 
 
 def local_files(folder: str) -> list[str]:
@@ -66,7 +66,7 @@ def described_sources(config: Config) -> list[str]:
     return files + [
         paths.at(paths.SPLIT_SOURCES, config, split=name)
         for name, split in config["splits"].items()
-        if is_imported(split)
+        if is_imported(split) and "generate" not in split
     ]
 
 

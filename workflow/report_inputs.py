@@ -20,10 +20,12 @@ from cort.settings.config import (
     LEARNERS,
     Config,
     evaluated_splits,
+    generated_from,
     is_judged,
     is_sparse,
     ranked_splits,
     source_of,
+    title_of_split,
     unjudged_splits,
 )
 from cort.systems.base import Results
@@ -182,6 +184,9 @@ def filters(config: Config) -> dict[str, str]:
     """Return counts of dropped examples, by title."""
     files = {"docstrings": paths.at(paths.RAW_FILTERS, config)} if "pydocs" in config["collection"] else {}
     files |= {"documents": paths.at(paths.IMPORT_COUNTS, config)} if source_of(config) else {}
+    for split in config["splits"] if (origin := generated_from(config)) else ():
+        title = f"{origin} of documents as queries of {title_of_split(config, split)}"
+        files[title] = paths.at(paths.GENERATED_COUNTS, config, split=split)
     for section, name in trainings(config):
         source = LEARNERS[section]
         files[f"{source} of {name}"] = paths.at(paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train")

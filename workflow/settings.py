@@ -13,7 +13,7 @@ from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
-from cort.settings.config import Config, flat, is_judged, is_sparse, source_of
+from cort.settings.config import Config, flat, generated_from, is_judged, is_sparse, source_of
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
@@ -109,7 +109,14 @@ def released_examples(model: str, source: str) -> Part:
 def imported_collection(config: Config, wildcards: Wildcards) -> Words:
     """Give the source of documents, how they are divided, and names of fields."""
     keys = [key for key in ("passages", "fields") if isinstance(config["collection"].get(key), dict)]
-    return join(f"collection.{source_of(config)}", *(all_of(f"collection.{key}") for key in keys))(config, wildcards)
+    source = str(source_of(config))
+    name = at(f"collection.{source}", "documents" if source == "passages" else source)
+    words = join(name, *(all_of(f"collection.{key}") for key in keys))(config, wildcards)
+    if origin := generated_from(config):
+        keys = [f"splits.{name}.generate.from" for name in config["splits"]]
+        table = ["--output-candidates", paths.at(paths.CANDIDATES, config)]
+        return words + Words(["--generate", origin, *table], dict.fromkeys(keys, origin))
+    return words
 
 
 def state_of_folder(config: Config) -> str:
@@ -125,6 +132,13 @@ def imported_split(config: Config, wildcards: Wildcards) -> Words:
     if "irds" in config["splits"][wildcards.split]:
         return join("splits.{split}.irds")(config, wildcards)
     return join("collection.hf", part="splits.{split}.hf")(config, wildcards)
+
+
+def generated_split(config: Config, wildcards: Wildcards) -> Words:
+    """Give the lengths of generated queries, and the splits that documents are divided among."""
+    names = [*config["splits"]]
+    lengths = among("splits.{split}.generate", "min_words", "max_words")(config, wildcards)
+    return lengths + Words(["--splits", *names, "--split", wildcards.split], {"splits": names})
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:

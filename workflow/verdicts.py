@@ -5,6 +5,7 @@ Usage: python -m workflow.verdicts [--configfile config/pydocs.yaml]
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,9 @@ from pathlib import Path
 from cort.evaluation.comparisons import Comparisons, verdict_lines
 from cort.evaluation.measures import Measures
 from cort.experiment.checks import ConfigError, load
-from cort.experiment.config import cross_validated
+from cort.experiment.config import remarks
 from cort.formats.artifacts import read_artifact
-from cort.reporting.inputs import read_measures
+from cort.reporting.inputs import read_measures, titled
 from cort.reporting.labels import fixed, measure_label
 from cort.reporting.tables import by_split, names_of_measures
 from cort.settings import paths
@@ -30,8 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config = load(args.configfile)
         files = [path for path in comparisons(config) if Path(path).exists()]
-        compared = [read_artifact(path, Comparisons) for path in files]
-        measures = read_measures([path for path in of_systems(config, paths.MEASURES) if Path(path).exists()])
+        compared = titled(config, (read_artifact(path, Comparisons) for path in files))
+        measured = filter(os.path.exists, of_systems(config, paths.MEASURES))
+        measures = titled(config, read_measures([*measured]))
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -39,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.write(means(split, block))
     for comparison in compared:
         sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(comparison)))
-    sys.stdout.write("".join(f"{line}\n" for line in cross_validated(config)))
+    sys.stdout.write("".join(f"{line}\n" for line in remarks(config)))
     for split in unjudged_splits(config):
         sys.stdout.write(f"{split}: no judgements; the report shows the overlap of the systems\n")
     pages = [paths.at(paths.REPORT, config) + "index.html", *explorers(config)]

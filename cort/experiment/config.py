@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cort.settings.config import Config, evaluated_splits
+from cort.settings.config import Config, evaluated_splits, generated_from
 from cort.systems.registry import all_systems, system_of
 
 # The index that every experiment has.
@@ -52,6 +52,14 @@ def tuned_systems(config: Config) -> list[str]:
 def cross_validated(config: Config) -> list[str]:
     """Say which systems are tuned on the queries that they rank, and how."""
     return [f"{name} is {one.describe_tuning()}." for name, one in all_systems(config).items() if one.folds()]
+
+
+def remarks(config: Config) -> list[str]:
+    """Say what readers of the results must know: where labels are synthetic, and what `cross_validated` says."""
+    lines = cross_validated(config)
+    if origin := generated_from(config):
+        lines.append(f"All labels are synthetic: queries are {origin} of documents, which are left out of the index.")
+    return lines
 
 
 def used_by_indexes(config: Config, section: str) -> list[str]:

@@ -16,6 +16,7 @@ from cort.settings.config import (
     Config,
     entries,
     evaluated_splits,
+    generated_from,
     listed,
     one_or_more,
     ranked_splits,
@@ -45,9 +46,18 @@ def check_collection(config: Config) -> Iterator[str]:
             yield f"splits.{name}.hf: found hf without collection.hf, expected both; name files, or irds"
         check = _check_pydocs_split if "pydocs" in collection else _check_files
         yield from check(f"splits.{name}", name, files, splits)
+    yield from _check_generated(config)
     held = [name for name, split in entries(config, "splits") if "hold_out" in split]
     if len(held) > 1:
         yield f"splits: found hold_out in {listed(held)}, expected it in one split; name files for the others"
+
+
+def _check_generated(config: Config) -> Iterator[str]:
+    """Check that all splits are generated from the same parts of documents, which the index lacks, or none."""
+    origins = sorted({split.get("generate", {}).get("from", "files") for _, split in entries(config, "splits")})
+    if generated_from(config) and len(origins) > 1:
+        expected = "one of these in all splits, as the index lacks what becomes a query; use an experiment for each"
+        yield f"splits: found queries from {listed(origins)}, expected {expected}"
 
 
 def _check_source(origin: str, collection: Config) -> Iterator[str]:
@@ -70,10 +80,9 @@ def _check_pydocs_split(place: str, name: str, files: list[str], _: Config) -> I
 
 def _check_files(place: str, name: str, files: list[str], splits: Config) -> Iterator[str]:
     unjudged = files == ["queries"] and name not in TRAINING_SPLITS
-    if files not in (["hold_out"], ["qrels", "queries"], ["irds"], ["hf"]) and not unjudged:
-        expected = "queries and qrels, only queries (ranked, not measured), or only one of hold_out, irds and hf"
-        if name in TRAINING_SPLITS:
-            expected = "queries and qrels, or only one of hold_out, irds and hf"
+    if files not in (["hold_out"], ["qrels", "queries"], *([source] for source in SPLIT_SOURCES)) and not unjudged:
+        only = "" if name in TRAINING_SPLITS else "only queries (ranked, not measured), "
+        expected = f"queries and qrels, {only}or only one of hold_out, {listed(SPLIT_SOURCES)}"
         yield f"{place}: found {listed(files)}, expected {expected}; fix the split"
     if "hold_out" in files and (name == "train" or "train" not in splits):
         yield f"{place}: found hold_out, expected a split train to draw from; name files"

@@ -21,6 +21,7 @@ read again line by line, either for the same records or for its error.
 """
 
 import gzip
+import json
 import logging
 import re
 import zlib
@@ -53,6 +54,7 @@ from cort.formats.lines import (
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
 from cort.formats.tables import PASSAGES
 from cort.system.errors import input_error, shorten
+from cort.system.files import atomic_file
 
 log = logging.getLogger(__name__)
 
@@ -201,6 +203,17 @@ def _iter_txt(path: str | Path) -> Rows[Text]:
         yield from iter_records(path, iter([(row, line)]), parse)
     if empty:
         log.info("%s: empty rows skipped: %d", path, empty)
+
+
+def write_judged(first: str, second: str, queries: Iterable[Text], qrels: Iterable[Qrel]) -> None:
+    """Write queries as BEIR .jsonl to the first path, judgements as TREC qrels to the second; both appear, or none."""
+    with atomic_file(first) as of_queries, atomic_file(second) as of_qrels:
+        # Judgements first: a name without any is refused before queries are read.
+        with open(of_qrels, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{query_id}\t0\t{doc_id}\t{grade}\n" for query_id, doc_id, grade in qrels)
+        with open(of_queries, "w", encoding="utf-8", newline="\n") as file:
+            for query_id, text in queries:
+                file.write(json.dumps({"_id": query_id, "text": text}, ensure_ascii=False) + "\n")
 
 
 def _parse_tsv(name: str, line: str) -> Text:

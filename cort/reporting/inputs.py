@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,11 @@ from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact, read_json
 from cort.formats.fields import NUMBER
 from cort.formats.lines import iter_lines
+from cort.settings.config import Config, title_of_split
 from cort.system.errors import InputError, input_error, shorten
 
 Measured = TypeVar("Measured", Measures, Depths, Consistency)
+OfSplit = TypeVar("OfSplit", bound=Any)
 log = logging.getLogger(__name__)
 
 # Libraries whose version can change a number.
@@ -82,6 +84,11 @@ class Stage(NamedTuple):
 def read_measures(paths: Sequence[str | Path]) -> list[Measures]:
     """Read what the stage `evaluate` wrote."""
     return read_each(paths, Measures)
+
+
+def titled(config: Config, results: Iterable[OfSplit]) -> list[OfSplit]:
+    """Name the splits of results as reports do; only addresses of pages have their plain names."""
+    return [replace(result, split=title_of_split(config, result.split)) for result in results]
 
 
 def read_each(paths: Sequence[str | Path], kind: type[Measured]) -> list[Measured]:

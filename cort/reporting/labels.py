@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
+
+from cort.settings.config import SYNTHETIC
 
 MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
@@ -127,6 +129,11 @@ def stem(word: str) -> str:
         word = word[:-1]
     # studies -> studi, study -> stud: the i of a plural is dropped like the y.
     return word[:-1] if len(word) > SHORTEST_STEM and word.endswith("i") else word
+
+
+def page_of(explorer: str, split: str) -> str:
+    """Return the address of the explorer's page of a split, given its title."""
+    return f"{explorer}/{quote(split.removesuffix(SYNTHETIC))}/index.html"
 
 
 def link(page: str, a: str, b: str, query: str | None = None, measure: str | None = None) -> str:

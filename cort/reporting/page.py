@@ -34,6 +34,11 @@ def render(template: str, **shown: Any) -> str:
     shared = (labels.count, labels.fixed, labels.signed, labels.duration, labels.memory, labels.clip, labels.p_value)
     environment.filters |= {filter.__name__: filter for filter in shared} | {"measure": labels.measure_label}
     environment.filters |= {"json": json.dumps, "plain": plain}
-    known = {"link": labels.link, "highlight": labels.highlight, "interval": labels.shown_interval}
+    known = {
+        "link": labels.link,
+        "page_of": labels.page_of,
+        "highlight": labels.highlight,
+        "interval": labels.shown_interval,
+    }
     environment.globals |= {**known, "plural": labels.plural, "version": __version__, "missing": labels.MISSING}
     return environment.get_template(template).render(shown)

@@ -92,6 +92,25 @@ class Collection(Aggregation):
 
 
 @section
+class Lengths:
+    """Lengths of generated queries."""
+
+    min_words: int = setting(3, "shorter queries are dropped", "N", ge=1, le=1000)
+    """Minimum length of a query in words."""
+    max_words: int = setting(64, "longer queries are dropped", "N", ge=1, le=1000)
+    """Maximum length of a query in words."""
+
+
+@section
+class Generate(Lengths):
+    """Make queries and judgements from the documents of the collection."""
+
+    from_: Literal["titles", "headings", "sentences"] = setting()
+    """What becomes a query: titles of documents, headings, or the first sentence of each passage. Relevant are the
+    passages below it, or their document (`aggregate`); the index lacks what queries are made of."""
+
+
+@section
 class Split:
     """A set of queries, with judgements or without."""
 
@@ -107,6 +126,9 @@ class Split:
     """Instead of files, the name of queries and judgements in ir_datasets, such as `beir/scifact/test`."""
     hf: str | None = None
     """Instead of files, the name of a split of the collection's `hf`, such as `test`."""
+    generate: Generate | None = None
+    """Instead of files, make queries and judgements from the documents of the collection, which are divided among the
+    splits of the experiment. All splits are made like this, or none."""
     without: str | tuple[str, ...] | None = setting(None, least=1)
     """Split, or a list, whose queries are left out of this one: those with the same id, or the same text ignoring case.
     """

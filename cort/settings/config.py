@@ -14,7 +14,9 @@ Config: TypeAlias = dict[str, Any]
 TRAINING_SPLITS = ("train", "validation")
 # Sources of documents, each a key of `collection`, and of queries and judgements, keys of splits.
 SOURCES = ("documents", "folder", "irds", "hf")
-SPLIT_SOURCES = ("irds", "hf")
+SPLIT_SOURCES = ("irds", "hf", "generate")
+# Added to the names of splits with generated queries.
+SYNTHETIC = " (synthetic labels)"
 # The kind of re-ranker that can retrieve.
 LATE_INTERACTION = "late_interaction"
 SPARSE = "sparse"
@@ -59,13 +61,25 @@ def unjudged_splits(config: Config) -> list[str]:
 
 
 def source_of(config: Config) -> str | None:
-    """Return the source of the documents of a collection; None if it has a file of passages, or docstrings."""
-    return next((key for key in SOURCES if key in config["collection"]), None)
+    """Return the source of the documents of a collection; None for docstrings, or a file of passages as they are."""
+    keys = (*SOURCES, "passages") if generated_from(config) else SOURCES
+    return next((key for key in keys if key in config["collection"]), None)
 
 
 def is_imported(split: Config) -> bool:
     """Tell whether a split comes from a source of queries and judgements, not from files."""
     return any(key in split for key in SPLIT_SOURCES)
+
+
+def generated_from(config: Config) -> str | None:
+    """Return what the queries of all splits are made from; None if they are not generated."""
+    splits = config["splits"].values()
+    return next((split["generate"]["from"] for split in splits if split and "generate" in split), None)
+
+
+def title_of_split(config: Config, split: str) -> str:
+    """Name a split in tables, figures and verdicts, which say if its labels are synthetic."""
+    return f"{split}{SYNTHETIC}" if "generate" in config["splits"].get(split, {}) else split
 
 
 def is_judged(config: Config, split: str) -> bool:

@@ -71,13 +71,18 @@ class Released:
     """Commit of the hub repository, all 40 digits, with `pretrained`; required with a hub name."""
 
 
+def key_of(field: str) -> str:
+    """Return the key of a field; one that is a word of Python, such as `from`, has an underscore at the end."""
+    return field.removesuffix("_")
+
+
 @functools.cache
 def schema_of(cls: Any) -> Schema:
     """Return the JSON schema of a dataclass; callers must not change it."""
     hints = typing.get_type_hints(cls)
     fields = dataclasses.fields(cls)
-    properties = {field.name: _schema_of_field(field, hints[field.name]) for field in fields}
-    required = [field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING]
+    properties = {key_of(field.name): _schema_of_field(field, hints[field.name]) for field in fields}
+    required = [key_of(field.name) for field in fields if field.default is field.default_factory is dataclasses.MISSING]
     schema = {"type": "object", "additionalProperties": False, "properties": properties}
     return schema | ({"required": required} if required else {})
 
@@ -92,7 +97,7 @@ def descriptions(cls: type[Any]) -> dict[str, str]:
         for statement, below in itertools.pairwise(body):
             match statement, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    texts[name] = " ".join(text.split())
+                    texts[key_of(name)] = " ".join(text.split())
     return texts
 
 
@@ -101,6 +106,7 @@ def described(cls: Any) -> Schema:
     schema = copy.deepcopy(schema_of(cls))
     texts = descriptions(cls)
     for name, hint in typing.get_type_hints(cls).items():
+        name = key_of(name)
         part = schema["properties"][name]
         # A key that several kinds of entries share is described in the first of them.
         part |= {"description": texts[name]} if name in texts else {}

@@ -17,6 +17,7 @@ and a regular expression 30, at 25 MB per second.
 """
 
 import os.path
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -46,6 +47,21 @@ class Sentence(NamedTuple):
     is_whole: bool
 
 
+class Passage(NamedTuple):
+    """A passage with the title of its document and the headings above it; what of them it begins with is `prefix`."""
+
+    doc_id: str
+    title: str
+    headings: tuple[str, ...]
+    prefix: str
+    body: str
+
+    @property
+    def text(self) -> Text:
+        """The passage as it is indexed."""
+        return Text(self.doc_id, f"{self.prefix} {self.body}".strip())
+
+
 class Part(NamedTuple):
     """The sentences of one or more sections; no passage leaves it."""
 
@@ -56,6 +72,11 @@ class Part(NamedTuple):
 
 def divide(document: Document, words: int, overlap: int, headings: bool) -> Iterator[Text]:
     """Yield the passages of a document, ``doc_id#0``, ``doc_id#1`` and so on; they depend on nothing else."""
+    return (passage.text for passage in divide_apart(document, words, overlap, headings))
+
+
+def divide_apart(document: Document, words: int, overlap: int, headings: bool) -> Iterator[Passage]:
+    """Yield the passages of a document as `divide` does, apart from what they begin with."""
     if not any(paragraph.strip() for section in document.sections for paragraph in section.paragraphs):
         document = Document(document.doc_id, "", (Section((), (document.text,)),))
     number = 0
@@ -64,8 +85,19 @@ def divide(document: Document, words: int, overlap: int, headings: bool) -> Iter
         first = next(_pieces(title, HEADING_WORDS), None)
         for start, end in _windows(part.sentences, words, overlap):
             body = "".join(sentence.space + sentence.text for sentence in part.sentences[start:end]).strip()
-            yield Text(f"{document.doc_id}#{number}", f"{first.text} {body}" if first else body)
+            prefix = first.text if first else ""
+            yield Passage(f"{document.doc_id}#{number}", document.title, part.headings, prefix, body)
             number += 1
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text without line breaks."""
+    return next((sentence.text for sentence in _sentences(text, sys.maxsize)), "")
+
+
+def count_words(text: str) -> int:
+    """Count the words of a text without line breaks."""
+    return _count(list(_pieces(text, sys.maxsize)))
 
 
 def _parts(document: Document, words: int) -> Iterator[Part]:

@@ -122,6 +122,7 @@ def other_experiments(config):
         "documents": ({"documents": "tiny/data/collection.tsv"}, files),
         "irds": ({"irds": "beir/scifact"}, {"irds": "beir/scifact/test"}),
         "hf": ({"hf": "tiny/texts"}, {"hf": "test"}),
+        "generated": ({"documents": "tiny/data/collection.tsv"}, {"generate": {"from": "headings"}}),
     }
     for name, (collection, test) in sources.items():
         yield {"dataset": name, "collection": collection, "splits": {"test": test}, "systems": bm25}

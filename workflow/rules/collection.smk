@@ -50,6 +50,7 @@ rule import_collection:
     input:
         inputs.origin_of_collection(config),
     output:
+        **({"candidates": paths.CANDIDATES} if generated_from(config) else {}),
         passages=paths.PASSAGES,
         counts=paths.IMPORT_COUNTS,
         sources=paths.IMPORT_SOURCES,
@@ -79,7 +80,7 @@ rule import_split:
         qrels=paths.IMPORTED_QRELS,
         sources=paths.SPLIT_SOURCES,
     wildcard_constraints:
-        split=any_of(name for name, split in config["splits"].items() if is_imported(split)),
+        split=any_of(name for name, split in config["splits"].items() if is_imported(split) and "generate" not in split),
     localrule: True
     params:
         options=options(settings.imported_split),
@@ -88,6 +89,27 @@ rule import_split:
     shell:
         "python -m cort.import_split {params.options:q} --output-queries {output.queries:q}"
         " --output-qrels {output.qrels:q} --output-sources {output.sources:q} --log {log:q}"
+
+
+rule generate:
+    input:
+        paths.CANDIDATES,
+    output:
+        queries=paths.IMPORTED_QUERIES,
+        qrels=paths.IMPORTED_QRELS,
+        counts=paths.GENERATED_COUNTS,
+    wildcard_constraints:
+        split=any_of(config["splits"] if generated_from(config) else []),
+    resources:
+        mem_mb=growing(1000, per_mb=10),
+        runtime=growing(60),
+    params:
+        options=options(settings.generated_split, "collection.aggregate", "seed"),
+    message:
+        "Make queries and judgements of {wildcards.split} from documents"
+    shell:
+        "python -m cort.generate --candidates {input:q} {params.options:q} --output-queries {output.queries:q}"
+        " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --log {log:q}"
 
 
 rule split:

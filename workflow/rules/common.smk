@@ -20,7 +20,15 @@ from cort.experiment.models import (
 )
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from cort.settings import paths
-from cort.settings.config import any_of, is_imported, names_with_file, source_of, token_encoders
+from cort.settings.config import (
+    any_of,
+    generated_from,
+    is_imported,
+    names_with_file,
+    source_of,
+    title_of_split,
+    token_encoders,
+)
 from cort.systems.base import Results
 from cort.systems.registry import all_systems, made_by
 from workflow import inputs, report_inputs, report_settings, settings, sizes

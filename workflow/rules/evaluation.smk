@@ -101,11 +101,12 @@ rule explorer:
             "collection.aggregate",
             among("evaluation.explorer", "results", "megabytes"),
         ),
+        title=lambda wildcards: title_of_split(config, wildcards.split),
         folder=subpath(output.page, parent=True),
     message:
         "Write the explorer of {wildcards.split}"
     shell:
-        "python -m cort.explorer --dataset {wildcards.dataset:q} --split {wildcards.split} {params.options:q}"
+        "python -m cort.explorer --dataset {wildcards.dataset:q} --split {params.title:q} {params.options:q}"
         " --runs {input.runs:q} --per-query {input.per_query:q} --queries {input.queries:q} --qrels {input.qrels:q}"
         " --passages {input.passages:q} --output {params.folder:q} --log {log:q}"
 
