@@ -91,6 +91,12 @@ def write_experiments(tree):
             "splits": {"test": config["splits"]["test"]},
             "systems": {"bm25": {"retrieve": "bm25"}},
         },
+        "titles": {
+            "dataset": "titles",
+            "collection": {"folder": "tiny/data"},
+            "splits": {"test": {"generate": {"from": "titles"}}},
+            "systems": {"bm25": {"retrieve": "bm25"}},
+        },
         "irds": {
             "dataset": "irds",
             "collection": {"irds": "beir/scifact"},
