@@ -37,22 +37,22 @@ from cort.formats.runs import read_run, refuse_other_queries, tag_of
 from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, relevant_passages
 from cort.retrieval.documents import as_documents, document_of, group_passages
 from cort.retrieval.fusion import WEIGHT
-from cort.retrieval.options import refuse_without_effect
+from cort.retrieval.options import TunedOptions, check_tuned
 from cort.retrieval.rerank import candidate_scores, mix_run
-from cort.retrieval.weights import weight_of, weights_of_folds
+from cort.retrieval.weights import own_weights, weight_of
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Evaluation
 from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
-from cort.system.options import flag, optional, options_class, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
 
 @options_class
-class DepthOptions(Aggregation, MeasureOptions):
+class DepthOptions(Aggregation, TunedOptions, MeasureOptions):
     """Measure re-ranking by the number of candidates (CoRT paper, section 4.3.2 and Figure 2).
 
     At depth d, a ranking consists of the top d candidates, re-ranked, and nothing else. The weight is the same at every
@@ -68,8 +68,6 @@ class DepthOptions(Aggregation, MeasureOptions):
     scores: str = required("PARQUET", "query_id, doc_id, score")
     depths: tuple[int, ...] = required("N", "numbers of candidates")
     weight: float = optional(WEIGHT, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
-    tuned: str | None = optional(None, "instead of --weight, what `tune weights` chose", "JSON")
-    folded: bool = flag("with what was tuned for the fold of each query")
 
 
 def analyze_depths(options: DepthOptions) -> None:
@@ -77,14 +75,13 @@ def analyze_depths(options: DepthOptions) -> None:
     parse_measures(options.measures)
     depths, level = list(options.depths), options.relevance_level
     cli.check_depths(depths)
-    refuse_without_effect(options, *(("beside --tuned", "weight") if options.tuned else ("without --tuned", "folded")))
+    check_tuned(options, "weight")
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, max(depths), options.scores)
     qrels = read_qrels(options.qrels, level)
-    own = {query_id: mixed for query_id, (_, mixed) in weights_of_folds(options.tuned, options.folded).items()}
-    mixed = partial(mix_run, run, scores, weight=weight, own=own)
+    mixed = partial(mix_run, run, scores, weight=weight, own=own_weights(options.tuned, options.folded))
     documents = partial(as_documents, how=options.aggregate)
     columns = measure_depths(run, mixed, qrels, depths, options.measures, level, documents)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}

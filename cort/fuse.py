@@ -16,17 +16,17 @@ import sys
 
 from cort.formats.runs import tag_of, write_run
 from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, Settings, fuse_runs
-from cort.retrieval.options import RunOptions, choice, refuse_without_effect
+from cort.retrieval.options import RunOptions, TunedOptions, check_tuned, choice, refuse_without_effect
 from cort.retrieval.parts import read_parts
 from cort.retrieval.weights import check_weights, read_weights, weights_of_folds
 from cort.system import cli
-from cort.system.options import flag, optional, options_class, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
 @options_class
-class Options(RunOptions):
+class Options(TunedOptions, RunOptions):
     """Options of this stage."""
 
     method: str = choice(FUSIONS, METHOD, "how the rankings are merged")
@@ -34,8 +34,6 @@ class Options(RunOptions):
     k: int = optional(K, "constant of rrf, which adds 1 / (k + rank)", "N", ge=1)
     normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "of linear: how scores are normalised")
     weights: tuple[float, ...] = optional((), "of linear: one per run (default: equal)", "X")
-    tuned: str | None = optional(None, "of linear: weights that `tune weights` chose", "JSON")
-    folded: bool = flag("with what was tuned for the fold of each query")
 
 
 def stage(options: Options) -> None:
@@ -44,7 +42,7 @@ def stage(options: Options) -> None:
     keys = {"k": "k", "normalization": "normalization", "weights": "weights", "tuned": "tune"}
     idle = [name for name, key in keys.items() if key not in settings]
     refuse_without_effect(options, f"with --method {options.method}", *idle)
-    refuse_without_effect(options, *(("beside --tuned", "weights") if options.tuned else ("without --tuned", "folded")))
+    check_tuned(options, "weights")
     weights = read_weights(options.tuned, [*map(tag_of, options.runs)]) if options.tuned else options.weights
     check_weights("--weights", weights, len(options.runs))
     runs = read_parts(options.runs, by_scores="weights" in settings)

@@ -20,33 +20,31 @@ import numpy as np
 from cort.formats import tables
 from cort.formats.runs import read_run, tag_of, write_run
 from cort.retrieval.fusion import WEIGHT
-from cort.retrieval.options import RunOptions, refuse_without_effect
+from cort.retrieval.options import RunOptions, TunedOptions, check_tuned
 from cort.retrieval.parts import refuse_constant_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
-from cort.retrieval.weights import weight_of, weights_of_folds
+from cort.retrieval.weights import own_weights, weight_of
 from cort.system import cli
-from cort.system.options import flag, optional, options_class, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 
 @options_class
-class Options(RunOptions):
+class Options(TunedOptions, RunOptions):
     """Options of this stage."""
 
     candidates: str = required("TREC", "the run to re-rank")
     scores: str = required("PARQUET", "query_id, doc_id, score")
     depth: int = required("N", "candidates re-ranked per query", ge=1)
     weight: float = optional(WEIGHT, "of the re-ranker's scores against the run's own, 0 to 1", "X")
-    tuned: str | None = optional(None, "instead of --weight: what `tune weights` chose", "JSON")
-    folded: bool = flag("with what was tuned for the fold of each query")
 
 
 def stage(options: Options) -> None:
     """Re-rank the run and write the result."""
-    refuse_without_effect(options, *(("beside --tuned", "weight") if options.tuned else ("without --tuned", "folded")))
+    check_tuned(options, "weight")
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
-    own = {query_id: mixed for query_id, (_, mixed) in weights_of_folds(options.tuned, options.folded).items()}
+    own = own_weights(options.tuned, options.folded)
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, options.depth, options.scores)

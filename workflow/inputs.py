@@ -16,6 +16,7 @@ from cort.settings.config import (
     LEARNERS,
     Config,
     files_of_split,
+    is_copied,
     is_imported,
     is_judged,
     one_or_more,
@@ -66,7 +67,7 @@ def described_sources(config: Config) -> list[str]:
     return files + [
         paths.at(paths.SPLIT_SOURCES, config, split=name)
         for name, split in config["splits"].items()
-        if is_imported(split) and "generate" not in split
+        if is_copied(split)
     ]
 
 

@@ -229,7 +229,10 @@ def _parse_tsv(name: str, line: str) -> Text:
 
 
 def _parse_json(name: str, line: str) -> Text:
-    record = _json_object(line)
+    return _from_record(name, json_object(line))
+
+
+def _from_record(name: str, record: dict[str, object]) -> Text:
     text = _json_string(record, "text")
     if name == "doc_id" and "title" in record:
         text = f"{_json_string(record, 'title')} {text}"
@@ -237,12 +240,13 @@ def _parse_json(name: str, line: str) -> Text:
 
 
 def _parse_titled(line: str) -> tuple[str, str, str]:
-    record = _json_object(line)
-    doc_id, _ = _parse_json("doc_id", line)
+    record = json_object(line)
+    doc_id, _ = _from_record("doc_id", record)
     return doc_id, _json_string({"title": "", **record}, "title"), _json_string(record, "text")
 
 
-def _json_object(line: str) -> dict[str, object]:
+def json_object(line: str) -> dict[str, object]:
+    """Parse a row that is one JSON object."""
     record = parse_json_line(line, "correct the row; each record takes one line")
     if not isinstance(record, dict):
         raise BadLine(f"JSON of type {_json_type(record)}", "one JSON object", "write records as {...}, one per line")

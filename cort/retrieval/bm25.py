@@ -140,7 +140,8 @@ def rank(
         for pair, chosen in rows.items():
             for _, run in searcher.search([texts[row] for row in chosen], [pair], folder):
                 places |= {chosen[int(name)]: (run, place) for place, name in enumerate(run.query_ids)}
-        for row, (run, place) in sorted(places.items(), key=lambda item: item[0]):
+        for row in sorted(places):
+            run, place = places[row]
             yield run[place]._replace(query_id=query_ids[row])
 
 

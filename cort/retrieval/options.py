@@ -11,7 +11,7 @@ from cort.settings.evaluation import Audit
 from cort.settings.fields import DEPTH, SEED, PrecisionOrAuto
 from cort.settings.models import Encoder
 from cort.system.errors import input_error
-from cort.system.options import optional, options_class, required, thread_count
+from cort.system.options import flag, optional, options_class, required, thread_count
 
 HEAP_MB = 2000
 
@@ -92,6 +92,19 @@ class BM25Options(JavaOptions):
     index: str = required("FOLDER", "the folder that `index bm25` wrote")
     queries: str = required("PARQUET")
     depth: int = optional(DEPTH, "results per query", "N", ge=1)
+
+
+@options_class
+class TunedOptions:
+    """Options of stages that take what `tune weights` chose."""
+
+    tuned: str | None = optional(None, "instead of fixed weights, what `tune weights` chose", "JSON")
+    folded: bool = flag("with what was tuned for the fold of each query")
+
+
+def check_tuned(options: TunedOptions, fixed: str) -> None:
+    """Refuse the fixed values of an option beside tuned ones, and folds without these."""
+    refuse_without_effect(options, *(("beside --tuned", fixed) if options.tuned else ("without --tuned", "folded")))
 
 
 def refuse_without_effect(options: Any, why: str, *names: str) -> None:

@@ -87,6 +87,11 @@ def weights_of_folds(path: str | Path | None, folded: bool) -> dict[str, Weights
     return {query_id: fold.weights for fold in folds for query_id in fold.queries}
 
 
+def own_weights(path: str | Path | None, folded: bool) -> dict[str, float]:
+    """Read the re-ranker's weight of each query that is in a fold; none unless `folded`."""
+    return {query_id: weight for query_id, (_, weight) in weights_of_folds(path, folded).items()}
+
+
 def read_weights(path: str | Path, parts: Sequence[str | None]) -> Weights:
     """Read the weights chosen for parts with these names, in order; None stands for any name."""
     tuned: TunedWeights = read_artifact(path, TunedWeights)
@@ -173,7 +178,8 @@ def choose_by_fold(
 ) -> Iterator[Fold]:
     """Choose the weights of each fold on the queries of all others; `query_ids` name the columns of `values`."""
     for fold in folds:
-        inside = np.isin(np.arange(len(query_ids)), [query_ids.index(query_id) for query_id in fold])
+        members = {*fold}
+        inside = np.array([query_id in members for query_id in query_ids])
         chosen = choose(grid, values[:, ~inside])
         yield Fold(grid[chosen], float(values[chosen, inside].mean()), [*fold])
 

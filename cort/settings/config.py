@@ -71,6 +71,11 @@ def is_imported(split: Config) -> bool:
     return any(key in split for key in SPLIT_SOURCES)
 
 
+def is_copied(split: Config) -> bool:
+    """Tell whether the queries and judgements of a split are copied from a source, not generated."""
+    return is_imported(split) and "generate" not in split
+
+
 def generated_from(config: Config) -> str | None:
     """Return what the queries of all splits are made from; None if they are not generated."""
     splits = config["splits"].values()

@@ -18,6 +18,7 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cort.formats import raw
-from cort.formats.fields import BadLine, checked_unicode, parse_json_line
+from cort.formats.fields import BadLine, checked_unicode
 from cort.formats.lines import Rows, iter_lines, iter_records
 from cort.formats.records import Qrel, Text
 from cort.sources.documents import Document
@@ -71,11 +72,6 @@ def iter_qrels(source: str, split: str) -> Iterator[Qrel]:
     return _iter_records(source, QRELS + split, _qrel)
 
 
-def splits(source: str) -> list[str]:
-    """List the splits that have judgements."""
-    return [key.removeprefix(QRELS) for key in _layout(source) if key.startswith(QRELS)]
-
-
 def files(source: str) -> list[Path]:
     """List all files that the functions of this module read."""
     return [path for paths in _layout(source).values() for path in paths]
@@ -93,10 +89,12 @@ def _iter_records(source: str, key: str, parse: Callable[[Any], Record]) -> Iter
             yield from (record for _, record in raw.iter_qrels(path))  # type: ignore[misc]  # of judgements alone
         else:
             rows = _iter_table(path) if path.suffix == ".parquet" else iter_lines(path)
-            yield from (record for _, record in iter_records(path, rows, lambda row: parse(_object(row))))
+            yield from (record for _, record in iter_records(path, rows, lambda row: parse(_record_of(row))))
 
 
+@cache
 def _folder(source: str) -> Path:
+    """Find or fetch a source; the hub is asked once."""
     if Path(source).is_dir():
         return Path(source)
     if not (match := ON_HUB.fullmatch(source)):
@@ -136,11 +134,8 @@ def _iter_table(path: Path) -> Rows[Any]:
         ) from error
 
 
-def _object(row: Any) -> dict[str, Any]:
-    record = parse_json_line(row, "correct the row") if isinstance(row, str) else row
-    if not isinstance(record, dict):
-        raise BadLine(shorten(record), "one JSON object", "write records as {...}, one per line")
-    return record
+def _record_of(row: str | dict[str, Any]) -> dict[str, Any]:
+    return raw.json_object(row) if isinstance(row, str) else row
 
 
 def _document(record: dict[str, Any]) -> Document:

@@ -80,7 +80,7 @@ rule import_split:
         qrels=paths.IMPORTED_QRELS,
         sources=paths.SPLIT_SOURCES,
     wildcard_constraints:
-        split=any_of(name for name, split in config["splits"].items() if is_imported(split) and "generate" not in split),
+        split=any_of(name for name, split in config["splits"].items() if is_copied(split)),
     localrule: True
     params:
         options=options(settings.imported_split),

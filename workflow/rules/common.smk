@@ -23,7 +23,7 @@ from cort.settings import paths
 from cort.settings.config import (
     any_of,
     generated_from,
-    is_imported,
+    is_copied,
     names_with_file,
     source_of,
     title_of_split,
