@@ -49,6 +49,8 @@ class KernelPooling(nn.Module):
 
     def __init__(self, vectors: Tensor, settings: PairSettings, base_model: str | Path) -> None:
         super().__init__()
+        # On GPUs, torch rounds the factors of convolutions to TF32 unless told otherwise, backward passes, too.
+        torch.backends.cudnn.allow_tf32 = False
         self.settings, self.kind, self._base_model = settings, settings.kind, base_model
         self.template = load_template(base_model, vectors.shape[0])
         self.query_length, self.max_length = settings.query_length, settings.max_length

@@ -32,7 +32,8 @@ BLOCK, NUMBERS_ON_GPU = 131_072, 1 << 28
 QUERIES_ON_CPU = 16
 # The number of codes of a vector is padded with zeros to a multiple of this.
 WORD = 16
-# `_int_mm` on a GPU requires more than 16 rows, and a multiple of 8 columns.
+# `_int_mm` on a GPU requires more than 16 rows, and at least 8 columns. Their number is a power of two: cuBLAS has no
+# kernel for 40 columns (H200, CUDA 13.0).
 ROWS, COLUMNS = 32, 8
 # Scales are made for a largest number of at least this, so that the product of two scales, and a step of fine codes in
 # it, have full single precision. Vectors of smaller numbers become their own residuals.
@@ -172,7 +173,8 @@ def _columns(codes: Tensor) -> Tensor:
 
     It is a view, because columns in memory are multiplied several times as fast.
     """
-    return functional.pad(codes, (0, 0, 0, -len(codes) % COLUMNS)).T
+    columns = max(1 << (len(codes) - 1).bit_length(), COLUMNS)
+    return functional.pad(codes, (0, 0, 0, columns - len(codes))).T
 
 
 def block_of(device: str) -> type[BlockOnCpu | BlockOnGpu]:

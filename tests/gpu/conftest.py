@@ -1,6 +1,6 @@
 """Every path on a GPU against the CPU: the stages, with models of random weights and texts of random tokens.
 
-CHECK_DEVICE=cpu tries the tests themselves where there is no GPU.
+Without a GPU, or with CHECK_DEVICE=cpu, the CPU takes its place, which tries the tests themselves.
 """
 
 import contextlib
@@ -12,19 +12,13 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from tests.support.training import write_examples
 
 # As a training sets it, which here is not what uses the GPU first.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-DEVICE = os.environ.get("CHECK_DEVICE", "cuda")
-
-
-def pytest_runtest_setup(item):
-    import torch
-
-    if DEVICE == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no CUDA device; CHECK_DEVICE=cpu tries the test itself")
+DEVICE = os.environ.get("CHECK_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import torch
 
 from cort.formats import tables
 from cort.formats.embeddings import all_vectors, open_shards
+from cort.models.kernel_pooling import TOKENIZER_FILES
 from tests.support.common import ROOT
 
 pytestmark = pytest.mark.gpu
@@ -54,7 +55,7 @@ def test_vectors_are_the_same_again(encoded, device):
     assert np.array_equal(encoded(device, "bf16"), encoded(device, "bf16"))
 
 
-def test_two_processes_share_a_device(encoded, encoder, device, long_caches, tmp_path):
+def test_two_processes_share_a_device(gpu, encoded, encoder, device, long_caches, tmp_path):
     shards, processes = [tmp_path / f"{number}.arrow" for number in (1, 2)], []
     for number, shard in enumerate(shards, start=1):
         argv = ["--model", encoder, "--tokens", long_caches["passages"], "--kind", "passage", "--output", shard]
@@ -83,8 +84,6 @@ def test_scores_are_those_of_the_cpu(
 
 def test_predicted_queries_and_weights_of_terms_are_those_of_the_cpu(stage, device, plain, t5, long_caches, tmp_path):
     from transformers import AutoModelForTokenClassification
-
-    from cort.models.transformer import TOKENIZER_FILES
 
     weigher = tmp_path / "weigher"
     AutoModelForTokenClassification.from_pretrained(plain, num_labels=1).save_pretrained(weigher)

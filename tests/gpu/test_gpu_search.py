@@ -59,6 +59,6 @@ def test_tokens_are_found_as_on_the_cpu(device, similarity):
     counts = np.random.default_rng(6).integers(0, 30, 300 if device == "cpu" else 4_000)
     ids = pa.array(vectors.names("d", len(counts)))
     batch = to_batch(ids, ties(7, counts.sum()).astype(np.float16), counts)
-    shard = TokenShard(Path("token vectors"), pa.Table.from_batches([batch]), None)
+    shard = TokenShard(Path("token vectors"), pa.Table.from_batches([batch]), "drawn", "fp32")
     asked = [QueryVectors(ties(seed, 8), np.ones(8, np.float32)) for seed in range(20)]
     check(TokenIndex([shard], similarity, device), TokenIndex([shard], similarity, "cpu"), asked, 100)
