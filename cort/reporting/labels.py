@@ -7,8 +7,6 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
 
-from cort.settings.config import SYNTHETIC
-
 MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 RECALL = re.compile(r"R@([0-9]+)")
@@ -133,7 +131,7 @@ def stem(word: str) -> str:
 
 def page_of(explorer: str, split: str) -> str:
     """Return the address of the explorer's page of a split, given its title."""
-    return f"{explorer}/{quote(split.removesuffix(SYNTHETIC))}/index.html"
+    return f"{explorer}/{quote(split.partition(' (')[0])}/index.html"
 
 
 def link(page: str, a: str, b: str, query: str | None = None, measure: str | None = None) -> str:

@@ -15,8 +15,6 @@ TRAINING_SPLITS = ("train", "validation")
 # Sources of documents, each a key of `collection`, and of queries and judgements, keys of splits.
 SOURCES = ("documents", "folder", "irds", "hf")
 SPLIT_SOURCES = ("irds", "hf", "generate")
-# Added to the names of splits with generated queries.
-SYNTHETIC = " (synthetic labels)"
 # The kind of re-ranker that can retrieve.
 LATE_INTERACTION = "late_interaction"
 SPARSE = "sparse"
@@ -82,9 +80,15 @@ def generated_from(config: Config) -> str | None:
     return next((split["generate"]["from"] for split in splits if split and "generate" in split), None)
 
 
+def labels_of(config: Config, split: str) -> str:
+    """Tell where the judgements of a split come from: ``human`` or ``synthetic``."""
+    return "synthetic" if "generate" in config["splits"].get(split, {}) else "human"
+
+
 def title_of_split(config: Config, split: str) -> str:
-    """Name a split in tables, figures and verdicts, which say if its labels are synthetic."""
-    return f"{split}{SYNTHETIC}" if "generate" in config["splits"].get(split, {}) else split
+    """Name a split in tables, figures and verdicts, which say if its labels are not of people."""
+    labels = labels_of(config, split)
+    return split if labels == "human" else f"{split} ({labels} labels)"
 
 
 def is_judged(config: Config, split: str) -> bool:
