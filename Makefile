@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results verdicts matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal lock clean-cache clean
+.PHONY: results verdicts verdict matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal lock clean-cache clean
 
 # FORCE=1 skips the checks of this machine.
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
@@ -29,6 +29,12 @@ results: environment
 # Prints the last lines of `make results` again.
 verdicts: environment
 	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
+
+# Compares systems on the documents of FOLDER and writes the best for search engines. QUERIES=questions.txt adds queries of
+# people, QRELS=judgements.tsv what is known about them, MODEL=FOLDER or NAME@COMMIT an encoder, NAME=... names the result.
+verdict: environment models/wordllama
+	@$(BIN)/python -m workflow.verdict --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(QUERIES),--queries "$(QUERIES)") \
+		$(if $(QRELS),--qrels "$(QRELS)") $(if $(MODEL),--model "$(MODEL)") $(if $(NAME),--name "$(NAME)")
 
 # Builds the experiments CONFIGS="config/a.yaml config/b.yaml", after checking all of them, then one table of their systems.
 # OPTIONS="--measures RR@10" chooses what it shows, OUTPUT=FOLDER where it goes.

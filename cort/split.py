@@ -29,7 +29,7 @@ from cort.retrieval.documents import documents_of
 from cort.settings.collection import Aggregation, Split
 from cort.system import cli
 from cort.system.errors import input_error, shorten
-from cort.system.options import optional, options_class, required
+from cort.system.options import flag, optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -148,6 +148,7 @@ class Options(Aggregation):
     part: Part | None = optional(None, "which side of --hold-out to write")
     without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
     sample: int | None = optional(None, "keep N of the remaining queries, drawn at random", "N")
+    at_most: bool = flag("if fewer than --sample remain, keep all")
     seed: int | None = optional(None, "seed of the draws; required by --hold-out and --sample")
 
 
@@ -173,7 +174,8 @@ def stage(options: Options) -> None:
         inside = options.part == "held-out"
         queries, qrels = select(queries, held, inside), select(qrels, held, inside)
     if options.sample is not None:
-        queries = select(queries, draw(queries["query_id"], options.sample, options.seed, "--sample", "queries"))
+        sample = min(options.sample, queries.num_rows) if options.at_most else options.sample
+        queries = select(queries, draw(queries["query_id"], sample, options.seed, "--sample", "queries"))
         qrels = select(qrels, queries["query_id"])
     if not queries.num_rows:
         raise input_error(", ".join(options.queries), "no query left", "at least one", "change what is left out")

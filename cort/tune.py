@@ -15,6 +15,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -40,7 +41,7 @@ from cort.settings.tuning import FEWEST
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
-from cort.system.options import optional, options_class, required
+from cort.system.options import flag, optional, options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -160,8 +161,9 @@ class WeightTuneOptions(Aggregation):
 
     Two weights go from 0 to 1 in steps of 0.05, more weights in steps of 0.1; their sum is 1. Every query is merged
     with all of them, as `fuse` or `rerank` will merge it. The result is the grid point nearest to the mean of all
-    points, weighted by how likely each of them is the best. With --folds, the judged queries are divided at random, and
-    each fold also gets weights of its own, chosen in the same way on the queries of the other folds.
+    points, weighted by how likely each of them is the best; with --carefully, the one half way from there to equal
+    weights, in which no --lexical part has less than an equal share. With --folds, the judged queries are divided at
+    random, and each fold also gets weights of its own, chosen in the same way on the queries of the other folds.
 
     Reads:  two or more run.trec of the validation queries, or one and the re-ranker's scores of its candidates; qrels
     Writes: JSON with the weights, the measure, the number of queries, and every point of the grid
@@ -177,6 +179,8 @@ class WeightTuneOptions(Aggregation):
     relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
     normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "how scores are normalised")
     depth: int = required("N", "results per query; of a re-ranker, candidates that are re-ranked", ge=1)
+    carefully: bool = flag("stay near equal weights, because queries made from documents favour encoders")
+    lexical: tuple[str, ...] = optional((), "with --carefully, parts that are term-based", "NAME")
     folds: int | None = optional(None, "tune for each fold on the queries of the others", "N", ge=FEWEST)
     seed: int = optional(SEED, "of the folds", "N")
     output: str = required("JSON")
@@ -230,7 +234,9 @@ def tune_weights(options: WeightTuneOptions) -> None:
     level, how = options.relevance_level, options.aggregate
     values = weights.measure_grid(tracked, qrels, grid, options.measure, level, depth, how)
     means = values.mean(axis=1).tolist()
-    chosen = weights.choose(grid, values)
+    lexical = [part in options.lexical for part in options.parts]
+    choose = partial(weights.choose_carefully, lexical=lexical) if options.carefully else weights.choose
+    chosen = choose(grid, values)
     points = [weights.Point(*point) for point in zip(grid, means, strict=True)]
     tuned = weights.TunedWeights(
         *(options.measure, options.relevance_level, len(qrels), list(options.parts)),
@@ -238,7 +244,9 @@ def tune_weights(options: WeightTuneOptions) -> None:
     )
     if options.folds:
         folds = draw_folds(qrels, options.folds, options.seed, options.qrels)
-        tuned = weights.FoldedWeights(**vars(tuned), folds=[*weights.choose_by_fold(grid, values, [*qrels], folds)])
+        tuned = weights.FoldedWeights(
+            **vars(tuned), folds=[*weights.choose_by_fold(grid, values, [*qrels], folds, choose)]
+        )
     write_artifact(options.output, tuned)
     words = ", ".join(f"{name} {weight:g}" for name, weight in zip(tuned.parts, tuned.weights, strict=True))
     log.info("%s: %s %.4f of %d queries, at best %.4f", words, tuned.measure, tuned.value, tuned.queries, tuned.best)

@@ -13,7 +13,7 @@ from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
-from cort.settings.config import Config, flat, generated_from, is_judged, is_sparse, source_of
+from cort.settings.config import Config, flat, generated_from, is_judged, is_sparse, labels_of, source_of
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
@@ -153,10 +153,10 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
     held = [name for name, other in splits.items() if "hold_out" in other]
     parts = ["splits.{split}.unjudged_queries"] if is_judged(config, wildcards.split) else []
     parts += ["splits.{split}.sample"] if "sample" in split else []
-    part = []
+    part = ["--at-most"] if "sample" in split and "generate" in split else []
     if held and wildcards.split in (*held, "train"):
         parts.append(f"splits.{held[0]}.hold_out")
-        part = ["--part", "held-out" if wildcards.split in held else "rest"]
+        part += ["--part", "held-out" if wildcards.split in held else "rest"]
     parts += ["seed"] if part or "sample" in split else []
     return join(*parts)(config, wildcards) + Words(part)
 
@@ -215,8 +215,13 @@ def weight(config: Config, wildcards: Wildcards) -> Words:
 
 
 def tuning(config: Config, wildcards: Wildcards) -> Words:
-    """Give the options of the rule that tunes a system's weights."""
-    return _words(system_of(config, wildcards.system).tuning())
+    """Give the options of the rule that tunes a system's weights; on generated queries, carefully."""
+    system = system_of(config, wildcards.system)
+    split, carefully = "validation" if system.learns() else wildcards.split, list[Option]()
+    if labels_of(config, split) == "synthetic":
+        lexical = [part for part in system.parts() if system_of(config, part).lexical_index()]
+        carefully = [Option("carefully", True), Option("lexical", lexical)]
+    return _words([*system.tuning(), *carefully])
 
 
 def deployment(config: Config, wildcards: Wildcards) -> Words:

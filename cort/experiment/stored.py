@@ -79,6 +79,7 @@ def needed_for(config: Config, names: Iterable[str]) -> Config:
     return {
         "dataset": config["dataset"],
         "depth": config["depth"],
+        "collection": {"aggregate": config["collection"]["aggregate"]},
         # Audits on the queries of a split may choose the search width of an index.
         "splits": {
             name: {key: split[key] for key in ("queries", "qrels") if key in split}

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -174,7 +174,11 @@ def measure_grid(
 
 
 def choose_by_fold(
-    grid: Sequence[Weights], values: npt.NDArray[np.float64], query_ids: Sequence[str], folds: Sequence[Sequence[str]]
+    grid: Sequence[Weights],
+    values: npt.NDArray[np.float64],
+    query_ids: Sequence[str],
+    folds: Sequence[Sequence[str]],
+    choose: Callable[[Sequence[Weights], npt.NDArray[np.float64]], int],
 ) -> Iterator[Fold]:
     """Choose the weights of each fold on the queries of all others; `query_ids` name the columns of `values`."""
     for fold in folds:
@@ -198,11 +202,28 @@ def choose(grid: Sequence[Weights], values: npt.NDArray[np.float64]) -> int:
     far = np.where(behind > 0, np.inf, 0.0)
     z = np.divide(behind, errors, out=far, where=errors > 0)
     shares = np.exp(-np.square(z) / 2)
-    mean = (shares @ np.array(grid) / shares.sum()).tolist()  # (parts,)
+    mean = shares @ np.array(grid) / shares.sum()  # (parts,)
+    return _nearest(grid, mean, means, np.flatnonzero(z <= 2).tolist())
 
-    def distance(point: int) -> float:
-        # Rounded, so that equal distances compare equal.
-        return round(math.dist(grid[point], mean) ** 2, DECIMALS)
 
-    good = np.flatnonzero(z <= 2).tolist()
-    return min(good, key=lambda point: (distance(point), -means[point], point))
+def choose_carefully(grid: Sequence[Weights], values: npt.NDArray[np.float64], lexical: Sequence[bool]) -> int:
+    """Choose weights on queries made from documents, which favour encoders: their words are no longer in the passages.
+
+    They are half way from those of `choose` to equal ones, and no term-based part has less than an equal share.
+
+    :param lexical: which parts are term-based.
+    """
+    equal, kept = 1 / len(lexical), np.array(lexical)
+    wanted = (np.array(grid[choose(grid, values)]) + equal) / 2  # (parts,)
+    if not kept.all():
+        wanted[kept] = np.maximum(wanted[kept], equal)
+        wanted[~kept] *= max(1 - wanted[kept].sum(), 0) / wanted[~kept].sum()
+    return _nearest(grid, wanted, values.mean(axis=1).round(DECIMALS), range(len(grid)))
+
+
+def _nearest(
+    grid: Sequence[Weights], wanted: npt.NDArray[np.float64], means: npt.NDArray[np.float64], points: Iterable[int]
+) -> int:
+    # Rounded, so that equal distances compare equal.
+    distances = np.square(np.array(grid) - wanted).sum(axis=1).round(DECIMALS)
+    return min(points, key=lambda point: (distances[point], -means[point], point))

@@ -186,6 +186,10 @@ class System(ABC):
         """Return the published run of a split that it has, and where the config names it."""
         return None
 
+    def given_files(self) -> list[tuple[str, str]]:
+        """List the files that the config names for all splits: where it does, and their paths."""
+        return []
+
     # How its weights or parameters are tuned.
 
     @property

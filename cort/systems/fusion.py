@@ -169,8 +169,9 @@ class Fusion:
     """With `linear`, how the scores of a query are normalised: `min-max`, from 0 to 1 over the results of each system,
     or `z-score`, to mean 0 and standard deviation 1. A document missing from a system's results gets the score of its
     lowest result."""
-    weights: tuple[float, ...] | None = setting(None, ge=0, le=1000, least=2)
-    """With `linear`, one number per system, in order; equal weights without it and without `tune`."""
+    weights: tuple[float, ...] | str | None = setting(None, ge=0, le=1000, least=2)
+    """With `linear`, one number per system, in order; or a file of weights that another experiment tuned for systems of
+    these names, `results/<dataset>/weights/<system>.json`. Equal weights without it and without `tune`."""
     tune: str | Folds | None = None
     """With `linear`, the measure that the weights are chosen by on the split `validation`, in steps of 0.05 (of more
     than two systems 0.1); runs of `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: the
@@ -203,8 +204,18 @@ class Fuse(Interleave):
 
     @property
     def method(self) -> Config:
-        """The method and its settings, without the measure that weights are tuned for."""
-        return {key: value for key, value in self.entry["fuse"].items() if key not in ("systems", "tune")}
+        """The method and its settings, without what is tuned."""
+        left_out = ("systems", "tune", *(["weights"] if self.given_files() else []))
+        return {key: value for key, value in self.entry["fuse"].items() if key not in left_out}
+
+    def given_files(self) -> list[tuple[str, str]]:
+        """Return the file of weights that another experiment tuned."""
+        weights = self.entry["fuse"].get("weights")
+        return [(f"{self.place}.fuse.weights", weights)] if isinstance(weights, str) else []
+
+    def tuned_files(self, split: str = "") -> list[str]:
+        """Name the file of tuned weights, which may be that of another experiment."""
+        return [file for _, file in self.given_files()] or super().tuned_files(split)
 
     def parts(self) -> list[str]:
         """Name the merged systems."""
@@ -239,6 +250,7 @@ class Fuse(Interleave):
         yield from check_name(f"{place}.method", fusion["method"], FUSIONS)
         yield from check_name(f"{place}.normalization", fusion["normalization"], NORMALIZATIONS)
         weights = fusion.get("weights")
+        weights = None if self.given_files() else weights
         if weights is not None and len(weights) != parts:
             yield f"{place}.weights: found {len(weights)} weights, expected {parts}, one per system; add or remove some"
         elif weights is not None and not any(weights):
@@ -274,6 +286,8 @@ class Fuse(Interleave):
         fusion = self.entry["fuse"]
         if "tune" in fusion:
             return f"weights {self.describe_tuning()}"
+        for _, file in self.given_files():
+            return f"weights of {file}"
         if "weights" in fusion:
             return f"weights {', '.join(f'{weight:g}' for weight in fusion['weights'])}"
         return "equal weights"

@@ -334,7 +334,7 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
         files += [(f"{section}.{name}.{source}.file", triples_file(section, model)) for name, model in models]
     for name, system in all_systems(config).items():
         runs = map(system.published, splits_of(config, name))
-        files += [(place, file) for file, place in filter(None, runs)]
+        files += [*((place, file) for file, place in filter(None, runs)), *system.given_files()]
     return [(place, name) for place, name in dict.fromkeys(files) if name and not name.startswith(PREFIX)]
 
 

@@ -61,6 +61,7 @@ def test_a_part_of_the_settings_is_enough_for_some_systems(tmp_path):
         assert {at: [*system.files()] for at, system in found.items()} == {
             at: [*system.files()] for at, system in expected.items()
         }
+        assert part.config["collection"]["aggregate"] == results.config["collection"]["aggregate"]
     assert needed_for(results.config, ["bm25"])["encoders"] == {}
 
 

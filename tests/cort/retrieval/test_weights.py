@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 
 from cort.formats.artifacts import write_artifact
-from cort.retrieval.weights import Case, Point, TunedWeights, choose, make_grid, measure_grid, read_weights
+from cort.retrieval.weights import (
+    Case,
+    Point,
+    TunedWeights,
+    choose,
+    choose_carefully,
+    make_grid,
+    measure_grid,
+    read_weights,
+)
 from cort.system.errors import InputError
 
 
@@ -66,6 +75,23 @@ def test_few_queries_move_weights_little_and_many_to_the_best():
     assert choose(grid, values) == best
     # One query has no error: the best mean decides.
     assert choose(grid, values[:, :1]) == best
+
+
+@pytest.mark.parametrize(
+    ("best", "lexical", "expected"),
+    [
+        ((0.1, 0.9), (False, True), (0.3, 0.7)),  # half way to equal weights
+        ((0.9, 0.1), (False, True), (0.5, 0.5)),  # the term-based part keeps its equal share
+        ((0.9, 0.1), (False, False), (0.7, 0.3)),
+        ((0.9, 0.1), (True, True), (0.7, 0.3)),
+        ((0.1, 0.1, 0.8), (False, True, False), (0.2, 0.3, 0.5)),  # .217, .217, .567, then .184, .333, .483
+    ],
+)
+def test_generated_queries_move_weights_half_way_and_away_from_no_lexical_part(best, lexical, expected):
+    grid = make_grid(len(best))
+    values = np.zeros((len(grid), 4))
+    values[grid.index(best)] = 1
+    assert grid[choose_carefully(grid, values, lexical)] == expected
 
 
 def test_the_grid_is_measured_on_rankings_by_score_then_id():
