@@ -44,6 +44,8 @@ def _apply(section: str, model: Config, config: Config) -> None:
     name, source = model.get("recipe", "paper"), LEARNERS[section]
     recipe = copy.deepcopy(load_recipes()[name].get(section, {}))
     base_models = config.get("base_models") or {}
+    if name == "gpl" and "teacher" in model:
+        recipe |= {"loss": "margin_mse", "similarity": "inner_product"}
     if "relative_margin" in recipe and not (
         ranks_before(model, base_models) and ENCODER_OBJECTIVES[model.get("loss", recipe["loss"])].guided
     ):

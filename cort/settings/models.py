@@ -114,9 +114,10 @@ class Trainable(Released):
 
     base_model: str | None = None
     """Name under `base_models`; either this or `pretrained`."""
-    recipe: Literal["paper", "small"] = "paper"
-    """Set of default values for training: `paper`, those of this reference, or `small`, for collections with thousands
-    of training queries. Keys set here override them; the values are listed below."""
+    recipe: Literal["paper", "small", "gpl"] = "paper"
+    """Set of default values for training: `paper`, those of this reference; `small`, for collections with thousands of
+    training queries; or `gpl`, for an encoder and queries made from documents. Keys set here override them; the values
+    are listed below."""
     checkpoint: Literal["best", "last"] = "best"
     """Which model is used: the best in validation (see `training.best_model_metric`), or the last."""
     training: Training = field(default_factory=Training)

@@ -56,6 +56,14 @@ def test_a_recipe_suits_the_weights_the_loss_and_the_runs(changes, expected):
     assert {key: chosen[key] for key in expected} == expected
 
 
+def test_a_teacher_gives_margins_to_the_recipe_for_generated_queries():
+    gpl = {"encoders encoder recipe": "gpl", "encoders encoder projection": False, "base_models small": MODEL}
+    alone = completed(gpl)["encoders"]["encoder"]
+    assert (alone["loss"], alone["relative_margin"], alone["training"]["patience"]) == ("info_nce", 0.05, 3)
+    taught = completed(gpl | {"encoders encoder teacher": "cross"})["encoders"]["encoder"]
+    assert (taught["loss"], taught["similarity"]) == ("margin_mse", "inner_product")
+
+
 def test_without_a_recipe_all_is_as_in_the_papers():
     assert completed() == completed({"encoders encoder recipe": "paper"})
 
