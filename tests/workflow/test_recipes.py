@@ -3,7 +3,7 @@ import copy
 import pytest
 
 from cort.experiment.keys import Experiment
-from cort.experiment.recipes import chosen_values, describe_training, load_recipes
+from cort.experiment.recipes import chosen_values, describe_training, load_recipes, with_recipes
 from cort.formats.schemas import Validator, explain
 from cort.settings.config import part_of
 from cort.settings.fields import schema_of
@@ -57,11 +57,11 @@ def test_a_recipe_suits_the_weights_the_loss_and_the_runs(changes, expected):
 
 
 def test_a_teacher_gives_margins_to_the_recipe_for_generated_queries():
-    gpl = {"encoders encoder recipe": "gpl", "encoders encoder projection": False, "base_models small": MODEL}
-    alone = completed(gpl)["encoders"]["encoder"]
-    assert (alone["loss"], alone["relative_margin"], alone["training"]["patience"]) == ("info_nce", 0.05, 3)
-    taught = completed(gpl | {"encoders encoder teacher": "cross"})["encoders"]["encoder"]
-    assert (taught["loss"], taught["similarity"]) == ("margin_mse", "inner_product")
+    gpl = {"pretrained": "models/minilm", "recipe": "gpl", "training": {}}
+    encoders = with_recipes({"encoders": {"alone": {**gpl}, "taught": {**gpl, "teacher": "cross"}}})["encoders"]
+    assert (encoders["alone"]["loss"], encoders["alone"]["relative_margin"]) == ("info_nce", 0.05)
+    assert (encoders["taught"]["loss"], encoders["taught"]["similarity"]) == ("margin_mse", "inner_product")
+    assert "relative_margin" not in encoders["taught"]
 
 
 def test_without_a_recipe_all_is_as_in_the_papers():
