@@ -7,7 +7,8 @@ from itertools import combinations
 from os.path import normpath
 
 from cort.experiment.config import tuned_systems
-from cort.experiment.models import trained_models
+from cort.experiment.models import trained_models, used_models
+from cort.settings.collection import COPIED
 from cort.settings.config import (
     LEARNERS,
     SOURCES,
@@ -16,15 +17,16 @@ from cort.settings.config import (
     Config,
     entries,
     evaluated_splits,
-    generated_from,
     listed,
     one_or_more,
     ranked_splits,
+    splits_with,
 )
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_measures
 from cort.systems.registry import all_systems
 
+EXPANDERS = "expanders."
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 
 
@@ -53,11 +55,24 @@ def check_collection(config: Config) -> Iterator[str]:
 
 
 def _check_generated(config: Config) -> Iterator[str]:
-    """Check that all splits are generated from the same parts of documents, which the index lacks, or none."""
-    origins = sorted({split.get("generate", {}).get("from", "files") for _, split in entries(config, "splits")})
-    if generated_from(config) and len(origins) > 1:
+    """Check that splits are generated from one source; from parts of documents, which the index lacks, all splits."""
+    kinds = {name: split.get("generate", {}).get("from", "files") for name, split in entries(config, "splits")}
+    origins = sorted({*kinds.values()})
+    made = [name for name in origins if name != "files"]
+    if len(made) > 1 or (set(made) & {*COPIED} and len(origins) > 1):
         expected = "one of these in all splits, as the index lacks what becomes a query; use an experiment for each"
         yield f"splits: found queries from {listed(origins)}, expected {expected}"
+    for name, origin in kinds.items():
+        if origin == "endpoint" and "sample" not in config["splits"][name]:
+            found, expected = "no sample beside endpoint", "the number of passages to ask about"
+            yield f"splits.{name}.sample: found {found}, expected {expected}; add it"
+        if origin.startswith(EXPANDERS):
+            place, known = f"splits.{name}.generate.from", [f"{EXPANDERS}{one}" for one in config["expanders"]]
+            yield from check_name(place, origin, known)
+    asking = [*splits_with(config, "judge"), *(name for name in kinds if kinds[name] == "endpoint")]
+    if asking and "endpoint" not in config:
+        fix = "add `endpoint: {model: NAME}`"
+        yield f"endpoint: found nothing, expected a model to ask for splits.{asking[0]}; {fix}"
 
 
 def _check_source(origin: str, collection: Config) -> Iterator[str]:
@@ -90,6 +105,8 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
     for key in split.keys() & {"without", "sample"}:
         if not {"queries", *SPLIT_SOURCES} & set(files):
             yield f"{place}.{key}: found {key}, expected it with files of queries; remove it"
+    if "labels" in split and (unjudged or {"generate", "judge"} & set(files)):
+        yield f"{place}.labels: found labels, expected them with judgements of files; remove them"
     for other in one_or_more(split.get("without", [])):
         yield from check_name(f"{place}.without", other, splits)
         if name in _left_out(splits, other, set()) or "hold_out" in (splits.get(other) or {}):
@@ -163,6 +180,34 @@ def check_apart(config: Config) -> Iterator[str]:
                 f"splits.{second}.qrels: found {shared[0]}, which splits.{first} has, too, expected other judgements "
                 f"than those that systems learn from; name other files, or add {second} to splits.{first}.without"
             )
+
+
+def check_judges(config: Config) -> Iterator[str]:
+    """Check which splits are judged by an endpoint, and that nothing that it judges depends on it."""
+    splits = splits_with(config, "judge")
+    model = config["endpoint"]["model"] if splits and config.get("endpoint") else ""
+    for name in used_models(config, "rerankers"):
+        if model and _bare(config["rerankers"][name].get("pretrained", "")) == _bare(model):
+            why = "as it would judge itself"
+            yield f"endpoint.model: found {model}, as in rerankers.{name}, expected another model, {why}; name one"
+    known = [name for name in ranked_splits(config) if name not in splits]
+    first = evaluated_splits(config)[:1]
+    for split in splits:
+        place, judged = f"splits.{split}.judge", config["splits"][split]["judge"]["split"]
+        yield from check_name(f"{place}.split", judged, known)
+        if split in TRAINING_SPLITS:
+            found = f"a judged split that is named {split}"
+            yield f"{place}: found {found}, expected one that is only evaluated; rename it"
+        for name, system in all_systems(config).items():
+            chosen = system.chosen_by_audit() and "validation" not in config["splits"]
+            if first == [split] and judged not in evaluated_splits(config) and (system.folds() or chosen):
+                found = f"{judged}, on which systems.{name} would be tuned by these judgements"
+                yield f"{place}.split: found {found}, expected a split with other judgements before; add one"
+
+
+def _bare(model: str) -> str:
+    """Return the name of a model without its organisation or folder, in small letters."""
+    return model.rstrip("/").rpartition("/")[2].lower()
 
 
 def check_measures_of_splits(config: Config) -> Iterator[str]:
