@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cort.downloads import rehearsal
-from cort.experiment.config import CHANGES, on_split, used_by_indexes, with_parts
+from cort.experiment.config import CHANGES, used_by_indexes, with_parts
 from cort.experiment.models import released_model, reranked_by, trained_models, triples_file
 from cort.experiment.splits import compared_splits as names_of_compared_splits
 from cort.settings import paths
@@ -54,13 +54,6 @@ def origin_of_collection(config: Config) -> list[str]:
     source = source_of(config)
     name = config["collection"].get(source)
     return [name] if source in ("documents", "passages") else local_files(name) if source == "hf" else []
-
-
-def judged(config: Config, wildcards: Wildcards) -> dict[str, str | list[str]]:
-    """Return the queries of the split that is judged, and the runs of all systems on it."""
-    split = config["splits"][wildcards.split]["judge"]["split"]
-    runs = [paths.at(paths.RUN, config, split=split, system=name) for name in on_split(config, split)]
-    return {"queries": paths.at(paths.QUERIES, config, split=split), "runs": runs}
 
 
 def local_files(folder: str) -> list[str]:

@@ -146,22 +146,13 @@ def passage_queries(config: Config, wildcards: Wildcards) -> Words:
     """Give the splits for which an endpoint makes queries of passages, and their samples."""
     names = splits_with(config, "generate")
     samples = {f"splits.{name}.sample": config["splits"][name]["sample"] for name in names}
-    words = Words([*option("splits", names), *option("samples", [*samples.values()])], samples)
-    return words + join(endpoint, "seed")(config, wildcards)
+    return Words([*option("splits", names), *option("samples", [*samples.values()])], samples)
 
 
 def endpoint(config: Config, wildcards: Wildcards) -> Words:
     """Give the model, the file of its answers, and limits, which are no settings of results."""
-    limits = {key: value for key, value in config["endpoint"].items() if key != "model"}
-    words = [word for name in limits for word in option(name, limits[name])]
-    return at("endpoint.model")(config, wildcards) + Words(["--cache", paths.ANSWERS, *words])
-
-
-def judged_split(config: Config, wildcards: Wildcards) -> Words:
-    """Give the depth of the pool, and name the split that is judged, which is an input."""
-    place = f"splits.{wildcards.split}.judge"
-    split = config["splits"][wildcards.split]["judge"]["split"]
-    return join(f"{place}.depth", endpoint)(config, wildcards) + Words([], {f"{place}.split": split})
+    limits = [word for name, value in config["endpoint"].items() if name != "model" for word in option(name, value)]
+    return at("endpoint.model")(config, wildcards) + Words(["--cache", paths.ANSWERS, *limits])
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:

@@ -15,18 +15,19 @@ from cort.settings.config import (
     SPLIT_SOURCES,
     TRAINING_SPLITS,
     Config,
+    copied_from,
     entries,
     evaluated_splits,
     listed,
     one_or_more,
     ranked_splits,
     splits_with,
+    unjudged_splits,
 )
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_measures
 from cort.systems.registry import all_systems
 
-EXPANDERS = "expanders."
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 
 
@@ -57,22 +58,19 @@ def check_collection(config: Config) -> Iterator[str]:
 def _check_generated(config: Config) -> Iterator[str]:
     """Check that splits are generated from one source; from parts of documents, which the index lacks, all splits."""
     kinds = {name: split.get("generate", {}).get("from", "files") for name, split in entries(config, "splits")}
-    origins = sorted({*kinds.values()})
-    made = [name for name in origins if name != "files"]
-    if len(made) > 1 or (set(made) & {*COPIED} and len(origins) > 1):
+    origins = {*kinds.values()} - ({"files"} if copied_from(config) is None else set())
+    if len(origins) > 1:
         expected = "one of these in all splits, as the index lacks what becomes a query; use an experiment for each"
-        yield f"splits: found queries from {listed(origins)}, expected {expected}"
+        yield f"splits: found queries from {listed(sorted(origins))}, expected {expected}"
     for name, origin in kinds.items():
-        if origin == "endpoint" and "sample" not in config["splits"][name]:
-            found, expected = "no sample beside endpoint", "the number of passages to ask about"
-            yield f"splits.{name}.sample: found {found}, expected {expected}; add it"
-        if origin.startswith(EXPANDERS):
-            place, known = f"splits.{name}.generate.from", [f"{EXPANDERS}{one}" for one in config["expanders"]]
-            yield from check_name(place, origin, known)
-    asking = [*splits_with(config, "judge"), *(name for name in kinds if kinds[name] == "endpoint")]
-    if asking and "endpoint" not in config:
-        fix = "add `endpoint: {model: NAME}`"
-        yield f"endpoint: found nothing, expected a model to ask for splits.{asking[0]}; {fix}"
+        place, split = f"splits.{name}", config["splits"][name]
+        if origin == "endpoint" and "sample" not in split:
+            yield f"{place}: found no sample beside endpoint, expected the number of passages to ask about; add it"
+        if (origin == "endpoint" or "judge" in split) and "endpoint" not in config:
+            yield f"{place}: found no section endpoint, expected a model to ask; add `endpoint: {{model: NAME}}`"
+        if origin != "files":
+            known = [*COPIED, "endpoint", *(f"expanders.{expander}" for expander in config["expanders"])]
+            yield from check_name(f"{place}.generate.from", origin, known)
 
 
 def _check_source(origin: str, collection: Config) -> Iterator[str]:
@@ -191,16 +189,14 @@ def check_judges(config: Config) -> Iterator[str]:
             why = "as it would judge itself"
             yield f"endpoint.model: found {model}, as in rerankers.{name}, expected another model, {why}; name one"
     known = [name for name in ranked_splits(config) if name not in splits]
-    first = evaluated_splits(config)[:1]
     for split in splits:
         place, judged = f"splits.{split}.judge", config["splits"][split]["judge"]["split"]
         yield from check_name(f"{place}.split", judged, known)
         if split in TRAINING_SPLITS:
-            found = f"a judged split that is named {split}"
-            yield f"{place}: found {found}, expected one that is only evaluated; rename it"
+            yield f"{place}: found it in {split}, expected it in a split that is only evaluated; rename the split"
         for name, system in all_systems(config).items():
-            chosen = system.chosen_by_audit() and "validation" not in config["splits"]
-            if first == [split] and judged not in evaluated_splits(config) and (system.folds() or chosen):
+            tuned = system.folds() or (system.chosen_by_audit() and "validation" not in config["splits"])
+            if tuned and [split] == evaluated_splits(config)[:1] and judged in unjudged_splits(config):
                 found = f"{judged}, on which systems.{name} would be tuned by these judgements"
                 yield f"{place}.split: found {found}, expected a split with other judgements before; add one"
 

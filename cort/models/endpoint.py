@@ -15,20 +15,17 @@ import re
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
+import httpx
+import openai
+from openai.types.chat import ChatCompletion
 
 from cort.settings.collection import Endpoint
 from cort.system.errors import input_error, reason_of
 from cort.system.locks import acquire
 from cort.system.progress import Counter
-
-if TYPE_CHECKING:
-    import httpx
-    from openai import AsyncOpenAI
 
 log = logging.getLogger(__name__)
 
@@ -49,24 +46,27 @@ def ask(prompt: str, texts: Sequence[str], endpoint: Endpoint, cache: str) -> li
     """
     keys = {text: _key_of(endpoint.model, prompt, text) for text in texts}
     Path(cache).parent.mkdir(parents=True, exist_ok=True)
-    lock = _wait_for(Path(f"{cache}.lock"))
+    log.info("waiting for other processes that ask, if there are any")
     try:
-        with closing(sqlite3.connect(cache, isolation_level=None)) as kept:
+        # The lock ends with this block, as nothing else refers to it.
+        with acquire(Path(f"{cache}.lock"), -1) or nullcontext(), closing(sqlite3.connect(cache)) as kept:
+            kept.isolation_level = None
             kept.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)")
-            missing = {text: key for text, key in keys.items() if _look_up(kept, key) is None}
-            _check_number(len(missing), len(keys), endpoint.max_requests)
+            missing = [text for text, key in keys.items() if _look_up(kept, key) is None]
+            counts = len(missing), len(keys) - len(missing), endpoint.max_requests
+            log.info("%d requests needed, %d answers cached; limit: %d requests", *counts)
+            if len(missing) > endpoint.max_requests:
+                found, fix = f"{len(missing)} requests needed", "raise it, or ask for less (`sample`, `depth`)"
+                raise input_error("endpoint.max_requests", found, f"at most {endpoint.max_requests}", fix)
+
+            def store(text: str, answer: str) -> None:
+                kept.execute("INSERT INTO answers VALUES (?, ?)", (keys[text], answer))
+
             if missing:
-
-                def store(text: str, answer: str) -> None:
-                    kept.execute("INSERT INTO answers VALUES (?, ?)", (missing[text], answer))
-
-                asyncio.run(_send(prompt, [*missing], endpoint, store))
+                asyncio.run(_send(prompt, missing, endpoint, store))
             return [_cleaned(_look_up(kept, keys[text]) or "") for text in texts]
     except sqlite3.Error as error:
         raise input_error(cache, reason_of(error), "a file of answers", "move it away, and call again") from None
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def refuse_nonsense(nonsense: int, answers: int, expected: str) -> None:
@@ -75,14 +75,6 @@ def refuse_nonsense(nonsense: int, answers: int, expected: str) -> None:
     if 2 * nonsense > answers:
         found = f"{nonsense} of {answers} answers without {expected}"
         raise input_error("endpoint.model", found, f"{expected} in most answers", "name another model")
-
-
-def _wait_for(path: Path) -> FileLock | None:
-    try:
-        return acquire(path)
-    except Timeout:
-        log.info("waiting for another process that asks an endpoint")
-        return acquire(path, -1)
 
 
 def _key_of(*parts: str) -> str:
@@ -98,13 +90,6 @@ def _cleaned(answer: str) -> str:
     return " ".join(THOUGHTS.sub("", answer).replace("\0", " ").split())
 
 
-def _check_number(needed: int, different: int, limit: int) -> None:
-    log.info("%d requests needed, %d answers cached; limit: %d requests", needed, different - needed, limit)
-    if needed > limit:
-        fix = "raise it, or ask for less (`sample`, `depth`)"
-        raise input_error("endpoint.max_requests", f"{needed} requests needed", f"at most {limit}", fix)
-
-
 async def _send(prompt: str, texts: list[str], endpoint: Endpoint, store: Callable[[str, str], None]) -> None:
     """Ask about texts that are all different, and store each answer; stop asking at the first error."""
     queue, turn = deque(texts), asyncio.Lock()
@@ -115,7 +100,7 @@ async def _send(prompt: str, texts: list[str], endpoint: Endpoint, store: Callab
         async with turn:
             await asyncio.sleep(pause)
 
-    async def work(client: AsyncOpenAI, counter: Counter) -> None:
+    async def work(client: openai.AsyncOpenAI, counter: Counter) -> None:
         while queue:
             text = queue.popleft()
             try:
@@ -133,34 +118,27 @@ async def _send(prompt: str, texts: list[str], endpoint: Endpoint, store: Callab
         raise error
 
 
-def _client(wait: Callable[[httpx.Request], Awaitable[None]]) -> AsyncOpenAI:
-    import httpx
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
+def _client(wait: Callable[[httpx.Request], Awaitable[None]]) -> openai.AsyncOpenAI:
     # It logs every address.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     url = os.environ.get(URL, "")
     try:
         if not re.match("https?://[^/]", url):
             raise httpx.InvalidURL("no address")
-        return AsyncOpenAI(
+        return openai.AsyncOpenAI(
             api_key=os.environ.get(KEY, ""),
             base_url=url,
             max_retries=RETRIES,
             timeout=PATIENCE,
-            http_client=DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"request": [wait]}),
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"request": [wait]}),
         )
     except httpx.InvalidURL:
         expected = "an address such as http://localhost:8080/v1"
         raise input_error(URL, "no address" if url else "nothing", expected, "set this environment variable") from None
 
 
-async def _answer(client: AsyncOpenAI, model: str, text: str) -> str:
+async def _answer(client: openai.AsyncOpenAI, model: str, text: str) -> str:
     """Ask once, with retries while the server is busy or away; no message quotes the server, which may know the key."""
-    import httpx
-    import openai
-    from openai.types.chat import ChatCompletion
-
     fix = f"check the server, {URL}, {KEY} and endpoint.model, and call again"
     try:
         reply = await client.chat.completions.create(

@@ -108,7 +108,7 @@ class Lengths:
 class Generate(Lengths):
     """Make queries and judgements from the documents of the collection."""
 
-    from_: str = setting(pattern=f"^({'|'.join(COPIED)}|endpoint|expanders[.].+)$")
+    from_: str = setting()
     """What becomes a query: titles of documents (`titles`), `headings`, or the first sentence of each passage
     (`sentences`); relevant are the passages below it, or their document (`aggregate`), and the index lacks what queries
     are made of. Or what a language model answers about passages drawn at random (`endpoint`), or the first predicted

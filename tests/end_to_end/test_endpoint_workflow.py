@@ -1,10 +1,11 @@
-"""A model makes queries of passages and judges what systems retrieve, beside queries of people; and predicted queries."""
+"""A model makes queries of passages and judges what systems retrieve, beside queries of people; predicted queries."""
 
 import json
 import os
 import random
 import re
 from collections import Counter
+from zipfile import ZipFile
 
 import pytest
 import yaml
@@ -190,16 +191,17 @@ def test_another_build_sends_nothing(tree, results, server):
 def test_predicted_queries_are_the_first_of_each_passage(tree, results):
     ids = [*texts_of(results)]
     # A passage in ten has none.
-    lines = [f"alpha word{number} beta\tsecond" if number % 10 else "" for number in range(len(ids))]
-    (tree / "predicted.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    lines = [f"note word{number} ban" if number % 10 else "" for number in range(len(ids))]
+    with ZipFile(tree / "predicted.zip", "w") as packed:
+        for sample, texts in enumerate([lines, [text and "a second query" for text in lines]]):
+            packed.writestr(f"sample{sample}.txt000-1004000", "".join(f"{text}\n" for text in texts))
     config = yaml.safe_load((tree / "asked.yaml").read_text("utf-8"))
     del config["endpoint"]
-    config |= {"dataset": "predicted", "expanders": {"d2q": {"file": "predicted.txt"}}}
+    config |= {"dataset": "predicted", "expanders": {"d2q": {"file": "predicted.zip", "queries": 2}}}
     config["splits"] = {"test": {"generate": {"from": "expanders.d2q"}}, "mine": config["splits"]["mine"]}
     (tree / "predicted.yaml").write_text(yaml.safe_dump(config), "utf-8")
     status, output = snakemake(tree, "--cores", 2, "--configfile", "predicted.yaml")
     assert status == 0, output[-3000:]
     queries = read_table(tree / "results/predicted/collection/queries.test.parquet", QUERIES).to_pydict()
     expected = {(document_of(doc_id), line) for doc_id, line in zip(ids, lines, strict=True) if line}
-    found = {(query_id.rpartition("?")[0], text) for query_id, text in zip(*queries.values(), strict=True)}
-    assert found == {(document, line.partition("\t")[0]) for document, line in expected}
+    assert {(query_id.rpartition("?")[0], text) for query_id, text in zip(*queries.values(), strict=True)} == expected

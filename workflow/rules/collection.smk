@@ -101,7 +101,7 @@ rule passage_queries:
         dataset=any_of([config["dataset"]] if generated_from(config) == "endpoint" else []),
     localrule: True
     params:
-        options=options(settings.passage_queries),
+        options=options(settings.passage_queries, settings.endpoint, "seed"),
     message:
         "Make queries of passages of {wildcards.dataset}"
     shell:
@@ -110,7 +110,7 @@ rule passage_queries:
 
 rule judge:
     input:
-        unpack(partial(inputs.judged, config)),
+        unpack(judged),
         passages=paths.PASSAGES,
     output:
         queries=paths.IMPORTED_QUERIES,
@@ -120,7 +120,7 @@ rule judge:
         split=any_of(splits_with(config, "judge")),
     localrule: True
     params:
-        options=options(settings.judged_split, "collection.aggregate"),
+        options=options("splits.{split}.judge.depth", settings.endpoint, "collection.aggregate"),
     message:
         "Judge what systems retrieve for {wildcards.split}"
     shell:
