@@ -164,8 +164,7 @@ def stage(options: Options) -> None:
         read_experiment((Path(path) if Path(path).is_dir() else folder_of(path)) / NAME) for path in options.experiments
     ]
     baseline = experiments[0].config["evaluation"]["baseline"]
-    configs = [results.config for results in experiments]
-    labels = sorted({labels_of(config, split) for config in configs for split, _ in evaluated_runs(config)})
+    labels = sorted({labels_of(one.config, split) for one in experiments for split, _ in evaluated_runs(one.config)})
     if len(labels) > 1 and options.labels is None:
         fix = "choose with --labels, or name other experiments"
         raise input_error("--experiments", f"{' and '.join(labels)} labels", "labels of one kind", fix)
