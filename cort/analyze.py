@@ -13,15 +13,11 @@ Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parqu
 
 import logging
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from cort.evaluation.depths import Consistency, Depths, consistency, measure_depths, saturation
 from cort.evaluation.disagreements import Disagreements, compare_runs, largest, make_example
@@ -46,7 +42,6 @@ from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, options_class, required
-from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
@@ -91,20 +86,6 @@ def analyze_depths(options: DepthOptions) -> None:
     log.info("%d depths of %d judged queries; saturation %s", len(depths), len(qrels), saturated)
 
 
-def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dict[str, str]:
-    """Stream a table of (id, text) and keep the texts of `ids`; refuse a missing id."""
-    needed = sorted(set(ids))
-    name = schema.names[0]
-    texts: dict[str, str] = {}
-    for batch in track(tables.iter_batches(path, schema), None, "batches read"):
-        kept = batch.filter(pc.is_in(batch[name], value_set=pa.array(needed, "string")))
-        texts.update(zip(kept[name].to_pylist(), kept["text"].to_pylist(), strict=True))
-    if missing := [key for key in needed if key not in texts]:
-        expected = "every id in the runs and judgements"
-        raise input_error(path, f"no {name} {shorten(missing[0])}", expected, "name the matching file")
-    return texts
-
-
 @options_class
 class DisagreementOptions(Aggregation, JudgedOptions):
     """Find the queries on which two systems disagree most, with the passages that show why (Table 6 of the CoRT paper).
@@ -140,9 +121,9 @@ def find_disagreements(options: DisagreementOptions) -> None:
     document = str if options.aggregate == "none" else document_of
     compared = list(compare_runs(first, second, qrels, level, document))
     chosen = largest(compared, options.number)
-    queries = select_texts(options.queries, tables.QUERIES, [query.query_id for query in chosen])
+    queries = tables.select_texts(options.queries, tables.QUERIES, [query.query_id for query in chosen])
     shown = {doc_id for query in chosen for doc_id in (query.doc_id, query.top_first, query.top_second)}
-    passages = select_texts(options.passages, tables.PASSAGES, filter(None, shown))
+    passages = tables.select_texts(options.passages, tables.PASSAGES, filter(None, shown))
     examples = [
         make_example(query, qrels[query.query_id], level, queries[query.query_id], passages, document)
         for query in chosen

@@ -1,19 +1,18 @@
-"""Make the queries and judgements of a split from the titles, headings or sentences of documents.
+"""Make the queries and judgements of a split from titles, headings or sentences of documents, or queries of passages.
 
 Documents are divided among the splits by a hash of the seed and their ids: another document moves no other. A query
 above texts of several documents is dropped, whatever their splits are; one above several texts of a document has all of
 these as relevant passages.
 
-Reads:  the table of queries and passages that `cort.import_collection` writes with --generate
+Reads:  queries with the ids of passages, of `cort.import_collection --generate` or `cort.passage_queries`; or the
+        predicted queries of each passage
 Writes: queries as BEIR .jsonl, judgements as TREC qrels, JSON of how many queries are kept and dropped
 Usage:  python -m cort.generate --candidates candidates.parquet --splits validation test --split test --seed 42
             --output-queries queries.jsonl --output-qrels qrels.tsv --output-counts counts.json
 """
 
-import hashlib
 import logging
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +22,8 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import plain
 from cort.formats.raw import write_judged
 from cort.formats.records import Qrel, Text
-from cort.formats.tables import PASSAGES, read_table
-from cort.retrieval.documents import documents_of
+from cort.formats.tables import EXPANSIONS, PASSAGES, has_column, read_table
+from cort.retrieval.documents import documents_of, split_of
 from cort.settings.collection import Aggregation, Lengths
 from cort.settings.fields import SEED
 from cort.sources.passages import count_words
@@ -39,7 +38,7 @@ log = logging.getLogger(__name__)
 class Options(Aggregation, Lengths):
     """Options of this stage."""
 
-    candidates: str = required("PARQUET", "queries with the ids of passages below them")
+    candidates: tuple[str, ...] = required("PARQUET", "queries with the ids of passages, or predicted queries")
     splits: tuple[str, ...] = required("NAME", "among which documents are divided")
     split: str = required("NAME", "the one to write")
     seed: int = optional(SEED, "of the division of documents")
@@ -48,9 +47,13 @@ class Options(Aggregation, Lengths):
     output_counts: str = required("FILE", "JSON of numbers of queries")
 
 
-def split_of(document: str, splits: Sequence[str], seed: int) -> str:
-    """Choose the split of a document."""
-    return splits[int(hashlib.sha256(f"{seed} {document}".encode()).hexdigest(), 16) % len(splits)]
+def read_candidates(path: str) -> pa.Table:
+    """Read queries with the ids of passages; of predicted queries the first of each passage."""
+    if not has_column(path, "queries"):
+        return read_table(path, PASSAGES)
+    table = read_table(path, EXPANSIONS)
+    some = table.filter(pc.greater(pc.list_value_length(table["queries"]), 0))
+    return pa.table([some["doc_id"], pc.list_element(some["queries"], 0)], schema=PASSAGES)
 
 
 def queries_of_split(candidates: pa.Table, options: Options) -> pa.Table:
@@ -90,11 +93,12 @@ def query_ids_of(documents: pa.Array) -> pa.Array:
 
 def stage(options: Options) -> None:
     """Write the queries and judgements of the split."""
-    queries, counts = choose(queries_of_split(read_table(options.candidates, PASSAGES), options), options)
+    candidates = pa.concat_tables(map(read_candidates, options.candidates))
+    queries, counts = choose(queries_of_split(candidates, options), options)
     log.info("%s", ", ".join(f"{name} {count}" for name, count in counts.items()))
     if not queries.num_rows:
         fix = f"change `generate` of {options.split}, or add documents"
-        raise input_error(options.candidates, "no query left", "one or more", fix)
+        raise input_error(options.candidates[0], "no query left", "one or more", fix)
     query_ids = query_ids_of(queries["document"].combine_chunks())
     lists = queries["doc_id_list"].combine_chunks()
     columns = [query_ids.take(pc.list_parent_indices(lists)), documents_of(lists.flatten(), options.aggregate)]

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from cort.online.options import folder_of
 from cort.reporting.page import render
 from cort.reporting.tables import Column, Table, columns, in_formats
 from cort.settings import paths
-from cort.settings.config import generated_from, title_of_split
+from cort.settings.config import labels_of, title_of_split
 from cort.settings.evaluation import Evaluation
 from cort.settings.fields import SEED
 from cort.system import cli
@@ -69,6 +69,7 @@ class Options:
 
     experiments: tuple[str, ...] = required("YAML", "configs of experiments that were built, or folders of results")
     measures: tuple[str, ...] = optional(MEASURES, f"default: {' '.join(MEASURES)}", "NAME")
+    labels: Literal["human", "LLM", "synthetic"] | None = optional(None, "tabulate only collections with these labels")
     output_folder: str = required("FOLDER")
 
 
@@ -95,7 +96,9 @@ def read_collections(results: Results, baseline: str, options: Options) -> Itera
     import pandas as pd
 
     config = results.config
-    for split in dict.fromkeys(split for split, _ in evaluated_runs(config)):
+    chosen = options.labels
+    splits = [split for split, _ in evaluated_runs(config) if chosen in (None, labels_of(config, split))]
+    for split in dict.fromkeys(splits):
         names = on_split(config, split)
         files = [results.at(paths.PER_QUERY, split=split, system=name) for name in names]
         systems = dict(zip(names, map(read_values, files), strict=True))
@@ -161,9 +164,10 @@ def stage(options: Options) -> None:
         read_experiment((Path(path) if Path(path).is_dir() else folder_of(path)) / NAME) for path in options.experiments
     ]
     baseline = experiments[0].config["evaluation"]["baseline"]
-    if len({generated_from(results.config) is None for results in experiments}) > 1:
-        fix = "tabulate generated queries apart"
-        raise input_error("--experiments", "synthetic labels beside others", "labels of one kind", fix)
+    labels = sorted({labels_of(one.config, split) for one in experiments for split, _ in evaluated_runs(one.config)})
+    if len(labels) > 1 and options.labels is None:
+        fix = "choose with --labels, or name other experiments"
+        raise input_error("--experiments", f"{' and '.join(labels)} labels", "labels of one kind", fix)
     collections = [one for results in experiments for one in read_collections(results, baseline, options)]
     if not collections:
         raise input_error("--experiments", "no judgements", "a split with judgements", "name other experiments")

@@ -19,12 +19,14 @@ from cort.settings import paths
 from cort.settings.config import (
     LEARNERS,
     Config,
+    copied_from,
     evaluated_splits,
     generated_from,
     is_judged,
     is_sparse,
     ranked_splits,
     source_of,
+    splits_with,
     title_of_split,
     unjudged_splits,
 )
@@ -184,9 +186,12 @@ def filters(config: Config) -> dict[str, str]:
     """Return counts of dropped examples, by title."""
     files = {"docstrings": paths.at(paths.RAW_FILTERS, config)} if "pydocs" in config["collection"] else {}
     files |= {"documents": paths.at(paths.IMPORT_COUNTS, config)} if source_of(config) else {}
-    for split in config["splits"] if (origin := generated_from(config)) else ():
-        title = f"{origin} of documents as queries of {title_of_split(config, split)}"
+    for split in splits_with(config, "generate"):
+        source = f"{generated_from(config)}{' of documents' if copied_from(config) else ''}"
+        title = f"{source} as queries of {title_of_split(config, split)}"
         files[title] = paths.at(paths.GENERATED_COUNTS, config, split=split)
+    for split in splits_with(config, "judge"):
+        files[f"judgements of {title_of_split(config, split)}"] = paths.at(paths.GENERATED_COUNTS, config, split=split)
     for section, name in trainings(config):
         source = LEARNERS[section]
         files[f"{source} of {name}"] = paths.at(paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train")

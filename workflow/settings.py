@@ -13,7 +13,17 @@ from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
-from cort.settings.config import Config, flat, generated_from, is_judged, is_sparse, labels_of, source_of
+from cort.settings.config import (
+    Config,
+    copied_from,
+    flat,
+    generated_from,
+    is_judged,
+    is_sparse,
+    labels_of,
+    source_of,
+    splits_with,
+)
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
@@ -112,7 +122,7 @@ def imported_collection(config: Config, wildcards: Wildcards) -> Words:
     source = str(source_of(config))
     name = at(f"collection.{source}", "documents" if source == "passages" else source)
     words = join(name, *(all_of(f"collection.{key}") for key in keys))(config, wildcards)
-    if origin := generated_from(config):
+    if origin := copied_from(config):
         keys = [f"splits.{name}.generate.from" for name in config["splits"]]
         table = ["--output-candidates", paths.at(paths.CANDIDATES, config)]
         return words + Words(["--generate", origin, *table], dict.fromkeys(keys, origin))
@@ -136,9 +146,23 @@ def imported_split(config: Config, wildcards: Wildcards) -> Words:
 
 def generated_split(config: Config, wildcards: Wildcards) -> Words:
     """Give the lengths of generated queries, and the splits that documents are divided among."""
-    names = [*config["splits"]]
+    names = splits_with(config, "generate")
     lengths = among("splits.{split}.generate", "min_words", "max_words")(config, wildcards)
-    return lengths + Words(["--splits", *names, "--split", wildcards.split], {"splits": names})
+    settings = {"splits": names, f"splits.{wildcards.split}.generate.from": generated_from(config)}
+    return lengths + Words(["--splits", *names, "--split", wildcards.split], settings)
+
+
+def passage_queries(config: Config, wildcards: Wildcards) -> Words:
+    """Give the splits for which an endpoint makes queries of passages, and their samples."""
+    names = splits_with(config, "generate")
+    samples = {f"splits.{name}.sample": config["splits"][name]["sample"] for name in names}
+    return Words([*option("splits", names), *option("samples", [*samples.values()])], samples)
+
+
+def endpoint(config: Config, wildcards: Wildcards) -> Words:
+    """Give the model, the file of its answers, and limits, which are no settings of results."""
+    limits = [word for name, value in config["endpoint"].items() if name != "model" for word in option(name, value)]
+    return at("endpoint.model")(config, wildcards) + Words(["--cache", paths.ANSWERS, *limits])
 
 
 def depth(config: Config, wildcards: Wildcards) -> Words:
@@ -152,12 +176,13 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
     split, splits = config["splits"][wildcards.split], config["splits"]
     held = [name for name, other in splits.items() if "hold_out" in other]
     parts = ["splits.{split}.unjudged_queries"] if is_judged(config, wildcards.split) else []
-    parts += ["splits.{split}.sample"] if "sample" in split else []
-    part = ["--at-most"] if "sample" in split and "generate" in split else []
+    sampled = "sample" in split and split.get("generate", {}).get("from") != "endpoint"
+    parts += ["splits.{split}.sample"] if sampled else []
+    part = ["--at-most"] if sampled and "generate" in split else []
     if held and wildcards.split in (*held, "train"):
         parts.append(f"splits.{held[0]}.hold_out")
         part += ["--part", "held-out" if wildcards.split in held else "rest"]
-    parts += ["seed"] if part or "sample" in split else []
+    parts += ["seed"] if part or sampled else []
     return join(*parts)(config, wildcards) + Words(part)
 
 

@@ -141,6 +141,10 @@ def filled(config: Config, schema: Config) -> Config:
     _pass_once(config)
     _choose_precision(config)
     _divide(config)
+    for split in mappings(mappings(config).get("splits", {})).values():
+        if "judge" in split:
+            # Grade 1 is related, and answers nothing.
+            split.setdefault("relevance_level", 2)
     # Every experiment has it.
     config.setdefault("lexical", {}).setdefault(BM25, {})
     config = with_defaults(with_recipes(config), schema)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cort.settings.config import Config, evaluated_splits, generated_from
+from cort.settings.config import Config, copied_from, evaluated_splits, generated_from, labels_of, splits_with
 from cort.systems.registry import all_systems, system_of
 
 # The index that every experiment has.
@@ -57,15 +57,24 @@ def cross_validated(config: Config) -> list[str]:
 def remarks(config: Config) -> list[str]:
     """Say what readers of the results must know: where labels are synthetic, and what `cross_validated` says."""
     lines = cross_validated(config)
-    if origin := generated_from(config):
+    if origin := copied_from(config):
         lines.append(f"All labels are synthetic: queries are {origin} of documents, which are left out of the index.")
+    elif origin := generated_from(config):
+        source = config["endpoint"]["model"] if origin == "endpoint" else origin
+        splits = ", ".join(splits_with(config, "generate"))
+        lines.append(f"Labels of {splits} are synthetic: queries were made of passages by {source}.")
+    for split in evaluated_splits(config):
+        if labels_of(config, split) == "LLM":
+            judged = "judge" in config["splits"][split]
+            lines.append(f"Labels of {split} are by {config['endpoint']['model'] if judged else 'a language model'}.")
     return lines
 
 
 def used_by_indexes(config: Config, section: str) -> list[str]:
-    """List the expanders or weighers of the indexes that some system searches, in config order."""
+    """List the expanders or weighers of searched indexes, and of generated queries, in config order."""
     searched = {system.lexical_index() for system in all_systems(config).values()} - {None}
     used = {config["lexical"][name].get(CHANGES[section]) for name in searched}
+    used.add((generated_from(config) or "").removeprefix(f"{section}."))
     return [name for name in config[section] if name in used]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cort.settings import models
-from cort.settings.collection import Collection, Downloads, Split
+from cort.settings.collection import Collection, Downloads, Endpoint, Split
 from cort.settings.evaluation import Audit, Deployment, Evaluation, Latency, Submission
 from cort.settings.fields import DEPTH, NAME, SEED, SPLIT_NAME, SYSTEM_NAME, named, section, setting
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
@@ -66,6 +66,8 @@ class Experiment:
     splits: dict[str, Split] = named(SPLIT_NAME, required=True)
     """The sets of queries by name. `train` and `validation` are for training; every other split is ranked and reported,
     and measured if it has judgements."""
+    endpoint: Endpoint | None = None
+    """The language model that makes queries (`generate`) and judges (`judge`)."""
     depth: int = setting(DEPTH, ge=1, le=100_000)
     """Passages retrieved per query of an evaluated split."""
     training_depth: int = setting(100, ge=1, le=100_000)

@@ -22,7 +22,13 @@ from cort.experiment.downloads import check_names
 from cort.experiment.lexical import check_lexical
 from cort.experiment.model_checks import check_base_models, check_models
 from cort.experiment.models import models_of, validated
-from cort.experiment.splits import check_aggregation, check_apart, check_collection, check_measures_of_splits
+from cort.experiment.splits import (
+    check_aggregation,
+    check_apart,
+    check_collection,
+    check_judges,
+    check_measures_of_splits,
+)
 from cort.settings.config import LEARNERS, Config, entries, evaluated_splits, is_trained, ranked_splits, sources
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_increasing, check_measures, check_once
@@ -64,6 +70,7 @@ def check_references(config: Config) -> Iterator[str]:
         if all(entry is not None for key in ("splits", "lexical") for entry in config[key].values()):
             yield from check_aggregation(sound)
             yield from check_apart(sound)
+            yield from check_judges(sound)
         # Without ranked splits, there are no outputs to check.
         yield from _check_outputs(config, sound) if ranked_splits(config) else []
         yield from _check_latency(config["latency"], config, sound) if config.get("latency") else []

@@ -7,19 +7,22 @@ from itertools import combinations
 from os.path import normpath
 
 from cort.experiment.config import tuned_systems
-from cort.experiment.models import trained_models
+from cort.experiment.models import trained_models, used_models
+from cort.settings.collection import COPIED
 from cort.settings.config import (
     LEARNERS,
     SOURCES,
     SPLIT_SOURCES,
     TRAINING_SPLITS,
     Config,
+    copied_from,
     entries,
     evaluated_splits,
-    generated_from,
     listed,
     one_or_more,
     ranked_splits,
+    splits_with,
+    unjudged_splits,
 )
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_measures
@@ -53,11 +56,21 @@ def check_collection(config: Config) -> Iterator[str]:
 
 
 def _check_generated(config: Config) -> Iterator[str]:
-    """Check that all splits are generated from the same parts of documents, which the index lacks, or none."""
-    origins = sorted({split.get("generate", {}).get("from", "files") for _, split in entries(config, "splits")})
-    if generated_from(config) and len(origins) > 1:
+    """Check that splits are generated from one source; from parts of documents, which the index lacks, all splits."""
+    kinds = {name: split.get("generate", {}).get("from", "files") for name, split in entries(config, "splits")}
+    origins = {*kinds.values()} - ({"files"} if copied_from(config) is None else set())
+    if len(origins) > 1:
         expected = "one of these in all splits, as the index lacks what becomes a query; use an experiment for each"
-        yield f"splits: found queries from {listed(origins)}, expected {expected}"
+        yield f"splits: found queries from {listed(sorted(origins))}, expected {expected}"
+    for name, origin in kinds.items():
+        place, split = f"splits.{name}", config["splits"][name]
+        if origin == "endpoint" and "sample" not in split:
+            yield f"{place}: found no sample beside endpoint, expected the number of passages to ask about; add it"
+        if (origin == "endpoint" or "judge" in split) and "endpoint" not in config:
+            yield f"{place}: found no section endpoint, expected a model to ask; add `endpoint: {{model: NAME}}`"
+        if origin != "files":
+            known = [*COPIED, "endpoint", *(f"expanders.{expander}" for expander in config["expanders"])]
+            yield from check_name(f"{place}.generate.from", origin, known)
 
 
 def _check_source(origin: str, collection: Config) -> Iterator[str]:
@@ -90,6 +103,8 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
     for key in split.keys() & {"without", "sample"}:
         if not {"queries", *SPLIT_SOURCES} & set(files):
             yield f"{place}.{key}: found {key}, expected it with files of queries; remove it"
+    if "labels" in split and (unjudged or {"generate", "judge"} & set(files)):
+        yield f"{place}.labels: found labels, expected them with judgements of files; remove them"
     for other in one_or_more(split.get("without", [])):
         yield from check_name(f"{place}.without", other, splits)
         if name in _left_out(splits, other, set()) or "hold_out" in (splits.get(other) or {}):
@@ -163,6 +178,32 @@ def check_apart(config: Config) -> Iterator[str]:
                 f"splits.{second}.qrels: found {shared[0]}, which splits.{first} has, too, expected other judgements "
                 f"than those that systems learn from; name other files, or add {second} to splits.{first}.without"
             )
+
+
+def check_judges(config: Config) -> Iterator[str]:
+    """Check which splits are judged by an endpoint, and that nothing that it judges depends on it."""
+    splits = splits_with(config, "judge")
+    model = config["endpoint"]["model"] if splits and config.get("endpoint") else ""
+    for name in used_models(config, "rerankers"):
+        if model and _bare(config["rerankers"][name].get("pretrained", "")) == _bare(model):
+            why = "as it would judge itself"
+            yield f"endpoint.model: found {model}, as in rerankers.{name}, expected another model, {why}; name one"
+    known = [name for name in ranked_splits(config) if name not in splits]
+    for split in splits:
+        place, judged = f"splits.{split}.judge", config["splits"][split]["judge"]["split"]
+        yield from check_name(f"{place}.split", judged, known)
+        if split in TRAINING_SPLITS:
+            yield f"{place}: found it in {split}, expected it in a split that is only evaluated; rename the split"
+        for name, system in all_systems(config).items():
+            tuned = system.folds() or (system.chosen_by_audit() and "validation" not in config["splits"])
+            if tuned and [split] == evaluated_splits(config)[:1] and judged in unjudged_splits(config):
+                found = f"{judged}, on which systems.{name} would be tuned by these judgements"
+                yield f"{place}.split: found {found}, expected a split with other judgements before; add one"
+
+
+def _bare(model: str) -> str:
+    """Return the name of a model without its organisation or folder, in small letters."""
+    return model.rstrip("/").rpartition("/")[2].lower()
 
 
 def check_measures_of_splits(config: Config) -> Iterator[str]:

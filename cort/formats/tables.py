@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
-from cort.system.errors import InputError, input_error
+from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import atomic_file, flushing
+from cort.system.progress import track
 
 PASSAGES = pa.schema({"doc_id": "string", "text": "string"})
 QUERIES = pa.schema({"query_id": "string", "text": "string"})
@@ -69,6 +70,20 @@ def iter_batches(
         for batch in file.iter_batches(batch_size=rows, row_groups=chosen, columns=schema.names):
             _check(path, batch)
             yield batch
+
+
+def select_texts(path: str | Path, schema: pa.Schema, ids: Iterable[str]) -> dict[str, str]:
+    """Stream a table of (id, text) and keep the texts of `ids`; refuse a missing id."""
+    needed = sorted(set(ids))
+    name = schema.names[0]
+    texts: dict[str, str] = {}
+    for batch in track(iter_batches(path, schema), None, "batches read"):
+        kept = batch.filter(pc.is_in(batch[name], value_set=pa.array(needed, "string")))
+        texts.update(zip(kept[name].to_pylist(), kept["text"].to_pylist(), strict=True))
+    if missing := [key for key in needed if key not in texts]:
+        expected = "every id in the runs and judgements"
+        raise input_error(path, f"no {name} {shorten(missing[0])}", expected, "name the matching file")
+    return texts
 
 
 def regroup(batches: Iterable[pa.RecordBatch], rows: int = ROW_GROUP) -> Iterator[pa.Table]:

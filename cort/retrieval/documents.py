@@ -14,6 +14,8 @@ a document of its own. The score of a document comes from those of its passages 
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +53,16 @@ def document_of(doc_id: str) -> str:
 def documents_of(doc_ids: pa.Array | pa.ChunkedArray, how: str) -> pa.Array | pa.ChunkedArray:
     """Return the document of each passage; with ``none``, the passage itself."""
     return doc_ids if how == "none" else pc.replace_substring_regex(doc_ids, PASSAGE, r"\1")
+
+
+def hash_of(seed: int, name: str) -> int:
+    """Return a number that seems random, and is the same on every machine."""
+    return int(hashlib.sha256(f"{seed} {name}".encode()).hexdigest(), 16)
+
+
+def split_of(document: str, splits: Sequence[str], seed: int) -> str:
+    """Choose the split of a document from which queries are generated."""
+    return splits[hash_of(seed, document) % len(splits)]
 
 
 def as_documents(run: Run, how: str) -> Run:

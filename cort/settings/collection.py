@@ -6,6 +6,9 @@ from typing import Literal
 
 from cort.settings.fields import section, setting
 
+# Parts of documents that become queries; the index lacks them.
+COPIED = ("titles", "headings", "sentences")
+
 
 @section
 class Downloads:
@@ -105,9 +108,41 @@ class Lengths:
 class Generate(Lengths):
     """Make queries and judgements from the documents of the collection."""
 
-    from_: Literal["titles", "headings", "sentences"] = setting()
-    """What becomes a query: titles of documents, headings, or the first sentence of each passage. Relevant are the
-    passages below it, or their document (`aggregate`); the index lacks what queries are made of."""
+    from_: str = setting()
+    """What becomes a query: titles of documents (`titles`), `headings`, or the first sentence of each passage
+    (`sentences`); relevant are the passages below it, or their document (`aggregate`), and the index lacks what queries
+    are made of. Or what a language model answers about passages drawn at random (`endpoint`), or the first predicted
+    query of each passage (`expanders.NAME`); the index then has all words."""
+
+
+@section
+class Judge:
+    """Let a language model judge what systems retrieve."""
+
+    split: str
+    """Split whose queries are judged, with or without judgements of its own."""
+    depth: int = setting(10, "judge the top results of each run, to this depth", "N", ge=1, le=1000)
+    """The top results of all systems on that split are judged, to this depth, with grades from 0 (nothing to do with
+    the query) to 3 (has the exact answer); `relevance_level` is 2 if not set."""
+
+
+@section
+class Endpoint:
+    """A server of a language model, with OpenAI's interface (llama.cpp, vLLM, Ollama, paid services)."""
+
+    model: str
+    """Name of the model at the server. Address and key of the server come from the environment: OPENAI_BASE_URL and, if
+    it needs one, OPENAI_API_KEY."""
+    max_requests: int = setting(
+        1000, "refuse to send more requests", "N", ge=0, le=1_000_000_000, affects_results=False
+    )
+    """If a job needs more requests than this for answers that are not cached, it ends before the first."""
+    requests_per_minute: int | None = setting(
+        None, "requests per minute (default: no limit)", "N", ge=1, le=1_000_000, affects_results=False
+    )
+    """Maximum number of requests per minute; if not set, there is none."""
+    at_once: int = setting(4, "requests under way at once", "N", ge=1, le=1000, affects_results=False)
+    """Maximum number of requests under way at once."""
 
 
 @section
@@ -128,7 +163,14 @@ class Split:
     """Instead of files, the name of a split of the collection's `hf`, such as `test`."""
     generate: Generate | None = None
     """Instead of files, make queries and judgements from the documents of the collection, which are divided among the
-    splits of the experiment. All splits are made like this, or none."""
+    splits of the experiment that are made like this. Those with `endpoint` need a `sample`, the number of passages
+    that are asked about. With `titles`, `headings` or `sentences`, all splits are made like this."""
+    judge: Judge | None = None
+    """Instead of files, take the queries of another split, and let the model of `endpoint` judge what systems retrieve.
+    """
+    labels: Literal["human", "LLM"] | None = None
+    """Who judged: if not set, people (`human`). Tables, figures and verdicts name labels of a language model (`LLM`).
+    """
     without: str | tuple[str, ...] | None = setting(None, least=1)
     """Split, or a list, whose queries are left out of this one: those with the same id, or the same text ignoring case.
     """

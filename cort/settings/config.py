@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from cort.settings.collection import COPIED
+
 Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
 # Sources of documents, each a key of `collection`, and of queries and judgements, keys of splits.
 SOURCES = ("documents", "folder", "irds", "hf")
-SPLIT_SOURCES = ("irds", "hf", "generate")
+SPLIT_SOURCES = ("irds", "hf", "generate", "judge")
 # The kind of re-ranker that can retrieve.
 LATE_INTERACTION = "late_interaction"
 SPARSE = "sparse"
@@ -60,7 +62,7 @@ def unjudged_splits(config: Config) -> list[str]:
 
 def source_of(config: Config) -> str | None:
     """Return the source of the documents of a collection; None for docstrings, or a file of passages as they are."""
-    keys = (*SOURCES, "passages") if generated_from(config) else SOURCES
+    keys = (*SOURCES, "passages") if copied_from(config) else SOURCES
     return next((key for key in keys if key in config["collection"]), None)
 
 
@@ -70,19 +72,32 @@ def is_imported(split: Config) -> bool:
 
 
 def is_copied(split: Config) -> bool:
-    """Tell whether the queries and judgements of a split are copied from a source, not generated."""
-    return is_imported(split) and "generate" not in split
+    """Tell whether the queries and judgements of a split are copied from a source, not made here."""
+    return is_imported(split) and split.keys().isdisjoint({"generate", "judge"})
+
+
+def splits_with(config: Config, key: str) -> list[str]:
+    """List the splits that have a key, such as those that are generated."""
+    return [name for name, split in entries(config, "splits") if key in split]
 
 
 def generated_from(config: Config) -> str | None:
-    """Return what the queries of all splits are made from; None if they are not generated."""
-    splits = config["splits"].values()
-    return next((split["generate"]["from"] for split in splits if split and "generate" in split), None)
+    """Return what queries are made from; None if no split is generated."""
+    return next((config["splits"][name]["generate"]["from"] for name in splits_with(config, "generate")), None)
+
+
+def copied_from(config: Config) -> str | None:
+    """Return what queries are made from if it is a part of documents, which the index lacks."""
+    return origin if (origin := generated_from(config)) in COPIED else None
 
 
 def labels_of(config: Config, split: str) -> str:
-    """Tell where the judgements of a split come from: ``human`` or ``synthetic``."""
-    return "synthetic" if "generate" in config["splits"].get(split, {}) else "human"
+    """Tell where the judgements of a split come from: ``human``, ``synthetic`` or ``LLM``."""
+    if split not in config["splits"]:
+        return "human"
+    settings = files_of_split(config, split)
+    made = {"generate": "synthetic", "judge": "LLM"}
+    return next((made[key] for key in made if key in settings), settings.get("labels", "human"))
 
 
 def title_of_split(config: Config, split: str) -> str:

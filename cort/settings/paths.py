@@ -27,7 +27,9 @@ IMPORT_SOURCES = "results/{dataset}/raw/sources.json"
 IMPORTED_QUERIES = "results/{dataset}/raw/imported/queries.{split}.jsonl"
 IMPORTED_QRELS = "results/{dataset}/raw/imported/qrels.{split}.tsv"
 SPLIT_SOURCES = "results/{dataset}/raw/imported/sources.{split}.json"
-# Of generated queries: all, with the passages below them, and how many of a split are dropped.
+#: Answers of endpoints, for all experiments.
+ANSWERS = "endpoint_cache/answers.sqlite"
+# Of generated queries: all, with the passages below them, and how many of a split are dropped. Of judged ones: grades.
 CANDIDATES = "results/{dataset}/raw/candidates.parquet"
 GENERATED_COUNTS = "results/{dataset}/raw/imported/counts.{split}.json"
 PUBLIC_FILE = "results/{dataset}/raw/{source}/{file}"

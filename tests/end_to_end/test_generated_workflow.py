@@ -121,7 +121,7 @@ def test_labels_of_two_kinds_are_not_in_one_matrix(tree, results):
     names = ["--experiments", "human.yaml", "synthetic.yaml", "--output-folder", "matrix"]
     status, output = run_module(tree, "cort.matrix", *names)
     assert status == 1
-    assert "found synthetic labels beside others, expected labels of one kind" in output
+    assert "found human and synthetic labels, expected labels of one kind" in output
     names.remove("human.yaml")
     status, output = run_module(tree, "cort.matrix", *names)
     assert status == 0, output

@@ -97,6 +97,11 @@ def write_experiments(tree):
             "splits": {"test": {"generate": {"from": "titles"}}},
             "systems": {"bm25": {"retrieve": "bm25"}},
         },
+        "endpoint": {
+            "collection": config["collection"],
+            "systems": {"bm25": {"retrieve": "bm25"}},
+            **support.endpoint_config(config["splits"]["test"]),
+        },
         "irds": {
             "dataset": "irds",
             "collection": {"irds": "beir/scifact"},

@@ -9,7 +9,7 @@ import pytest
 
 from cort import generate
 from cort.formats.raw import iter_qrels, iter_queries
-from cort.formats.tables import PASSAGES, write_table
+from cort.formats.tables import EXPANSIONS, PASSAGES, write_table
 from tests.support.common import command_line
 
 SPLITS = ("validation", "test")
@@ -22,7 +22,7 @@ def write_candidates(place, rows):
 
 
 def run(place, split="test", splits=("test",), **changes):
-    named = {"candidates": place / "candidates.parquet", "output-queries": place / f"{split}.jsonl"}
+    named = {"candidates": [place / "candidates.parquet"], "output-queries": place / f"{split}.jsonl"}
     named |= {"output-qrels": place / f"{split}.tsv", "output-counts": place / f"{split}.json", "split": split}
     return generate.main(command_line(named, {"splits": [*splits], **changes}))
 
@@ -58,6 +58,20 @@ def test_known_answers(tmp_path):
         "dropped: the same in several documents": 2,
         KEPT: 3,
     }
+
+
+def test_of_predicted_queries_the_first_of_each_passage_is_taken(tmp_path):
+    shards = [
+        [("a#0", ["the first of these", "another"]), ("a#1", [])],
+        [("b#0", ["only this one here"])],
+    ]
+    for number, rows in enumerate(shards):
+        columns = [[doc_id for doc_id, _ in rows], [queries for _, queries in rows]]
+        write_table(tmp_path / f"{number}.parquet", pa.table(columns, schema=EXPANSIONS))
+    assert run(tmp_path, candidates=[tmp_path / "0.parquet", tmp_path / "1.parquet"]) == 0
+    queries, qrels, counts = written(tmp_path)
+    assert queries == {"a?0": "the first of these", "b?0": "only this one here"}
+    assert (qrels, counts[KEPT]) == ([("a?0", "a#0", 1), ("b?0", "b#0", 1)], 2)
 
 
 def test_without_aggregation_all_passages_below_a_query_are_relevant(tmp_path):

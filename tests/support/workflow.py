@@ -30,7 +30,7 @@ RAW = {"pydocs", "download", "extract"}
 #: rules without a job in the tiny experiment: its models are trained, without a teacher, no weights tuned, no latency
 UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
 UNUSED |= {"import_collection", "import_split", "generate", "aggregate", "overlap", "latency"}
-UNUSED |= {"import_encoder", "expand", "weigh", "score_triples"}
+UNUSED |= {"passage_queries", "judge", "import_encoder", "expand", "weigh", "score_triples"}
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts", "sparsity"}
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
 UNUSED |= {"fuse_tune", "rerank_tune", "fuse_tune_folds", "rerank_tune_folds", "bm25_tune_folds"}
@@ -105,6 +105,14 @@ def released_config(tiny):
         "encoders": {"encoder": {**encoder, "query_length": 24, "passage_length": 64}},
         "systems": {"bm25": {"retrieve": "bm25"}, "cort": {"retrieve": "encoder"}},
     }
+
+
+def endpoint_config(test):
+    """What an experiment has if a model makes queries of passages and judges a split with files."""
+    made = {"generate": {"from": "endpoint"}, "sample": 5}
+    unjudged = {"queries": "tiny/data/queries.train.tsv"}
+    splits = {"test": test, "open": unjudged, "graded": {"judge": {"split": "test"}}, "made": made}
+    return {"dataset": "endpoint", "endpoint": {"model": "small"}, "splits": splits}
 
 
 def unjudged_config(tiny):

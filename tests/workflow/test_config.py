@@ -29,7 +29,11 @@ MATRIX = sorted((ROOT / "config" / "matrix").glob("*.yaml"))
 WITHOUT_DEFAULT = {
     "extends",
     *(f"collection.{key}" for key in ("passages", "documents", "folder", "irds", "hf", "fields.id", "fields.title")),
-    *(f"splits.*.{key}" for key in ("irds", "hf", "queries", "qrels", "without", "sample", "hold_out", "measures")),
+    *(
+        f"splits.*.{key}"
+        for key in ("irds", "hf", "queries", "qrels", "without", "sample", "hold_out", "measures", "labels")
+    ),
+    "endpoint.requests_per_minute",
     *(f"base_models.*.{key}" for key in ("pretrained", "revision")),
     *(f"{models}.*.{key}" for models in ("encoders", "rerankers") for key in ("base_model", "pretrained", "revision")),
     *(f"encoders.*.{kind}_{key}" for kind in ("query", "passage") for key in ("prompt", "prompt_name")),
@@ -116,6 +120,7 @@ def test_every_key_is_used_by_the_workflow():
         "collection.pydocs",
         "collection.passages",
         "collection.fields",
+        "endpoint",
         "lexical.*.tune",
         "systems.*.fuse",
         "triples",

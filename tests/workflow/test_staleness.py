@@ -27,6 +27,7 @@ from tests.support.imports import MODULES, program
 from tests.support.workflow import (
     RULES,
     command_of,
+    endpoint_config,
     late_config,
     leaves,
     ready_config,
@@ -126,6 +127,7 @@ def other_experiments(config):
     }
     for name, (collection, test) in sources.items():
         yield {"dataset": name, "collection": collection, "splits": {"test": test}, "systems": bm25}
+    yield {"collection": config["collection"], "systems": bm25, **endpoint_config(files)}
     splits = {"train": {}, "validation": {}, "test": {}}
     yield {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25}
 

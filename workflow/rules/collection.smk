@@ -50,7 +50,7 @@ rule import_collection:
     input:
         inputs.origin_of_collection(config),
     output:
-        **({"candidates": paths.CANDIDATES} if generated_from(config) else {}),
+        **({"candidates": paths.CANDIDATES} if copied_from(config) else {}),
         passages=paths.PASSAGES,
         counts=paths.IMPORT_COUNTS,
         sources=paths.IMPORT_SOURCES,
@@ -91,15 +91,53 @@ rule import_split:
         " --output-qrels {output.qrels:q} --output-sources {output.sources:q} --log {log:q}"
 
 
-rule generate:
+# Local rules that ask an endpoint, as compute nodes may have no network.
+rule passage_queries:
     input:
+        paths.PASSAGES,
+    output:
         paths.CANDIDATES,
+    wildcard_constraints:
+        dataset=any_of([config["dataset"]] if generated_from(config) == "endpoint" else []),
+    localrule: True
+    params:
+        options=options(settings.passage_queries, settings.endpoint, "seed"),
+    message:
+        "Make queries of passages of {wildcards.dataset}"
+    shell:
+        "python -m cort.passage_queries --passages {input:q} {params.options:q} --output {output:q} --log {log:q}"
+
+
+rule judge:
+    input:
+        unpack(judged),
+        passages=paths.PASSAGES,
     output:
         queries=paths.IMPORTED_QUERIES,
         qrels=paths.IMPORTED_QRELS,
         counts=paths.GENERATED_COUNTS,
     wildcard_constraints:
-        split=any_of(config["splits"] if generated_from(config) else []),
+        split=any_of(splits_with(config, "judge")),
+    localrule: True
+    params:
+        options=options("splits.{split}.judge.depth", settings.endpoint, "collection.aggregate"),
+    message:
+        "Judge what systems retrieve for {wildcards.split}"
+    shell:
+        "python -m cort.judge --runs {input.runs:q} --queries {input.queries:q} --passages {input.passages:q}"
+        " {params.options:q} --output-queries {output.queries:q} --output-qrels {output.qrels:q}"
+        " --output-counts {output.counts:q} --log {log:q}"
+
+
+rule generate:
+    input:
+        candidates_of_splits,
+    output:
+        queries=paths.IMPORTED_QUERIES,
+        qrels=paths.IMPORTED_QRELS,
+        counts=paths.GENERATED_COUNTS,
+    wildcard_constraints:
+        split=any_of(splits_with(config, "generate")),
     resources:
         mem_mb=growing(1000, per_mb=10),
         runtime=growing(60),

@@ -10,7 +10,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import CHANGES, used_by_indexes
+from cort.experiment.config import CHANGES, on_split, used_by_indexes
 from cort.experiment.models import (
     encoders_pattern,
     on_released_triples,
@@ -22,10 +22,12 @@ from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from cort.settings import paths
 from cort.settings.config import (
     any_of,
+    copied_from,
     generated_from,
     is_copied,
     names_with_file,
     source_of,
+    splits_with,
     title_of_split,
     token_encoders,
 )
@@ -204,6 +206,19 @@ def made_of_passages(section, name, whole, shard):
         return [paths.at(whole, config, **named)]
     gathered = getattr(gather, CHANGES[section])
     return gathered(paths.at(shard, config, **named, scatteritem="{scatteritem}"))
+
+
+def candidates_of_splits(wildcards):
+    """Queries from which splits are generated: of documents and passages, or predicted ones."""
+    section, _, name = generated_from(config).partition(".")
+    return made_of_passages(section, name, paths.EXPANSIONS, paths.EXPANSION_SHARD) if name else paths.CANDIDATES
+
+
+def judged(wildcards):
+    """Queries of the split that a job judges, and the runs of all systems on it."""
+    split = config["splits"][wildcards.split]["judge"]["split"]
+    runs = [paths.at(paths.RUN, config, split=split, system=name) for name in on_split(config, split)]
+    return {"queries": paths.at(paths.QUERIES, config, split=split), "runs": runs}
 
 
 def changes(section, whole, shard):

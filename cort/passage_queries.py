@@ -1,0 +1,65 @@
+"""Make queries of passages by asking a language model (`cort.models.endpoint`), for splits that are generated.
+
+It is asked about as many passages of each split as its sample says, those with the smallest hashes of the seed and
+their ids. Documents are divided among the splits as in `cort.generate`.
+
+Reads:  passages.parquet
+Writes: parquet table of queries, each with the id of its passage, for `cort.generate`
+Usage:  python -m cort.passage_queries --passages passages.parquet --splits validation test --samples 500 500 --seed 42
+            --model NAME --cache endpoint_cache/answers.sqlite --output candidates.parquet
+"""
+
+import sys
+from heapq import nsmallest
+
+import pyarrow as pa
+
+from cort.formats.tables import PASSAGES, iter_batches, select_texts, write_table
+from cort.models.endpoint import ask, refuse_nonsense
+from cort.models.prompts import QUERY
+from cort.retrieval.documents import document_of, hash_of, split_of
+from cort.settings.collection import Endpoint, Lengths
+from cort.settings.fields import SEED
+from cort.sources.passages import count_words
+from cort.system import cli
+from cort.system.options import optional, options_class, required
+
+IDS = pa.schema([PASSAGES.field("doc_id")])
+
+
+@options_class
+class Options(Endpoint):
+    """Options of this stage."""
+
+    passages: str = required("PARQUET", "the collection")
+    splits: tuple[str, ...] = required("NAME", "among which documents are divided")
+    samples: tuple[int, ...] = required("N", "passages of each split to ask about", ge=1)
+    seed: int = optional(SEED, "of the division of documents")
+    cache: str = required("FILE", "file of answers")
+    output: str = required("PARQUET", "queries with the ids of passages")
+
+
+def draw(options: Options, split: str, number: int) -> list[str]:
+    """Draw passages of documents of a split."""
+    batches = iter_batches(options.passages, IDS)
+    doc_ids = (doc_id.as_py() for batch in batches for doc_id in batch["doc_id"])
+    own = (doc_id for doc_id in doc_ids if split_of(document_of(doc_id), options.splits, options.seed) == split)
+    return nsmallest(number, own, lambda doc_id: hash_of(options.seed, doc_id))
+
+
+def stage(options: Options) -> None:
+    """Ask, and write all queries: `cort.generate` drops and counts empty and long ones."""
+    sizes = zip(options.splits, options.samples, strict=True)
+    drawn = [doc_id for split, number in sizes for doc_id in draw(options, split, number)]
+    texts = select_texts(options.passages, PASSAGES, drawn)
+    answers = ask(QUERY, [texts[doc_id] for doc_id in drawn], options, options.cache)
+    queries = [answer.strip("\"'“”„«» ") for answer in answers]
+    nonsense = sum(not 0 < count_words(query) <= Lengths.max_words for query in queries)
+    refuse_nonsense(nonsense, len(queries), "a query")
+    write_table(options.output, pa.table([drawn, queries], schema=PASSAGES))
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""A server with OpenAI's interface on 127.0.0.1 that answers by a function, and misbehaves on demand."""
+
+import json
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+OK, BUSY, BROKEN, FOUND = 200, 429, 500, 302
+
+
+class ModelServer:
+    """What it is asked and how it answers.
+
+    `answer` makes an answer of a prompt. Each attempt takes the next of `steps`, if there is one, instead of an answer:
+    a status, ``"drop"``, ``"html"``, or ``"json"`` (of something else). After `most` answers, it keeps silent.
+    """
+
+    def __init__(self, url):
+        self.url = f"{url}/v1"
+        self.answer = lambda prompt: "a made up query"
+        self.steps, self.most, self.pause, self.retry_after = [], float("inf"), 0.0, None
+        #: prompts that were answered; time, headers and body of every attempt; most attempts under way at once
+        self.answered, self.attempts, self.busiest = Counter(), [], 0
+        self.under_way, self.lock, self.closing = 0, threading.Lock(), threading.Event()
+
+    def next_step(self):
+        with self.lock:
+            return self.steps.pop(0) if self.steps else OK
+
+
+@contextmanager
+def model_server(context=None):
+    """Run a server; yield it. With an SSL context, it speaks HTTPS."""
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http.daemon_threads = True
+    if context:
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+    http.state = ModelServer(f"http{'s' if context else ''}://127.0.0.1:{http.server_port}")
+    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield http.state
+    finally:
+        http.state.closing.set()
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection, one response."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        state = self.server.state
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with state.lock:
+            state.attempts.append((time.monotonic(), dict(self.headers), body))
+            state.under_way += 1
+            state.busiest = max(state.busiest, state.under_way)
+        try:
+            self._respond(state, body)
+        finally:
+            with state.lock:
+                state.under_way -= 1
+        self.close_connection = True
+
+    def do_GET(self):
+        """Where a redirect leads to."""
+        self.server.state.attempts.append((time.monotonic(), dict(self.headers), None))
+        self._send(OK, b"{}")
+
+    def _respond(self, state, body):
+        state.closing.wait(state.pause)
+        step = state.next_step()
+        if step == "drop":
+            return
+        if step == "html":
+            return self._send(OK, b"<html><body>Log in</body></html>", "text/html")
+        if step == "json":
+            return self._send(OK, b'{"detail": "something else"}')
+        if step != OK:
+            extra = {"Location": f"{state.url}/elsewhere"} if step == FOUND else {}
+            extra |= {"Retry-After": str(state.retry_after)} if state.retry_after else {}
+            # Servers quote the key.
+            said = json.dumps({"error": {"message": f"refused {self.headers.get('Authorization')}"}})
+            return self._send(step, said.encode(), **extra)
+        prompt = body["messages"][0]["content"]
+        with state.lock:
+            silent = sum(state.answered.values()) >= state.most
+            state.answered[prompt] += not silent
+        if silent:
+            return state.closing.wait(60)
+        message = {"role": "assistant", "content": state.answer(prompt)}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        reply = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
+        return self._send(OK, json.dumps(reply).encode())
+
+    def _send(self, status, body, kind="application/json", **headers):
+        self.send_response(status)
+        headers |= {"Content-Type": kind, "Content-Length": str(len(body)), "Connection": "close"}
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Say nothing."""
