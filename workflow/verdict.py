@@ -27,7 +27,7 @@ from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
 from cort.retrieval.weights import TunedWeights
 from cort.settings import paths
-from cort.settings.config import Config, evaluated_splits, ranked_splits
+from cort.settings.config import Config, is_judged, labels_of, ranked_splits
 from cort.system.errors import InputError, input_error
 from cort.system.files import write_text
 from cort.systems.base import Results
@@ -182,8 +182,13 @@ def best_of(compared: Comparisons) -> str:
 
 
 def against_bm25(row: Comparison) -> bool:
-    """Whether a comparison is one with BM25."""
-    return row.baseline == "bm25"
+    """Whether a comparison is one with BM25, by the measure that decides."""
+    return row.baseline == "bm25" and row.measure == MEASURE
+
+
+def difference(row: Comparison) -> str:
+    """Write a difference, its interval and the verdict."""
+    return f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]  {row.verdict}"
 
 
 def add_deployment(path: Path, system: str) -> None:
@@ -200,17 +205,12 @@ def compared_on(config: Config, split: str) -> Comparisons:
 
 def table(compared: Comparisons) -> Iterator[str]:
     """Write a line per system, the best first: mean, difference from BM25, interval, verdict."""
-    rows = {row.system: row for row in compared.comparisons if row.measure == MEASURE and against_bm25(row)}
+    rows = {row.system: row for row in compared.comparisons if against_bm25(row)}
     means = {name: row.mean for name, row in rows.items()} | {"bm25": next(iter(rows.values())).baseline_mean}
     width = max(map(len, means))
     for name in sorted(means, key=lambda name: (-means[name], name)):
-        row, mean = rows.get(name), means[name]
-        more = (
-            f"  {row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]  {row.verdict}"
-            if row
-            else ""
-        )
-        yield f"  {name:<{width}}  {mean:.3f}{more}"
+        more = f"  {difference(rows[name])}" if name in rows else ""
+        yield f"  {name:<{width}}  {means[name]:.3f}{more}"
 
 
 def cost(config: Config, system: str) -> str:
@@ -231,25 +231,28 @@ def cost(config: Config, system: str) -> str:
     return f"{size / 1e6:,.0f} MB of index; {times['p50']:.1f} ms per query here, 95 % under {times['p95']:.1f} ms"
 
 
-def about_people(config: Config, system: str) -> Iterator[str]:
+def about_people(args: argparse.Namespace, config: Config, system: str) -> Iterator[str]:
     """Say what the queries of people show."""
-    for split in evaluated_splits(config):
-        rows = {row.system: row for row in compared_on(config, split).comparisons if row.measure == MEASURE}
-        count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
-        row = rows.get(system) or next(iter(rows.values()))
-        interval = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
-        yield (
-            f"human labels, {count} queries: {row.system} {MEASURE} {row.mean:.3f}, {interval} against {row.baseline}, "
-            f"{row.verdict}"
-        )
     for split in ranked_splits(config):
         count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
+        if is_judged(config, split):
+            rows = {row.system: row for row in compared_on(config, split).comparisons if against_bm25(row)}
+            row = rows.get(system) or max(rows.values(), key=lambda row: row.mean)
+            yield f"{labels_of(config, split)} labels, {count} queries: {row.system} {row.mean:.3f}  {difference(row)}"
+        elif args.queries:
+            judging = f"python -m cort.explore --experiment {args.main} --split {split} --judgements judgements.jsonl"
+            yield f"{count} queries of people without judgements; to judge results: {judging}"
         found = len(read_run(paths.at(paths.RUN, config, split=split, system="bm25")).query_ids)
         if count - found > UNANSWERED * count:
-            yield (
-                f"BM25 finds nothing for {count - found} of {count} queries: if they are in another language than "
-                "English, like the documents, set lexical.bm25.language"
-            )
+            yield f"BM25 finds nothing for {count - found} of {count} queries: is lexical.bm25.language right?"
+
+
+def merged_by(config: Config, system: str) -> str:
+    """Name the tuned weights of a system, if it has any."""
+    for file in system_of(config, system).tuned_files():
+        tuned: TunedWeights = read_artifact(file, TunedWeights)
+        return f" ({', '.join(f'{part} {weight:g}' for part, weight in zip(tuned.parts, tuned.weights, strict=True))})"
+    return ""
 
 
 def report(args: argparse.Namespace, system: str) -> Iterator[str]:
@@ -262,14 +265,9 @@ def report(args: argparse.Namespace, system: str) -> Iterator[str]:
     yield f"made from {origin} (synthetic labels), with differences from bm25 and their 95 % intervals:"
     yield from table(compared)
     why = "the best of those better than BM25" if system != "bm25" else "no system is significantly better"
-    yield f"VERDICT: {system}, {why}, on synthetic labels"
-    weights = [file for name in with_parts(config, [system]) for file in system_of(config, name).tuned_files()]
-    for file in weights:
-        tuned: TunedWeights = read_artifact(file, TunedWeights)
-        shares = ", ".join(f"{part} {weight:g}" for part, weight in zip(tuned.parts, tuned.weights, strict=True))
-        yield f"weights: {shares}"
+    yield f"VERDICT: {system}{merged_by(config, system)}, {why}, on synthetic labels"
     yield cost(config, system)
-    yield from about_people(config, system)
+    yield from about_people(args, config, system)
     yield f"report: {Path(paths.at(paths.REPORT, synthetic), 'index.html').absolute().as_uri()}"
     yield f"search: make explore CONFIG={args.main}"
     for name in config["deploy"] or ():
