@@ -182,8 +182,9 @@ def build(options: Options) -> dict[str, str]:
         disagreements=titled(config, (read_artifact(path, Disagreements) for path in options.disagreements)),
         reproduction=reproduction,
         filters={
-            name: read_artifact(path, dict[str, int])
+            name: counts
             for name, path in parse_assignments("--filters", options.filters).items()
+            if (counts := read_artifact(path, dict[str, int]))
         },
         truncations=truncation_rows(options),
         latencies=latencies,

@@ -61,7 +61,7 @@ def test_judgements_may_name_documents(files, tmp_path, capsys):
     assert files("--aggregate", "max", qrels="q2 0 a/b 1\nq2 0 a/b#1 1\n")[0] == 1
     expected = "the doc_id 'a/b#1', expected a document (the id of a passage up to its last #) of the collection"
     assert expected in capsys.readouterr().err
-    quoted = json.dumps({"query_id": "q1", "text": "y", "relevance": 1})
+    quoted = json.dumps({"query_id": "q1", "text": "a text of letters and digits", "relevance": 1})
     assert files("--aggregate", "first", qrels=quoted, names=("queries.tsv", "qrels.jsonl"))[0] == 1
     assert "found texts of passages, expected documents, which are measured; name" in capsys.readouterr().err
 
@@ -81,6 +81,25 @@ def test_judgements_may_quote_passages(files, tmp_path):
     status, output = files(qrels=quoted, names=("queries.tsv", "qrels.jsonl"))
     assert status == 0
     assert read(output) == ([("q1", "one")], [("q1", "d2", 1)])
+
+
+def test_judgements_of_passages_that_are_gone_are_counted(files, tmp_path, caplog):
+    text = "A passage whose beginning was judged"
+    write_rows(tmp_path / "passages.parquet", PASSAGES, [("d1", "x"), ("d2", text)])
+    judged = [("q1", "d1", "x", 1), ("q1", "d7", text[:-4], 3), ("q2", "d8", "a text that is gone", 2)]
+    lines = [json.dumps(dict(zip(("query_id", "doc_id", "text", "relevance"), row, strict=True))) for row in judged]
+    counts = tmp_path / "counts.json"
+    names = ("queries.tsv", "qrels.jsonl")
+    status, output = files("--output-counts", str(counts), qrels="\n".join(lines), names=names)
+    assert status == 0
+    assert read(output) == ([("q1", "one")], [("q1", "d1", 1), ("q1", "d2", 3)])
+    expected = {"judgements_found_by_id": 1, "found_by_text": 1, "gone": 1, "withdrawn": 0}
+    assert json.loads(counts.read_text()) == expected
+    line = ", ".join(f"{name} {number}" for name, number in expected.items())
+    assert f"{tmp_path}/qrels.jsonl: {line}" in logged(caplog)
+    # If none is left, nothing can be measured.
+    assert files(qrels=lines[2], names=names)[0] == 1
+    assert "qrels.jsonl: found no judgements, expected at least one" in caplog.text
 
 
 @pytest.mark.parametrize("seed", [0, 42])
