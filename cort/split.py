@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import plain
 from cort.formats.ids import is_in
+from cort.formats.judgements import is_judged, read_judged
 from cort.formats.lines import Rows, iter_record_batches
-from cort.formats.quotations import is_quoted, read_quoted
-from cort.formats.raw import iter_qrels, iter_queries, none_of, refuse_duplicates
+from cort.formats.raw import is_quoted, iter_qrels, iter_queries, iter_quoted, none_of, refuse_duplicates
 from cort.formats.records import Qrel
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_column, read_table
 from cort.retrieval.documents import documents_of
@@ -64,7 +64,7 @@ def read_qrels(
 ) -> tuple[pa.Table, dict[str, int]]:
     """Read the judgements of all files with `read_file_of_qrels`; refuse a pair that is judged twice.
 
-    :return: also counts of `cort.formats.quotations`, empty if no file quotes passages that have ids.
+    :return: also counts of `cort.formats.judgements`, empty if no file has those of a person.
     """
     # Texts are read only for quotations: they are fifty times as large as the ids.
     doc_ids = documents_of(read_column(passages, PASSAGES, "doc_id"), aggregate)
@@ -72,14 +72,16 @@ def read_qrels(
     counts: Counter[str] = Counter()
 
     def judgements(path: str) -> Rows[Qrel]:
-        if not is_quoted(path):
-            return iter_qrels(path)
-        grouping = None if aggregate == "none" else partial(documents_of, how=aggregate)
-        quoted = read_quoted(path, partial(iter_batches, passages, PASSAGES), grouping)
-        if quoted.counts:
-            counts.update(quoted.counts)
-            log.info("%s: %s", path, ", ".join(f"{name} {number}" for name, number in quoted.counts.items()))
-        return iter(quoted.qrels)
+        if is_judged(path):
+            grouping = None if aggregate == "none" else partial(documents_of, how=aggregate)
+            qrels, found = read_judged(path, iter_batches(passages, PASSAGES), grouping)
+            counts.update(found)
+            log.info("%s: %s", path, found)
+            return iter(qrels)
+        if is_quoted(path) and aggregate != "none":
+            fix = "name documents by their ids, or set `collection.aggregate` to none"
+            raise input_error(path, "texts of passages", "documents, which are measured", fix)
+        return iter_quoted(path, iter_batches(passages, PASSAGES)) if is_quoted(path) else iter_qrels(path)
 
     files = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids, unit) for path in paths]
     joined = pa.concat_tables(qrels for _, qrels in files)

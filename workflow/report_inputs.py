@@ -20,11 +20,9 @@ from cort.settings.config import (
     LEARNERS,
     Config,
     evaluated_splits,
-    files_of_split,
     generated_from,
     is_judged,
     is_sparse,
-    one_or_more,
     ranked_splits,
     source_of,
     title_of_split,
@@ -190,10 +188,7 @@ def filters(config: Config) -> dict[str, str]:
         title = f"{origin} of documents as queries of {title_of_split(config, split)}"
         files[title] = paths.at(paths.GENERATED_COUNTS, config, split=split)
     for split in config["splits"]:
-        judged = one_or_more(files_of_split(config, split).get("qrels", []))
-        if any(file.removesuffix(".gz").endswith(".jsonl") for file in judged):
-            title = f"judgements of {title_of_split(config, split)}"
-            files[title] = paths.at(paths.JUDGEMENT_COUNTS, config, split=split)
+        files[f"judgements of {title_of_split(config, split)}"] = paths.at(paths.JUDGEMENT_COUNTS, config, split=split)
     for section, name in trainings(config):
         source = LEARNERS[section]
         files[f"{source} of {name}"] = paths.at(paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train")

@@ -17,6 +17,7 @@ from cort.settings.config import (
     entries,
     evaluated_splits,
     generated_from,
+    labels_of,
     listed,
     one_or_more,
     ranked_splits,
@@ -139,6 +140,17 @@ def compared_splits(config: Config) -> list[str]:
 def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
     """List the pairs of a split for training and another split."""
     return [pair for pair in combinations(compared_splits(config), 2) if pair[0] in TRAINING_SPLITS]
+
+
+def labelled_twice(config: Config) -> list[tuple[str, str]]:
+    """List the pairs of evaluated splits whose labels are of other kinds, or which judge the same queries otherwise."""
+
+    def differ(first: str, second: str) -> bool:
+        one, other = config["splits"][first], config["splits"][second]
+        same = "queries" in one and one["queries"] == other.get("queries") and one["qrels"] != other["qrels"]
+        return same or labels_of(config, first) != labels_of(config, second)
+
+    return [pair for pair in combinations(evaluated_splits(config), 2) if differ(*pair)]
 
 
 def check_aggregation(config: Config) -> Iterator[str]:

@@ -11,7 +11,7 @@
 | queries  | ``.qrels``                | TREC-CAR judgements, whose topics are the queries (`_iter_topics`)  |
 | qrels    | ``.tsv .txt .qrels``      | ``query_id 0 doc_id grade``, no header (MS MARCO, TREC)             |
 | qrels    | ``.tsv .txt .qrels``      | three columns below ``query-id TAB corpus-id TAB score`` (BEIR)     |
-| qrels    | ``.jsonl``                | texts of passages (cort/formats/quotations.py)                      |
+| qrels    | ``.jsonl``                | ``{"query_id": ..., "text": ..., "relevance": ...}`` (`iter_quoted`) |
 
 Each may end in ``.gz``. Readers stream (row, record) with rows counted from 1 and one record per line. They strip
 whitespace around a text and change nothing else; whatever could corrupt ids or scores later is refused, with its row.
@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +59,7 @@ from cort.system.files import atomic_file
 log = logging.getLogger(__name__)
 
 TEXTS = (".tsv", ".txt", ".jsonl")
-PARAGRAPHS, TOPICS = ".cbor", ".qrels"
+PARAGRAPHS, TOPICS, QUOTATIONS = ".cbor", ".qrels", ".jsonl"
 BEIR_QRELS_HEADER = "query-id\tcorpus-id\tscore"
 # Lower-cased column names of headers; no real file has such a text under such an id.
 KINDS = ("", "doc", "document", "passage", "corpus", "query", "topic")
@@ -73,6 +73,10 @@ _GRADE = re.compile(r"[+-]?[0-9]{1,9}")
 
 # Printable ASCII except the space: at the ends of a text, these bytes are not whitespace of any kind.
 FIRST_PLAIN, LAST_PLAIN = 0x21, 0x7E
+
+QUOTATION = {"query_id": str, "text": str, "relevance": int}
+# Fewest letters and digits of a quotation, so that few passages begin with it.
+SHORTEST = 20
 
 # TREC-CAR: the opener of an array, its end, and the type in the header of files of paragraphs.
 LIST, BREAK, PARAGRAPH_FILE = b"\x9f", b"\xff", 2
@@ -160,13 +164,13 @@ def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
     return bool((numbers[1:] > numbers[:-1]).all())
 
 
-def bare_suffix(path: str | Path) -> str:
+def _bare_suffix(path: str | Path) -> str:
     """Return the suffix, ignoring ``.gz``."""
     return Path(Path(path).name.removesuffix(".gz")).suffix
 
 
 def _suffix_of(path: str | Path, *allowed: str) -> str:
-    suffix = bare_suffix(path)
+    suffix = _bare_suffix(path)
     if suffix not in allowed:
         found = f"a file name ending in {shorten(suffix)}" if suffix else "a file name without a suffix"
         expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}, each also with .gz"
@@ -178,7 +182,7 @@ def _suffix_of(path: str | Path, *allowed: str) -> str:
 
 
 def _iter_texts(path: str | Path, name: str) -> Rows[Text]:
-    parse = _parse_json if bare_suffix(path) == ".jsonl" else _parse_tsv
+    parse = _parse_json if _bare_suffix(path) == ".jsonl" else _parse_tsv
     return iter_records(path, iter_lines(path), partial(parse, name))
 
 
@@ -338,6 +342,62 @@ def stripped(texts: pa.Array) -> pa.Array | None:
         return texts
     shorter = [text.strip() for text in texts.filter(doubtful).to_pylist()]
     return pc.replace_with_mask(texts, doubtful, pa.array(shorter, "string")) if all(shorter) else None
+
+
+# Judgements that quote passages.
+
+
+class Quotation(NamedTuple):
+    """A judgement of all passages that begin with a text."""
+
+    query_id: str
+    text: str
+    relevance: int
+
+
+def is_quoted(path: str | Path) -> bool:
+    """Whether a file of judgements quotes passages, according to its name."""
+    return _bare_suffix(path) == QUOTATIONS
+
+
+def iter_quoted(path: str | Path, passages: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Qrel]]:
+    """Stream (row, judgement) from a file that quotes the beginnings of passages, since papers print texts without ids.
+
+    Only letters and digits are compared, ignoring case. A judgement holds for all passages that begin with the text, of
+    which there must be at least one.
+    """
+    quotations = list(iter_records(path, iter_lines(path), _parse_quotation))
+    doc_ids: dict[str, list[str]] = {_letters_of(quotation.text): [] for _, quotation in quotations}
+    for batch in passages:
+        texts = _letters(batch["text"])
+        for beginning, matches in doc_ids.items():
+            matches += batch["doc_id"].filter(pc.starts_with(texts, beginning)).to_pylist()
+    for row, (query_id, text, relevance) in quotations:
+        if not (matches := doc_ids[_letters_of(text)]):
+            expected = "the beginning of a passage of the collection"
+            raise input_error(path, f"the text {shorten(text)}", expected, "copy it from there", row)
+        yield from ((row, Qrel(query_id, doc_id, relevance)) for doc_id in matches)
+
+
+def _letters(texts: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(pc.ascii_lower(texts), "[^a-z0-9]+", "")
+
+
+def _letters_of(text: str) -> str:
+    letters: str = _letters(pa.array([text]))[0].as_py()
+    return letters
+
+
+def _parse_quotation(line: str) -> Quotation:
+    record = parse_json_line(line, "correct the row; each record takes one line")
+    if not isinstance(record, dict) or {key: type(value) for key, value in record.items()} != QUOTATION:
+        raise BadLine(shorten(line), "an object with query_id, text and relevance", "correct the row")
+    text, relevance = checked_unicode("text", record["text"]), record["relevance"]
+    if abs(relevance) > LARGEST_GRADE:
+        raise BadLine(f"the relevance {relevance}", f"at most {LARGEST_GRADE}", "correct the row")
+    if len(_letters_of(text)) < SHORTEST:
+        raise BadLine(f"the text {shorten(text)}", f"at least {SHORTEST} letters or digits", "quote more")
+    return Quotation(checked_id("query_id", record["query_id"]), text, relevance)
 
 
 # TREC-CAR (Dietz and Gamari, 2017): Wikipedia.

@@ -1,5 +1,6 @@
 import json
 import random
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from cort.formats.lines import iter_record_batches
 from cort.formats.records import Qrel, Text
 from cort.formats.tables import PASSAGES, QRELS, regroup
 from cort.system.errors import InputError
-from tests.support.common import refusal, write_file
+from tests.support.common import ROOT, refusal, write_file
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
@@ -213,6 +214,87 @@ BLANKS = "correct the row; ids contain no spaces"
 )
 def test_qrels_are_refused(tmp_path, text, complaint):
     assert refusal(raw.iter_qrels, write_file(tmp_path / "q.tsv", text)) == complaint
+
+
+QUOTED = {
+    "d1": "Quick Answer. One cubic inch of aluminum weighs 1.56 ounces. The metal sinks.",
+    "d2": "One cubic inch of aluminum weighs 1.56 ounces.",
+    "d3": "quick answer:  one cubic INCH of “aluminum” weighs 1.56 ounces",
+    "d4": "Quick Answer. One cubic inch of iron",
+}
+
+
+def batches(texts):
+    table = pa.table({"doc_id": list(texts), "text": list(texts.values())}, schema=PASSAGES)
+    return table.to_batches(max_chunksize=2)
+
+
+def quotations(tmp_path, *records):
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    return write_file(tmp_path / "quoted.jsonl", "\n".join(lines))
+
+
+def quotation(**changes):
+    return {"query_id": "q", "text": "Quick Answer. One cubic inch of aluminum", "relevance": 1, **changes}
+
+
+def test_all_passages_that_begin_with_the_quoted_letters_are_judged(tmp_path):
+    def letters(text):
+        return re.sub("[^a-z0-9]", "", text.lower())
+
+    texts = ["quick answer ONE cubic inch", "One cubic inch of aluminum weighs", "Quick Answer. One cubic inch of al"]
+    expected = [
+        (row, Qrel(f"q{row}", doc_id, row))
+        for row, text in enumerate(texts, 1)
+        for doc_id, passage in QUOTED.items()
+        if letters(passage).startswith(letters(text))
+    ]
+    records = [{"query_id": f"q{row}", "text": text, "relevance": row} for row, text in enumerate(texts, 1)]
+    assert list(raw.iter_quoted(quotations(tmp_path, *records), batches(QUOTED))) == expected
+    assert [len([row for row, _ in expected if row == number]) for number in (1, 2, 3)] == [3, 1, 2]
+
+
+GOLD = "Quick Answer. One cubic inch of gold"
+OBJECT = "expected an object with query_id, text and relevance"
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (quotation(text=GOLD), f"found the text {GOLD!r}, expected the beginning of a passage of the collection; copy"),
+        (quotation(text="Quick Answer"), "found the text 'Quick Answer', expected at least 20 letters or digits"),
+        (quotation(relevance="1"), OBJECT),
+        (quotation(relevance=True), OBJECT),
+        (quotation(more=1), OBJECT),
+        ({"query_id": "q", "relevance": 1}, OBJECT),
+        (quotation(relevance=1001), "found the relevance 1001, expected at most 1000; correct the row"),
+        (quotation(query_id="a b"), "found query_id 'a b' with whitespace"),
+        (quotation(text="Quick Answer. One cubic inch \ud800"), r"found half a character (\ud800) in 'text', expected"),
+        ("[1]", f"found '[1]', {OBJECT}"),
+        ("{", "each record takes one line"),
+    ],
+)  # fmt: skip
+def test_quotations_are_refused(tmp_path, line, complaint):
+    message = refusal(lambda path: raw.iter_quoted(path, batches(QUOTED)), quotations(tmp_path, line))
+    assert message.startswith("row 1: ")
+    assert complaint in message
+
+
+def test_the_name_of_a_file_tells_quotations():
+    assert [raw.is_quoted(name) for name in ("a.jsonl", "a.jsonl.gz", "a.tsv", "a.qrels")] == [True, True, False, False]
+
+
+def test_the_examples_of_cort_are_quoted():
+    """The beginnings of the paper's table as text, with signs and blanks that a copy may have changed."""
+    texts = {
+        "boat": "Question and answer. how much does a western 14 ft. aluminum boat weigh? what is",
+        "ounces": "Quick Answer.  One cubic inch of aluminum weighs 1.56 ounces. The metal",
+        "legally": "Although there are many articles stating one can be declared legally insane if... How long",
+        "record": "The longest recorded time a human has ever gone without sleep is 18 days, 21 hours, and 40 minutes",
+    }
+    for path in sorted((ROOT / "config" / "ablations" / "table-6").glob("*.jsonl")):
+        ((_, qrel),) = raw.iter_quoted(path, batches(texts))
+        assert (qrel.doc_id, qrel.relevance) == (path.stem, 1)
 
 
 PLAIN = [b"%d\ttext of passage %d" % (number, number) for number in range(40)]
