@@ -223,9 +223,9 @@ def measure_agreement(options: AgreementOptions) -> None:
     grades = np.array(pairs, np.int64).reshape(-1, 2)
     kappas = kappa((grades >= levels).astype(np.int64)), kappa(grades)
     values = [read_values(path) for path in (*options.per_query, *options.other_per_query)]
-    measures, tau = {one.measures[0] for one in values}, None
-    measure = measures.pop() if len(measures) == 1 else None
-    if measure and query_ids:
+    measures = {one.measures[0] for one in values}
+    measure, tau = measures.pop() if len(measures) == 1 else None, None
+    if measure and query_ids and len(values) > 2:
         by_query = [dict(zip(one.query_ids, one.values[:, 0].tolist(), strict=True)) for one in values]
         tau = correlate(np.array([[column[query] for column in by_query] for query in query_ids]), options.seed)
     names, systems = (options.split, options.other), len(options.per_query)

@@ -48,7 +48,7 @@ def kappa(labels: npt.NDArray[np.int64]) -> float | None:
 def correlate(values: Matrix, seed: int) -> list[float] | None:
     """Correlate two rankings of systems by their mean values.
 
-    :param values: of each query (row), by the system according to the first labels, then according to the second.
+    :param values: a row per query, with values of two or more systems by the first labels, then by the second.
     :return: tau-b and the ends of its interval, from resamples of the queries that rank the systems; None without.
     """
     from scipy.stats import kendalltau
@@ -56,7 +56,7 @@ def correlate(values: Matrix, seed: int) -> list[float] | None:
     # Whole units add up exactly, so that equal means are ties.
     units, _ = quantize(values)
     means = np.concatenate([units.mean(axis=0, keepdims=True), bootstrap_means(units, RESAMPLES, seed)])
-    tau, *drawn = (float(kendalltau(*np.split(row, 2), method="asymptotic").statistic) for row in means)
+    tau, *drawn = (float(kendalltau(*np.split(row, 2)).statistic) for row in means)
     if np.isnan(tau):
         return None
     return [tau, *interval(np.array(drawn)[~np.isnan(drawn)], CONFIDENCE).tolist()]
