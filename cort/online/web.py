@@ -52,7 +52,7 @@ LONGEST_QUERY, LONGEST_ADDRESS = 1_000, 16_000
 MOST_RESULTS, RESULTS = 1_000, 20
 METHODS, JUDGEMENTS = ("GET", "HEAD"), "/api/judgements"
 #: bytes of a judgement
-LENGTH, SHORT = re.compile("^[0-9]{1,4}$"), "at most 9999"
+LENGTH, SHORT = re.compile("^[1-9][0-9]{0,3}$"), "1 to 9999"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -69,8 +69,8 @@ LIVE = {
     '<html lang="en">': '<html lang="en" data-live="{most}">',
     "img-src data:;": "img-src data:; connect-src 'self';",
 }
-#: and into one where a person judges
-JUDGE = {"</head>": '<script src="judge.js" defer></script>\n</head>'}
+#: end of the head of a page where a person judges
+JUDGE = '<script src="judge.js" defer></script>\n</head>'
 #: the program of the page; its data are those of the build
 PAGE = Path(__file__).parents[1] / "reporting" / "explorer"
 
@@ -83,7 +83,8 @@ def make_app(searcher: Searcher, folder: Path, line: Line, port: int, judging: J
     :param judging: what the page lets a person judge.
     """
     api = Api(searcher, line, judging)
-    page = live_page((PAGE / "index.html").read_text("utf-8"), api.most, JUDGE if judging else {})
+    text = (PAGE / "index.html").read_text("utf-8")
+    page = live_page(text.replace("</head>", JUDGE) if judging else text, api.most)
     document = read_yaml(Path(__file__).with_name("openapi.yaml"))
     files = {name: PAGE / name for name in ("explorer.js", "explorer.css", "judge.js")}
     files |= {f"data/{path.name}": path for path in folder.glob("*.js")}
@@ -104,12 +105,12 @@ def make_app(searcher: Searcher, folder: Path, line: Line, port: int, judging: J
         routes=[Route(path, handler, methods=["GET", "POST"]) for path, handler in (answers | pages).items()],
         exception_handlers={HTTPException: _refuse, InputError: _refuse, Exception: _fail},
     )
-    return Guard(app, {f"{host}:{port}" for host in (ADDRESS, "localhost")}, judging is not None)
+    return Guard(app, {f"{host}:{port}" for host in (ADDRESS, "localhost")}, JUDGEMENTS if judging else None)
 
 
-def live_page(text: str, most: int, more: dict[str, str]) -> str:
-    """Tell the page that it has a server, which gives at most `most` results; make `more` replacements."""
-    for before, after in (LIVE | more).items():
+def live_page(text: str, most: int) -> str:
+    """Tell the page that it has a server, which gives at most `most` results."""
+    for before, after in LIVE.items():
         if text.count(before) != 1:
             raise input_error("index.html", f"{text.count(before)} times {before}", "it once", "see cort/online/web.py")
         text = text.replace(before, after.format(most=most))
@@ -126,8 +127,9 @@ def _file(path: Path | None) -> Response:
 class Guard:
     """Refuses requests before any work is done for them, and adds headers to every answer."""
 
-    def __init__(self, app: ASGIApp, hosts: set[str], judging: bool) -> None:
-        self.app, self.hosts, self.judging = app, hosts, judging
+    def __init__(self, app: ASGIApp, hosts: set[str], written: str | None) -> None:
+        """Take requests to these hosts; only those to the path `written` may write."""
+        self.app, self.hosts, self.written = app, hosts, written
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -149,7 +151,7 @@ class Guard:
         if host not in self.hosts:
             expected = f"expected one of {', '.join(sorted(self.hosts))}"
             return refusal(421, f"Host: found {shorten(host)}, {expected}; open the address that the server printed")
-        judges = self.judging and (scope["method"], scope["path"]) == ("POST", JUDGEMENTS)
+        judges = (scope["method"], scope["path"]) == ("POST", self.written)
         if scope["method"] not in METHODS and not judges:
             expected = f"expected {' or '.join(METHODS)}; nothing here can be changed"
             return refusal(405, f"found {shorten(scope['method'])}, {expected}", {"Allow": ", ".join(METHODS)})
@@ -204,7 +206,7 @@ class Api:
     async def judgements(self, request: Request) -> Response:
         """Record a judgement, list the candidates of a query, or say what is judged."""
         query_id = _parameters(request, "query_id").get("query_id")
-        body = await request.body()
+        body = await request.body() if request.method == "POST" else b""
         try:
             return answer(await self.line.result(partial(self._judged, query_id, body), request.receive))
         except OSError as error:
@@ -212,11 +214,10 @@ class Api:
 
     def _judged(self, query_id: str | None, body: bytes) -> dict[str, Any]:
         judging, passages = cast("Judging", self.judging), self.searcher.passages
-        if query_id is not None:
-            return {"texts": judging.texts(query_id, passages)}
         if body:
             judging.judge(parse_judgement("judgement", body), passages)
-        return {} if body else judging.state()
+            return {}
+        return judging.state() if query_id is None else {"texts": judging.texts(query_id, passages)}
 
     def _answer(self, name: str, query: str, count: int) -> dict[str, Any]:
         found, texts = self.searcher.answer(name, query, count)

@@ -46,6 +46,7 @@ async function send(query, doc, relevance) {
   judge.setAttribute("aria-busy", "true");
   complain("");
   try {
+    await textsOf(query);
     const text = Array.from(query.texts[doc]).slice(0, BEGINNING).join("");
     const body = JSON.stringify({ query_id: query.query_id, doc_id: doc, text, relevance });
     const headers = { "Content-Type": "application/json" };
@@ -72,7 +73,6 @@ async function give(grade) {
 async function withdraw() {
   if (judged.waiting || !judged.grades.size) return;
   const [id, doc] = JSON.parse([...judged.grades.keys()].at(-1)), query = judged.queries.find((one) => one.query_id === id);
-  await textsOf(query);
   if (await send(query, doc, null)) await next(query, doc);
 }
 
