@@ -41,9 +41,14 @@ judge.append(
     + "Press 0, 1, 2 or 3 for a grade, u to undo."),
   candidate, grades, element("p", {}, undo), before);
 
+// While a text is not there yet, keys and buttons do nothing.
+function wait(waiting) {
+  judged.waiting = waiting;
+  judge.setAttribute("aria-busy", String(waiting));
+}
+
 async function send(query, doc, relevance) {
-  judged.waiting = true;
-  judge.setAttribute("aria-busy", "true");
+  wait(true);
   complain("");
   try {
     await textsOf(query);
@@ -58,10 +63,8 @@ async function send(query, doc, relevance) {
     return true;
   } catch (error) {
     complain(error.message);
+    wait(false);
     return false;
-  } finally {
-    judged.waiting = false;
-    judge.setAttribute("aria-busy", "false");
   }
 }
 
@@ -85,15 +88,14 @@ async function next(query = judged.query, doc = null) {
   const from = judged.queries.indexOf(query), all = [...judged.queries.slice(from), ...judged.queries.slice(0, from)];
   judged.query = doc === null ? all.find((one) => openOf(one).length) ?? query : query;
   judged.doc = doc ?? openOf(judged.query)[0] ?? null;
-  judged.waiting = true;
+  wait(true);
   try {
     await textsOf(judged.query);
     draw();
   } catch (error) {
     complain(error.message);
   }
-  judged.waiting = false;
-  judge.setAttribute("aria-busy", "false");
+  wait(false);
 }
 
 function draw() {
@@ -123,6 +125,7 @@ function draw() {
 }
 
 async function enter() {
+  wait(true);
   try {
     const state = await ask("judgements", {});
     judged.queries = state.queries;
@@ -132,6 +135,7 @@ async function enter() {
   } catch (error) {
     complain(error.message);
   }
+  wait(false);
 }
 
 function route() {
