@@ -27,10 +27,10 @@ const chooser = element("select", { onchange: () => { judged.query = judged.quer
 const progress = element("p", { role: "status", id: "progress" });
 const question = element("h2", { dir: "auto", id: "question" });
 const shown = element("p", { class: "passage", dir: "auto" });
-const candidate = element("section", { id: "candidate", tabindex: -1, "aria-label": "Text to judge" }, shown);
+const candidate = element("section", { id: "candidate", tabindex: 0, "aria-label": "Text to judge" }, shown);
 const grades = element("div", { id: "grades", role: "group", "aria-label": "How well does the text answer the query?" },
   ...[3, 2, 1, 0].map((grade) => button("", { "aria-keyshortcuts": String(grade), onclick: () => give(grade) },
-    element("kbd", {}, String(grade)), ` ${RUBRIC[grade]}`)));
+    element("kbd", {}, String(grade)), " ", element("span", {}, RUBRIC[grade]))));
 const undo = button("", { "aria-keyshortcuts": "u", id: "undo", onclick: () => withdraw() },
   element("kbd", {}, "u"), " Undo the last judgement");
 const before = element("details", { id: "before" });
@@ -140,7 +140,7 @@ async function enter() {
 
 function route() {
   const on = location.hash === "#judge";
-  $("page").hidden = on;
+  $("page").hidden = $("cut").hidden = on;
   judge.hidden = !on;
   for (const [id, current] of [["to-judge", on], ["to-compare", !on]]) {
     if (current) $(id).setAttribute("aria-current", "page");
