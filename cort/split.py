@@ -88,7 +88,7 @@ def read_qrels(
     # Ids have no whitespace, so joined pairs are unambiguous.
     pairs = pc.binary_join_element_wise(joined["query_id"], joined["doc_id"], " ")
     refuse_duplicates([(path, rows) for path, (rows, _) in zip(paths, files, strict=True)], pairs, JUDGEMENT)
-    return joined, dict(counts)
+    return joined, counts
 
 
 def read_file_of_qrels(

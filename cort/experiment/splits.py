@@ -147,8 +147,8 @@ def labelled_twice(config: Config) -> list[tuple[str, str]]:
 
     def differ(first: str, second: str) -> bool:
         one, other = config["splits"][first], config["splits"][second]
-        same = "queries" in one and one["queries"] == other.get("queries") and one["qrels"] != other["qrels"]
-        return same or labels_of(config, first) != labels_of(config, second)
+        again = one.get("queries", "") == other.get("queries") and one.get("qrels") != other.get("qrels")
+        return again or labels_of(config, first) != labels_of(config, second)
 
     return [pair for pair in combinations(evaluated_splits(config), 2) if differ(*pair)]
 

@@ -64,21 +64,25 @@ def read_judged(
     """
     lines = [(row, parse_judgement(f"{path}: row {row}", line.encode())) for row, line in iter_lines(path)]
     last = {(one.query_id, one.doc_id): (row, one) for row, one in lines}
-    judged = [(row, one) for row, one in last.values() if one.relevance is not None]
-    matches: dict[str, list[str]] = {one.text: [] for _, one in judged}
+    matches: dict[str, list[str]] = {one.text: [] for _, one in last.values()}
     known: set[str] = set()
-    for batch in passages if judged else ():
+    for batch in passages if last else ():
         ids = documents_of(batch["doc_id"]) if documents_of else batch["doc_id"]
-        known.update(ids.filter(pc.is_in(ids, value_set=pa.array({one.doc_id for _, one in judged}))).to_pylist())
+        known.update(ids.filter(pc.is_in(ids, value_set=pa.array({doc_id for _, doc_id in last}))).to_pylist())
         texts = pc.replace_substring_regex(batch["text"], r"\s+", " ")
         for text, found in matches.items():
             found += ids.filter(pc.starts_with(texts, " ".join(text.split()))).to_pylist()
-    counts = dict.fromkeys(("judgements_found_by_id", "found_by_text", "gone"), 0)
+    counts = dict.fromkeys(("judgements_found_by_id", "found_by_text", "gone", "withdrawn"), 0)
     qrels: dict[tuple[str, str], tuple[int, Qrel]] = {}
-    for row, one in sorted(judged, key=itemgetter(0)):
+    for row, one in sorted(last.values(), key=itemgetter(0)):
+        if one.relevance is None:
+            counts["withdrawn"] += 1
+            # It may have been found by its text before.
+            qrels.pop((one.query_id, one.doc_id), None)
+            continue
         found = matches[one.text] if len(one.text) >= SHORTEST else []
         by_id = one.doc_id in (known if documents_of else matches[one.text])
         counts["judgements_found_by_id" if by_id else "found_by_text" if found else "gone"] += 1
         for doc_id in [one.doc_id] if by_id else found:
-            qrels[one.query_id, doc_id] = row, Qrel(one.query_id, doc_id, one.relevance or 0)
-    return sorted(qrels.values()), counts | {"withdrawn": len(last) - len(judged)}
+            qrels[one.query_id, doc_id] = row, Qrel(one.query_id, doc_id, one.relevance)
+    return sorted(qrels.values()), counts

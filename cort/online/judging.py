@@ -75,7 +75,11 @@ class Judging:
     def state(self) -> dict[str, Any]:
         """List the candidates of all queries, in an order that ranks have no part in, and the judgements in theirs."""
         queries = [
-            {"query_id": query_id, "query": text, "candidates": sorted(self.pools[query_id], key=_in_no_order)}
+            {
+                "query_id": query_id,
+                "query": text,
+                "candidates": sorted(self.pools[query_id], key=lambda doc_id: sha256(doc_id.encode()).digest()),
+            }
             for query_id, text in self.queries.items()
             if query_id in self.pools
         ]
@@ -113,10 +117,6 @@ class Judging:
         except OSError:
             self._file.truncate(end)
             raise
-
-
-def _in_no_order(doc_id: str) -> bytes:
-    return sha256(doc_id.encode()).digest()
 
 
 def _locked(path: Path) -> object:

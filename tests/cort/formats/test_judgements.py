@@ -69,6 +69,15 @@ def test_judgements_of_the_same_passage_do_not_collide(tmp_path):
     assert found == ([(2, Qrel("q", "a#1", 3))], counts(by_id=1, by_text=1))
 
 
+def test_what_was_found_by_its_text_can_be_judged_again_and_withdrawn(tmp_path):
+    old = judgement("gone", 2, text=TEXTS["a#1"])
+    assert read_judged(written(tmp_path, old), batches(TEXTS), None)[0] == [(1, Qrel("q", "a#1", 2))]
+    again = [old, judgement("a#1", 0)]
+    assert read_judged(written(tmp_path, *again), batches(TEXTS), None)[0] == [(2, Qrel("q", "a#1", 0))]
+    withdrawn = [*again, judgement("a#1", None)]
+    assert read_judged(written(tmp_path, *withdrawn), batches(TEXTS), None) == ([], counts(by_text=1, withdrawn=1))
+
+
 def test_documents_are_known_by_their_ids_and_found_by_a_passage(tmp_path):
     rows = [judgement("a", 1, text="changed since"), judgement("old", 2, text=TEXTS["c"])]
     rows += [judgement("gone", 3, text=WINE[::-1])]
