@@ -70,7 +70,7 @@ LIVE = {
     "img-src data:;": "img-src data:; connect-src 'self';",
 }
 #: end of the head of a page where a person judges
-JUDGE = '<script src="judge.js" defer></script>\n</head>'
+JUDGE = '<link rel="stylesheet" href="judge.css">\n<script src="judge.js" defer></script>\n</head>'
 #: the program of the page; its data are those of the build
 PAGE = Path(__file__).parents[1] / "reporting" / "explorer"
 
@@ -86,7 +86,7 @@ def make_app(searcher: Searcher, folder: Path, line: Line, port: int, judging: J
     text = (PAGE / "index.html").read_text("utf-8")
     page = live_page(text.replace("</head>", JUDGE) if judging else text, api.most)
     document = read_yaml(Path(__file__).with_name("openapi.yaml"))
-    files = {name: PAGE / name for name in ("explorer.js", "explorer.css", "judge.js")}
+    files = {name: PAGE / name for name in ("explorer.js", "explorer.css", "judge.css", "judge.js")}
     files |= {f"data/{path.name}": path for path in folder.glob("*.js")}
 
     async def index(_: Request) -> Response:

@@ -75,7 +75,8 @@ async function give(grade) {
 
 async function withdraw() {
   if (judged.waiting || !judged.grades.size) return;
-  const [id, doc] = JSON.parse([...judged.grades.keys()].at(-1)), query = judged.queries.find((one) => one.query_id === id);
+  const [id, doc] = JSON.parse([...judged.grades.keys()].at(-1));
+  const query = judged.queries.find((one) => one.query_id === id);
   if (await send(query, doc, null)) await next(query, doc);
 }
 
@@ -110,7 +111,8 @@ function draw() {
   shown.textContent = doc === null ? "Every text is judged." : query.texts[doc];
   for (const one of grades.children) {
     one.disabled = doc === null;
-    one.setAttribute("aria-pressed", String(doc !== null && gradeOf(query, doc) === Number(one.firstElementChild.textContent)));
+    const given = doc !== null && String(gradeOf(query, doc)) === one.firstElementChild.textContent;
+    one.setAttribute("aria-pressed", String(given));
   }
   undo.disabled = !judged.grades.size;
   const known = query.candidates.filter((one) => !isOpen(query)(one));

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import jsonschema
 import pytest
@@ -52,6 +53,17 @@ def error_of(response):
     found = response.json()
     assert set(found) == {"error"}
     return found["error"]
+
+
+def test_the_page_is_small_and_asks_for_nothing_elsewhere(client):
+    page = client.get("/").text
+    assert '<script src="judge.js" defer></script>\n</head>' in page
+    texts = {name: client.get(f"/{name}").text for name in ("judge.js", "judge.css")}
+    assert sum(text.count("\n") for text in texts.values()) < 200
+    assert max(len(line) for text in texts.values() for line in text.splitlines()) <= 120
+    assert not any(
+        re.search(r"https?:|@import|innerHTML|outerHTML|insertAdjacent|eval\(", text) for text in texts.values()
+    )
 
 
 # Candidates.
