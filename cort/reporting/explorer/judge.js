@@ -37,8 +37,8 @@ const before = element("details", { id: "before" });
 judge.append(
   element("div", { class: "bar" }, element("label", {}, "Query ", chooser), progress),
   question,
-  element("p", { class: "quiet" }, "The first results of all systems, each text once. Their order says nothing about ranks. "
-    + "Press 0, 1, 2 or 3 for a grade, u to undo."),
+  element("p", { class: "quiet" }, "The first results of all systems, each text once. Their order says "
+    + "nothing about ranks. Press 0, 1, 2 or 3 for a grade, u to undo."),
   candidate, grades, element("p", {}, undo), before);
 
 // While a text is not there yet, keys and buttons do nothing.
@@ -102,7 +102,8 @@ async function next(query = judged.query, doc = null) {
 function draw() {
   const { query, queries, doc } = judged, done = (one) => one.candidates.length - openOf(one).length;
   const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
-  const total = sum(queries.map((one) => one.candidates.length)), finished = queries.filter((one) => !openOf(one).length);
+  const total = sum(queries.map((one) => one.candidates.length));
+  const finished = queries.filter((one) => !openOf(one).length);
   progress.textContent = `${count(sum(queries.map(done)))} of ${count(total)} judged; `
     + `queries finished: ${count(finished.length)} of ${count(queries.length)}`;
   fill(chooser, queries.map((one, place) =>
