@@ -7,6 +7,10 @@ Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parqu
            --output disagreements.json
        python -m cort.analyze overlap --split eval --systems bm25 cort --runs bm25.trec cort.trec --queries
            queries.parquet --output overlap.json
+       python -m cort.analyze agreement --split human --other model --queries human.parquet --other-queries
+           model.parquet --qrels human.qrels.parquet --other-qrels model.qrels.parquet --per-query
+           human.bm25.parquet human.cort.parquet --other-per-query model.bm25.parquet model.cort.parquet
+           --output agreement.json
        python -m cort.analyze consistency --run repbert.trec --reference top1000.trec --reference-name top1000
            --depths 1 10 100 1000 --system repbert --split dev --output consistency.json
 """
@@ -19,6 +23,7 @@ from itertools import chain
 
 import numpy as np
 
+from cort.evaluation.agreement import Agreement, correlate, kappa
 from cort.evaluation.depths import Consistency, Depths, consistency, measure_depths, saturation
 from cort.evaluation.disagreements import Disagreements, compare_runs, largest, make_example
 from cort.evaluation.measures import read_qrels
@@ -26,7 +31,7 @@ from cort.evaluation.names import parse_measures
 from cort.evaluation.options import JudgedOptions, MeasureOptions, SplitOptions
 from cort.evaluation.overlap import Overlap, overlaps
 from cort.evaluation.sparsity import measure_sparsity
-from cort.evaluation.values import check_named
+from cort.evaluation.values import check_named, read_values
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run, refuse_other_queries, tag_of
@@ -36,8 +41,9 @@ from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import TunedOptions, check_tuned
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import own_weights, weight_of
-from cort.settings.collection import Aggregation
+from cort.settings.collection import Aggregation, Split
 from cort.settings.evaluation import Evaluation
+from cort.settings.fields import SEED
 from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
@@ -165,6 +171,51 @@ def measure_overlap(options: OverlapOptions) -> None:
 
 
 @options_class
+class AgreementOptions(JudgedOptions):
+    """Compare two sets of labels of the same queries, such as those of a person and those of a language model.
+
+    Queries are the same if they have the same id and text. On the documents that both sets judge: Cohen's kappa on
+    relevant or not, and the quadratic-weighted kappa on grades. On the systems: Kendall's tau-b between their rankings
+    by the first measure, if both splits have the same, with a 95 % bootstrap interval over the common queries.
+
+    Reads:  queries, judgements, and values per query of every system, of two splits
+    Writes: agreement.json (`cort.evaluation.agreement.Agreement`)
+    """
+
+    queries: str = required("PARQUET")
+    per_query: tuple[str, ...] = optional((), "values of every query, a file per system", "PARQUET")
+    other: str = required("NAME", "the other split")
+    other_queries: str = required("PARQUET")
+    other_qrels: str = required("PARQUET")
+    other_relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
+    other_per_query: tuple[str, ...] = optional((), "values of every query, of the same systems", "PARQUET")
+    seed: int = optional(SEED, "of the bootstrap", "N")
+
+
+def measure_agreement(options: AgreementOptions) -> None:
+    """Compare labels and rankings."""
+    check_named(options.per_query, {"--other-per-query": options.other_per_query})
+    levels = options.relevance_level, options.other_relevance_level
+    texts, others = tables.read_queries(options.queries), tables.read_queries(options.other_queries)
+    first, second = read_qrels(options.qrels, levels[0]), read_qrels(options.other_qrels, levels[1])
+    query_ids = [query for query in texts if query in first and query in second and others[query] == texts[query]]
+    judged = [(first[query], second[query]) for query in query_ids]
+    pairs = [(one[doc_id], other[doc_id]) for one, other in judged for doc_id in one if doc_id in other]
+    grades = np.array(pairs, np.int64).reshape(-1, 2)
+    kappas = kappa((grades >= levels).astype(np.int64)), kappa(grades)
+    values = [read_values(path) for path in (*options.per_query, *options.other_per_query)]
+    measures = {one.measures[0] for one in values}
+    measure, tau = measures.pop() if len(measures) == 1 else None, None
+    if measure and query_ids and len(values) > 2:
+        by_query = [dict(zip(one.query_ids, one.values[:, 0].tolist(), strict=True)) for one in values]
+        tau = correlate(np.array([[column[query] for column in by_query] for query in query_ids]), options.seed)
+    names, systems = (options.split, options.other), len(options.per_query)
+    agreement = Agreement(*names, len(query_ids), len(pairs), *kappas, systems, measure, tau)
+    write_artifact(options.output, agreement)
+    log.info("%s", agreement)
+
+
+@options_class
 class ConsistencyOptions(SplitOptions):
     """Measure how far a run stays within a reference run: RepBERT's consistency factor (section 4.4.3 and Figure 2).
 
@@ -221,6 +272,7 @@ def analyze_sparsity(options: SparsityOptions) -> None:
 
 
 COMMANDS: Commands = {
+    "agreement": (AgreementOptions, measure_agreement),
     "depths": (DepthOptions, analyze_depths),
     "disagreements": (DisagreementOptions, find_disagreements),
     "overlap": (OverlapOptions, measure_overlap),

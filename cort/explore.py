@@ -4,10 +4,14 @@ Serves the page that `snakemake` has written to this machine alone, and prints i
 side by side, with the time of each part, the reason for each rank and, for a query of the split, the rank in the stored
 run. The page's API is open to programs: /api/openapi.json. Ctrl-C ends the server.
 
+With --judgements, the page also lets a person judge the first results of all systems, one text after the other, and
+appends each judgement to a file, which can be the `qrels` of a split.
+
 Reads:  the results of an experiment that `snakemake` has built, with its report/explore/SPLIT
-Writes: nothing
+Writes: nothing, or judgements
 Usage:  python -m cort.explore --experiment config/pydocs.yaml --open
         python -m cort.explore --results results/pydocs --systems bm25 fused --port 0
+        python -m cort.explore --experiment my.yaml --split mine --judgements judged.jsonl --pool 20
 """
 
 from __future__ import annotations
@@ -47,6 +51,10 @@ class Options(SearchOptions):
 
     systems: tuple[str, ...] = optional((), "to open (default: all)", "NAME")
     split: str | None = optional(None, "whose page is shown (default: the first)", "NAME")
+    judgements: str | None = optional(
+        None, "let a person judge the results; the file that gets the judgements", "JSONL"
+    )
+    pool: int = optional(10, "results of each system that are judged, with --judgements", "N", ge=1)
     port: int = optional(PORT, f"of the address (default {PORT}); 0 for any free port", "N")
     open: bool = flag("open the page in a browser")
 
@@ -81,19 +89,23 @@ def stage(options: Options) -> None:
     """Open the systems, serve the page until a signal comes; Ctrl-C is not an error."""
     from cort.experiment.config import searchable
     from cort.experiment.stored import open_systems
+    from cort.online.judging import Judging
     from cort.online.web import Line, listening, make_app, serve
 
     results = find_results(options)
     page = find_page(results, options.split)
     systems = options.systems or tuple(searchable(results.config))
     open_systems(results, systems)
+    judging = (
+        Judging(results, page.name, Path(options.judgements).resolve(), options.pool) if options.judgements else None
+    )
     with lease(int(options.device == "cuda")), listening(options.port) as listener:
         host, port = listener.getsockname()
         # One thread opens the systems and searches, because torch has a number of threads per calling thread.
         line, started = Line(), time.perf_counter()
         opening = line.submit(partial(open_named, options, results, systems))
         try:
-            app = make_app(opening.result(), page / "data", line, port)
+            app = make_app(opening.result(), page / "data", line, port, judging)
             log.info("opened %s in %.1f s; Ctrl-C to end", ", ".join(systems), time.perf_counter() - started)
             # Requests that come now wait in the socket until the server takes them.
             announce(f"http://{host}:{port}/", options.open)

@@ -2,7 +2,7 @@
 
 Reads: the settings of the results; measures per system and split; if given, comparisons with the baseline, measures by
        re-ranking depth, audits of graph indexes, training curves, how models were chosen, disagreements, the counts of
-       filters, the benchmark files of the stages, latencies, and the provenance of the results.
+       filters, the benchmark files of the stages, latencies, the agreement of labels, and the provenance.
 Writes: index.html, tables/{systems,comparisons,lists,judged,audits,stages,latency,overlap}.{csv,md,tex} and
        figures/{recall,depths,audits,training}.svg in the output folder. The page omits sections without input; the
        files are always written.
@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from cort.evaluation.agreement import Agreement
 from cort.evaluation.comparisons import Comparisons, by_pair, disagreement, needed
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
@@ -75,6 +77,7 @@ class Options:
     benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; the folder may be missing", "FOLDER")
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
     leakage: str | None = optional(None, "what `cort.leakage` wrote", "JSON")
+    agreements: tuple[str, ...] = optional((), "what `cort.analyze agreement` wrote, a file per pair of splits", "JSON")
     explorer: str | None = optional(None, "folder with an explorer per split, relative to the report", "FOLDER")
     reproduction: str | None = optional(None, "what `cort.reproduction` wrote next to this report", "JSON")
     latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
@@ -167,6 +170,11 @@ def build(options: Options) -> dict[str, str]:
         overlaps=overlaps,
         p=P,
         leakage=[text for text in map(describe, shared) if text],
+        agreements=[
+            replace(one, first=title_of_split(config, one.first), second=title_of_split(config, one.second))
+            for one in (read_artifact(path, Agreement) for path in options.agreements)
+            if one.pairs
+        ],
         descriptions=describe_systems(config, options),
         remarks=remarks(config),
         comparisons=comparisons,
@@ -182,8 +190,9 @@ def build(options: Options) -> dict[str, str]:
         disagreements=titled(config, (read_artifact(path, Disagreements) for path in options.disagreements)),
         reproduction=reproduction,
         filters={
-            name: read_artifact(path, dict[str, int])
+            name: counts
             for name, path in parse_assignments("--filters", options.filters).items()
+            if (counts := read_artifact(path, dict[str, int]))
         },
         truncations=truncation_rows(options),
         latencies=latencies,

@@ -2,7 +2,8 @@
 
 Reads:  queries as MS MARCO .tsv or .txt, .txt with a query per row, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or
         BEIR (cort/formats/raw.py), or judgements that quote passages, each in one or more files; passages.parquet
-Writes: queries and qrels as parquet, in the order of their files
+Writes: queries and qrels as parquet, in the order of their files; JSON of how many judged passages were found by their
+        ids, by their texts, or not at all
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
             [--without dev.parquet --sample 1000 --seed 42]
@@ -12,15 +13,19 @@ import logging
 import random
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import plain
 from cort.formats.ids import is_in
+from cort.formats.judgements import is_judged, read_judged
 from cort.formats.lines import Rows, iter_record_batches
 from cort.formats.raw import is_quoted, iter_qrels, iter_queries, iter_quoted, none_of, refuse_duplicates
 from cort.formats.records import Qrel
@@ -54,13 +59,25 @@ def read_queries(paths: Sequence[str]) -> pa.Table:
     return joined
 
 
-def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str, aggregate: str) -> pa.Table:
-    """Read the judgements of all files with `read_file_of_qrels`; refuse a pair that is judged twice."""
+def read_qrels(
+    paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str, aggregate: str
+) -> tuple[pa.Table, dict[str, int]]:
+    """Read the judgements of all files with `read_file_of_qrels`; refuse a pair that is judged twice.
+
+    :return: also counts of `cort.formats.judgements`, empty if no file has those of a person.
+    """
     # Texts are read only for quotations: they are fifty times as large as the ids.
     doc_ids = documents_of(read_column(passages, PASSAGES, "doc_id"), aggregate)
     unit = "a passage" if aggregate == "none" else "a document (the id of a passage up to its last #)"
+    counts: Counter[str] = Counter()
 
     def judgements(path: str) -> Rows[Qrel]:
+        if is_judged(path):
+            grouping = None if aggregate == "none" else partial(documents_of, how=aggregate)
+            qrels, found = read_judged(path, iter_batches(passages, PASSAGES), grouping)
+            counts.update(found)
+            log.info("%s: %s", path, found)
+            return iter(qrels)
         if is_quoted(path) and aggregate != "none":
             fix = "name documents by their ids, or set `collection.aggregate` to none"
             raise input_error(path, "texts of passages", "documents, which are measured", fix)
@@ -71,7 +88,7 @@ def read_qrels(paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str, 
     # Ids have no whitespace, so joined pairs are unambiguous.
     pairs = pc.binary_join_element_wise(joined["query_id"], joined["doc_id"], " ")
     refuse_duplicates([(path, rows) for path, (rows, _) in zip(paths, files, strict=True)], pairs, JUDGEMENT)
-    return joined
+    return joined, counts
 
 
 def read_file_of_qrels(
@@ -141,6 +158,7 @@ class Options(Aggregation):
     passages: str = required("FILE", "table that cort.collection wrote")
     output_queries: str = required("FILE", "parquet table to write")
     output_qrels: str = required("FILE", "parquet table to write")
+    output_counts: str | None = optional(None, "JSON to write: how judged passages were found again", "FILE")
     unjudged_queries: Literal["drop", "keep"] = optional(
         Split.unjudged_queries, f"queries without judgements (default: {Split.unjudged_queries})"
     )
@@ -156,9 +174,9 @@ def stage(options: Options) -> None:
     """Select queries and judgements, and write them."""
     _check_draws(options)
     queries = read_queries(options.queries)
-    qrels = QRELS.empty_table()
+    qrels, counts = QRELS.empty_table(), dict[str, int]()
     if options.qrels:
-        qrels = read_qrels(options.qrels, queries["query_id"], options.passages, options.aggregate)
+        qrels, counts = read_qrels(options.qrels, queries["query_id"], options.passages, options.aggregate)
     judged = select(queries, qrels["query_id"])
     keep = not options.qrels or options.unjudged_queries == "keep"
     unjudged = f"{queries.num_rows - judged.num_rows} of them without judgements ({'kept' if keep else 'dropped'})"
@@ -183,6 +201,8 @@ def stage(options: Options) -> None:
     with open_writer(options.output_queries, QUERIES) as writer, open_writer(options.output_qrels, QRELS) as other:
         writer.write_table(queries)
         other.write_table(qrels)
+    if options.output_counts:
+        write_artifact(options.output_counts, counts)
     log.info("wrote %d queries and %d judgements", queries.num_rows, qrels.num_rows)
 
 

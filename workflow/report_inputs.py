@@ -191,7 +191,9 @@ def filters(config: Config) -> dict[str, str]:
         title = f"{source} as queries of {title_of_split(config, split)}"
         files[title] = paths.at(paths.GENERATED_COUNTS, config, split=split)
     for split in splits_with(config, "judge"):
-        files[f"judgements of {title_of_split(config, split)}"] = paths.at(paths.GENERATED_COUNTS, config, split=split)
+        files[f"grades of {title_of_split(config, split)}"] = paths.at(paths.GENERATED_COUNTS, config, split=split)
+    for split in config["splits"]:
+        files[f"judgements of {title_of_split(config, split)}"] = paths.at(paths.JUDGEMENT_COUNTS, config, split=split)
     for section, name in trainings(config):
         source = LEARNERS[section]
         files[f"{source} of {name}"] = paths.at(paths.EXAMPLE_COUNTS, config, source=source, model=name, split="train")

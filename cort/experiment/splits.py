@@ -18,6 +18,7 @@ from cort.settings.config import (
     copied_from,
     entries,
     evaluated_splits,
+    labels_of,
     listed,
     one_or_more,
     ranked_splits,
@@ -154,6 +155,17 @@ def compared_splits(config: Config) -> list[str]:
 def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
     """List the pairs of a split for training and another split."""
     return [pair for pair in combinations(compared_splits(config), 2) if pair[0] in TRAINING_SPLITS]
+
+
+def labelled_twice(config: Config) -> list[tuple[str, str]]:
+    """List the pairs of evaluated splits whose labels are of other kinds, or which judge the same queries otherwise."""
+
+    def differ(first: str, second: str) -> bool:
+        one, other = config["splits"][first], config["splits"][second]
+        again = one.get("queries", "") == other.get("queries") and one.get("qrels") != other.get("qrels")
+        return again or labels_of(config, first) != labels_of(config, second)
+
+    return [pair for pair in combinations(evaluated_splits(config), 2) if differ(*pair)]
 
 
 def check_aggregation(config: Config) -> Iterator[str]:

@@ -151,16 +151,17 @@ def read_json(path: str | Path, fix: str = FIX) -> Node:
 
     :param fix: what to do about wrong values; the default is for files that a stage wrote.
     """
-    return _parse(path, Path(path).read_bytes(), fix)
+    return parse_document(path, Path(path).read_bytes(), fix)
 
 
 def json_option(option: str, text: str) -> dict[str, Any]:
     """Parse the value of an option, which must be a JSON object."""
-    value: dict[str, Any] = _parse(option, text.encode(errors="replace"), "fix it").of(dict)
+    value: dict[str, Any] = parse_document(option, text.encode(errors="replace"), "fix it").of(dict)
     return value
 
 
-def _parse(source: str | Path, raw: bytes, fix: str) -> Node:
+def parse_document(source: str | Path, raw: bytes, fix: str) -> Node:
+    """Parse JSON in UTF-8; errors name its `source`, and what to do."""
     try:
         value = parse_json(raw.decode("utf-8"))
         if b"\\u" in raw:

@@ -1,7 +1,8 @@
 """The explorer's server: its page over open systems, for this machine alone, and an API for programs.
 
 It answers only requests to read, of limited length, that a browser or a program sends to this address by name (a name
-that another site has pointed here is refused). The searcher is not thread-safe, so requests queue for its one thread.
+that another site has pointed here is refused), and requests of its own page to record a judgement, if it has a file for
+them. The searcher is not thread-safe, so requests queue for its one thread.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import uvicorn
@@ -30,7 +32,9 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cort.formats.judgements import parse_judgement
 from cort.formats.yaml_files import read_yaml
+from cort.online.judging import Judging
 from cort.online.searcher import Searcher, check_query
 from cort.online.why import explain
 from cort.system.errors import InputError, input_error, shorten
@@ -46,7 +50,9 @@ MOST_WAITING = 256
 LONGEST_QUERY, LONGEST_ADDRESS = 1_000, 16_000
 #: results per system: maximum and default
 MOST_RESULTS, RESULTS = 1_000, 20
-METHODS = ("GET", "HEAD")
+METHODS, JUDGEMENTS = ("GET", "HEAD"), "/api/judgements"
+#: bytes of a judgement
+LENGTH, SHORT = re.compile("^[1-9][0-9]{0,3}$"), "1 to 9999"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -63,20 +69,24 @@ LIVE = {
     '<html lang="en">': '<html lang="en" data-live="{most}">',
     "img-src data:;": "img-src data:; connect-src 'self';",
 }
+#: end of the head of a page where a person judges
+JUDGE = '<link rel="stylesheet" href="judge.css">\n<script src="judge.js" defer></script>\n</head>'
 #: the program of the page; its data are those of the build
 PAGE = Path(__file__).parents[1] / "reporting" / "explorer"
 
 
-def make_app(searcher: Searcher, folder: Path, line: Line, port: int) -> ASGIApp:
+def make_app(searcher: Searcher, folder: Path, line: Line, port: int, judging: Judging | None = None) -> ASGIApp:
     """Make the server's application.
 
     :param folder: of the page's data.
     :param port: requests that name another one are refused.
+    :param judging: what the page lets a person judge.
     """
-    api = Api(searcher, line)
-    page = live_page((PAGE / "index.html").read_text("utf-8"), api.most)
+    api = Api(searcher, line, judging)
+    text = (PAGE / "index.html").read_text("utf-8")
+    page = live_page(text.replace("</head>", JUDGE) if judging else text, api.most)
     document = read_yaml(Path(__file__).with_name("openapi.yaml"))
-    files = {name: PAGE / name for name in ("explorer.js", "explorer.css")}
+    files = {name: PAGE / name for name in ("explorer.js", "explorer.css", "judge.css", "judge.js")}
     files |= {f"data/{path.name}": path for path in folder.glob("*.js")}
 
     async def index(_: Request) -> Response:
@@ -89,12 +99,13 @@ def make_app(searcher: Searcher, folder: Path, line: Line, port: int) -> ASGIApp
         return answer(document)
 
     answers = {"/api/search": api.search, "/api/why": api.why, "/api/openapi.json": openapi}
+    answers |= {JUDGEMENTS: api.judgements} if judging else {}
     pages = {"/": index, "/index.html": index, "/{name:path}": file}
     app = Starlette(
-        routes=[Route(path, handler) for path, handler in (answers | pages).items()],
+        routes=[Route(path, handler, methods=["GET", "POST"]) for path, handler in (answers | pages).items()],
         exception_handlers={HTTPException: _refuse, InputError: _refuse, Exception: _fail},
     )
-    return Guard(app, {f"{host}:{port}" for host in (ADDRESS, "localhost")})
+    return Guard(app, {f"{host}:{port}" for host in (ADDRESS, "localhost")}, JUDGEMENTS if judging else None)
 
 
 def live_page(text: str, most: int) -> str:
@@ -116,8 +127,9 @@ def _file(path: Path | None) -> Response:
 class Guard:
     """Refuses requests before any work is done for them, and adds headers to every answer."""
 
-    def __init__(self, app: ASGIApp, hosts: set[str]) -> None:
-        self.app, self.hosts = app, hosts
+    def __init__(self, app: ASGIApp, hosts: set[str], written: str | None) -> None:
+        """Take requests to these hosts; only those to the path `written` may write."""
+        self.app, self.hosts, self.written = app, hosts, written
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -139,7 +151,8 @@ class Guard:
         if host not in self.hosts:
             expected = f"expected one of {', '.join(sorted(self.hosts))}"
             return refusal(421, f"Host: found {shorten(host)}, {expected}; open the address that the server printed")
-        if scope["method"] not in METHODS:
+        judges = (scope["method"], scope["path"]) == ("POST", self.written)
+        if scope["method"] not in METHODS and not judges:
             expected = f"expected {' or '.join(METHODS)}; nothing here can be changed"
             return refusal(405, f"found {shorten(scope['method'])}, {expected}", {"Allow": ", ".join(METHODS)})
         length = len(scope.get("raw_path") or b"") + len(scope["query_string"])
@@ -148,14 +161,26 @@ class Guard:
             return refusal(414, f"address: found {length:,} bytes, {expected}")
         if scope["path"].startswith("/api/") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return refusal(403, "found a request of another site's page, expected one of this page or of a program")
-        return None
+        return _refused_judgement(headers, host) if judges else None
+
+
+def _refused_judgement(headers: Headers, host: str) -> Response | None:
+    """Refuse what is not a short request in JSON from the page at this address."""
+    for status, name, found, expected in (
+        (403, "Origin", headers.get("origin"), f"http://{host}"),
+        (415, "Content-Type", headers.get("content-type"), "application/json"),
+        (413, "Content-Length", LENGTH.sub(SHORT, headers.get("content-length", "none")), SHORT),
+    ):
+        if found != expected:
+            return refusal(status, f"{name}: found {shorten(found)}, expected {expected}; judge on this server's page")
+    return None
 
 
 class Api:
     """Answers in JSON."""
 
-    def __init__(self, searcher: Searcher, line: Line) -> None:
-        self.searcher, self.line = searcher, line
+    def __init__(self, searcher: Searcher, line: Line, judging: Judging | None = None) -> None:
+        self.searcher, self.line, self.judging = searcher, line, judging
         self.most = min(MOST_RESULTS, searcher.depth)
 
     async def search(self, request: Request) -> Response:
@@ -177,6 +202,22 @@ class Api:
             raise input_error("system", f"{len(names)} names", f"one {self._open}", "choose one")
         reason = await self.line.result(lambda: explain(self.searcher, names[0], query, doc_id), request.receive)
         return answer({"query": query, "doc_id": doc_id, **asdict(reason)})
+
+    async def judgements(self, request: Request) -> Response:
+        """Record a judgement, list the candidates of a query, or say what is judged."""
+        query_id = _parameters(request, "query_id").get("query_id")
+        body = await request.body() if request.method == "POST" else b""
+        try:
+            return answer(await self.line.result(partial(self._judged, query_id, body), request.receive))
+        except OSError as error:
+            raise HTTPException(507, f"the judgement is not saved: {error.strerror}; judge again") from error
+
+    def _judged(self, query_id: str | None, body: bytes) -> dict[str, Any]:
+        judging, passages = cast("Judging", self.judging), self.searcher.passages
+        if body:
+            judging.judge(parse_judgement("judgement", body), passages)
+            return {}
+        return judging.state() if query_id is None else {"texts": judging.texts(query_id, passages)}
 
     def _answer(self, name: str, query: str, count: int) -> dict[str, Any]:
         found, texts = self.searcher.answer(name, query, count)

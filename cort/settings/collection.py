@@ -155,8 +155,9 @@ class Split:
     topics; plain or `.gz`."""
     qrels: str | tuple[str, ...] | None = setting(None, least=1)
     """File of judgements, or a list: lines of `query 0 doc grade`, or BEIR's three columns with a header; or `.jsonl`
-    of `{"query_id": ..., "text": ..., "relevance": ...}`, which judges the passages that begin with that text; plain or
-    `.gz`. A split without judgements is ranked and shown, not measured."""
+    of `{"query_id": ..., "text": ..., "relevance": ...}`, which judges the passages that begin with that text, or what
+    `python -m cort.explore --judgements` wrote; plain or `.gz`. A split without judgements is ranked and shown, not
+    measured."""
     irds: str | None = None
     """Instead of files, the name of queries and judgements in ir_datasets, such as `beir/scifact/test`."""
     hf: str | None = None

@@ -148,7 +148,7 @@ def test_everything_that_is_measured_says_who_judged(tree, results):
         assert line in output
         assert line in page
     assert "people (" not in output
-    assert "judgements of graded (LLM labels)" in page
+    assert "grades of graded (LLM labels)" in page
     assert "endpoint as queries of dev (synthetic labels)" in page
     names = ["--experiments", "asked.yaml", "--output-folder", "matrix", "--measures", "R@10"]
     status, output = run_module(tree, "cort.matrix", *names)

@@ -46,7 +46,9 @@ def test_a_folder_of_texts_becomes_a_verdict_and_files_for_engines(tree):
     assert len(lines) <= 15
     assert "made from sentences (synthetic labels)" in lines[1]
     assert [line for line in lines if line.startswith("VERDICT: ")]
-    assert any(line.startswith("BM25 finds nothing for 2 of 4 queries: is lexical.bm25.language right?") for line in lines)
+    assert any(
+        line.startswith("BM25 finds nothing for 2 of 4 queries: is lexical.bm25.language right?") for line in lines
+    )
     results = tree / "results"
     check = json.loads((results / "notes" / "deploy" / "search" / "check.json").read_text("utf-8"))
     assert check

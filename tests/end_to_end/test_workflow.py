@@ -70,7 +70,8 @@ def write_experiments(tree):
     """Write experiments with what the tiny one has not; yield the name of each config file."""
     config = yaml.safe_load((tree / TINY).read_text("utf-8"))
     model = {"model": "a/model", "revision": COMMIT}
-    (tree / "tiny" / "data" / "encoder.ckpt").touch()
+    for name in ("encoder.ckpt", "other.jsonl"):
+        (tree / "tiny" / "data" / name).touch()
     public = {"queries": "download:msmarco/queries.dev.small.tsv", "qrels": "download:msmarco/qrels.dev.tsv"}
     # BM25 as it is configured, and a base model of a hub.
     lexical = {name: index for name, index in config["lexical"].items() if name != "bm25"}
@@ -108,6 +109,7 @@ def write_experiments(tree):
             "splits": {"test": {"irds": "beir/scifact/test"}},
             "systems": {"bm25": {"retrieve": "bm25"}},
         },
+        "twice": twice(config),
         "folds": folded(config),
         "released": support.released_config(config),
         "ready": support.ready_config(config, **model),
@@ -117,6 +119,17 @@ def write_experiments(tree):
     }.items():
         (tree / f"{name}.yaml").write_text(yaml.safe_dump(experiment), "utf-8")
         yield (f"{name}.yaml",)
+
+
+def twice(config):
+    """Judge the queries of the test split twice."""
+    test = config["splits"]["test"]
+    return {key: config[key] for key in ("protect", "collection", "depth")} | {
+        "dataset": "twice",
+        "splits": {"test": test, "other": {**test, "qrels": "tiny/data/other.jsonl", "relevance_level": 2}},
+        "lexical": {"long": {"k1": 2.0}},
+        "systems": {"bm25": {"retrieve": "bm25"}, "long": {"retrieve": "long"}},
+    }
 
 
 def folded(config):

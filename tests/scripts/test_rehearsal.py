@@ -14,7 +14,7 @@ from scripts import rehearsal
 from tests.support.workflow import RULES, command_of
 
 # Of counts and measures alone, whatever the size of the collection; or made from nothing.
-SMALL = {"resolve", "pydocs", "provenance", "report", "reproduction"}
+SMALL = {"resolve", "pydocs", "provenance", "report", "reproduction", "analyze agreement"}
 # Of the size of a model, or bound by it: the same for each example or text.
 MODELS = {"import_encoder", "pretrained", "train", "train_reranker"}
 MODELS |= {

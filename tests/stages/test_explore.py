@@ -173,6 +173,31 @@ def test_200_requests_at_once_are_answered_correctly_in_the_same_memory(built, l
     assert systems_for(texts[0]) == expected[texts[0]]
 
 
+@pytest.mark.slow
+def test_results_are_judged_into_a_file_of_one_server(built, tmp_path):
+    file = tmp_path / "judged.jsonl"
+    words = ("--systems", "bm25", "--judgements", str(file), "--pool", "2")
+    with command(built, *words) as (_, address):
+        state = ask(address, "judgements")[1]
+        assert [one["query_id"] for one in state["queries"]] == list(queries_of(built))
+        first = state["queries"][0]
+        runs = sorted((built / "results" / "tiny" / "runs" / "test").glob("*.trec"))
+        found = {doc_id for run in runs for doc_id in read_run(run).by_query()[first["query_id"]][:2]}
+        # Of all systems, though one is open.
+        assert set(first["candidates"]) == found
+        doc_id, text = next(iter(ask(address, "judgements", query_id=first["query_id"])[1]["texts"].items()))
+        judged = {"query_id": first["query_id"], "doc_id": doc_id, "text": text, "relevance": 3}
+        headers = {"Content-Type": "application/json", "Origin": address.rstrip("/")}
+        request = urllib.request.Request(f"{address}api/judgements", json.dumps(judged).encode(), headers)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:  # noqa: S310
+            assert json.load(response) == {}
+        with command(built, *words) as (other, nothing):
+            assert (nothing, other.wait(PATIENCE)) == ("", 1)
+            expected = f"{file}: found a file that another program writes, expected one for this program alone; end the"
+            assert expected in other.stderr.read()
+    assert json.loads(file.read_text("utf-8")) == judged | {"text": text[:300]}
+
+
 def end_while_a_query_runs(process, address, number):
     """Send a signal while BM25 does not answer; return the exit status after checking that nothing is left."""
     children = psutil.Process(process.pid).children(recursive=True)

@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 
 from cort import report
+from cort.evaluation.agreement import Agreement
 from cort.evaluation.leakage import Shared
 from cort.evaluation.measures import Judged, Measures
 from cort.evaluation.overlap import Common, Overlap
@@ -127,6 +128,7 @@ def test_unjudged_passages_are_shown_where_negative_judgements_are_deep(tmp_path
     ]
 
 
+FOUND = {"dev": {}, "mine": {"judgements_found_by_id": 9, "found_by_text": 2, "gone": 1, "withdrawn": 0}}
 INITIAL, LAST = "the initial model: no update was better", "the last model, as configured (checkpoint: last)"
 NO_BETTER = "no better than not re-ranking"
 
@@ -198,6 +200,32 @@ def test_queries_that_splits_share_are_a_warning(small, tmp_path):
     warnings = re.findall("<strong>Warning:</strong> (.*)</p>", (tmp_path / "report" / "index.html").read_text())
     splits = [text.partition(" share ")[0] for text in warnings]
     assert splits == ["dev (7 queries) and train", "dev (7 queries) and validation"]
+
+
+def test_splits_that_judge_the_same_queries_are_compared(small, tmp_path):
+    files = [
+        write(tmp_path, f"{name}.json", asdict(Agreement("dev", name, 7, pairs, *values, 2, measure, tau)))
+        for name, pairs, values, measure, tau in (
+            ("model", 1234, (0.5, 0.625), "RR@10", [-1.0, -1.0, 0.5]),
+            ("equal", 3, (None, None), None, None),
+            ("nothing in common", 0, (None, None), None, None),
+        )
+    ]
+    assert report.main([*small, "--agreements", *files]) == 0
+    _, *rows = Outline((tmp_path / "report" / "index.html").read_text()).tables["agreement-1"]
+    tau = f"{MINUS}1.000{MINUS}1.000 to 0.500"
+    assert rows == [
+        ["dev and model", "1,234", "0.500", "0.625", "7", "2", "MRR@10", tau],
+        ["dev and equal", "3", MISSING, MISSING, "7", "2", "", MISSING],
+    ]
+
+
+def test_filters_without_counts_are_left_out(small, tmp_path):
+    files = [f"judgements of {name}={write(tmp_path, f'{name}.json', counts)}" for name, counts in FOUND.items()]
+    assert report.main([*small, "--filters", *files]) == 0
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert re.findall("<span>(judgements of .*)</span>", text) == ["judgements of mine"]
+    assert '<th scope="row">found by text</th><td class="number">2</td>' in text
 
 
 def test_all_files_are_written_and_the_same_again(full, tmp_path):

@@ -83,6 +83,24 @@ def test_judgements_may_quote_passages(files, tmp_path):
     assert read(output) == ([("q1", "one")], [("q1", "d2", 1)])
 
 
+def test_judgements_of_passages_that_are_gone_are_counted(files, tmp_path, caplog):
+    text = "A passage whose beginning was judged"
+    write_rows(tmp_path / "passages.parquet", PASSAGES, [("d1", "x"), ("d2", text)])
+    judged = [("q1", "d1", "x", 1), ("q1", "d7", text[:-4], 3), ("q2", "d8", "a text that is gone", 2)]
+    lines = [json.dumps(dict(zip(("query_id", "doc_id", "text", "relevance"), row, strict=True))) for row in judged]
+    counts = tmp_path / "counts.json"
+    names = ("queries.tsv", "qrels.jsonl")
+    status, output = files("--output-counts", str(counts), qrels="\n".join(lines), names=names)
+    assert status == 0
+    assert read(output) == ([("q1", "one")], [("q1", "d1", 1), ("q1", "d2", 3)])
+    expected = {"judgements_found_by_id": 1, "found_by_text": 1, "gone": 1, "withdrawn": 0}
+    assert json.loads(counts.read_text()) == expected
+    assert f"{tmp_path}/qrels.jsonl: {expected}" in logged(caplog)
+    # If none is left, nothing can be measured.
+    assert files(qrels=lines[2], names=names)[0] == 1
+    assert "qrels.jsonl: found no judgements, expected at least one" in caplog.text
+
+
 @pytest.mark.parametrize("seed", [0, 42])
 def test_a_held_out_part_and_the_rest_complement_each_other(files, seed):
     options = ("--hold-out", "2", "--seed", str(seed), "--unjudged-queries", "keep")

@@ -72,13 +72,13 @@ class Scripted:
 
 
 @contextmanager
-def served(searcher, data):
+def served(searcher, data, judging=None):
     """Serve the page with the data of a folder; yields the address."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        app = make_app(searcher, data, Line(), port)
+        app = make_app(searcher, data, Line(), port, judging)
         server = uvicorn.Server(uvicorn.Config(app, http="h11", lifespan="off", log_config=None, log_level="critical"))
         thread = threading.Thread(target=server.run, args=[[listener]], daemon=True)
         thread.start()

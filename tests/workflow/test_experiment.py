@@ -6,11 +6,11 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
-from cort.experiment import models
+from cort.experiment import models, splits
 from cort.experiment.checks import ConfigError, complete
 from cort.experiment.config import cross_validated, splits_of
 from cort.experiment.keys import Experiment
-from cort.experiment.splits import splits_apart
+from cort.experiment.splits import labelled_twice, splits_apart
 from cort.settings.config import deciding, evaluated_splits, is_trained
 from cort.settings.fields import schema_of
 from cort.settings.paths import CURVE, MEASURES
@@ -325,6 +325,17 @@ def test_splits_do_not_leave_out_each_other_but_may_leave_out_several_others():
     for split in ("train", "validation"):
         found = excluded_queries(config, SimpleNamespace(split=split))
         assert found == [f"results/tiny/collection/queries.{name}.parquet" for name in ("test", "dev")]
+
+
+def test_splits_that_judge_the_same_queries_otherwise_are_compared(monkeypatch):
+    one = {"queries": "q.tsv", "qrels": "one.tsv"}
+    added = {"splits one": one, "splits same": one, "splits two": one | {"qrels": "two.jsonl"}}
+    config = completed(added | {"splits unjudged": {"queries": "q.tsv"}, "splits apart": one | {"queries": "r.tsv"}})
+    assert labelled_twice(config) == [("one", "two"), ("same", "two")]
+    # Labels of another kind may be of the same queries from another file.
+    monkeypatch.setattr(splits, "labels_of", lambda _, split: "llm" if split == "apart" else "human")
+    others = [(name, "apart") for name in ("test", "one", "same", "two")]
+    assert sorted(labelled_twice(config)) == sorted([("one", "two"), ("same", "two"), *others])
 
 
 def test_an_experiment_without_judgements_has_runs_and_pages():

@@ -93,6 +93,7 @@ def planned_before(built, tmp_path_factory):
     (folder / "tiny" / "texts").mkdir()
     write_file(folder / "tiny" / "texts" / "corpus.jsonl", "{}")
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
+    shutil.copy(folder / "tiny" / "data" / "qrels.test.tsv", folder / "tiny" / "data" / "qrels.other.tsv")
     return folder, {other["dataset"]: pretend(folder, other) for other in other_experiments(config)}
 
 
@@ -115,6 +116,8 @@ def other_experiments(config):
     timed["systems"] = {**bm25, "second": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}
     timed["deploy"] = {"search": {"system": "bm25", "targets": ["parquet"]}}
     yield timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}}
+    judged = {"test": files, "other": files | {"qrels": "tiny/data/qrels.other.tsv"}}
+    yield {"dataset": "twice", "collection": config["collection"], "splits": judged, "systems": bm25}
     yield weighed_config(config, "tiny/model", COMMIT)
     yield late_config(config, indexed=True)
     yield sparse_config(config)

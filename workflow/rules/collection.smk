@@ -159,6 +159,7 @@ rule split:
     output:
         queries=paths.QUERIES,
         qrels=paths.QRELS,
+        counts=paths.JUDGEMENT_COUNTS,
     localrule: True
     params:
         options=options(settings.selection, "collection.aggregate"),
@@ -167,7 +168,8 @@ rule split:
     shell:
         "python -m cort.split --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q}"
         " --without {input.without:q} {params.options:q}"
-        " --output-queries {output.queries:q} --output-qrels {output.qrels:q} --log {log:q}"
+        " --output-queries {output.queries:q} --output-qrels {output.qrels:q} --output-counts {output.counts:q}"
+        " --log {log:q}"
 
 
 rule leakage:

@@ -10,7 +10,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import CHANGES, on_split, used_by_indexes
+from cort.experiment.config import CHANGES, on_split, splits_of, used_by_indexes
 from cort.experiment.models import (
     encoders_pattern,
     on_released_triples,
@@ -18,6 +18,7 @@ from cort.experiment.models import (
     released_model,
     used_models,
 )
+from cort.experiment.splits import labelled_twice
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from cort.settings import paths
 from cort.settings.config import (
@@ -110,6 +111,7 @@ GPU_THREADS = MACHINE.threads
 wildcard_constraints:
     dataset=config["dataset"],
     split="|".join(config["splits"]),
+    other="|".join(config["splits"]),
     system="[^/]+",
     encoder="[^/]+",
     reranker="[^/]+",
@@ -244,6 +246,16 @@ def scores_of_predicted(wildcards):
     """All shards of the scores of an expander's queries."""
     names = {"expander": wildcards.expander, "scatteritem": "{scatteritem}"}
     return gather.expand(paths.at(paths.EXPANSION_SCORES, config, **names))
+
+
+def measured_on_both(split):
+    """Values per query, on one of the splits that a job compares (`split` or `other`), of each system with runs for both."""
+
+    def get(wildcards):
+        names = [name for name in on_split(config, wildcards.split) if wildcards.other in splits_of(config, name)]
+        return [paths.at(paths.PER_QUERY, config, split=getattr(wildcards, split), system=name) for name in names]
+
+    return get
 
 
 def growing(base, per_mb=0):

@@ -127,6 +127,32 @@ rule overlap:
         " --queries {input.queries:q} --output {output:q} --log {log:q}"
 
 
+rule agreement:
+    input:
+        queries=paths.QUERIES,
+        qrels=paths.QRELS,
+        per_query=measured_on_both("split"),
+        other_queries=paths.QUERIES.replace("{split}", "{other}"),
+        other_qrels=paths.QRELS.replace("{split}", "{other}"),
+        other_per_query=measured_on_both("other"),
+    output:
+        paths.AGREEMENT,
+    localrule: True
+    params:
+        options=options(
+            "splits.{split}.relevance_level",
+            "seed",
+            other_relevance_level="splits.{other}.relevance_level",
+        ),
+    message:
+        "Compare the labels of {wildcards.split} and {wildcards.other}"
+    shell:
+        "python -m cort.analyze agreement --split {wildcards.split} --other {wildcards.other} {params.options:q}"
+        " --queries {input.queries:q} --qrels {input.qrels:q} --per-query {input.per_query:q}"
+        " --other-queries {input.other_queries:q} --other-qrels {input.other_qrels:q}"
+        " --other-per-query {input.other_per_query:q} --output {output:q} --log {log:q}"
+
+
 rule provenance:
     input:
         files=[*inputs.raw_inputs(config), paths.EXPERIMENT],
@@ -164,6 +190,9 @@ rule report:
         reproduction=report_inputs.reproduction(config),
         latencies=report_inputs.latencies(config),
         leakage=report_inputs.leakage(config),
+        agreements=[
+            paths.at(paths.AGREEMENT, config, split=split, other=other) for split, other in labelled_twice(config)
+        ],
         provenance=paths.PROVENANCE,
     output:
         page=report(f"{paths.REPORT}index.html", category="Report"),
@@ -203,4 +232,5 @@ rule report:
         " --sparsities {input.sparsities:q} --filters {params.filters:q}"
         " --tuned {params.weights:q} --models {params.models:q} --tokens {params.tokens:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
-        " --latency-files {input.latencies:q} --leakage {input.leakage:q} --explorer explore --output-folder {params.folder:q} --log {log:q}"
+        " --latency-files {input.latencies:q} --leakage {input.leakage:q} --agreements {input.agreements:q}"
+        " --explorer explore --output-folder {params.folder:q} --log {log:q}"

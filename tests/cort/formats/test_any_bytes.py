@@ -24,6 +24,7 @@ from cort.evaluation.values import read_recall, write_recall
 from cort.formats import embeddings, expansions, lines, raw, tables, token_embeddings, tokens
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.formats.blocks import FinishedBlocks
+from cort.formats.judgements import read_judged
 from cort.formats.records import Ranking
 from cort.formats.runs import read_candidates, read_run, write_run
 from cort.formats.yaml_files import read_yaml
@@ -189,6 +190,12 @@ WEIGHTED = '{"id": "d1", "contents": "a a b"}\n{"id": "d2", "contents": ""}\n'
 CBOR = bytes.fromhex("8363434152820280809f8300426431828200636f6e658201850061708041706374776fff")
 TOPICS = "enwiki:a/b 0 d1 1\nenwiki:a%20c Q0 d2 1\n"
 QRELS = "q1 0 d1 1\nq2\tQ0\td2\t-3\n"
+
+
+def _read_judged(path):
+    return read_judged(path, [pa.record_batch(QUOTABLE)], None)
+
+
 ORIGIN = {
     "code": {"version": "1", "commit": "c", "modified": False},
     "software": {"packages": {"torch": "2"}, "system": "s", "python": "3", "java": None},
@@ -221,6 +228,7 @@ READERS = {
     "qrels": ("q.txt", _text(QRELS), _listed(raw.iter_qrels)),
     "qrels of BEIR": ("q.tsv", _text("query-id\tcorpus-id\tscore\nq\td\t1\n"), _listed(raw.iter_qrels)),
     "quotations": ("q.jsonl", _json(QUOTED), _listed(raw.iter_quoted, [pa.record_batch(QUOTABLE)])),
+    "judgements": ("q.jsonl", _json({**QUOTED, "doc_id": "d"}), _read_judged),
     "run": ("r.trec", _written(write_run, RANKINGS, "t"), _run_alike),
     "run of TABs": ("r.trec", _text("q\tQ0\td\t1\t2.5\tt\nq\tQ0\te\t2\t-1e3\tt\n"), _run_alike),
     "candidates": ("c.tsv", _text("q\td\twhat is\ta b\n"), read_candidates),

@@ -1,0 +1,254 @@
+"""The page that judges, in a browser: by keyboard and mouse, through a crash, until its file is that of a split."""
+
+import json
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cort import explorer, split
+from cort.formats.tables import QRELS, read_table
+from cort.online.web import listening
+from tests.support.browser import PATIENCE, faults_of, launched, needs_browser, watched
+from tests.support.common import ROOT
+from tests.support.explorer import HOSTILE, number_of_passage, text_of_passage, text_of_query, write_experiment
+from tests.support.judging import pool_of, write_judged
+from tests.support.live import Scripted, served
+
+playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make test installs it")
+pytestmark = needs_browser
+
+QUERIES = 10
+READY = "#judge[aria-busy=false]"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    assert explorer.main(write_experiment(folder)) == 0
+    return folder / "page" / "data"
+
+
+@pytest.fixture(scope="module")
+def context():
+    with launched(playwright) as browser:
+        context = browser.new_context()
+        context.set_default_timeout(PATIENCE)
+        yield context
+
+
+@pytest.fixture
+def page(context, data, tmp_path):
+    """A page in which a person begins to judge."""
+    judging = write_judged(tmp_path, QUERIES)
+    with served(Scripted(), data, judging) as address, watched(context, (address, "blob:")) as page:
+        show(page, address)
+        yield page
+    judging._lock.release()
+
+
+def show(page, address):
+    page.goto("about:blank")
+    page.goto(f"{address}#judge")
+    wait_for(page)
+
+
+def wait_for(page):
+    """Wait until a text is shown, and until the page behind it, which is hidden, has all its data."""
+    page.wait_for_selector(READY)
+    page.wait_for_selector("#page[aria-busy=false]", state="attached")
+
+
+def press(page, key):
+    """Press a key, and wait until what follows is shown."""
+    page.keyboard.press(key)
+    page.wait_for_selector(READY)
+
+
+def progress(page):
+    return page.locator("#progress").inner_text()
+
+
+def total():
+    return sum(len(pool_of(query)) for query in range(QUERIES))
+
+
+def finished(judged):
+    return sum(pool_of(query) <= {passage for asked, passage in judged if asked == query} for query in range(QUERIES))
+
+
+def said(number, judged):
+    return f"{number} of {total()} judged; queries finished: {finished(judged)} of {QUERIES}"
+
+
+def lines_of(folder):
+    return [json.loads(line) for line in (folder / "judged.jsonl").read_text("utf-8").splitlines()]
+
+
+def pair_of(line):
+    return int(line["query_id"][1:]), number_of_passage(line["doc_id"])
+
+
+@contextmanager
+def process(folder, data, port):
+    """Serve the page from a process of its own."""
+    words = [sys.executable, "-m", "tests.support.judging", folder, data, folder / "judged.jsonl", port]
+    started = subprocess.Popen([*map(str, words)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert started.stdout.readline() == "ready\n"
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+        started.stdout.close()
+
+
+def test_20_judgements_by_keyboard_survive_a_reload_and_a_crash_and_become_a_split(context, data, tmp_path):
+    judging = write_judged(tmp_path, QUERIES)
+    judging._lock.release()
+    with listening(0) as listener:
+        port = listener.getsockname()[1]
+    address, grades, texts = f"http://127.0.0.1:{port}/", [3, 0, 1, 2] * 5, []
+    with process(tmp_path, data, port) as server, watched(context, (address, "blob:")) as page:
+        show(page, address)
+        assert progress(page) == said(0, [])
+        for number, grade in enumerate(grades):
+            texts.append((page.locator("#question").inner_text(), page.locator("#candidate").text_content()))
+            press(page, str(grade))
+            assert len(lines_of(tmp_path)) == number + 1
+        judged = [pair_of(line) for line in lines_of(tmp_path)]
+        assert progress(page) == said(20, judged)
+        page.reload()
+        wait_for(page)
+        assert progress(page) == said(20, judged)
+        server.kill()
+        server.wait()
+        with (tmp_path / "judged.jsonl").open("a") as file:
+            file.write('{"query_id": "q3", "do')
+        with process(tmp_path, data, port):
+            show(page, address)
+            assert progress(page) == said(20, judged)
+            press(page, "u")
+            assert progress(page) == said(19, judged[:-1])
+            # The text whose judgement was withdrawn is shown again.
+            assert (page.locator("#question").inner_text(), page.locator("#candidate").text_content()) == texts[-1]
+            press(page, "1")
+            press(page, "u")
+            press(page, "u")
+            assert progress(page) == said(18, judged[:-2])
+    lines = lines_of(tmp_path)
+    assert [line["relevance"] for line in lines] == [*grades, None, 1, None, None]
+    # Each text once, and those that were shown.
+    assert len(set(judged)) == 20
+    for (query, passage), (question, text) in zip(judged, texts, strict=True):
+        assert passage in pool_of(query)
+        assert question == (text_of_query(query) or "(an empty query)")
+        assert text == text_of_passage(passage)
+    (tmp_path / "queries.tsv").write_text("".join(f"q{query}\tquery {query}\n" for query in range(QUERIES)))
+    files = {name: tmp_path / f"{name}.parquet" for name in ("queries", "qrels")}
+    words = ["--queries", tmp_path / "queries.tsv", "--qrels", tmp_path / "judged.jsonl"]
+    words += ["--passages", tmp_path / "collection" / "passages.parquet", "--output-counts", tmp_path / "counts.json"]
+    words += [word for name, file in files.items() for word in (f"--output-{name}", file)]
+    assert split.main([*map(str, words)]) == 0
+    expected = [(f"q{query}", f"p{passage}", grade) for (query, passage), grade in zip(judged, grades, strict=True)]
+    assert [tuple(row.values()) for row in read_table(files["qrels"], QRELS).to_pylist()] == expected[:18]
+    counts = {"judgements_found_by_id": 18, "found_by_text": 0, "gone": 0, "withdrawn": 2}
+    assert json.loads((tmp_path / "counts.json").read_text()) == counts
+
+
+def test_a_mouse_is_enough_and_a_judgement_can_be_changed(page, tmp_path):
+    assert not page.locator("#page").is_visible()
+    assert page.locator("#undo").is_disabled()
+    button = page.get_by_role("button", name=re.compile("^2 Partly or not clearly answers"))
+    for _ in range(2):
+        button.click()
+        page.wait_for_selector(READY)
+    first, _ = lines_of(tmp_path)
+    page.locator("#before summary").click()
+    again = page.locator("#before li").filter(has_text=text_of_passage(pair_of(first)[1])[:60])
+    again.get_by_role("button", name="Judge again").click()
+    page.wait_for_selector(READY)
+    assert page.locator("#candidate").text_content() == text_of_passage(pair_of(first)[1])
+    assert page.locator("#grades [aria-pressed=true]").inner_text().startswith("2")
+    page.get_by_role("button", name=re.compile("^0 Irrelevant")).click()
+    page.wait_for_selector(READY)
+    assert [line["relevance"] for line in lines_of(tmp_path)] == [2, 2, 0]
+    page.locator("#undo").click()
+    page.wait_for_selector(READY)
+    assert lines_of(tmp_path)[3] == first | {"relevance": None}
+    page.locator("#judge select").select_option("4")
+    page.wait_for_selector(READY)
+    assert page.locator("#question").inner_text() == text_of_query(4)
+    assert page.evaluate("document.activeElement.id") == "candidate"
+
+
+def test_the_end_of_a_query_leads_to_the_next_one_and_all_have_an_end(page, tmp_path):
+    shown = [page.locator("#question").inner_text()]
+    for _ in range(total()):
+        press(page, "0")
+        shown.append(page.locator("#question").inner_text())
+    assert [*dict.fromkeys(shown)] == [text_of_query(query) or "(an empty query)" for query in range(QUERIES)]
+    assert progress(page) == f"{total()} of {total()} judged; queries finished: {QUERIES} of {QUERIES}"
+    assert page.locator("#candidate").text_content() == "Every text is judged."
+    press(page, "0")
+    assert len(lines_of(tmp_path)) == total()
+    assert {pair_of(line) for line in lines_of(tmp_path)} == {
+        (query, passage) for query in range(QUERIES) for passage in pool_of(query)
+    }
+
+
+def test_keys_are_grades_only_of_a_text(page, tmp_path):
+    page.locator("#judge select").focus()
+    page.keyboard.press("3")
+    page.locator("#candidate").focus()
+    page.keyboard.press("Control+1")
+    page.keyboard.press("7")
+    page.get_by_role("link", name="Compare").click()
+    page.wait_for_selector("#page[aria-busy=false]")
+    page.keyboard.press("1")
+    assert lines_of(tmp_path) == []
+    page.get_by_role("link", name="Judge").click()
+    page.wait_for_selector(READY)
+    press(page, "1")
+    assert len(lines_of(tmp_path)) == 1
+
+
+def test_nothing_on_the_page_tells_a_system_a_rank_or_a_score(page):
+    seen = page.locator("#judge").inner_text()
+    assert not re.search(r"bm25|dense|both|score|rank \d|\d\.\d", seen), seen
+    assert HOSTILE in page.locator("#question").inner_text()
+    assert page.locator("#judge img").count() == 0
+
+
+def test_a_judgement_that_is_not_saved_is_reported(context, data, tmp_path):
+    judging = write_judged(tmp_path, QUERIES)
+    with served(Scripted(), data, judging) as address:
+        page = context.new_page()
+        show(page, address)
+        text = page.locator("#candidate").text_content()
+        judging.pools["q0"] = {}
+        press(page, "1")
+        assert "expected a candidate of the query" in page.locator("#message").inner_text()
+    press(page, "1")
+    assert "the judgement is not saved" in page.locator("#message").inner_text()
+    assert page.locator("#candidate").text_content() == text
+    assert progress(page).startswith("0 of")
+    page.close()
+    judging._lock.release()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
+def test_axe_finds_no_violation(page, width, scheme):
+    axe = pytest.importorskip("axe_playwright_python", reason="no axe_playwright_python: make test installs it")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text("utf-8"))
+    assert faults_of(page) == []
+    press(page, "2")
+    press(page, "3")
+    page.locator("#before summary").click()
+    assert faults_of(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
