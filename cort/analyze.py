@@ -204,10 +204,10 @@ def measure_agreement(options: AgreementOptions) -> None:
     grades = np.array(pairs, np.int64).reshape(-1, 2)
     kappas = kappa((grades >= levels).astype(np.int64)), kappa(grades)
     values = [read_values(path) for path in (*options.per_query, *options.other_per_query)]
-    measures = {one.measures[0] for one in values}
+    measures = {system.measures[0] for system in values}
     measure, tau = measures.pop() if len(measures) == 1 else None, None
     if measure and query_ids and len(values) > 2:
-        by_query = [dict(zip(one.query_ids, one.values[:, 0].tolist(), strict=True)) for one in values]
+        by_query = [dict(zip(system.query_ids, system.values[:, 0].tolist(), strict=True)) for system in values]
         tau = correlate(np.array([[column[query] for column in by_query] for query in query_ids]), options.seed)
     names, systems = (options.split, options.other), len(options.per_query)
     agreement = Agreement(*names, len(query_ids), len(pairs), *kappas, systems, measure, tau)

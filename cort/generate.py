@@ -52,8 +52,8 @@ def read_candidates(path: str) -> pa.Table:
     if not has_column(path, "queries"):
         return read_table(path, PASSAGES)
     table = read_table(path, EXPANSIONS)
-    some = table.filter(pc.greater(pc.list_value_length(table["queries"]), 0))
-    return pa.table([some["doc_id"], pc.list_element(some["queries"], 0)], schema=PASSAGES)
+    predicted = table.filter(pc.greater(pc.list_value_length(table["queries"]), 0))
+    return pa.table([predicted["doc_id"], pc.list_element(predicted["queries"], 0)], schema=PASSAGES)
 
 
 def queries_of_split(candidates: pa.Table, options: Options) -> pa.Table:

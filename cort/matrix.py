@@ -164,7 +164,9 @@ def stage(options: Options) -> None:
         read_experiment((Path(path) if Path(path).is_dir() else folder_of(path)) / NAME) for path in options.experiments
     ]
     baseline = experiments[0].config["evaluation"]["baseline"]
-    labels = sorted({labels_of(one.config, split) for one in experiments for split, _ in evaluated_runs(one.config)})
+    labels = sorted(
+        {labels_of(results.config, split) for results in experiments for split, _ in evaluated_runs(results.config)}
+    )
     if len(labels) > 1 and options.labels is None:
         fix = "choose with --labels, or name other experiments"
         raise input_error("--experiments", f"{' and '.join(labels)} labels", "labels of one kind", fix)

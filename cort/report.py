@@ -171,9 +171,13 @@ def build(options: Options) -> dict[str, str]:
         p=P,
         leakage=[text for text in map(describe, shared) if text],
         agreements=[
-            replace(one, first=title_of_split(config, one.first), second=title_of_split(config, one.second))
-            for one in (read_artifact(path, Agreement) for path in options.agreements)
-            if one.pairs
+            replace(
+                agreement,
+                first=title_of_split(config, agreement.first),
+                second=title_of_split(config, agreement.second),
+            )
+            for agreement in (read_artifact(path, Agreement) for path in options.agreements)
+            if agreement.pairs
         ],
         descriptions=describe_systems(config, options),
         remarks=remarks(config),

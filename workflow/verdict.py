@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from cort.evaluation.comparisons import WIN, Comparison, Comparisons
 from cort.experiment.checks import ConfigError, load
@@ -28,6 +28,7 @@ from cort.formats.tables import QUERIES, count_rows
 from cort.retrieval.weights import TunedWeights
 from cort.settings import paths
 from cort.settings.config import Config, is_judged, labels_of, ranked_splits
+from cort.settings.evaluation import Target
 from cort.system.errors import InputError, input_error
 from cort.system.files import write_text
 from cort.systems.base import Results
@@ -36,7 +37,7 @@ from cort.systems.registry import system_of
 CONFIGS = Path("config")
 STATIC = "models/wordllama"
 MEASURE = "nDCG@10"
-TARGETS = "opensearch, elasticsearch, pgvector, parquet"
+TARGETS = ", ".join(get_args(Target))
 # Generated queries of each split, and the fewest that are worth comparing systems on.
 SAMPLE, FEWEST = 500, 50
 # Share of queries without results of BM25 above which a language is probably wrong.
@@ -175,15 +176,13 @@ def queries_exist(config: Path) -> bool:
 
 def best_of(compared: Comparisons) -> str:
     """Choose the best system among those that are significantly better than BM25; BM25 if there is none."""
-    better = [
-        row for row in compared.comparisons if row.measure == MEASURE and against_bm25(row) and row.verdict == WIN
-    ]
+    better = [row for row in against_bm25(compared).values() if row.verdict == WIN]
     return max(better, key=lambda row: (row.mean, row.system)).system if better else "bm25"
 
 
-def against_bm25(row: Comparison) -> bool:
-    """Whether a comparison is one with BM25, by the measure that decides."""
-    return row.baseline == "bm25" and row.measure == MEASURE
+def against_bm25(compared: Comparisons) -> dict[str, Comparison]:
+    """Return the comparison of each system with BM25, by the measure that decides."""
+    return {row.system: row for row in compared.comparisons if row.baseline == "bm25" and row.measure == MEASURE}
 
 
 def difference(row: Comparison) -> str:
@@ -205,7 +204,7 @@ def compared_on(config: Config, split: str) -> Comparisons:
 
 def table(compared: Comparisons) -> Iterator[str]:
     """Write a line per system, the best first: mean, difference from BM25, interval, verdict."""
-    rows = {row.system: row for row in compared.comparisons if against_bm25(row)}
+    rows = against_bm25(compared)
     means = {name: row.mean for name, row in rows.items()} | {"bm25": next(iter(rows.values())).baseline_mean}
     width = max(map(len, means))
     for name in sorted(means, key=lambda name: (-means[name], name)):
@@ -236,7 +235,7 @@ def about_people(args: argparse.Namespace, config: Config, system: str) -> Itera
     for split in ranked_splits(config):
         count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
         if is_judged(config, split):
-            rows = {row.system: row for row in compared_on(config, split).comparisons if against_bm25(row)}
+            rows = against_bm25(compared_on(config, split))
             row = rows.get(system) or max(rows.values(), key=lambda row: row.mean)
             yield f"{labels_of(config, split)} labels, {count} queries: {row.system} {row.mean:.3f}  {difference(row)}"
         elif args.queries:
@@ -255,10 +254,9 @@ def merged_by(config: Config, system: str) -> str:
     return ""
 
 
-def report(args: argparse.Namespace, system: str) -> Iterator[str]:
+def report(args: argparse.Namespace, synthetic: Config, compared: Comparisons, system: str) -> Iterator[str]:
     """Write the verdict, at most 15 lines."""
-    synthetic, config = load(args.synthetic), load(args.main)
-    compared = compared_on(synthetic, "test")
+    config = load(args.main)
     counts = json.loads(Path(paths.at(paths.IMPORT_COUNTS, config)).read_text("utf-8"))
     origin = synthetic["splits"]["test"]["generate"]["from"]
     yield f"{counts['documents']:,} documents, {counts['passages']:,} passages; {MEASURE} on {compared.queries} queries"
@@ -287,11 +285,13 @@ def run(args: argparse.Namespace) -> int:
         write_configs(args, "sentences")
     if not build(args.synthetic):
         return 1
-    system = best_of(compared_on(load(args.synthetic), "test"))
+    synthetic = load(args.synthetic)
+    compared = compared_on(synthetic, "test")
+    system = best_of(compared)
     add_deployment(args.main, system)
     if not build(args.main):
         return 1
-    sys.stdout.write("".join(f"{line}\n" for line in ("", *report(args, system))))
+    sys.stdout.write("".join(f"{line}\n" for line in ("", *report(args, synthetic, compared, system))))
     return 0
 
 

@@ -141,10 +141,7 @@ def filled(config: Config, schema: Config) -> Config:
     _pass_once(config)
     _choose_precision(config)
     _divide(config)
-    for split in mappings(mappings(config).get("splits", {})).values():
-        if "judge" in split:
-            # Grade 1 is related, and answers nothing.
-            split.setdefault("relevance_level", 2)
+    _choose_relevance_level(config)
     # Every experiment has it.
     config.setdefault("lexical", {}).setdefault(BM25, {})
     config = with_defaults(with_recipes(config), schema)
@@ -191,6 +188,13 @@ def _choose_precision(config: Config) -> None:
         for model in mappings(config.get(section, {})).values():
             if "pretrained" in model and not is_trained(model):
                 model.setdefault("precision", "auto")
+
+
+def _choose_relevance_level(config: Config) -> None:
+    """Make 2 the lowest relevant grade of a language model, in place: grade 1 is related, and answers nothing."""
+    for split in mappings(mappings(config).get("splits", {})).values():
+        if "judge" in split:
+            split.setdefault("relevance_level", 2)
 
 
 def _fill_changing(config: Config, schema: Config, section: str, name: str, model: Config, written: set[str]) -> None:

@@ -34,14 +34,10 @@ def built(tmp_path_factory):
     """The results of both splits."""
     tree = copy_with_tiny(tmp_path_factory.mktemp("judged") / "tree")
     keys = ("query_id", "doc_id", "text", "relevance")
-    judged = [f"{query} 0 {doc} 1" for query, docs in german.RELEVANT.items() for doc in sorted(docs)]
-    for name, lines in {
-        "collection.tsv": map("\t".join, german.PASSAGES.items()),
-        "queries.tsv": map("\t".join, german.QUERIES.items()),
-        "qrels.txt": [*judged, "q1 0 d3 0"],
-        "judged.jsonl": [json.dumps(dict(zip(keys, one, strict=True)), ensure_ascii=False) for one in JUDGED],
-    }.items():
-        (tree / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    lines = [json.dumps(dict(zip(keys, judgement, strict=True)), ensure_ascii=False) for judgement in JUDGED]
+    german.write_collection(tree, {"judged.jsonl": lines})
+    with open(tree / "qrels.txt", "a", encoding="utf-8") as qrels:
+        qrels.write("q1 0 d3 0\n")
     config = {
         "dataset": "german",
         "protect": False,

@@ -32,14 +32,7 @@ QUESTIONS = ["Wohin fährt der Zug?", "", "Häuser mit Dächern", "Photosynthese
 def built(tmp_path_factory):
     """The folder of the project, and the output of the build."""
     tree = copy_with_tiny(tmp_path_factory.mktemp("queries") / "tree")
-    judged = [f"{query} 0 {doc} 1" for query, docs in german.RELEVANT.items() for doc in sorted(docs)]
-    for name, lines in {
-        "collection.tsv": map("\t".join, german.PASSAGES.items()),
-        "queries.tsv": map("\t".join, german.QUERIES.items()),
-        "qrels.txt": judged,
-        "questions.txt": QUESTIONS,
-    }.items():
-        (tree / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    german.write_collection(tree, {"questions.txt": QUESTIONS})
     config = {
         "dataset": "german",
         "protect": False,

@@ -16,3 +16,15 @@ PASSAGES = {
 }
 QUERIES = {"q1": "Häuser mit Dächern", "q2": "Bäume bei Schulen", "q3": "Züge in Köln", "q4": "breite Straßen"}
 RELEVANT = {"q1": {"d1", "d2"}, "q2": {"d3", "d4"}, "q3": {"d5", "d6"}, "q4": {"d9", "d10"}}
+
+
+def write_collection(folder, further):
+    """Write passages, queries and judgements into a folder, and further files of lines by their names."""
+    judged = [f"{query} 0 {doc} 1" for query, docs in RELEVANT.items() for doc in sorted(docs)]
+    files = {
+        "collection.tsv": map("\t".join, PASSAGES.items()),
+        "queries.tsv": map("\t".join, QUERIES.items()),
+        "qrels.txt": judged,
+    }
+    for name, lines in (files | further).items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
