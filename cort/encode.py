@@ -158,6 +158,8 @@ def encode_vectors(options: VectorOptions) -> None:
     if options.passages is not None:
         stored = embeddings.open_shards([options.passages], model)[0].precision
         options = replace(options, precision=precision_of_queries(stored, options.precision))
+    elif encoder.transformer is None and options.precision == "auto":
+        options = replace(options, precision="fp32")
 
     def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
         job.place(encoder)

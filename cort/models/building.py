@@ -23,7 +23,7 @@ from cort.models.loading import check_transformer
 from cort.models.modules import CLASS_OF_TASK, WEIGHTS, quiet
 from cort.models.tokenizer import FILTER, Template, load_template, read_special_tokens, refusing
 from cort.models.transformer import accepted_inputs, count_tokens
-from cort.system.imports import uncollected
+from cort.system.imports import sentence_transformers
 
 # Settings of the tokenizer that are kept. All others are written here, so that none names a class or custom code.
 KEPT = ("bos_token", "eos_token", "unk_token", "sep_token", "cls_token", "mask_token")
@@ -37,8 +37,8 @@ def new_transformer(base_model: str | Path, segments: bool, seed: int, task: str
     """
     more: dict[str, Any] = {"num_labels": 1} if task == "sequence-classification" else {}
     check_transformer(base_model, CLASS_OF_TASK[task], **more)
-    with uncollected():
-        from sentence_transformers.base.modules import Transformer
+    sentence_transformers()
+    from sentence_transformers.base.modules import Transformer
 
     torch.manual_seed(seed)
     kwargs = {"use_safetensors": True, "dtype": torch.float32, "local_files_only": True}

@@ -28,6 +28,8 @@ from cort.models.transformer import check_length, forward_by_length
 from cort.system.errors import input_error
 
 POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
+# Tokens per sub-batch of static embeddings: their mean needs neither padding nor much memory.
+STATIC_BUDGET = 262_144
 #: similarities of sentence-transformers -> those of this project
 SIMILARITIES = {"cosine": "cosine", "dot": "inner_product"}
 
@@ -86,6 +88,8 @@ class Texts(FramedTexts):
 
     def encode(self, model: nn.Module, rows: Rows, device: torch.device, token_budget: int | None = None) -> Tensor:
         """Encode rows in sub-batches of similar length (`forward_by_length`); returns (len(rows), e)."""
+        if token_budget is None and getattr(model, "transformer", model) is None:
+            token_budget = STATIC_BUDGET
         return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
 
     def vectors(self, encoder: Encoder, rows: Rows, device: torch.device) -> Tensor:

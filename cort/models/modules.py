@@ -34,7 +34,7 @@ from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
 from cort.models.transformer import PRECISIONS, count_tokens, most_tokens, single
 from cort.system.errors import InputError, input_error, reason_of, shorten
-from cort.system.imports import uncollected
+from cort.system.imports import sentence_transformers, uncollected
 from cort.system.interruption import Interrupted
 
 log = logging.getLogger(__name__)
@@ -240,12 +240,11 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: st
     """
     folder = Path(folder)
     check_folder(folder, kind)
+    library = sentence_transformers()
     with uncollected():
-        import sentence_transformers
-
         options = {"device": "cpu", "trust_remote_code": False, "local_files_only": True}
         kwargs = {"use_safetensors": True, "dtype": "float32" if precision == "fp32" else "auto"}
-        loader = getattr(sentence_transformers, CLASSES[kind])
+        loader = getattr(library, CLASSES[kind])
         try:
             model = quiet(loader._load_with_module_classes)(str(folder), OWN, model_kwargs=kwargs, **options)
             for module in model.modules():

@@ -1,11 +1,13 @@
-"""Faster imports: without optional libraries that are not needed, and without garbage collection."""
+"""Faster imports: without libraries that are not needed, and without garbage collection."""
 
 import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 
 class _Absent(MetaPathFinder):
@@ -29,6 +31,31 @@ def absent(*names: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
+class _Placeholder(ModuleType):
+    """A module whose names are empty classes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__spec__, self.__path__ = ModuleSpec(name, None, is_package=True), []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+@contextmanager
+def placeholders(*names: str) -> Iterator[None]:
+    """Let other modules import names from modules that they will not use, and that are not yet imported."""
+    missing = [name for name in names if name not in sys.modules]
+    sys.modules.update({name: _Placeholder(name) for name in missing})
+    try:
+        yield
+    finally:
+        for name in missing:
+            del sys.modules[name]
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Pause garbage collection, which takes a quarter of the time of importing transformers and finds little."""
@@ -39,3 +66,11 @@ def uncollected() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
+
+
+def sentence_transformers() -> Any:
+    """Import sentence-transformers without what only its own training and evaluation need."""
+    with uncollected(), placeholders("datasets", "sklearn", "sklearn.metrics"):
+        import sentence_transformers
+
+    return sentence_transformers

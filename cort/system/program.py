@@ -7,6 +7,7 @@ count. Files other than Python belong to the modules beside them that name them;
 from __future__ import annotations
 
 import ast
+import atexit
 import functools
 import hashlib
 import itertools
@@ -40,8 +41,7 @@ def program_of(stage: str) -> dict[str, str]:
     module, _, command = stage.partition(" ")
     file = _file_of(ROOT, module)
     waiting = list(_with_packages(module))
-    seen, known = set(waiting), _read_cache(ROOT)
-    before = len(known)
+    seen = set(waiting)
     while waiting:
         path = _file_of(ROOT, waiting.pop())
         if path is None or (name := path.relative_to(ROOT).as_posix()).startswith(APART):
@@ -51,9 +51,6 @@ def program_of(stage: str) -> dict[str, str]:
         new = {part for name in modules for part in _with_packages(name)} - seen
         waiting.extend(new)
         seen |= new
-    if len(known) > before and (ROOT / CACHE).parent.is_dir():
-        with suppress(OSError):
-            write_text(ROOT / CACHE, json.dumps(known))
     return dict(sorted(hashes.items()))
 
 
@@ -66,6 +63,17 @@ def _read_cache(root: Path) -> dict[str, Facts]:
     with suppress(OSError, TypeError, ValueError):
         return dict(json.loads((root / CACHE).read_text(encoding="utf-8")))
     return {}
+
+
+@functools.cache
+def _write_cache_at_exit(root: Path) -> None:
+    atexit.register(_write_cache, root)
+
+
+def _write_cache(root: Path) -> None:
+    if (root / CACHE).parent.is_dir():
+        with suppress(OSError):
+            write_text(root / CACHE, json.dumps(_read_cache(root)))
 
 
 @functools.cache
@@ -84,6 +92,7 @@ def _facts(path: Path, command: str) -> Facts:
         tree = ast.parse(source)
         if command:
             _keep_command(tree, command)
+        _write_cache_at_exit(ROOT)
         known[key] = _short(repr(_plain(tree)).encode()), sorted(set(filter(MODULE.fullmatch, _names(tree))))
     return known[key]
 

@@ -57,13 +57,13 @@ def words(options: Mapping[str, object]) -> list[str]:
     return line
 
 
-def run(*command: object) -> tuple[Cost, str]:
-    """Run a command in the project's folder; return its cost and output, or end this program if it fails."""
+def run(*command: object, folder: Path = ROOT) -> tuple[Cost, str]:
+    """Run a command in a folder; return its cost and output, or end this program if it fails."""
     line = list(map(str, command))
     started = time.perf_counter()
     with (
         tempfile.TemporaryFile("w+", errors="replace") as errors,
-        subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
         output = process.stdout.read() if process.stdout else ""
         _, status, used = os.wait4(process.pid, 0)

@@ -156,7 +156,8 @@ rule encode_queries:
         passages=shard_of_passages,
     output:
         paths.QUERY_VECTORS,
-    threads: GPU_THREADS
+    # Mostly imports, which use one thread: the splits are encoded side by side.
+    threads: max(1, GPU_THREADS // len(config["splits"]))
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cort.system.imports import absent, uncollected
+from cort.system.imports import absent, placeholders, uncollected
 from tests.support.imports import MODULES, ROOT, imports_of, names_of
 
 ARROW = "cort/formats/arrow.py"
@@ -28,6 +28,27 @@ def test_absent_affects_only_new_imports_and_only_inside(tmp_path, monkeypatch):
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module("absent_two")
     assert importlib.import_module("absent_two").__name__ == "absent_two"
+
+
+def test_placeholders_have_any_name_and_end_with_the_block():
+    with placeholders("missing_one", "missing_one.part", "json"):
+        part = importlib.import_module("missing_one.part")
+        assert isinstance(part.Anything, type)
+        assert importlib.import_module("json") is sys.modules["json"]
+        assert importlib.import_module("json").loads("[1]") == [1]
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("missing_one.part")
+
+
+def test_sentence_transformers_is_imported_without_what_only_training_needs():
+    program = (
+        "import sys\nfrom cort.system.imports import sentence_transformers\n"
+        "library = sentence_transformers()\n"
+        "print(*sorted({'datasets', 'sklearn', 'pandas', 'scipy.stats'} & sys.modules.keys()))\n"
+        "import sklearn.metrics\nprint(sklearn.metrics.pairwise_distances([[0.0]], [[2.0]]).item())"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout == "\n2.0\n"
 
 
 def test_garbage_collection_is_restored_to_what_it_was():

@@ -132,6 +132,8 @@ def test_what_is_known_of_sources_is_kept_by_their_content(edited, tmp_path):
     program._read_cache.cache_clear()
     program._facts.cache_clear()
     assert program_of("cort.train") == before
+    # As at the end of the process.
+    program._write_cache(root)
     kept = json.loads((root / ".snakemake" / "program.json").read_text("utf-8"))
     assert {tree for tree, _ in kept.values()} == set(before.values())
 
