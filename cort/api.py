@@ -135,6 +135,8 @@ class Experiment:
 
     def encode(self, texts: Sequence[str], encoder: str) -> npt.NDArray[np.float32]:
         """Encode queries with an encoder; returns vectors of shape (texts, dimension)."""
+        import torch
+
         from cort.online.neural import encoder_of
 
         dense = [name for name, model in self.settings["encoders"].items() if not is_sparse(model)]
@@ -142,7 +144,7 @@ class Experiment:
             raise input_error(
                 "encoder", encoder, f"one of {', '.join(dense) or '(there is none)'}", "name one of these"
             )
-        opened = encoder_of(self._results, encoder)
+        opened = encoder_of(self._results, encoder, torch.device("cpu"))
         return opened.encode(opened.tokenize(list(texts)))
 
     def close(self) -> None:

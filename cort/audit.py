@@ -317,8 +317,8 @@ def _to_ranking(passages: Passages, query_id: str, found: tuple[Vectors, Rows]) 
 
 def audit_ivfpq(options: IvfPqAuditOptions) -> None:
     """Search exactly and with the index, and write how these differ."""
+    from cort.retrieval.exact import StoredVectors
     from cort.retrieval.ivfpq import one_thread_each, open_ivfpq, single_threaded
-    from cort.retrieval.stored import StoredVectors
 
     kind = INDEXES[options.kind]
     widths = _check_options(options, kind)

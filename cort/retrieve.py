@@ -233,7 +233,6 @@ def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
     from cort.retrieval import exact
     from cort.retrieval.ivfpq import IvfPqSearch, Passages, Shards, open_ivfpq
     from cort.retrieval.max_similarity import TokenIndex
-    from cort.retrieval.stored import StoredVectors
 
     _check_width(options)
 
@@ -251,7 +250,7 @@ def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
         _late_interaction(options, options.model, prepare)
         return
     passages, queries = open_both(options.passages, [options.queries])
-    search = open_search(passages, StoredVectors(passages))
+    search = open_search(passages, exact.StoredVectors(passages))
     _write(options, exact.retrieve(search, queries, options.depth), count_rows(queries), "through the index")
 
 

@@ -1,53 +1,43 @@
-"""The neural parts of systems: queries to vectors, vectors to the nearest passages, candidates to scores.
-
-What needs torch is imported only where it is used, as importing it takes longer than all the rest.
-"""
+"""The neural parts of systems: queries to vectors, vectors to the nearest passages, candidates to scores."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+import torch
 
 from cort.experiment.stored import REMEDY
-from cort.formats.cleaning import convert
 from cort.formats.embeddings import STORAGE, Shard, open_shards
-from cort.formats.precisions import Precision, precision_of_queries, read_precision
+from cort.formats.precisions import precision_of_queries, read_precision
 from cort.formats.records import Ranking
 from cort.formats.token_embeddings import open_token_shards
 from cort.formats.tokens import Tokens
-from cort.models.layout import model_fingerprint, read_prompts
-from cort.models.light import open_light, read_light
-from cort.models.tokenizer import fingerprint, load_tokenizer
+from cort.models.cross_encoder import Pairs
+from cort.models.encoder import load_encoder, texts_of
+from cort.models.late_interaction import InteractingPairs, load_late_interaction, origin_of
+from cort.models.precision import settle
+from cort.models.rerankers import load_reranker
+from cort.models.sparse_encoder import load_sparse_encoder
+from cort.models.tokenizer import fingerprint
+from cort.models.transformer import model_fingerprint
+from cort.online.light import Model, TokenIds, Tokenizer, model_of
 from cort.online.lucene import LuceneProcess
+from cort.retrieval.exact import ExactIndex, StoredVectors
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
-from cort.retrieval.stored import StoredVectors
-from cort.settings import paths
-from cort.settings.config import ranked_splits
-from cort.settings.fields import PrecisionOrAuto
+from cort.retrieval.ivfpq import IvfPq, IvfPqSearch, open_ivfpq
+from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
 from cort.system.errors import input_error
 from cort.system.memory import memory_limit
 from cort.systems.base import Results, System
 
-if TYPE_CHECKING:
-    import torch
-
-    from cort.models.cross_encoder import Pairs
-    from cort.models.encoder import Encoder
-    from cort.models.late_interaction import InteractingPairs
-    from cort.retrieval.exact import Search
-    from cort.retrieval.ivfpq import IvfPq
-    from cort.retrieval.max_similarity import QueryVectors
-
-TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
 #: tokens and their impacts
 Impacts: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
@@ -57,115 +47,29 @@ WidthFor: TypeAlias = Callable[[str], float]
 PART_OF_MEMORY = 4
 
 
-class Model(NamedTuple):
-    """A model folder, how its texts are cleaned, the precision of its products, and its `files`.
-
-    The files are the shards of the passages' vectors or token vectors or, for a re-ranker, the passages' token cache.
-    `queries` are pairs of files with vectors and tokens of queries, which may be missing.
-    """
-
-    folder: Path
-    cleaning: str
-    precision: PrecisionOrAuto
-    files: Sequence[str | Path]
-    queries: Sequence[tuple[str, str]] = ()
-
-    def precision_of_queries(self) -> Precision:
-        """Return the precision in which an encoder encodes queries."""
-        return precision_of_queries(read_precision(self.files[0]), self.precision)
-
-    def is_light(self) -> bool:
-        """Tell whether single queries are encoded without torch, unless the result turns out to differ."""
-        return any(map(both_exist, self.queries)) and read_light(self.folder, self.precision_of_queries()) is not None
-
-
-def both_exist(files: tuple[str, str]) -> bool:
-    """Tell whether two files exist."""
-    return all(map(os.path.exists, files))
-
-
-def model_of(results: Results, section: str, name: str, files: Sequence[str]) -> Model:
-    """Return an encoder or re-ranker of an experiment."""
-    settings = results.config[section][name]
-    cleaning = results.config["base_models"][settings["base_model"]]["cleaning"]
-    return Model(Path(results.weights(section, name)).parent, cleaning, settings["precision"], files)
-
-
-def encoder_model(results: Results, name: str) -> Model:
-    """Return an encoder of an experiment, with vectors of queries to compare with."""
-    splits = ranked_splits(results.config)
-    vectors = [results.at(paths.QUERY_VECTORS, encoder=name, split=split) for split in splits]
-    tokens = [results.tokens("encoders", name, f"queries.{split}") for split in splits]
-    return model_of(results, "encoders", name, results.vectors("encoders", name))._replace(
-        queries=[*zip(vectors, tokens, strict=True)]
-    )
-
-
-def encoder_of(results: Results, name: str, device: str = "cpu") -> QueryEncoder:
+def encoder_of(results: Results, name: str, device: torch.device) -> QueryEncoder:
     """Open an encoder of an experiment."""
-    return QueryEncoder(encoder_model(results, name), device)
-
-
-class Tokenizer:
-    """Token ids of a few texts, as the stage `tokenize` computes them in bulk."""
-
-    def __init__(self, folder: Path, form: str) -> None:
-        self._tokenizer, self._form, self._prompts = load_tokenizer(folder), form, read_prompts(folder)
-
-    def __call__(self, texts: Sequence[str], kind: str = "query") -> list[TokenIds]:
-        """Clean and tokenize texts, without special tokens."""
-        before, after = self._prompts[kind]
-        converted = [f"{before}{text}{after}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
-        encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-
-    def names(self, tokens: Iterable[int]) -> list[str]:
-        """Return tokens as the vocabulary spells them."""
-        return [self._tokenizer.id_to_token(int(token)) or "" for token in tokens]
+    return QueryEncoder(model_of(results, "encoders", name, results.vectors("encoders", name)), device)
 
 
 class QueryEncoder:
     """An encoder for queries, and the shards of the passages' vectors.
 
-    Vectors are those of the stage `encode` except for the last bits, which depend on padding. Single queries are
-    encoded without torch where possible.
+    Vectors are those of the stage `encode` except for the last bits, which depend on padding.
     """
 
-    def __init__(self, model: Model, device: str | torch.device) -> None:
-        self.tokenize, self._files, self._device = Tokenizer(model.folder, model.cleaning), model, str(device)
+    def __init__(self, model: Model, device: torch.device) -> None:
+        self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
+        self.model = load_encoder(model.folder, model.precision)
         self.fingerprint = model_fingerprint(model.folder)
         self.shards = open_shards(model.files, self.fingerprint)
-        queries = next(filter(both_exist, model.queries), None) if self._device == "cpu" else None
-        self._light = queries and open_light(model.folder, model.precision_of_queries(), self.fingerprint, queries)
-        if self._light is None:
-            self.model  # noqa: B018 - loads it
-
-    @cached_property
-    def model(self) -> Encoder:
-        """The encoder in torch, loaded when it is first needed."""
-        from cort.models.encoder import load_encoder
-
-        model = load_encoder(self._files.folder, self._files.precision)
-        model.place(self.device, self._files.precision_of_queries())
-        return model
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the encoder in torch."""
-        import torch
-
-        return torch.device(self._device)
+        self.model.place(device, precision_of_queries(self.shards[0].precision, model.precision))
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute vectors of shape (texts, e), rounded as those of the passages are stored."""
-        if self._light and len(tokens) == 1:
-            vectors = self._light.encode(tokens[0])[None]
-        else:
-            from cort.models.encoder import texts_of
-
-            texts = texts_of(Tokens.of_texts(tokens), self.model, "query")
-            vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device).cpu().numpy()  # (texts, e)
-        stored = vectors.astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
+        texts = texts_of(Tokens.of_texts(tokens), self.model, "query")
+        vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device)  # (texts, e)
+        stored = vectors.cpu().numpy().astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
         return np.asarray(stored, dtype=np.float32)
 
 
@@ -176,18 +80,12 @@ class SparseQueryEncoder:
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        from cort.models.sparse_encoder import load_sparse_encoder
-
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
         self.model = load_sparse_encoder(model.folder, model.precision)
-        self.model.place(device, model.precision_of_queries())
+        self.model.place(device, precision_of_queries(read_precision(model.files[0]), model.precision))
 
     def encode(self, tokens: Sequence[TokenIds]) -> list[Impacts]:
         """Compute the impacts of some queries."""
-        import torch
-
-        from cort.models.encoder import texts_of
-
         texts = texts_of(Tokens.of_texts(tokens), self.model, "query")
         with torch.inference_mode():
             weights = texts.encode(self.model, np.arange(len(tokens)), self.device).cpu().numpy()
@@ -201,9 +99,6 @@ class TokenEncoder:
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        from cort.models.late_interaction import load_late_interaction, origin_of
-        from cort.retrieval.max_similarity import TokenIndex
-
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
         self.model = load_late_interaction(model.folder, model.precision)
         self.shards = open_token_shards(model.files, origin_of(model.folder, self.model))
@@ -212,8 +107,6 @@ class TokenEncoder:
 
     def encode(self, tokens: Sequence[TokenIds]) -> list[QueryVectors]:
         """Compute the token vectors of some queries."""
-        from cort.retrieval.max_similarity import by_query
-
         texts = self.model.texts(Tokens.of_texts(tokens), "query")
         return by_query(texts.vectors(self.model, np.arange(len(tokens)), self.device))
 
@@ -227,9 +120,6 @@ class Reranker:
     """A re-ranker, and the token ids of all passages, mapped from their cache."""
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        from cort.models.precision import settle
-        from cort.models.rerankers import load_reranker
-
         self._passages = Tokens(model.files[0], fingerprint(model.folder))
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
         self.model = load_reranker(model.folder, model.precision)
@@ -241,8 +131,6 @@ class Reranker:
 
     def score(self, text: str, rows: Sequence[int]) -> npt.NDArray[np.float64]:
         """Score the passages in some rows of the collection for a query."""
-        import torch
-
         if not len(rows):
             return np.empty(0)
         with torch.inference_mode():
@@ -269,8 +157,6 @@ class ExactSearch:
 
     def place(self, devices: Sequence[str]) -> None:
         """Move the vectors to other devices."""
-        from cort.retrieval.exact import ExactIndex
-
         memory_mb = memory_limit() // PART_OF_MEMORY >> 20
         self._index = ExactIndex(self._shards, devices, self._threads, memory_mb, one_by_one=True)
 
@@ -292,10 +178,10 @@ class GraphSearch:
 
 
 @dataclass(frozen=True)
-class IndexSearch:
-    """Late interaction with all passages, an IVF-PQ index, or stored vectors, with the results of its stage."""
+class TokenSearch:
+    """Late interaction with all passages, or an IVF-PQ index, with the results of its stage."""
 
-    index: Search | Any
+    index: Search
 
     def search(self, vectors: Any, depth: int) -> list[Ranking]:
         """Rank passages for the vector or the token vectors of each query."""
@@ -324,7 +210,7 @@ def _text(vector: Impacts) -> str:
     return as_text(tokens.tolist(), impacts.tolist())
 
 
-def _rankings(index: Search, vectors: Any, depth: int) -> list[Ranking]:
+def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Ranking]:
     return [Ranking("", index.ids(places), scores) for scores, places in index.search(vectors, depth)]
 
 
@@ -355,42 +241,27 @@ class Opening:
     """
 
     def __init__(
-        self,
-        results: Results,
-        devices: Sequence[str],
-        threads: int,
-        lucene: Mapping[str, LuceneProcess],
-        without_torch: bool = False,
+        self, results: Results, devices: Sequence[str], threads: int, lucene: Mapping[str, LuceneProcess]
     ) -> None:
         self._lucene = lucene
-        self._results, self._devices, self._threads, self._without_torch = results, devices, threads, without_torch
-        self._encoder = cache(lambda name: encoder_of(results, name, devices[0]))
-        self._exact = cache(self._open_exact)
+        self._results, self._device, self._threads = results, torch.device(devices[0]), threads
+        self._encoder = cache(lambda name: encoder_of(results, name, self._device))
+        self._exact = cache(lambda name: ExactSearch(self._encoder(name).shards, devices, threads))
         self._graph = cache(open_index)
         self._ivfpq = cache(self._open_ivfpq)
         self._token_encoder = cache(self._open_token_encoder)
-        self._sparse = cache(lambda name: SparseQueryEncoder(encoder_model(results, name), self._device))
+        self._sparse = cache(
+            lambda name: SparseQueryEncoder(
+                model_of(results, "encoders", name, results.vectors("encoders", name)), self._device
+            )
+        )
         self.reranker = cache(self._open_reranker)
-
-    @property
-    def _device(self) -> torch.device:
-        import torch
-
-        return torch.device(self._devices[0])
-
-    def _open_exact(self, name: str) -> VectorIndex:
-        shards = self._encoder(name).shards
-        if self._without_torch:
-            return IndexSearch(StoredVectors(shards))
-        return ExactSearch(shards, self._devices, self._threads)
 
     def _open_token_encoder(self, name: str) -> TokenEncoder:
         files = self._results.vectors("rerankers", name)
         return TokenEncoder(model_of(self._results, "rerankers", name, files), self._device)
 
     def _open_ivfpq(self, folder: Path, name: str) -> tuple[QueryEncoder | TokenEncoder, IvfPq]:
-        from cort.retrieval.ivfpq import open_ivfpq
-
         if name in self._results.config["encoders"]:
             encoder = self._encoder(name)
             return encoder, open_ivfpq(folder, encoder.shards, StoredVectors(encoder.shards))
@@ -418,15 +289,13 @@ class Opening:
     def tokens(self, token_encoder: str) -> Retriever:
         """Open a late-interaction model and the token vectors of all passages."""
         encoder = self._token_encoder(token_encoder)
-        return Retriever(encoder, IndexSearch(encoder.index))
+        return Retriever(encoder, TokenSearch(encoder.index))
 
     def ivfpq(self, name: str, folder: Path, width_for: WidthFor, candidates: int) -> Retriever:
         """Open an encoder or late-interaction model and its IVF-PQ index, which gives `candidates` for each vector."""
-        from cort.retrieval.ivfpq import IvfPqSearch
-
         encoder, index = self._ivfpq(folder, name)
         search = IvfPqSearch(index, int(width_for(index.meta.model)), candidates, self._threads)
-        return Retriever(encoder, IndexSearch(search))
+        return Retriever(encoder, TokenSearch(search))
 
 
 def open_models(
@@ -435,20 +304,15 @@ def open_models(
     devices: Sequence[str],
     threads: int,
     lucene: Mapping[str, LuceneProcess],
-    without_torch: bool = False,
 ) -> Models:
     """Load encoders, vectors, indexes and re-rankers of the systems that are needed; `lucene` is open.
 
-    :param without_torch: whether to avoid torch where possible, which is slower for more than a few queries.
     :raises InputError: if files belong to another model, or an audit does not reach its recall.
     """
     # Before tokenizers start threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
-    if not without_torch:
-        import torch
-
-        torch.set_num_threads(threads)
-    opening = Opening(results, devices, threads, lucene, without_torch)
+    torch.set_num_threads(threads)
+    opening = Opening(results, devices, threads, lucene)
     opened = {name: system.retriever(opening) for name, system in needed.items()}
     retrievers = {name: retriever for name, retriever in opened.items() if retriever is not None}
     names = dict.fromkeys(name for system in needed.values() if (name := system.reranker()) is not None)

@@ -38,8 +38,8 @@ WARM_UP = ("warm up",) * 3
 LONE = re.compile("[\ud800-\udfff]+")
 # Seconds until a waiting thread gets Python's lock; the thread that receives BM25's answer must not wait longer.
 SWITCH = 0.0005
-#: imports torch
-TORCH = "cort.retrieval.exact"
+#: opens models; importing it takes longer than opening them
+NEURAL = "cort.online.neural"
 
 
 class Result(NamedTuple):
@@ -254,7 +254,7 @@ def open_searcher(
     :param devices: torch's names; the vectors are spread over all of them, the models are on the first one.
     :param memory_mb: heap of Java.
     :param models_later: whether to start importing torch, but leave models and warm-up to `Searcher.warm_up`.
-    :param once: whether to avoid torch where possible, because there is only one query.
+    :param once: whether there is a single query, which is answered without torch where possible.
     :raises InputError: for an unknown system, or a file that is missing or has changed.
     """
     needed = open_systems(results, systems)
@@ -265,17 +265,15 @@ def open_searcher(
     with _naming_missing_files(), ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
         lucene = {name: pool.submit(_open_lucene, index, threads, memory_mb, opened) for name, index in indexes.items()}
         passages = pool.submit(Passages, passages_file)
-        models = {model for system in needed.values() for model in system.models()}
-        without_torch = once and devices == ["cpu"] and all(_is_light(results, *model) for model in models)
-        if models and not without_torch:
+        light = _open_light(results, needed) if once and devices == ["cpu"] else None
+        if light is None and any(system.models() for system in needed.values()):
             importing = ThreadPoolExecutor(1, "importing")
-            importing.submit(_import_torch)
+            importing.submit(_import_neural)
             importing.shutdown(wait=False)
         processes = {name: process.result() for name, process in lucene.items()}
         # A core is left for BM25, which runs in parallel.
-        threads = max(1, threads - bool(indexes))
-        open_models = partial(_open_models, results, needed, devices, threads, processes, without_torch)
-        searcher = Searcher(results, systems, processes, open_models, passages.result())
+        open_models = partial(_open_models, results, needed, devices, max(1, threads - bool(indexes)), processes)
+        searcher = Searcher(results, systems, processes, lambda: light or open_models(), passages.result())
         opened.callback(searcher.close)
         for name in () if models_later else systems:
             searcher.warm_up(name)
@@ -283,15 +281,15 @@ def open_searcher(
     return searcher
 
 
-def _import_torch() -> None:
+def _open_light(results: Results, needed: Mapping[str, System]) -> Any:
+    from cort.online.light import open_light
+
+    return open_light(results, needed)
+
+
+def _import_neural() -> None:
     with uncollected():
-        import_module(TORCH)
-
-
-def _is_light(results: Results, section: str, name: str) -> bool:
-    from cort.online.neural import encoder_model
-
-    return section == "encoders" and encoder_model(results, name).is_light()
+        import_module(NEURAL)
 
 
 @contextmanager
@@ -315,12 +313,11 @@ def _open_models(
     devices: Sequence[str],
     threads: int,
     lucene: Mapping[str, LuceneProcess],
-    without_torch: bool,
 ) -> Models:
     from cort.online.neural import open_models
 
     with _naming_missing_files():
-        return open_models(results, needed, devices, threads, lucene, without_torch)
+        return open_models(results, needed, devices, threads, lucene)
 
 
 def _open_lucene(index: LuceneIndex, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:

@@ -18,17 +18,46 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cort.formats.embeddings import Shard, from_batch
+from cort.formats.embeddings import Shard, all_ids, from_batch
 from cort.formats.records import Ranking
 from cort.retrieval.codes import QUERIES_ON_CPU, Codes, blocks_of, is_fast, needed, rows_of_block
 from cort.retrieval.products import Few, Products
-from cort.retrieval.stored import StoredVectors
-from cort.retrieval.topk import Sieve, guess
-from cort.retrieval.vectors import HeldVectors, Rows, Vectors
+from cort.retrieval.topk import Alphabet, Sieve, guess
+from cort.retrieval.vectors import HeldVectors, MappedVectors, Rows, Vectors
 from cort.system.errors import input_error
 
 # All passages are read once per this many queries of a run.
 QUERIES_AT_ONCE = 512
+
+
+class StoredVectors:
+    """The vectors of all passages, memory-mapped, and the exact scores of some."""
+
+    def __init__(self, passages: Sequence[Shard]) -> None:
+        self._order = Alphabet(all_ids(passages))
+        self._stored: Sequence[MappedVectors | HeldVectors]
+        self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
+        self._first = np.cumsum([0, *map(len, self._stored)])
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def ids(self, places: Rows) -> list[str]:
+        """Look up doc_ids by their places in alphabetical order."""
+        return self._order.ids(places)
+
+    def best_of(self, query: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+        """Score these rows in double precision, round to single precision, and return the top `depth` as `search` does.
+
+        `vecdot` computes each pair alone, so the order of its additions depends only on the dimension.
+        """
+        rows = np.sort(rows)
+        scores = np.empty(len(rows), dtype=np.float32)
+        ends = np.searchsorted(rows, self._first)
+        for shard, first, start, end in zip(self._stored, self._first[:-1], ends[:-1], ends[1:], strict=True):
+            vectors = shard.vectors(rows[start:end] - first).astype(np.float64)
+            scores[start:end] = np.vecdot(vectors, query.astype(np.float64))
+        return self._order.best(scores, rows, depth)
 
 
 class ExactIndex(StoredVectors):

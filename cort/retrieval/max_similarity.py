@@ -26,8 +26,7 @@ from cort.formats.token_embeddings import Half, TokenBlock, TokenShard
 from cort.formats.tokens import Tokens
 from cort.models.late_interaction import LOWEST, TokenVectors
 from cort.retrieval.products import SMALLEST, UNIT_ROUNDOFF, vector_norms
-from cort.retrieval.stored import Alphabet
-from cort.retrieval.topk import GROUP, Scores, Sieve
+from cort.retrieval.topk import GROUP, Alphabet, Scores, Sieve
 from cort.retrieval.vectors import Rows, Vectors, as_tensor
 from cort.system.errors import input_error
 

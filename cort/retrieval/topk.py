@@ -4,8 +4,13 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
+
+from cort.retrieval.vectors import Rows, Vectors
 
 # With so few queries at once, a processor waits for memory: it is fastest to compute each product alone, in threads.
 FEW = 3
@@ -17,6 +22,32 @@ SAMPLED, FEWEST, MOST = 16, 4_096, 32_768
 SIFTED_AT = 4
 # Safety of the estimated threshold, in standard deviations of the number of top results in the sample.
 DEVIATIONS = 4
+
+
+class Alphabet:
+    """The doc_ids of all passages in alphabetical order, which breaks ties."""
+
+    def __init__(self, ids: pa.ChunkedArray) -> None:
+        by_id = pc.sort_indices(ids).to_numpy()
+        self._places = np.empty(len(ids), dtype=np.int64)
+        self._places[by_id] = np.arange(len(ids))
+        self._sorted = ids.combine_chunks().take(by_id)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def ids(self, places: Rows) -> list[str]:
+        """Look up doc_ids by their places in alphabetical order."""
+        doc_ids: list[str] = self._sorted.take(places).to_pylist()
+        return doc_ids
+
+    def best(self, scores: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+        """Order the passages in these rows by (-score, doc_id); return the top `depth` scores and places."""
+        # Adding 0 turns -0 into 0, which is equal but has different bytes.
+        scores = scores + np.float32(0)
+        places = self._places[rows]
+        best = np.lexsort((places, -scores))[:depth]
+        return scores[best], places[best]
 
 
 class Scores(NamedTuple):

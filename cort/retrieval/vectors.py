@@ -1,19 +1,15 @@
 """Storage of the passages' vectors for a search: memory-mapped files, or main memory in one of two layouts."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import torch
+from torch import Tensor
 
 from cort.formats.embeddings import Matrix, Shard, from_batch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -100,8 +96,6 @@ def copy_vectors(table: pa.Table, block: Vectors) -> None:
 
 def as_tensor(vectors: Matrix) -> Tensor:
     """Make a tensor that shares the memory of an array, which may be read-only; nothing writes to it."""
-    import torch
-
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(vectors)
