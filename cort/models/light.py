@@ -6,7 +6,6 @@ What they compute is compared with vectors of the stage `encode`; where these di
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -26,9 +25,9 @@ Weights: TypeAlias = Mapping[str, Vectors]
 Config: TypeAlias = Mapping[str, Any]
 
 TANH = "torch.nn.modules.activation.Tanh"
-# Of the approximation of the error function by Abramowitz and Stegun (7.1.26), which torch uses, too.
-SLOPE = 0.3275911
-TERMS = np.array([1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0], np.float32)
+# Tokens of a text at most, if a model has no limit.
+LONGEST = 100_000
+ERF = np.vectorize(math.erf, otypes=[np.float32])
 
 
 def bert(config: Config, weights: Weights, frame: Frame) -> Vectors:
@@ -62,9 +61,7 @@ def bert(config: Config, weights: Weights, frame: Frame) -> Vectors:
 
 def gelu(states: Vectors) -> Vectors:
     """Multiply with the normal distribution function."""
-    scaled = np.abs(states) * math.sqrt(0.5)
-    tail = np.polyval(TERMS, 1 / (1 + SLOPE * scaled)) * np.exp(-scaled * scaled)
-    result: Vectors = states * (1 + np.copysign(1 - tail, states)) / 2
+    result: Vectors = states * (1 + ERF(states * math.sqrt(0.5))) / 2
     return result
 
 
@@ -94,11 +91,11 @@ class LightEncoder:
         """
         # The route of queries may begin with an empty transformer, which only provides a tokenizer.
         modules = modules_of(folder)
-        self._template, self._length = Template((), (), (), 0, 0), sys.maxsize
+        self._template, self._length = Template((), (), (), 0, 0), LONGEST
         if modules[0].name != "StaticEmbedding":
-            longest = _config(modules[0])["max_position_embeddings"]
             self._template = load_template(folder, kind="query")
-            self._length = min(read_length(folder, "query") or longest, longest)
+            positions = _config(modules[0])["max_position_embeddings"]
+            self._length = min(read_length(folder, "query") or positions, positions)
         if Settings(folder / PROMPTS).get("similarity_fn_name") != "dot":
             modules.append(Module("Normalize", folder, ""))
         self._layers = [partial(LAYERS[module.name], _config(module), _weights(module)) for module in modules]

@@ -15,11 +15,11 @@ import pyarrow as pa
 from cort.formats.cleaning import convert
 from cort.formats.embeddings import STORAGE, all_ids, open_shards
 from cort.formats.records import Ranking
-from cort.formats.runs import order
 from cort.formats.tokens import Tokens
 from cort.models.layout import model_fingerprint, read_prompts
 from cort.models.light import LightEncoder, Vectors
 from cort.models.tokenizer import load_tokenizer
+from cort.retrieval.graph_search import Found, to_ranking
 from cort.settings import paths
 from cort.settings.config import ranked_splits
 from cort.settings.fields import PrecisionOrAuto
@@ -99,18 +99,20 @@ class LightSearch:
         return self._encoder.encode(ids)[None].astype(stored).astype(np.float32)
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
-        """Rank all passages for a vector, (1, e), by scores in double precision, rounded to single precision."""
+        """Rank all passages for a vector, (1, e), by scores in double precision, rounded to single precision.
+
+        Ties with the last of the top `depth` are included.
+        """
         [query] = vectors.astype(np.float64)
         blocks = (block.astype(np.float64) for shard in self._shards for _, block in shard.blocks())
-        scores = np.concatenate([np.vecdot(block, query) for block in blocks]).astype(np.float32)
+        products = np.concatenate([np.vecdot(block, query) for block in blocks])
+        # Adding 0 turns -0 into 0.
+        scores = products.astype(np.float32).astype(np.float64) + 0
         if not np.isfinite(scores).all():
             found = "a vector with NaN, infinite or very large values"
             raise input_error(self._shards[0].path, found, "finite numbers", "train or encode again")
         rows = np.flatnonzero(scores >= np.sort(scores)[-depth:][0])
-        doc_ids = all_ids(self._shards).take(pa.array(rows)).to_pylist()
-        best = order(doc_ids, scores[rows])[:depth]
-        # Adding 0 turns -0 into 0.
-        return [Ranking("", [doc_ids[place] for place in best], scores[rows][best] + np.float32(0))]
+        return [to_ranking("", all_ids(self._shards), Found(rows, scores[rows]))]
 
 
 def open_light(results: Results, needed: Mapping[str, System]) -> Any:

@@ -265,8 +265,9 @@ def open_searcher(
     with _naming_missing_files(), ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
         lucene = {name: pool.submit(_open_lucene, index, threads, memory_mb, opened) for name, index in indexes.items()}
         passages = pool.submit(Passages, passages_file)
-        light = _open_light(results, needed) if once and devices == ["cpu"] else None
-        if light is None and any(system.models() for system in needed.values()):
+        neural = any(system.models() for system in needed.values())
+        light = _open_light(results, needed) if neural and once and devices == ["cpu"] else None
+        if neural and not light:
             importing = ThreadPoolExecutor(1, "importing")
             importing.submit(_import_neural)
             importing.shutdown(wait=False)
