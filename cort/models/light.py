@@ -36,7 +36,7 @@ def bert(config: Config, weights: Weights, frame: Frame) -> Vectors:
     def linear(at: str, states: Vectors) -> Any:
         return states @ weights[at + ".weight"].T + weights[at + ".bias"]
 
-    def norm(at: str, states: Vectors) -> Any:
+    def norm(at: str, states: Any) -> Any:
         states = states - states.mean(-1, keepdims=True)
         deviations = np.sqrt((states * states).mean(-1, keepdims=True) + config["layer_norm_eps"])
         return states / deviations * weights[at + ".weight"] + weights[at + ".bias"]
@@ -44,9 +44,11 @@ def bert(config: Config, weights: Weights, frame: Frame) -> Vectors:
     def heads(at: str) -> Any:
         return linear(at, states).reshape(len(states), config["num_attention_heads"], -1).swapaxes(0, 1)
 
-    rows = {"word": frame[0], "position": np.arange(len(frame[0])), "token_type": frame[1]}
-    parts = [weights[f"embeddings.{name}_embeddings.weight"][numbers] for name, numbers in rows.items()]
-    states: Vectors = norm("embeddings.LayerNorm", np.add.reduce(parts))
+    ids, segments = frame
+    words, positions, kinds = (
+        weights["embeddings." + name + "_embeddings.weight"] for name in ("word", "position", "token_type")
+    )
+    states: Vectors = norm("embeddings.LayerNorm", words[ids] + positions[: len(ids)] + kinds[segments])
     for layer in range(config["num_hidden_layers"]):
         at = f"encoder.layer.{layer}."
         query, key, value = (heads(at + "attention.self." + name) for name in ("query", "key", "value"))
@@ -117,4 +119,4 @@ def _config(module: Module) -> Config:
 
 def _weights(module: Module) -> Weights:
     files = module.folder.glob("model.safetensors")
-    return {name: weight.astype(np.float32) for path in files for name, weight in load_file(path).items()}
+    return {name: weight.astype(np.float32, copy=False) for path in files for name, weight in load_file(path).items()}

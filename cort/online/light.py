@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.cleaning import convert
-from cort.formats.embeddings import STORAGE, all_ids, open_shards
+from cort.formats.embeddings import all_ids, open_shards
 from cort.formats.records import Ranking
 from cort.formats.tokens import Tokens
 from cort.models.layout import model_fingerprint, read_prompts
@@ -84,19 +84,20 @@ class LightSearch:
         self._encoder = LightEncoder(model.folder)
         self._shards = open_shards(model.files, model_fingerprint(model.folder))
         split = ranked_splits(results.config)[-1]
-        vectors = open_shards([results.at(paths.QUERY_VECTORS, encoder=name, split=split)])[0].table["embedding"]
-        tokens = Tokens(results.tokens("encoders", name, f"queries.{split}"))
-        for row in np.argsort(tokens.lengths[:COMPARED])[[0, -1]]:
-            expected = vectors[int(row)].values.to_numpy()
-            allowed = TOLERANCE * np.abs(expected).max() + np.spacing(np.abs(expected))
-            if not (np.abs(self._encoder.encode(tokens[row]) - expected) <= allowed).all():
+        [queries] = open_shards([results.at(paths.QUERY_VECTORS, encoder=name, split=split)])
+        tokens = Tokens(results.tokens("encoders", name, "queries." + split))
+        for row in np.argsort(tokens.lengths[:COMPARED])[[0, -1]].tolist():
+            stored = queries.table["embedding"][row].values.to_numpy()
+            self._type, largest = stored.dtype, np.abs(stored).max()
+            if not np.allclose(
+                self._encoder.encode(tokens[row]), stored, np.finfo(self._type).eps, TOLERANCE * largest
+            ):
                 raise ValueError(split)
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute a vector of shape (1, e), rounded as those of the passages are stored."""
         [ids] = tokens
-        stored = STORAGE[self._shards[0].storage].to_pandas_dtype()
-        return self._encoder.encode(ids)[None].astype(stored).astype(np.float32)
+        return self._encoder.encode(ids)[None].astype(self._type).astype(np.float32)
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
         """Rank all passages for a vector, (1, e), by scores in double precision, rounded to single precision.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -269,11 +269,17 @@ def open_searcher(
         light = _open_light(results, needed) if neural and once and devices == ["cpu"] else None
         if neural and not light:
             importing = ThreadPoolExecutor(1, "importing")
-            importing.submit(_import_neural)
+            importing.submit(uncollected()(import_module), NEURAL)
             importing.shutdown(wait=False)
         processes = {name: process.result() for name, process in lucene.items()}
-        # A core is left for BM25, which runs in parallel.
-        open_models = partial(_open_models, results, needed, devices, max(1, threads - bool(indexes)), processes)
+
+        def open_models() -> Models:
+            from cort.online.neural import open_models
+
+            with _naming_missing_files():
+                # A core is left for BM25, which runs in parallel.
+                return open_models(results, needed, devices, max(1, threads - bool(indexes)), processes)
+
         searcher = Searcher(results, systems, processes, lambda: light or open_models(), passages.result())
         opened.callback(searcher.close)
         for name in () if models_later else systems:
@@ -286,11 +292,6 @@ def _open_light(results: Results, needed: Mapping[str, System]) -> Any:
     from cort.online.light import open_light
 
     return open_light(results, needed)
-
-
-def _import_neural() -> None:
-    with uncollected():
-        import_module(NEURAL)
 
 
 @contextmanager
@@ -306,19 +307,6 @@ def opened_files(systems: Iterable[System]) -> list[Path]:
     """List the files that a searcher of some systems opens; of a folder written as one unit, the folder."""
     files = dict.fromkeys(Path(file) for system in systems for file in system.files())
     return list(dict.fromkeys(file.parent if record_of(file.parent).is_file() else file for file in files))
-
-
-def _open_models(
-    results: Results,
-    needed: Mapping[str, System],
-    devices: Sequence[str],
-    threads: int,
-    lucene: Mapping[str, LuceneProcess],
-) -> Models:
-    from cort.online.neural import open_models
-
-    with _naming_missing_files():
-        return open_models(results, needed, devices, threads, lucene)
 
 
 def _open_lucene(index: LuceneIndex, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:

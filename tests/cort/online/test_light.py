@@ -83,7 +83,7 @@ def experiment(tmp_path, world, lm):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_released_model_gets_the_vectors_of_torch_or_is_left_to_it(make, experiment, tmp_path, layout):  # noqa: F811
+def test_a_released_model_gets_the_vectors_of_torch_or_is_left_to_it(make, experiment, tmp_path, layout):
     LAYOUTS[layout](make)
     experiment.encode(take_in(make.folder, tmp_path / "model"))
     assert (experiment.open() is not None) == (layout in LIGHT)
