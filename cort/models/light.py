@@ -83,34 +83,34 @@ LAYERS: dict[str, Callable[[Config, Weights, Any], Any]] = {
 }
 
 
-class LightEncoder:
-    """Maps the token ids of a query to its vector, as an encoder in torch does up to the last bits."""
+def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vectors]:
+    """Open a model folder; the result maps the token ids of a query, without special tokens, to its vector, (e,).
 
-    def __init__(self, folder: Path) -> None:
-        """Open a model folder.
+    :param precision: in which the vectors of passages were computed, if the model is a transformer.
+    :raises Exception: of any kind, if the model is not one of those that this module knows.
+    """
+    # The route of queries may begin with an empty transformer, which only provides a tokenizer.
+    modules = modules_of(folder)
+    template, length = Template((), (), (), 0, 0), LONGEST
+    if modules[0].name != "StaticEmbedding":
+        if precision != "fp32":
+            raise ValueError(precision)
+        template, positions = load_template(folder, kind="query"), _config(modules[0])["max_position_embeddings"]
+        length = min(read_length(folder, "query") or positions, positions)
+    if Settings(folder / PROMPTS).get("similarity_fn_name") != "dot":
+        modules.append(Module("Normalize", folder, ""))
+    layers = [partial(LAYERS[module.name], _config(module), _weights(module)) for module in modules]
+    libraries = ThreadpoolController()
 
-        :raises Exception: of any kind, if the model is not one of those that this class knows.
-        """
-        # The route of queries may begin with an empty transformer, which only provides a tokenizer.
-        modules = modules_of(folder)
-        self._template, self._length = Template((), (), (), 0, 0), LONGEST
-        if modules[0].name != "StaticEmbedding":
-            self._template = load_template(folder, kind="query")
-            positions = _config(modules[0])["max_position_embeddings"]
-            self._length = min(read_length(folder, "query") or positions, positions)
-        if Settings(folder / PROMPTS).get("similarity_fn_name") != "dot":
-            modules.append(Module("Normalize", folder, ""))
-        self._layers = [partial(LAYERS[module.name], _config(module), _weights(module)) for module in modules]
-        self._libraries = ThreadpoolController()
-
-    def encode(self, ids: Ids) -> Vectors:
-        """Compute the vector of a query from its token ids without special tokens; shape (e,)."""
-        state: Any = frame_text(ids, self._template, self._length)
+    def encode(ids: Ids) -> Vectors:
+        state: Any = frame_text(ids, template, length)
         # Threads cost more than they gain for so few tokens.
-        with self._libraries.limit(limits=1, user_api="blas"):
-            for layer in self._layers:
+        with libraries.limit(limits=1, user_api="blas"):
+            for layer in layers:
                 state = layer(state)
         return np.asarray(state)
+
+    return encode
 
 
 def _config(module: Module) -> Config:

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from cort.formats.cleaning import convert
 from cort.formats.embeddings import all_ids, open_shards
+from cort.formats.precisions import read_precision
 from cort.formats.records import Ranking
 from cort.formats.tokens import Tokens
 from cort.models.layout import model_fingerprint, read_prompts
-from cort.models.light import LightEncoder, Vectors
+from cort.models.light import Vectors, light_encoder
 from cort.models.tokenizer import load_tokenizer
 from cort.retrieval.graph_search import Found, to_ranking
 from cort.settings import paths
@@ -81,7 +82,7 @@ class LightSearch:
         """
         model = model_of(results, "encoders", name, results.vectors("encoders", name))
         self.tokenize = Tokenizer(model.folder, model.cleaning)
-        self._encoder = LightEncoder(model.folder)
+        self._encode = light_encoder(model.folder, read_precision(model.files[0]))
         self._shards = open_shards(model.files, model_fingerprint(model.folder))
         split = ranked_splits(results.config)[-1]
         [queries] = open_shards([results.at(paths.QUERY_VECTORS, encoder=name, split=split)])
@@ -89,15 +90,13 @@ class LightSearch:
         for row in np.argsort(tokens.lengths[:COMPARED])[[0, -1]].tolist():
             stored = queries.table["embedding"][row].values.to_numpy()
             self._type, largest = stored.dtype, np.abs(stored).max()
-            if not np.allclose(
-                self._encoder.encode(tokens[row]), stored, np.finfo(self._type).eps, TOLERANCE * largest
-            ):
+            if not np.allclose(self._encode(tokens[row]), stored, np.finfo(self._type).eps, TOLERANCE * largest):
                 raise ValueError(split)
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute a vector of shape (1, e), rounded as those of the passages are stored."""
         [ids] = tokens
-        return self._encoder.encode(ids)[None].astype(self._type).astype(np.float32)
+        return self._encode(ids)[None].astype(self._type).astype(np.float32)
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
         """Rank all passages for a vector, (1, e), by scores in double precision, rounded to single precision.
