@@ -235,7 +235,7 @@ def test_a_single_query_is_answered_without_torch_unless_vectors_differ(built, t
     light, imported = run_and_list_imports(ROOT, *options)
     assert "numpy" in imported
     assert not imported & {"torch", "transformers"}
-    vectors = results / "embeddings" / "cort" / "queries.test.arrow"
+    vectors = results / "embeddings" / "encoder" / "queries.test.arrow"
     vectors.write_bytes(vectors.read_bytes()[:-100])
     lines, imported = run_and_list_imports(ROOT, *options)
     assert "torch" in imported

@@ -15,11 +15,9 @@ from cort.models.layout import model_fingerprint
 from cort.online.light import LightSearch, Tokenizer, open_light
 from cort.online.neural import ExactSearch, Model, QueryEncoder
 from cort.system.errors import InputError
-from tests.stages.test_pretrained import LAYOUTS, make, take_in
+from tests.support.layouts import LAYOUTS, Maker, take_in
 from tests.support.online import SYSTEMS, results_with
 from tests.support.released import change_json, change_weights
-
-__all__ = ["make"]
 
 CPU = torch.device("cpu")
 QUERIES = ["neriga balune", "x", "", "neriga balune koba rilu bako 12 é", "[SEP] bako [CLS]", "ba " * 60]
@@ -83,7 +81,9 @@ def experiment(tmp_path, world, lm):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_released_model_gets_the_vectors_of_torch_or_is_left_to_it(make, experiment, tmp_path, layout):
+def test_a_released_model_gets_the_vectors_of_torch_or_is_left_to_it(experiment, world, lm, tmp_path, layout):
+    torch.manual_seed(5)
+    make = Maker(tmp_path / "released", world, lm)
     LAYOUTS[layout](make)
     experiment.encode(take_in(make.folder, tmp_path / "model"))
     assert (experiment.open() is not None) == (layout in LIGHT)
@@ -169,6 +169,7 @@ def test_ties_are_broken_by_id_and_zero_has_no_sign(tmp_path, depth):
     assert found.scores[:depth].astype(np.float32).tobytes() == expected.scores.tobytes()
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
 def test_vectors_without_a_score_are_refused(tmp_path, number):
     vectors = np.full((3, 8), 1e10, np.float32)
