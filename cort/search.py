@@ -154,7 +154,8 @@ def stage(options: Options) -> None:
             interact(partial(open_named, options, results, systems), options.depth)
             return
         queries, source = (sys.stdin, "standard input") if options.query is None else ([options.query], "--query")
-        with closing(open_named(options, results, systems, models_later=True)) as searcher:
+        once = options.query is not None
+        with closing(open_named(options, results, systems, models_later=True, once=once)) as searcher:
             print_lines(searcher, queries, options.depth, source)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from cort.formats.tokens import Tokens
 from cort.models.layout import TASKS
 from cort.models.tokenizer import Template
 from cort.system.errors import input_error
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: row numbers, and numbers of tokens by row
 Rows: TypeAlias = npt.NDArray[np.integer]
@@ -45,7 +47,7 @@ class Sequences:
         :raises InputError: for a token id that is not in the tokenizer's vocabulary.
         """
         batch: dict[str, Any] = pad([self.frame(int(row)) for row in rows], self.template.pad, self.template.left)
-        for token in map(int, torch.aminmax(batch["input_ids"])):
+        for token in map(int, batch["input_ids"].aminmax()):
             if not 0 <= token < self.template.vocabulary:
                 expected = f"ids below the tokenizer's {self.template.vocabulary}"
                 raise input_error(self.source, f"the token id {token}", expected, "delete it and tokenize again")
@@ -99,8 +101,10 @@ def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int, 
     return ids, segments
 
 
-def pad(frames: Sequence[Frame], pad_id: int, left: bool = False) -> dict[str, torch.Tensor]:
+def pad(frames: Sequence[Frame], pad_id: int, left: bool = False) -> dict[str, Tensor]:
     """Stack frames into ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (batch, longest)."""
+    import torch
+
     shape = len(frames), max(len(ids) for ids, _ in frames)
     input_ids = np.full(shape, pad_id, dtype=np.int64)
     mask, segments = np.zeros((2, *shape), dtype=np.int64)

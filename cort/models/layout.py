@@ -6,6 +6,7 @@ with different modules for queries and passages. Any other folder is one module,
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,3 +125,15 @@ def model_max_length(folder: Path) -> int | None:
     """Read the limit of a tokenizer, which without one is a huge floating-point number."""
     limit = Settings(folder / "tokenizer_config.json").limit("model_max_length", float)
     return int(limit) if limit is not None and limit < 1e6 else None
+
+
+def model_fingerprint(folder: str | Path) -> str:
+    """Identify a model by the files that its results depend on."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(folder).rglob("*")):
+        if path.suffix in {".safetensors", ".json", ".jinja"}:
+            digest.update(path.relative_to(folder).as_posix().encode())
+            with open(path, "rb") as handle:
+                while chunk := handle.read(1 << 20):
+                    digest.update(chunk)
+    return digest.hexdigest()[:16]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from cort.formats.blocks import FinishedBlocks
 from cort.models.batching import Sequences, by_length
+from cort.models.layout import model_fingerprint as model_fingerprint
 from cort.system.checksums import checksum
 from cort.system.errors import input_error
 from cort.system.program import program_of
@@ -84,18 +84,6 @@ def check_length(name: str, length: int, shortest: int, transformer: nn.Module, 
             expected = f"{least} to {longest} tokens with a prompt of {prompt} tokens"
             raise input_error(name, str(length), expected, "change the length or the prompt")
         raise input_error(name, str(length), f"{least} to {longest} tokens for this model", "change it")
-
-
-def model_fingerprint(folder: str | Path) -> str:
-    """Identify a model by the files that its results depend on."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(folder).rglob("*")):
-        if path.suffix in {".safetensors", ".json", ".jinja"}:
-            digest.update(path.relative_to(folder).as_posix().encode())
-            with open(path, "rb") as handle:
-                while chunk := handle.read(1 << 20):
-                    digest.update(chunk)
-    return digest.hexdigest()[:16]
 
 
 def identity(module: str, options: Mapping[str, object], files: Iterable[str], model: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,11 +11,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 
 from cort.experiment.stored import REMEDY
-from cort.formats.cleaning import convert
 from cort.formats.embeddings import STORAGE, Shard, open_shards
 from cort.formats.precisions import precision_of_queries, read_precision
 from cort.formats.records import Ranking
@@ -24,24 +22,22 @@ from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import InteractingPairs, load_late_interaction, origin_of
-from cort.models.layout import read_prompts
 from cort.models.precision import settle
 from cort.models.rerankers import load_reranker
 from cort.models.sparse_encoder import load_sparse_encoder
-from cort.models.tokenizer import fingerprint, load_tokenizer
+from cort.models.tokenizer import fingerprint
 from cort.models.transformer import model_fingerprint
+from cort.online.light import Model, TokenIds, Tokenizer, model_of
 from cort.online.lucene import LuceneProcess
 from cort.retrieval.exact import ExactIndex, StoredVectors
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
 from cort.retrieval.ivfpq import IvfPq, IvfPqSearch, open_ivfpq
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
-from cort.settings.fields import PrecisionOrAuto
 from cort.system.errors import input_error
 from cort.system.memory import memory_limit
 from cort.systems.base import Results, System
 
-TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
 #: tokens and their impacts
 Impacts: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
@@ -51,46 +47,9 @@ WidthFor: TypeAlias = Callable[[str], float]
 PART_OF_MEMORY = 4
 
 
-class Model(NamedTuple):
-    """A model folder, how its texts are cleaned, the precision of its products, and its `files`.
-
-    The files are the shards of the passages' vectors or token vectors or, for a re-ranker, the passages' token cache.
-    """
-
-    folder: Path
-    cleaning: str
-    precision: PrecisionOrAuto
-    files: Sequence[str | Path]
-
-
-def model_of(results: Results, section: str, name: str, files: Sequence[str]) -> Model:
-    """Return an encoder or re-ranker of an experiment."""
-    settings = results.config[section][name]
-    cleaning = results.config["base_models"][settings["base_model"]]["cleaning"]
-    return Model(Path(results.weights(section, name)).parent, cleaning, settings["precision"], files)
-
-
 def encoder_of(results: Results, name: str, device: torch.device) -> QueryEncoder:
     """Open an encoder of an experiment."""
     return QueryEncoder(model_of(results, "encoders", name, results.vectors("encoders", name)), device)
-
-
-class Tokenizer:
-    """Token ids of a few texts, as the stage `tokenize` computes them in bulk."""
-
-    def __init__(self, folder: Path, form: str) -> None:
-        self._tokenizer, self._form, self._prompts = load_tokenizer(folder), form, read_prompts(folder)
-
-    def __call__(self, texts: Sequence[str], kind: str = "query") -> list[TokenIds]:
-        """Clean and tokenize texts, without special tokens."""
-        before, after = self._prompts[kind]
-        converted = [f"{before}{text}{after}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
-        encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-
-    def names(self, tokens: Iterable[int]) -> list[str]:
-        """Return tokens as the vocabulary spells them."""
-        return [self._tokenizer.id_to_token(int(token)) or "" for token in tokens]
 
 
 class QueryEncoder:

@@ -50,9 +50,7 @@ def folder_of(experiment: str | Path) -> Path:
     return Path("results") / dataset
 
 
-def open_named(
-    options: SearchOptions, results: Results, systems: Sequence[str], *, models_later: bool = False
-) -> Searcher:
+def open_named(options: SearchOptions, results: Results, systems: Sequence[str], **more: bool) -> Searcher:
     """Open systems as `open_searcher` does, which is imported only now."""
     from cort.online.searcher import open_searcher
 
@@ -62,5 +60,5 @@ def open_named(
         devices=[options.device],
         threads=options.threads,
         memory_mb=options.memory_mb,
-        models_later=models_later,
+        **more,
     )

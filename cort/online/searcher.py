@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -245,6 +245,7 @@ def open_searcher(
     threads: int = 1,
     memory_mb: int = HEAP_MB,
     models_later: bool = False,
+    once: bool = False,
 ) -> Searcher:
     """Open what the systems need, and search a few times with each.
 
@@ -253,6 +254,7 @@ def open_searcher(
     :param devices: torch's names; the vectors are spread over all of them, the models are on the first one.
     :param memory_mb: heap of Java.
     :param models_later: whether to start importing torch, but leave models and warm-up to `Searcher.warm_up`.
+    :param once: whether there is a single query, which is answered without torch where possible.
     :raises InputError: for an unknown system, or a file that is missing or has changed.
     """
     needed = open_systems(results, systems)
@@ -263,14 +265,22 @@ def open_searcher(
     with _naming_missing_files(), ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
         lucene = {name: pool.submit(_open_lucene, index, threads, memory_mb, opened) for name, index in indexes.items()}
         passages = pool.submit(Passages, passages_file)
-        if any(system.models() for system in needed.values()):
+        neural = any(system.models() for system in needed.values())
+        light = _open_light(results, needed) if neural and once and devices == ["cpu"] else None
+        if neural and not light:
             importing = ThreadPoolExecutor(1, "importing")
-            importing.submit(_import_neural)
+            importing.submit(uncollected()(import_module), NEURAL)
             importing.shutdown(wait=False)
         processes = {name: process.result() for name, process in lucene.items()}
-        # A core is left for BM25, which runs in parallel.
-        open_models = partial(_open_models, results, needed, devices, max(1, threads - bool(indexes)), processes)
-        searcher = Searcher(results, systems, processes, open_models, passages.result())
+
+        def open_models() -> Models:
+            from cort.online.neural import open_models
+
+            with _naming_missing_files():
+                # A core is left for BM25, which runs in parallel.
+                return open_models(results, needed, devices, max(1, threads - bool(indexes)), processes)
+
+        searcher = Searcher(results, systems, processes, lambda: light or open_models(), passages.result())
         opened.callback(searcher.close)
         for name in () if models_later else systems:
             searcher.warm_up(name)
@@ -278,9 +288,10 @@ def open_searcher(
     return searcher
 
 
-def _import_neural() -> None:
-    with uncollected():
-        import_module(NEURAL)
+def _open_light(results: Results, needed: Mapping[str, System]) -> Any:
+    from cort.online.light import open_light
+
+    return open_light(results, needed)
 
 
 @contextmanager
@@ -296,19 +307,6 @@ def opened_files(systems: Iterable[System]) -> list[Path]:
     """List the files that a searcher of some systems opens; of a folder written as one unit, the folder."""
     files = dict.fromkeys(Path(file) for system in systems for file in system.files())
     return list(dict.fromkeys(file.parent if record_of(file.parent).is_file() else file for file in files))
-
-
-def _open_models(
-    results: Results,
-    needed: Mapping[str, System],
-    devices: Sequence[str],
-    threads: int,
-    lucene: Mapping[str, LuceneProcess],
-) -> Models:
-    from cort.online.neural import open_models
-
-    with _naming_missing_files():
-        return open_models(results, needed, devices, threads, lucene)
 
 
 def _open_lucene(index: LuceneIndex, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:

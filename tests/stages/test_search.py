@@ -210,16 +210,39 @@ def test_a_query_on_the_command_line_that_is_not_text_gets_its_error(built):
     assert "--query: row 1: found 1 that cannot be answered" in done.stderr
 
 
+def run_and_list_imports(tree, *options, **more):
+    """The lines of JSON, and the names of the modules that were imported."""
+    done = run(tree, *options, env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}, **more)
+    assert done.returncode == 0, done.stderr
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
+    return [json.loads(line) for line in done.stdout.splitlines()], imported
+
+
 @pytest.mark.slow
 def test_bm25_alone_imports_no_torch(built):
     options = ["--experiment", "tiny/tiny.yaml", "--systems", "bm25"]
-    done = run(built, *options, input="balune\nbaluko\n", env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"})
-    assert done.returncode == 0, done.stderr
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
-    assert [json.loads(line)["query"] for line in done.stdout.splitlines()] == ["balune", "baluko"]
+    lines, imported = run_and_list_imports(built, *options, input="balune\nbaluko\n")
+    assert [line["query"] for line in lines] == ["balune", "baluko"]
     assert "pyarrow" in imported
     # A blocked import is listed, too: pyarrow would import pandas where it is installed.
     assert not imported & {"torch", "transformers", "tokenizers", "pandas.core", "scipy"}
+
+
+@pytest.mark.slow
+def test_a_single_query_is_answered_without_torch_unless_vectors_differ(built, tmp_path):
+    results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
+    options = ["--results", str(results), "--systems", "bm25", "cort", "cort+bm25", "--query", "neriga balune"]
+    light, imported = run_and_list_imports(ROOT, *options)
+    assert "numpy" in imported
+    assert not imported & {"torch", "transformers"}
+    vectors = results / "embeddings" / "encoder" / "queries.test.arrow"
+    vectors.write_bytes(vectors.read_bytes()[:-100])
+    lines, imported = run_and_list_imports(ROOT, *options)
+    assert "torch" in imported
+    for one, other in zip(light, lines, strict=True):
+        assert [result["doc_id"] for result in one["results"]] == [result["doc_id"] for result in other["results"]]
+        scores = [[result["score"] for result in line["results"]] for line in (one, other)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 @pytest.mark.slow

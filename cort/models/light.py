@@ -1,0 +1,122 @@
+"""Encoders in NumPy, ready before torch could be imported: BERT in fp32, and static embeddings.
+
+What they compute is compared with vectors of the stage `encode`; where these differ, torch is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file
+from threadpoolctl import ThreadpoolController
+
+from cort.models.batching import Frame, Ids, frame_text
+from cort.models.layout import PROMPTS, Module, Settings, modules_of, read_length
+from cort.models.tokenizer import Template, load_template
+
+Vectors: TypeAlias = npt.NDArray[np.float32]
+Weights: TypeAlias = Mapping[str, Vectors]
+Config: TypeAlias = Mapping[str, Any]
+
+TANH = "torch.nn.modules.activation.Tanh"
+# Tokens of a text at most, if a model has no limit.
+LONGEST = 100_000
+ERF = np.vectorize(math.erf, otypes=[np.float32])
+
+
+def bert(config: Config, weights: Weights, frame: Frame) -> Vectors:
+    """Compute the states of a text, (length, width), from its token and segment ids, (length,) each."""
+
+    def linear(at: str, states: Vectors) -> Any:
+        return states @ weights[at + ".weight"].T + weights[at + ".bias"]
+
+    def norm(at: str, states: Any) -> Any:
+        states = states - states.mean(-1, keepdims=True)
+        deviations = np.sqrt((states * states).mean(-1, keepdims=True) + config["layer_norm_eps"])
+        return states / deviations * weights[at + ".weight"] + weights[at + ".bias"]
+
+    def heads(at: str) -> Any:
+        return linear(at, states).reshape(len(states), config["num_attention_heads"], -1).swapaxes(0, 1)
+
+    ids, segments = frame
+    words, positions, kinds = (
+        weights["embeddings." + name + "_embeddings.weight"] for name in ("word", "position", "token_type")
+    )
+    states: Vectors = norm("embeddings.LayerNorm", words[ids] + positions[: len(ids)] + kinds[segments])
+    for layer in range(config["num_hidden_layers"]):
+        at = f"encoder.layer.{layer}."
+        query, key, value = (heads(at + "attention.self." + name) for name in ("query", "key", "value"))
+        scores = query @ key.mT / math.sqrt(query.shape[2])  # (heads, length, length)
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        context = (scores / scores.sum(-1, keepdims=True) @ value).swapaxes(0, 1).reshape(states.shape)
+        states = norm(at + "attention.output.LayerNorm", states + linear(at + "attention.output.dense", context))
+        change = linear(at + "output.dense", gelu(linear(at + "intermediate.dense", states)))
+        states = norm(at + "output.LayerNorm", states + change)
+    return states
+
+
+def gelu(states: Vectors) -> Vectors:
+    """Multiply with the normal distribution function."""
+    result: Vectors = states * (1 + ERF(states * math.sqrt(0.5))) / 2
+    return result
+
+
+def dense(config: Config, weights: Weights, vector: Vectors) -> Vectors:
+    """Project a vector."""
+    projected: Vectors = vector @ weights["linear.weight"].T + weights.get("linear.bias", 0)
+    return np.tanh(projected) if config["activation_function"] == TANH else projected
+
+
+#: modules -> what they do with token and segment ids, states or a vector
+LAYERS: dict[str, Callable[[Config, Weights, Any], Any]] = {
+    "Transformer": bert,
+    "StaticEmbedding": lambda config, weights, frame: weights["embedding.weight"][frame[0]].mean(0),
+    "Pooling": lambda config, weights, states: {"mean": states.mean(0), "cls": states[0]}[config["pooling_mode"]],
+    "Dense": dense,
+    "Normalize": lambda config, weights, vector: vector / max(np.linalg.norm(vector), np.float32(1e-12)),
+}
+
+
+def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vectors]:
+    """Open a model folder; the result maps the token ids of a query, without special tokens, to its vector, (e,).
+
+    :param precision: in which the vectors of passages were computed, if the model is a transformer.
+    :raises Exception: of any kind, if the model is not one of those that this module knows.
+    """
+    # The route of queries may begin with an empty transformer, which only provides a tokenizer.
+    modules = modules_of(folder)
+    template, length = Template((), (), (), 0, 0), LONGEST
+    if modules[0].name != "StaticEmbedding":
+        if precision != "fp32":
+            raise ValueError(precision)
+        template, positions = load_template(folder, kind="query"), _config(modules[0])["max_position_embeddings"]
+        length = min(read_length(folder, "query") or positions, positions)
+    if Settings(folder / PROMPTS).get("similarity_fn_name") != "dot":
+        modules.append(Module("Normalize", folder, ""))
+    layers = [partial(LAYERS[module.name], _config(module), _weights(module)) for module in modules]
+    libraries = ThreadpoolController()
+
+    def encode(ids: Ids) -> Vectors:
+        state: Any = frame_text(ids, template, length)
+        # Threads cost more than they gain for so few tokens.
+        with libraries.limit(limits=1, user_api="blas"):
+            for layer in layers:
+                state = layer(state)
+        return np.asarray(state)
+
+    return encode
+
+
+def _config(module: Module) -> Config:
+    return Settings(module.folder / "config.json").values
+
+
+def _weights(module: Module) -> Weights:
+    files = module.folder.glob("model.safetensors")
+    return {name: weight.astype(np.float32, copy=False) for path in files for name, weight in load_file(path).items()}

@@ -1,0 +1,125 @@
+"""Answers to a single query without torch, whose import takes longer than all the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cort.formats.cleaning import convert
+from cort.formats.embeddings import all_ids, open_shards
+from cort.formats.precisions import read_precision
+from cort.formats.records import Ranking
+from cort.formats.tokens import Tokens
+from cort.models.layout import model_fingerprint, read_prompts
+from cort.models.light import Vectors, light_encoder
+from cort.models.tokenizer import load_tokenizer
+from cort.retrieval.graph_search import Found, to_ranking
+from cort.settings import paths
+from cort.settings.config import ranked_splits
+from cort.settings.fields import PrecisionOrAuto
+from cort.system.errors import input_error
+from cort.systems.base import Results, System
+
+TokenIds = npt.NDArray[np.int32]
+# Largest deviation from stored vectors, relative to their largest number; queries among which two are compared.
+TOLERANCE, COMPARED = 1e-5, 32
+
+
+class Model(NamedTuple):
+    """A model folder, how its texts are cleaned, the precision of its products, and its `files`.
+
+    The files are the shards of the passages' vectors or token vectors or, for a re-ranker, the passages' token cache.
+    """
+
+    folder: Path
+    cleaning: str
+    precision: PrecisionOrAuto
+    files: Sequence[str | Path]
+
+
+def model_of(results: Results, section: str, name: str, files: Sequence[str]) -> Model:
+    """Return an encoder or re-ranker of an experiment."""
+    settings = results.config[section][name]
+    cleaning = results.config["base_models"][settings["base_model"]]["cleaning"]
+    return Model(Path(results.weights(section, name)).parent, cleaning, settings["precision"], files)
+
+
+class Tokenizer:
+    """Token ids of a few texts, as the stage `tokenize` computes them in bulk."""
+
+    def __init__(self, folder: Path, form: str) -> None:
+        self._tokenizer, self._form, self._prompts = load_tokenizer(folder), form, read_prompts(folder)
+
+    def __call__(self, texts: Sequence[str], kind: str = "query") -> list[TokenIds]:
+        """Clean and tokenize texts, without special tokens."""
+        before, after = self._prompts[kind]
+        converted = [f"{before}{text}{after}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
+        encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def names(self, tokens: Iterable[int]) -> list[str]:
+        """Return tokens as the vocabulary spells them."""
+        return [self._tokenizer.id_to_token(int(token)) or "" for token in tokens]
+
+
+class LightSearch:
+    """An encoder, and the stored vectors of all passages: exact search without an index to build, but slower.
+
+    It takes one query at a time.
+    """
+
+    def __init__(self, results: Results, name: str) -> None:
+        """Open an encoder of an experiment, and compare it with the stored vectors of a short and a long query.
+
+        :raises Exception: of any kind, if torch is needed.
+        """
+        model = model_of(results, "encoders", name, results.vectors("encoders", name))
+        self.tokenize = Tokenizer(model.folder, model.cleaning)
+        self._encode = light_encoder(model.folder, read_precision(model.files[0]))
+        self._shards = open_shards(model.files, model_fingerprint(model.folder))
+        split = ranked_splits(results.config)[-1]
+        [queries] = open_shards([results.at(paths.QUERY_VECTORS, encoder=name, split=split)])
+        tokens = Tokens(results.tokens("encoders", name, "queries." + split))
+        for row in np.argsort(tokens.lengths[:COMPARED])[[0, -1]].tolist():
+            stored = queries.table["embedding"][row].values.to_numpy()
+            self._type, largest = stored.dtype, np.abs(stored).max()
+            if not np.allclose(self._encode(tokens[row]), stored, np.finfo(self._type).eps, TOLERANCE * largest):
+                raise ValueError(split)
+
+    def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
+        """Compute a vector of shape (1, e), rounded as those of the passages are stored."""
+        [ids] = tokens
+        return self._encode(ids)[None].astype(self._type).astype(np.float32)
+
+    def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
+        """Rank all passages for a vector, (1, e), by scores in double precision, rounded to single precision.
+
+        Ties with the last of the top `depth` are included.
+        """
+        [query] = vectors.astype(np.float64)
+        blocks = (block.astype(np.float64) for shard in self._shards for _, block in shard.blocks())
+        products = np.concatenate([np.vecdot(block, query) for block in blocks])
+        # Adding 0 turns -0 into 0.
+        scores = products.astype(np.float32).astype(np.float64) + 0
+        if not np.isfinite(scores).all():
+            found = "a vector with NaN, infinite or very large values"
+            raise input_error(self._shards[0].path, found, "finite numbers", "train or encode again")
+        rows = np.flatnonzero(scores >= np.sort(scores)[-depth:][0])
+        return [to_ranking("", all_ids(self._shards), Found(rows, scores[rows]))]
+
+
+def open_light(results: Results, needed: Mapping[str, System]) -> Any:
+    """Open the models of systems as `cort.online.neural.open_models` does; None if torch is needed."""
+    # Systems that need more than this fail, as do those whose files are wrong; opening them with torch tells why.
+    opening: Any = SimpleNamespace(exact=lambda encoder: (LightSearch(results, encoder),) * 2)
+    with suppress(Exception):
+        if not any(system.reranker() for system in needed.values()):
+            return SimpleNamespace(retrievers={name: system.retriever(opening) for name, system in needed.items()})
+    return None

@@ -1,0 +1,181 @@
+"""Answers without torch: the vectors and results that torch gives, or none at all."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cort.experiment.stored import open_systems
+from cort.formats.embeddings import open_shards, write_shard
+from cort.formats.tokens import Tokens, write_tokens
+from cort.models.encoder import load_encoder, texts_of
+from cort.models.layout import model_fingerprint
+from cort.online.light import LightSearch, Tokenizer, open_light
+from cort.online.neural import ExactSearch, Model, QueryEncoder
+from cort.system.errors import InputError
+from tests.support.layouts import LAYOUTS, Maker, take_in
+from tests.support.online import SYSTEMS, results_with
+from tests.support.released import change_json, change_weights
+
+CPU = torch.device("cpu")
+QUERIES = ["neriga balune", "x", "", "neriga balune koba rilu bako 12 é", "[SEP] bako [CLS]", "ba " * 60]
+#: layouts of `test_pretrained` that are encoded without torch
+LIGHT = {
+    *("BERT", "BERT, cosine, not normalized", "BERT, inner product, tanh", "older names", "plain transformers"),
+    *("static", "static, prompts, inner product", "model2vec", "auto_map of a known type", "shards"),
+}
+
+
+class Experiment:
+    """Results with vectors of a model, as the workflow stores them."""
+
+    def __init__(self, folder, world):
+        self.folder, self.world, self.model = folder, world, folder / "base_models" / "encoder.encoder"
+        self.results = results_with(folder, SYSTEMS | {"graph": {"retrieve": "encoder", "onng": {}}})
+        [self.passages] = map(Path, self.results.vectors("encoders", "encoder"))
+        self.queries = self.passages.with_name("queries.test.arrow")
+
+    def encode(self, source, precision="fp32", storage="fp32"):
+        shutil.copytree(source, self.model)
+        encoder, tokenize = load_encoder(self.model, precision), Tokenizer(self.model, "raw")
+        encoder.place(CPU, precision)
+        about = {"model": model_fingerprint(self.model), "dimension": encoder.dimension}
+        for file, kind, texts in ((self.passages, "passage", self.world.texts), (self.queries, "query", QUERIES)):
+            ids, tokens = [f"{kind}{row}" for row in range(len(texts))], tokenize(texts, kind)
+            framed = texts_of(Tokens.of_texts(tokens), encoder, kind)
+            # One by one, so that there is no padding.
+            rows = [framed.vectors(encoder, np.array([row]), CPU).numpy() for row in range(len(texts))]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            block = [(ids, np.concatenate(rows))]
+            write_shard(file, block, storage=storage, precision=precision, count=len(texts), **about)
+            name = self.results.tokens("encoders", "encoder", file.stem)
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            write_tokens(name, [(ids, [ids.tolist() for ids in tokens])], "any")
+        return self
+
+    def open(self):
+        models = open_light(self.results, open_systems(self.results, ["dense"]))
+        return models and models.retrievers["dense"][0]
+
+    def compare(self):
+        """Search with and without torch; the largest deviation of a vector."""
+        light, files = self.open(), [self.passages]
+        torch_encoder = QueryEncoder(Model(self.model, "raw", "fp32", files), CPU)
+        search, deviations = ExactSearch(open_shards(files), ["cpu"], 1), []
+        for query in [*QUERIES, *self.world.query_texts]:
+            [tokens], [expected] = light.tokenize([query]), torch_encoder.tokenize([query])
+            assert tokens.tolist() == expected.tolist()
+            vector, expected = light.encode([tokens]), torch_encoder.encode([expected])
+            deviations.append(np.abs(vector - expected).max() / np.abs(expected).max())
+            [found], [best] = light.search(expected, 5), search.search(expected, 5)
+            assert found.doc_ids[:5] == best.doc_ids
+            assert np.array_equal(found.scores[:5], best.scores)
+        return max(deviations)
+
+
+@pytest.fixture
+def experiment(tmp_path, world, lm):
+    return Experiment(tmp_path / "results", world)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_released_model_gets_the_vectors_of_torch_or_is_left_to_it(experiment, world, lm, tmp_path, layout):
+    torch.manual_seed(5)
+    make = Maker(tmp_path / "released", world, lm)
+    LAYOUTS[layout](make)
+    experiment.encode(take_in(make.folder, tmp_path / "model"))
+    assert (experiment.open() is not None) == (layout in LIGHT)
+    if layout in LIGHT:
+        assert experiment.compare() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"pooling": "cls", "projection": False, "dimension": 32}, {"similarity": "inner_product"}]
+)
+def test_a_trained_model_gets_the_vectors_of_torch(make_encoder, experiment, settings):
+    # The last query has more than 12 tokens.
+    experiment.encode(make_encoder(query_segment=1, passage_segment=0, **settings))
+    assert experiment.compare() <= 1e-5
+
+
+def test_vectors_are_rounded_as_those_of_passages(make_encoder, experiment):
+    light = experiment.encode(make_encoder(), storage="fp16").open()
+    vector = light.encode(light.tokenize(["neriga"]))
+    assert vector.dtype == np.float32
+    assert np.array_equal(vector, vector.astype(np.float16))
+
+
+def move_queries(experiment):
+    [shard] = open_shards([experiment.queries])
+    [(ids, vectors)] = shard.blocks()
+    about = {"model": shard.model, "dimension": shard.dimension, "count": len(ids)}
+    write_shard(experiment.queries, [(ids, vectors * np.float32(1.0001))], **about)
+
+
+def double_weights(experiment):
+    def double(weights):
+        weights["linear.weight"] *= 2
+
+    change_weights(experiment.model / "2_Dense" / "model.safetensors", double)
+
+
+WRONG = {
+    "no vectors of queries": lambda experiment: experiment.queries.unlink(),
+    "no tokens": lambda experiment: shutil.rmtree(experiment.folder / "tokens"),
+    "other vectors of queries": move_queries,
+    "damaged vectors": lambda experiment: experiment.queries.write_bytes(b"ARROW1"),
+    "other model": double_weights,
+    "another activation": lambda experiment: change_json(
+        experiment.model / "document_0_Transformer" / "config.json", num_hidden_layers=1
+    ),
+    "no weights": lambda experiment: (experiment.model / "2_Dense" / "model.safetensors").unlink(),
+    "damaged weights": lambda experiment: (experiment.model / "2_Dense" / "model.safetensors").write_bytes(b"1234567"),
+    "no passages": lambda experiment: experiment.passages.unlink(),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_differs_or_is_damaged_is_left_to_torch(make_encoder, experiment, wrong):
+    assert experiment.encode(make_encoder()).open()
+    WRONG[wrong](experiment)
+    assert experiment.open() is None
+
+
+def test_vectors_in_half_precision_are_left_to_torch(make_encoder, experiment):
+    assert experiment.encode(make_encoder(), precision="bf16").open() is None
+
+
+def test_systems_that_need_more_are_left_to_torch(make_encoder, experiment):
+    experiment.encode(make_encoder())
+    for name in ("bm25", "dense", "both", "graph", "reranked"):
+        opened = open_light(experiment.results, open_systems(experiment.results, [name]))
+        assert (opened is not None) == (name in ("bm25", "dense", "both"))
+
+
+@pytest.mark.parametrize("depth", [1, 20, 300, 400])
+def test_ties_are_broken_by_id_and_zero_has_no_sign(tmp_path, depth):
+    generator = np.random.default_rng(3)
+    vectors = generator.integers(-2, 3, (300, 8)).astype(np.float32)  # many ties
+    ids = [f"d{number}" for number in generator.permutation(300)]
+    blocks = [(ids[at : at + 70], vectors[at : at + 70]) for at in range(0, 300, 70)]
+    write_shard(tmp_path / "p.arrow", blocks, model="m", dimension=8, count=300)
+    light = LightSearch.__new__(LightSearch)
+    light._shards = open_shards([tmp_path / "p.arrow"])
+    query = generator.integers(-2, 3, (1, 8)).astype(np.float32)
+    [found], [expected] = light.search(query, depth), ExactSearch(light._shards, ["cpu"], 1).search(query, depth)
+    assert found.doc_ids[:depth] == expected.doc_ids
+    assert found.scores[:depth].astype(np.float32).tobytes() == expected.scores.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
+def test_vectors_without_a_score_are_refused(tmp_path, number):
+    vectors = np.full((3, 8), 1e10, np.float32)
+    vectors[1, 2] = number
+    write_shard(tmp_path / "p.arrow", [(["a", "b", "c"], vectors)], model="m", dimension=8, count=3)
+    light = LightSearch.__new__(LightSearch)
+    light._shards = open_shards([tmp_path / "p.arrow"])
+    with pytest.raises(InputError, match=r"p.arrow: found a vector with NaN, infinite or very large values"):
+        light.search(vectors[:1], 2)
