@@ -323,17 +323,11 @@ def retrieve_by_bm25(options: Bm25RunOptions) -> None:
 
 def _write_by_lucene(options: RunOptions, queries: int, rank: Callable[[Path], Iterator[Ranking]]) -> None:
     """Write the rankings that Lucene computes, with a folder for its files, as a run."""
-    answered = 0
-
-    def counted(rankings: Iterator[Ranking]) -> Iterator[Ranking]:
-        nonlocal answered
-        for ranking in rankings:
-            answered += 1
-            yield ranking
-
+    answered = itertools.count()
     with temporary_folder(options.output) as folder:
-        lines = write_run(options.output, counted(rank(folder)), options.tag)
-    log.info("%d results written; %d queries have none", lines, queries - answered)
+        rankings = map(lambda ranking, _: ranking, rank(folder), answered)
+        lines = write_run(options.output, rankings, options.tag)
+    log.info("%d results written; %d queries have none", lines, queries - next(answered))
 
 
 @options_class
@@ -376,10 +370,10 @@ def merge(paths: Sequence[str], depth: int) -> Iterator[Run]:
 
 def _side_by_side(paths: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     for parts in itertools.zip_longest(*map(iter_rankings, paths), fillvalue=(None, None)):
-        query_id = next(query_id for query_id, _ in parts if query_id is not None)
+        query_id = next(query_id for query_id, _ in parts if query_id)
         for path, (found, _) in zip(paths, parts, strict=True):
             if found != query_id:
-                found = "no more queries" if found is None else f"query {found}"
+                found = f"query {found}" if found else "no more queries"
                 raise input_error(path, found, f"query {query_id}, as in the other parts", "retrieve every part again")
         yield query_id, pa.concat_tables(table for _, table in parts)
 
@@ -390,7 +384,7 @@ def _best(paths: Sequence[str], group: Sequence[tuple[str, pa.Table]], depth: in
     table = pa.concat_tables(tables).combine_chunks()
     scores = table["score"].to_numpy()
     rows = [_reaching(depth, scores[start:end]) + start for start, end in itertools.pairwise(offsets_of(sizes))]
-    offsets, kept = offsets_of([len(some) for some in rows]), np.concatenate(rows)
+    offsets, kept = offsets_of(list(map(len, rows))), np.concatenate(rows)
     run = Run(list(query_ids), offsets, table["doc_id"].chunk(0).take(kept), scores[kept])
     queries = run.query_numbers()
     if (row := find_repeated(queries, run.doc_ids)) is not None:
@@ -404,7 +398,7 @@ def _best(paths: Sequence[str], group: Sequence[tuple[str, pa.Table]], depth: in
 def _reaching(depth: int, scores: npt.NDArray[np.floating]) -> Integers:
     """Sort the scores that reach the one at rank `depth`; return their places."""
     by = np.argsort(-scores)
-    return by[: np.searchsorted(-scores[by], -scores[by[:depth][-1]], side="right")]
+    return by[: np.count_nonzero(scores >= scores[by[:depth][-1]])]
 
 
 def merge_parts(options: MergeOptions) -> None:

@@ -72,6 +72,10 @@ class Run:
         """Return the position in `query_ids` of each result's query."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
+    def ids_of_queries(self) -> pa.Array:
+        """Return the query_id of each result."""
+        return pa.array(self.query_ids, "string").take(self.query_numbers())
+
     def ranks(self) -> Integers:
         """Return the rank of each result in its ranking, from 1."""
         return np.arange(1, len(self.doc_ids) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
@@ -180,13 +184,9 @@ def run_of(rankings: Sequence[Ranking]) -> Run:
     return Run([ranking.query_id for ranking in rankings], offsets, doc_ids, scores)
 
 
-def _query_ids(run: Run) -> pa.Array:
-    return pa.array(run.query_ids, "string").take(run.query_numbers())
-
-
 def _columns_of(run: Run, tag: str) -> list[Any]:
     scores = pa.array(strictly_decreasing(run.scores, run.query_numbers()))
-    return [_query_ids(run), "Q0", run.doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
+    return [run.ids_of_queries(), "Q0", run.doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
 
 
 def tag_of(path: str | Path) -> str:
@@ -347,7 +347,7 @@ def write_rankings(path: str | Path, rankings: Iterable[Ranking]) -> int:
     rows = 0
     with open_writer(path, SCORES) as writer:
         for run in map(run_of, _blocks(rankings)):
-            writer.write_table(pa.table([_query_ids(run), run.doc_ids, run.scores], SCORES))
+            writer.write_table(pa.table([run.ids_of_queries(), run.doc_ids, run.scores], SCORES))
             rows += len(run.doc_ids)
     return rows
 
@@ -358,30 +358,19 @@ def iter_rankings(path: str | Path) -> Iterator[tuple[str, pa.Table]]:
     :raises InputError: for NaN or infinite scores, and for a query whose rows are not together.
     """
     seen: set[str] = set()
-    held: list[pa.RecordBatch] = []
-    for batch in iter_batches(path, SCORES):
-        if not np.isfinite(batch["score"].to_numpy()).all():
-            raise input_error(path, "a NaN or infinite score", "finite scores", "retrieve again")
-        for part in _by_query(batch):
-            if held and held[0]["query_id"][0] != part["query_id"][0]:
-                yield _joined(path, held, seen)
-                held = []
-            held.append(part)
-    if held:
-        yield _joined(path, held, seen)
+    parts = (part for batch in iter_batches(path, SCORES) for part in _by_query(path, batch))
+    for query_id, rows in itertools.groupby(parts, lambda part: part["query_id"][0].as_py()):
+        if query_id in seen:
+            raise input_error(path, f"query {query_id} twice", "all results of a query together", "retrieve again")
+        seen.add(query_id)
+        yield query_id, pa.Table.from_batches(rows)
 
 
-def _by_query(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _by_query(path: str | Path, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut a batch where the next query begins."""
+    if not np.isfinite(batch["score"].to_numpy()).all():
+        raise input_error(path, "a NaN or infinite score", "finite scores", "retrieve again")
     start = 0
     for end in pc.run_end_encode(batch["query_id"]).run_ends.to_pylist():
         yield batch.slice(start, end - start)
         start = end
-
-
-def _joined(path: str | Path, parts: list[pa.RecordBatch], seen: set[str]) -> tuple[str, pa.Table]:
-    query_id = parts[0]["query_id"][0].as_py()
-    if query_id in seen:
-        raise input_error(path, f"query {query_id} twice", "all results of a query together", "retrieve again")
-    seen.add(query_id)
-    return query_id, pa.Table.from_batches(parts)
