@@ -14,7 +14,8 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 Times = dict[str, float]
 PERCENTILES = (50, 95, 99)
+# Seconds after which a warm-up or a measurement ends: re-ranking 1,000 passages can take minutes without a GPU.
+LONGEST = 300
 # How much longer than the parts it waits for the concurrent total may take before the log says so.
 ALLOWED = 1.1
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "pyjnius", "ngt", "numpy", "faiss-cpu")
@@ -60,21 +63,30 @@ def summarize(times: Sequence[Times]) -> dict[str, Times]:
     return statistics
 
 
-def measure(searcher: Searcher, system: str, batches: Sequence[Sequence[str]], depth: int) -> dict[str, Times]:
-    """Search each batch with its parts one after the other, then as deployed; return statistics of parts and totals.
+def for_a_while(items: Iterable[Any]) -> Iterator[Any]:
+    """Yield items, but start none after `LONGEST` seconds."""
+    end = time.monotonic() + LONGEST
+    return itertools.takewhile(lambda _: time.monotonic() <= end, items)
 
-    There is no concurrent total where nothing runs in parallel.
+
+def measure(
+    searcher: Searcher, system: str, batches: Iterable[Sequence[str]], depth: int
+) -> tuple[int, dict[str, Times]]:
+    """Search each batch with its parts one after the other, then as deployed, for a while.
+
+    :returns: number of batches, and statistics of parts and totals, without a concurrent total where nothing runs in
+        parallel.
     """
     sequential: list[Times] = []
     concurrent: list[Times] = []
-    for batch in batches:
+    for batch in for_a_while(batches):
         _, times = searcher.search_batch(system, batch, depth, concurrent=False)
         parts = {name: times[name] for name in PARTS if name in times}
         sequential.append(parts | {"sequential": sum(parts.values())})
         if "bm25" in times and "search" in times:
             _, times = searcher.search_batch(system, batch, depth)
             concurrent.append({"concurrent": times["total"]})
-    return summarize(sequential) | (summarize(concurrent) if concurrent else {})
+    return len(sequential), summarize(sequential) | (summarize(concurrent) if concurrent else {})
 
 
 def overlap(statistics: Mapping[str, Times]) -> float | None:
@@ -103,7 +115,7 @@ def rows_of(
             batches = [texts[at : at + size] for at in range(0, len(texts) - size + 1, size)]
             if not batches:
                 continue
-            statistics = measure(searcher, system, batches, depth)
+            searches, statistics = measure(searcher, system, batches, depth)
             ratio = overlap(statistics)
             words = ", ".join(f"{name} {times['p50']:.2f}" for name, times in statistics.items())
             log.info("%s on %s, %d at a time, median ms: %s", system, device, size, words)
@@ -111,7 +123,7 @@ def rows_of(
                 verdict = "within" if ratio <= ALLOWED else "above"
                 log.info("%s: concurrent / slower part and merge = %.2f, %s %g", system, ratio, verdict, ALLOWED)
             kind = searcher.opened[system].kind
-            row = {"system": system, "kind": kind, "device": device, "batch": size, "searches": len(batches)}
+            row = {"system": system, "kind": kind, "device": device, "batch": size, "searches": searches}
             yield row | {"overlap": ratio, "milliseconds": statistics}
 
 
@@ -219,7 +231,7 @@ def measure_all(options: Options, results: Results, texts: Sequence[str], gpus: 
     from cort.online.searcher import open_searcher
 
     def warm_up(name: str, number: int) -> None:
-        for text in itertools.islice(itertools.cycle(texts), number):
+        for text in for_a_while(itertools.islice(itertools.cycle(texts), number)):
             searcher.search(name, text, options.depth)
 
     sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)

@@ -35,12 +35,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.embeddings import Shard, count_rows, open_both, open_shards, part_of
 from cort.formats.precisions import precision_of_queries
-from cort.formats.records import Ranking
-from cort.formats.runs import iter_rankings, order, write_rankings, write_run
+from cort.formats.records import Integers, Ranking, offsets_of
+from cort.formats.runs import Run, find_repeated, iter_rankings, sort_ties, write_rankings, write_run, write_runs
 from cort.formats.token_embeddings import Origin, TokenShard, open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
@@ -71,6 +73,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Queries whose rankings are merged together.
+MERGED_AT_ONCE = 64
 WIDTHS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in INDEXES.values())
 
 
@@ -319,17 +323,11 @@ def retrieve_by_bm25(options: Bm25RunOptions) -> None:
 
 def _write_by_lucene(options: RunOptions, queries: int, rank: Callable[[Path], Iterator[Ranking]]) -> None:
     """Write the rankings that Lucene computes, with a folder for its files, as a run."""
-    answered = 0
-
-    def counted(rankings: Iterator[Ranking]) -> Iterator[Ranking]:
-        nonlocal answered
-        for ranking in rankings:
-            answered += 1
-            yield ranking
-
+    answered = itertools.count()
     with temporary_folder(options.output) as folder:
-        lines = write_run(options.output, counted(rank(folder)), options.tag)
-    log.info("%d results written; %d queries have none", lines, queries - answered)
+        rankings = map(lambda ranking, _: ranking, rank(folder), answered)
+        lines = write_run(options.output, rankings, options.tag)
+    log.info("%d results written; %d queries have none", lines, queries - next(answered))
 
 
 @options_class
@@ -360,37 +358,52 @@ class MergeOptions(RunOptions):
     parts: tuple[str, ...] = required("PARQUET", "rankings of every part, as from `retrieve exact`")
 
 
-def merge(paths: Sequence[str], depth: int) -> Iterator[Ranking]:
-    """Merge rankings query by query; yield the top `depth`.
+def merge(paths: Sequence[str], depth: int) -> Iterator[Run]:
+    """Merge rankings, some queries at a time; yield the top `depth` of each query.
 
     :raises InputError: if parts have different queries, or two parts the same passage.
     """
-    for parts in itertools.zip_longest(*map(iter_rankings, paths)):
-        query_id = next(ranking.query_id for ranking in parts if ranking is not None)
-        for path, ranking in zip(paths, parts, strict=True):
-            if ranking is None or ranking.query_id != query_id:
-                found = f"query {ranking.query_id}" if ranking else "no more queries"
+    rankings = _side_by_side(paths)
+    while group := list(itertools.islice(rankings, MERGED_AT_ONCE)):
+        yield _best(paths, group, depth)
+
+
+def _side_by_side(paths: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    for parts in itertools.zip_longest(*map(iter_rankings, paths), fillvalue=(None, None)):
+        query_id = next(query_id for query_id, _ in parts if query_id)
+        for path, (found, _) in zip(paths, parts, strict=True):
+            if found != query_id:
+                found = f"query {found}" if found else "no more queries"
                 raise input_error(path, found, f"query {query_id}, as in the other parts", "retrieve every part again")
-        yield _best(paths, query_id, parts, depth)
+        yield query_id, pa.concat_tables(table for _, table in parts)
 
 
-def _best(paths: Sequence[str], query_id: str, parts: Sequence[Ranking], depth: int) -> Ranking:
-    doc_ids = np.array([doc_id for ranking in parts for doc_id in ranking.doc_ids], dtype=object)
-    scores = np.concatenate([ranking.scores for ranking in parts])
-    if len(set(doc_ids)) < len(doc_ids):
-        found = f"a passage twice for query {query_id}"
+def _best(paths: Sequence[str], group: Sequence[tuple[str, pa.Table]], depth: int) -> Run:
+    query_ids, tables = zip(*group, strict=True)
+    sizes = list(map(len, tables))
+    table = pa.concat_tables(tables).combine_chunks()
+    scores = table["score"].to_numpy()
+    rows = [_reaching(depth, scores[start:end]) + start for start, end in itertools.pairwise(offsets_of(sizes))]
+    offsets, kept = offsets_of(list(map(len, rows))), np.concatenate(rows)
+    run = Run(list(query_ids), offsets, table["doc_id"].chunk(0).take(kept), scores[kept])
+    queries = run.query_numbers()
+    if (row := find_repeated(queries, run.doc_ids)) is not None:
+        found = f"a passage twice for query {query_ids[queries[row]]}"
         raise input_error(", ".join(paths), found, "each passage in one part", "name each part once")
-    if depth < len(scores):
-        # Sorting by id is slow, so drop what is below the last score first.
-        kept = scores >= -np.partition(-scores, depth - 1)[depth - 1]
-        doc_ids, scores = doc_ids[kept], scores[kept]
-    best = order(doc_ids, scores)[:depth]
-    return Ranking(query_id, doc_ids[best].tolist(), scores[best])
+    best = run.ranks() <= depth
+    doc_ids = sort_ties(queries, run.scores, run.doc_ids).filter(best)
+    return Run(run.query_ids, offsets_of(np.minimum(sizes, depth)), doc_ids, run.scores[best])
+
+
+def _reaching(depth: int, scores: npt.NDArray[np.floating]) -> Integers:
+    """Sort the scores that reach the one at rank `depth`; return their places."""
+    by = np.argsort(-scores)
+    return by[: np.count_nonzero(scores >= scores[by[:depth][-1]])]
 
 
 def merge_parts(options: MergeOptions) -> None:
     """Merge the parts and write a run."""
-    lines = write_run(options.output, merge(options.parts, options.depth), options.tag)
+    lines = write_runs(options.output, merge(options.parts, options.depth), options.tag)
     log.info("%d parts, %d results written", len(options.parts), lines)
 
 

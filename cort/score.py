@@ -43,12 +43,8 @@ BLOCK = 8_192
 
 def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
     """Collect the distinct pairs within the top `depth` of the runs, sorted by query and document id."""
-    parts = []
-    for run in runs:
-        kept = np.flatnonzero(run.ranks() <= depth)
-        queries = pa.array(run.query_ids, "string").take(run.query_numbers()[kept])
-        parts.append(pa.table({"query_id": queries, "doc_id": run.doc_ids.take(kept)}))
-    return _distinct(parts)
+    columns = ((run, {"query_id": run.ids_of_queries(), "doc_id": run.doc_ids}) for run in runs)
+    return _distinct([pa.table(ids).filter(run.ranks() <= depth) for run, ids in columns])
 
 
 def pairs_of_triples(triples: pa.Table) -> pa.Table:

@@ -13,10 +13,9 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cort.formats.blocks import shard_range
-from cort.formats.ids import are_ids
+from cort.formats.ids import are_ids, has_repeated
 from cort.formats.precisions import KEY, Precision, stored_precision
 from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.system.errors import input_error
@@ -204,7 +203,6 @@ def check_set(paths: Sequence[str | Path], shards: Sequence[HasTable]) -> None:
         if (precision := shard.precision or "fp32") != first:
             expected, fix = f"{first} as in {shards[0].path}", "set one of them instead of auto, and encode again"
             raise input_error(shard.path, f"vectors in {precision}", expected, fix)
-    ids = all_ids(shards)
-    if pc.count_distinct(ids).as_py() != len(ids):
+    if has_repeated(all_ids(shards).cast("string")):
         source = ", ".join(map(str, paths))
         raise input_error(source, "an id twice", "each id once", "delete the shards and encode again")

@@ -71,6 +71,13 @@ def hashes(ids: pa.Array) -> Words:
     return _by_piece(_hashes, ids)
 
 
+def has_repeated(ids: pa.ChunkedArray) -> bool:
+    """Whether an id occurs twice; several times as fast as counting the different ids."""
+    numbers = np.concatenate([np.empty(0, np.uint64), *map(hashes, ids.chunks)])
+    numbers.sort()
+    return bool((numbers[1:] == numbers[:-1]).any()) and pc.count_distinct(ids).as_py() < len(ids)
+
+
 def _by_piece(numbers: Callable[[Text, Integers, Integers], Words], ids: pa.Array) -> Words:
     """Process few ids at a time, which is several times faster and needs little memory."""
     pieces = [numbers(*_places(ids.slice(start, PIECE))) for start in range(0, len(ids), PIECE)]

@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.fields import BadLine, checked_id, checked_unicode, parse_json_line, split_fields
-from cort.formats.ids import is_plain, string_bytes
+from cort.formats.ids import has_repeated, is_plain, string_bytes
 from cort.formats.lines import (
     BLOCK_BYTES,
     Block,
@@ -141,10 +141,10 @@ def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
 
     The check creates no Python objects, so it can handle millions of ids. Rows are looked up only when it fails.
     """
+    if not has_repeated(keys):
+        return
     # Those of a collection may exceed 2 GB.
     keys = keys.cast("large_string")
-    if _are_increasing_numbers(keys) or pc.count_distinct(keys).as_py() == len(keys):
-        return
     codes = keys.combine_chunks().dictionary_encode().indices.to_numpy()
     _, first = np.unique(codes, return_index=True)
     again = int(np.flatnonzero(first[codes] != np.arange(len(codes)))[0])
@@ -153,15 +153,6 @@ def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
     where = f"row {before}" + f" of {other}" * (len(parts) > 1)
     found = f"{kind} {shorten(keys[again].as_py())} again (it is already in {where})"
     raise input_error(path, found, f"each {kind} once", "remove one of the two rows", row)
-
-
-def _are_increasing_numbers(keys: pa.ChunkedArray) -> bool:
-    """Whether keys are strictly increasing numbers, as in MS MARCO, and therefore distinct."""
-    try:
-        numbers = keys.cast("int64").to_numpy()
-    except pa.ArrowInvalid:
-        return False
-    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def _bare_suffix(path: str | Path) -> str:

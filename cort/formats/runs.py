@@ -26,7 +26,7 @@ from cort.formats.fields import BadLine, checked_id, checked_number, split_field
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
 from cort.formats.records import Integers, Ranking, offsets_of
-from cort.formats.tables import ROW_GROUP, SCORES, iter_batches, open_writer, regroup
+from cort.formats.tables import SCORES, iter_batches, open_writer
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 
@@ -71,6 +71,10 @@ class Run:
     def query_numbers(self) -> Integers:
         """Return the position in `query_ids` of each result's query."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    def ids_of_queries(self) -> pa.Array:
+        """Return the query_id of each result."""
+        return pa.array(self.query_ids, "string").take(self.query_numbers())
 
     def ranks(self) -> Integers:
         """Return the rank of each result in its ranking, from 1."""
@@ -118,9 +122,14 @@ def strictly_decreasing(scores: npt.NDArray[np.floating], ranking: Integers | in
 
 
 def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
-    """Write rankings (each sorted, best first) atomically; return the number of lines.
+    """Write rankings (each sorted, best first) as `write_runs` does. An empty ranking has no line."""
+    return write_runs(path, map(run_of, _blocks(rankings)), tag)
 
-    Scores become strictly decreasing single-precision numbers. An empty ranking has no line.
+
+def write_runs(path: str | Path, runs: Iterable[Run], tag: str) -> int:
+    """Write the rankings of some queries after those of others, atomically; return the number of lines.
+
+    Scores become strictly decreasing single-precision numbers.
 
     :raises InputError: if the tag is not exactly one field.
     """
@@ -133,8 +142,8 @@ def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
     with atomic_file(path) as temporary, open(temporary, "wb") as handle, ThreadPoolExecutor(1) as pool:
         writing = pool.submit(lambda: None)
         # One thread writes a block while this one prepares the next.
-        for block in _blocks(rankings):
-            columns = _block_columns(block, tag)
+        for run in runs:
+            columns = _columns_of(run, tag)
             lines += len(columns[0])
             writing.result()
             writing = pool.submit(_write_lines, path, handle, columns)
@@ -175,12 +184,9 @@ def run_of(rankings: Sequence[Ranking]) -> Run:
     return Run([ranking.query_id for ranking in rankings], offsets, doc_ids, scores)
 
 
-def _block_columns(block: list[Ranking], tag: str) -> list[Any]:
-    run = run_of(block)
-    queries = run.query_numbers()
-    query_ids = pa.array(run.query_ids, "string").take(queries)
-    scores = pa.array(strictly_decreasing(run.scores, queries))
-    return [query_ids, "Q0", run.doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
+def _columns_of(run: Run, tag: str) -> list[Any]:
+    scores = pa.array(strictly_decreasing(run.scores, run.query_numbers()))
+    return [run.ids_of_queries(), "Q0", run.doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
 
 
 def tag_of(path: str | Path) -> str:
@@ -210,7 +216,7 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
         queries, scores, ranks, doc_ids = queries[by], scores[by], ranks[by], doc_ids.take(by)
     _compare_ranks(path, queries, scores, ranks)
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
-    return Run(query_ids, offsets, _order_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
+    return Run(query_ids, offsets, sort_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
 
 
 def refuse_other_queries(first: str, run: Run, second: str, other: Run) -> None:
@@ -269,7 +275,7 @@ def _is_falling(queries: Codes, scores: Numbers) -> bool:
     return bool(((next_query > 0) | ((next_query == 0) & (scores[1:] <= scores[:-1]))).all())
 
 
-def _order_ties(queries: Codes, scores: Numbers, doc_ids: pa.Array) -> pa.Array:
+def sort_ties(queries: Codes | Integers, scores: npt.NDArray[np.floating], doc_ids: pa.Array) -> pa.Array:
     """Order documents with equal scores by id; rows are grouped by query and sorted by score."""
     as_before = np.concatenate([[False], (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1]), [False]])
     tied = np.flatnonzero(as_before[1:] | as_before[:-1])
@@ -288,22 +294,28 @@ def _order_ties(queries: Codes, scores: Numbers, doc_ids: pa.Array) -> pa.Array:
 
 def refuse_repeated_documents(path: str | Path, query_ids: Sequence[str], queries: Codes, doc_ids: pa.Array) -> None:
     """Refuse a ranking that contains a document twice."""
+    if (row := find_repeated(queries, doc_ids)) is not None:
+        document, query = shorten(doc_ids[row].as_py()), shorten(query_ids[queries[row]])
+        found = f"document {document} again in the ranking of query {query}"
+        raise input_error(path, found, "each document once per query", "drop the line", row + 1)
+
+
+def find_repeated(queries: Codes | Integers, doc_ids: pa.Array) -> int | None:
+    """Return the first row whose document occurs before in the same ranking; None if there is none."""
     pairs = _pairs(queries, doc_ids)
     pairs.sort()
     repeated = pairs[1:][pairs[1:] == pairs[:-1]]
-    if len(repeated) == 0:
-        return
-    suspects = np.flatnonzero(np.isin(_pairs(queries, doc_ids), repeated))
+    suspects = np.flatnonzero(np.isin(_pairs(queries, doc_ids), repeated)) if len(repeated) else repeated
     seen: set[tuple[int, str]] = set()
     for row in suspects.tolist():
         pair = int(queries[row]), doc_ids[row].as_py()
         if pair in seen:
-            found = f"document {shorten(pair[1])} again in the ranking of query {shorten(query_ids[pair[0]])}"
-            raise input_error(path, found, "each document once per query", "drop the line", row + 1)
+            return int(row)
         seen.add(pair)
+    return None
 
 
-def _pairs(queries: Codes, doc_ids: pa.Array) -> Words:
+def _pairs(queries: Codes | Integers, doc_ids: pa.Array) -> Words:
     """Hash pairs of query and document."""
     pairs = queries.astype(np.uint64)
     pairs *= MULTIPLIER
@@ -334,48 +346,31 @@ def write_rankings(path: str | Path, rankings: Iterable[Ranking]) -> int:
     """Write rankings atomically, in order; return the number of rows."""
     rows = 0
     with open_writer(path, SCORES) as writer:
-        for table in regroup(map(_to_batch, rankings), ROW_GROUP):
-            writer.write_table(table)
-            rows += len(table)
+        for run in map(run_of, _blocks(rankings)):
+            writer.write_table(pa.table([run.ids_of_queries(), run.doc_ids, run.scores], SCORES))
+            rows += len(run.doc_ids)
     return rows
 
 
-def _to_batch(ranking: Ranking) -> pa.RecordBatch:
-    queries = pa.repeat(pa.scalar(ranking.query_id, "string"), len(ranking.doc_ids))
-    return pa.record_batch([queries, pa.array(ranking.doc_ids, "string"), ranking.scores], schema=SCORES)
-
-
-def iter_rankings(path: str | Path) -> Iterator[Ranking]:
-    """Read rankings one at a time.
+def iter_rankings(path: str | Path) -> Iterator[tuple[str, pa.Table]]:
+    """Read rankings one at a time; yield query_id and rows.
 
     :raises InputError: for NaN or infinite scores, and for a query whose rows are not together.
     """
     seen: set[str] = set()
-    held: list[pa.RecordBatch] = []
-    for batch in iter_batches(path, SCORES):
-        if not np.isfinite(batch["score"].to_numpy()).all():
-            raise input_error(path, "a NaN or infinite score", "finite scores", "retrieve again")
-        for part in _by_query(batch):
-            if held and held[0]["query_id"][0] != part["query_id"][0]:
-                yield _joined(path, held, seen)
-                held = []
-            held.append(part)
-    if held:
-        yield _joined(path, held, seen)
+    parts = (part for batch in iter_batches(path, SCORES) for part in _by_query(path, batch))
+    for query_id, rows in itertools.groupby(parts, lambda part: part["query_id"][0].as_py()):
+        if query_id in seen:
+            raise input_error(path, f"query {query_id} twice", "all results of a query together", "retrieve again")
+        seen.add(query_id)
+        yield query_id, pa.Table.from_batches(rows)
 
 
-def _by_query(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _by_query(path: str | Path, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut a batch where the next query begins."""
+    if not np.isfinite(batch["score"].to_numpy()).all():
+        raise input_error(path, "a NaN or infinite score", "finite scores", "retrieve again")
     start = 0
     for end in pc.run_end_encode(batch["query_id"]).run_ends.to_pylist():
         yield batch.slice(start, end - start)
         start = end
-
-
-def _joined(path: str | Path, parts: list[pa.RecordBatch], seen: set[str]) -> Ranking:
-    table = pa.Table.from_batches(parts)
-    query_id = table["query_id"][0].as_py()
-    if query_id in seen:
-        raise input_error(path, f"query {query_id} twice", "all results of a query together", "retrieve again")
-    seen.add(query_id)
-    return Ranking(query_id, table["doc_id"].to_pylist(), table["score"].to_numpy())

@@ -175,7 +175,7 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
     """Yield a writer whose parquet file appears under `path` only when it is complete."""
     # Texts and their ids hardly repeat and are never filtered by range: dictionaries, statistics and stronger
     # compression would take most of the time.
-    texts = not {"text", "queries", "terms"}.isdisjoint(schema.names)
+    texts = not {"text", "queries", "terms", "score"}.isdisjoint(schema.names)
     options = {"compression": "lz4" if texts else "zstd", "use_dictionary": not texts, "write_statistics": not texts}
     with (
         atomic_file(path) as temporary,

@@ -92,7 +92,7 @@ class Latency:
     split: str
     """Split whose queries are searched for."""
     queries: int = setting(1000, ge=1, le=1_000_000_000)
-    """How many of its queries are searched for, from the first on."""
+    """How many of its queries are searched for, from the first on; fewer by a system that takes over five minutes."""
     systems: tuple[str, ...] = setting(least=1)
     """Systems that are measured; those made from a published run cannot be."""
     gpus: int = setting(1, ge=1, le=1024, affects_results=False)

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,7 +52,8 @@ def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured
     apart = {"tokenize": 1.0, "encode": 7.0, "search": 12.0, "bm25": 30.0, "merge": 1.0, "total": 99.0}
     beside = {**apart, "bm25": 31.0, "total": 34.1}
     searcher = Injected(results, apart, beside)
-    statistics = latency.measure(searcher, "both", [["q"]], 10)
+    searches, statistics = latency.measure(searcher, "both", [["q"]], 10)
+    assert searches == 1
     assert statistics["sequential"]["mean"] == 51
     assert statistics["concurrent"]["p99"] == 34.1
     assert statistics["encode"]["p50"] == 7
@@ -59,8 +61,8 @@ def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured
     assert latency.overlap(statistics) == pytest.approx(34.1 / (30 + 1))
     # The dense ranker may be the slower one.
     slower = Injected(results, {**apart, "search": 40.0}, {**beside, "total": 49.0})
-    assert latency.overlap(latency.measure(slower, "both", [["q"]], 10)) == pytest.approx(49 / (48 + 1))
-    alone = latency.measure(Injected(results, {"bm25": 30.0, "total": 30.1}), "bm25", [["q"]], 10)
+    assert latency.overlap(latency.measure(slower, "both", [["q"]], 10)[1]) == pytest.approx(49 / (48 + 1))
+    _, alone = latency.measure(Injected(results, {"bm25": 30.0, "total": 30.1}), "bm25", [["q"]], 10)
     assert "concurrent" not in alone
     assert latency.overlap(alone) is None
 
@@ -75,6 +77,14 @@ def test_batches_are_complete_and_nothing_is_re_ranked_in_batches(tmp_path):
         ("reranked", 1, 7),
     ]
     assert [call[1] for call in searcher.calls[7:9]] == [["q0", "q1", "q2"], ["q3", "q4", "q5"]]
+
+
+def test_slow_searches_are_measured_for_a_while(tmp_path, monkeypatch):
+    now = iter(range(0, 1000, latency.LONGEST // 2))
+    monkeypatch.setattr(latency, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    searcher = Injected(results_with(tmp_path), *[{"bm25": 1.0, "total": 1.0}] * 9)
+    [row] = latency.rows_of(searcher, ["bm25"], [f"q{n}" for n in range(9)], 10, 10, "cpu")
+    assert row["searches"] == len(searcher.calls) == 2
 
 
 def test_the_overlap_of_a_real_searcher_is_near_one(tmp_path, record_messages, caplog):

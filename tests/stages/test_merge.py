@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -54,10 +56,10 @@ def test_an_invalid_part_is_refused(tmp_path, generator, part):
 
 
 def test_rankings_are_read_as_they_were_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("cort.formats.runs.ROW_GROUP", 1)
+    monkeypatch.setattr("cort.formats.runs.iter_batches", partial(tables.iter_batches, rows=1))
     assert write_rankings(tmp_path / "a.parquet", ROWS) == 3
     found = list(iter_rankings(tmp_path / "a.parquet"))
-    rows = [(one.query_id, one.doc_ids, one.scores.tolist()) for one in found]
+    rows = [(query_id, rows["doc_id"].to_pylist(), rows["score"].to_pylist()) for query_id, rows in found]
     assert rows == [("q", ["a", "b"], [2, 1]), ("r", ["c"], [3])]
 
 

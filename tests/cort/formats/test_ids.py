@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort.formats.ids import alphabetic_codes, hashes, is_plain, sort_keys
+from cort.formats.ids import alphabetic_codes, has_repeated, hashes, is_plain, sort_keys
 
 SHORT = ["", "a", "b", "ab", "abcdefgh", "abcdefg", "ü", "z", "10", "9", "0", "00", "\x7f", "aaaaaaaa"]
 LONG = [*SHORT, "abcdefghi", "abcdefgh" * 3, "abcdefgh" * 3 + "a", "é" * 9]
@@ -49,3 +49,12 @@ def test_plain_ids_are_printable_ascii_without_blanks(strange):
     assert is_plain(pa.array([], pa.string()))
     assert not is_plain(pa.array(["a", strange, "b"], pa.string()))
     assert is_plain(pa.array([strange, "a", "b", strange], pa.string()).slice(1, 2))
+
+
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("chunks", [[[]], [["a", "b"], ["c"]], [["a"], ["b", "a"]], [["a", ""], [], [""]]])
+def test_an_id_is_repeated_in_any_chunk_even_if_numbers_collide(chunks, equal, monkeypatch):
+    if equal:
+        monkeypatch.setattr("cort.formats.ids.hashes", lambda ids: np.zeros(len(ids), np.uint64))
+    ids = list(itertools.chain(*chunks))
+    assert has_repeated(pa.chunked_array(chunks, "string")) == (len(set(ids)) < len(ids))
