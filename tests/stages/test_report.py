@@ -100,7 +100,13 @@ def test_systems_have_differences_and_best_values(tmp_path):
         ["bm25", "0.187", "0.592", "0.738"],
         ["cort_1", "0.271+0.084", MISSING, MISSING],
     ]
-    assert re.findall("<b>([^<]*)</b>", text)[:3] == ["0.592", "0.738", "0.271"]
+    assert tables["answer-1"] == [
+        ["System", "MRR@10", "R@200"],
+        ["bm25", "0.187", "0.738"],
+        ["cort_1", "0.271", MISSING],
+    ]
+    assert re.findall("<b>([^<]*)</b>", text)[:2] == ["0.738", "0.271"]
+    assert re.findall("<b>([^<]*)</b>", text[text.index("systems-1") :])[:3] == ["0.592", "0.738", "0.271"]
     assert "Means over 6,980 queries of dev." in text
     assert "Means over 43 to 6,980 queries of test." in text
     assert "Means include" not in text
@@ -158,6 +164,12 @@ def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path):
     tables = Outline(text).tables
     assert "<small>+0.084*</small>" in text
     assert "at most 0.05" in text
+    assert tables["answer-1"][0] == ["System", "MRR@10", "Difference from bm25", "R@200", "Verdict"]
+    assert tables["answer-1"][2] == [
+        *("cort_1", "0.271", f"+0.087 ({MINUS}0.010 to +0.100)", MISSING, "WIN"),
+    ]
+    assert tables["answer-2"][2][-1] == "TOO FEW QUERIES"
+    assert text.index("<details>") < text.index("contrasts-1") < text.index("</details>")
     # Under the systems there is a row per pair, below only the rows with the baseline.
     assert [row[:2] for row in tables["verdicts-1"][1:]] == [["cort_1", "bm25"], ["cort_1", "cort_0"]]
     assert tables["verdicts-1"][1][2].startswith("WINp 0.0003†")
@@ -289,7 +301,7 @@ def test_what_is_absent_is_left_out(small, tmp_path):
     assert report.main([*small, "--benchmarks", str(tmp_path / "none"), "--disagreements", "--curves"]) == 0
     assert sorted(contents(tmp_path / "report")) == sorted(FILES)
     text = (tmp_path / "report/index.html").read_text()
-    assert re.findall(r"<h2[^>]*>([^<]*)</h2>", text) == ["Systems", "Recall"]
+    assert re.findall(r"<h2[^>]*>([^<]*)</h2>", text) == ["At a glance", "All measures"]
     assert "No training curve" not in text
     assert "no training curve was given" in (tmp_path / "report/figures/training.svg").read_text()
     assert "nothing was re-ranked" in (tmp_path / "report/figures/depths.svg").read_text()
