@@ -32,6 +32,7 @@ from cort.settings.config import (
     title_of_split,
     token_encoders,
 )
+from cort.system.program import ROOT
 from cort.systems.base import Results
 from cort.systems.registry import all_systems, made_by
 from workflow import inputs, report_inputs, report_settings, settings, sizes
@@ -40,8 +41,12 @@ from workflow.machine import fix_shards, survey
 from workflow.params import all_of, among, code_of, join, look_up, optional
 from workflow.snakemake_api import check_scatter, complete_rules
 
-# Jobs run the Python that runs Snakemake, even if its environment is not activated.
-os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
+# Jobs run the Python that runs Snakemake, even if its environment is not activated, and the stages of this project, even
+# in another folder.
+os.environ.update(
+    PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]),
+    PYTHONPATH=os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(os.pathsep),
+)
 
 # SLURM sends this signal to all processes of a job before its time limit (profiles/slurm); by default it would kill them.
 # Stages inherit this; those that can save their work handle the signal.

@@ -1,0 +1,57 @@
+"""The workflow as others use it: in another folder, from the usual place, as a module of another workflow."""
+
+import pytest
+import yaml
+
+from scripts.sandbox import ROOT, copy_tree, snakemake
+
+pytestmark = pytest.mark.slow
+
+MODULE = """
+configfile: "config.yaml"
+
+module cort:
+    snakefile: "{snakefile}"
+    config: config
+
+use rule * from cort
+"""
+PASSAGES = "results/mine/collection/passages.parquet"
+CONFIG = {
+    "dataset": "mine",
+    "collection": {"passages": "passages.tsv"},
+    "splits": {"test": {"queries": "queries.tsv", "qrels": "qrels.tsv"}},
+    "systems": {"bm25": {"retrieve": "bm25"}},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder without the project, with an experiment."""
+    files = {"passages.tsv": "1\tone text\n", "queries.tsv": "1\tone\n", "qrels.tsv": "1 0 1 1\n"}
+    for name, text in (files | {"config.yaml": yaml.safe_dump(CONFIG)}).items():
+        (tmp_path / name).write_text(text, "utf-8")
+    return tmp_path
+
+
+def test_a_module_of_another_workflow_builds_its_results_there(folder):
+    (folder / "Snakefile").write_text(MODULE.format(snakefile=ROOT / "workflow/Snakefile"), "utf-8")
+    status, output = snakemake(folder, "--cores", 1, "--", PASSAGES)
+    assert status == 0, output
+    assert (folder / PASSAGES).is_file()
+
+
+def test_the_workflow_runs_in_another_folder(folder):
+    call = ("--snakefile", ROOT / "Snakefile", "--configfile", "config.yaml", "--cores", 1, "--", PASSAGES)
+    status, output = snakemake(folder, *call)
+    assert status == 0, output
+    assert (folder / PASSAGES).is_file()
+
+
+def test_the_standard_place_of_a_snakefile_builds_the_whole_experiment(tmp_path):
+    copy_tree(tmp_path)
+    _, expected = snakemake(tmp_path, "--dry-run", "--quiet", "host")
+    _, found = snakemake(tmp_path, "--snakefile", "workflow/Snakefile", "--dry-run", "--quiet", "host")
+    jobs = [line for line in expected.splitlines() if line.startswith("report ")]
+    assert jobs
+    assert [line for line in found.splitlines() if line.startswith("report ")] == jobs
