@@ -18,8 +18,8 @@ REQUIRED, OPTIONAL = ("system", "split", "reference"), ("baseline", "disagreemen
 def extend(config: Config, base: Config, source: str) -> tuple[Config, list[str]]:
     """Merge a config with the one that it extends.
 
-    :returns: the merged config, and a line for each inherited setting that is left out, since it names systems or splits
-        that only the other config has.
+    :returns: the merged config, and a line for each inherited setting that is left out, since it names systems or
+        splits that only the other config has.
     :raises InputError: with a line for each name of a selection that the other config does not have.
     """
     if idle := [key for key, value in config.items() if value is None and key not in base]:
@@ -66,7 +66,7 @@ class _Inherited:
         used += [name for path, name in leaves(models) if path.rpartition(".")[2] in OF_MODELS]
         kept = {}
         for name, model in models.items():
-            examples = (model or {}).get(LEARNERS[section]) or {}
+            examples = mappings(mappings(models).get(name, {})).get(LEARNERS[section], {})
             lost = [one for one in one_or_more(examples.get("system", [])) if one in self.systems]
             if name in used or not self._note(f"{section}.{name}", lost):
                 kept[name] = model
@@ -90,6 +90,7 @@ class _Inherited:
             elif key == "systems" and self._note(inside, lost):
                 part[key] = [name for name in names if name not in lost]
                 if not part[key]:
+                    self.notes.append(f"{place}: left out, as no system is left")
                     return False
         return True
 
