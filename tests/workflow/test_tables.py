@@ -14,7 +14,8 @@ from cort.settings.config import LEARNERS, evaluated_splits, is_trained, sources
 from cort.systems.registry import system_of
 from tests.support.common import ROOT
 from tests.support.configs import changed, mistakes_in
-from workflow.planning import coverage
+from workflow import plan
+from workflow.planning import coverage, dryrun
 from workflow.planning.dryrun import dry_run
 
 TABLES = {
@@ -146,6 +147,17 @@ def test_make_takes_a_table_and_lists_them_for_a_wrong_name():
 
 
 # What a variation leaves out.
+
+
+@pytest.mark.slow
+def test_the_plan_notes_what_is_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(dryrun.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "no plan"))
+    (tmp_path / "own.yaml").write_text("extends: config/msmarco.yaml\nsystems: [bm25, cort-e768, cort-e768+bm25]\n")
+    plan.main(["--configfile", str(tmp_path / "own.yaml"), "--cores", "1"])
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert notes[2].endswith("own.yaml: evaluation.consistency: left out what names top1000, not in this experiment")
+    assert len(notes) == 7
 
 
 def test_a_list_of_names_selects_entries(base):
