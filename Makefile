@@ -6,6 +6,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONFIG ?= config/pydocs.yaml
+# TABLE=cort/1 builds one table of a paper: config/tables/cort/1.yaml.
+ifdef TABLE
+override CONFIG := config/tables/$(TABLE).yaml
+TABLES := $(patsubst config/tables/%.yaml,%,$(sort $(wildcard config/tables/*/*.yaml)))
+$(if $(filter $(TABLE),$(TABLES)),,$(error TABLE: found $(TABLE), expected one of $(TABLES); name one))
+endif
 # Installed first: packages that depend on torch then find it.
 TORCH := $(shell grep '^torch==' requirements.lock)
 # Installed alone: it must be compiled, and everything else works without it.

@@ -128,9 +128,9 @@ def editor_schema() -> str:
     """Write the JSON schema with which editors complete and check experiments (yaml-language-server)."""
     schema = _standard(described(Experiment))
     for part in schema["properties"].values():
-        # Null removes a section of the experiment that this one extends.
+        # A list selects from a section of the experiment that this one extends; null removes it.
         if part.get("type") == "object":
-            part["type"] = ["object", "null"]
+            part["type"] = ["object", "array", "null"]
     whole = [{"required": ["extends"]}, {"required": schema.pop("required")}]
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "An experiment", "anyOf": whole}
     return json.dumps(head | schema, indent=1, ensure_ascii=False) + "\n"

@@ -67,11 +67,13 @@ def _run(arguments: list[str]) -> None:
 def _report(args: argparse.Namespace, planned: DryRun) -> tuple[list[str], str]:
     """Return all problems, and the text of the forecast."""
     # These take half a second to load, and a finished experiment does not need them.
-    from cort.experiment.checks import ConfigError, load
+    from cort.experiment.checks import ConfigError, extended, load, read
     from workflow.planning import coverage, forecast, preflight
 
     folder = Path.cwd()
     try:
+        _, notes = extended(read(args.configfile), args.configfile)
+        sys.stderr.write("".join(f"note: {note}\n" for note in notes))
         config = load(args.configfile)
     except ConfigError as error:
         return str(error).splitlines(), ""

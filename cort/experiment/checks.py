@@ -14,6 +14,7 @@ from typing import Any
 from jsonschema.exceptions import ValidationError
 
 from cort.experiment.config import BM25, CHANGES
+from cort.experiment.extending import extend
 from cort.experiment.idle import DESCRIBED, FIXED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
 from cort.experiment.keys import Experiment
 from cort.experiment.models import released_name
@@ -76,7 +77,7 @@ def complete(config: Config, source: str) -> Config:
     :raises ConfigError: with a line per mistake.
     """
     schema = schema_of(Experiment)
-    config = extended(config, source)
+    config, _ = extended(config, source)
     mistakes = find_mistakes(config, schema)
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
@@ -91,24 +92,23 @@ def complete(config: Config, source: str) -> Config:
     return config
 
 
-def extended(config: Config, source: str) -> Config:
-    """Add the sections of the config that this one extends, except those that it has itself.
+def extended(config: Config, source: str) -> tuple[Config, list[str]]:
+    """Add the sections of the config that this one extends, except those that it has itself; `extend` says the rest.
 
     :raises ConfigError: if that file is missing, or extends another one.
     """
     if "extends" not in config:
-        return config
+        return config, []
     path = config["extends"]
     if not isinstance(path, str) or not path:
         raise ConfigError(f"{source}: extends: found {path!r}, expected the path of an experiment; name one file")
     base = read(path)
     if "extends" in base:
         raise ConfigError(f"{source}: extends: found {path}, which extends another, expected a whole one; name that")
-    if idle := [key for key, value in config.items() if value is None and key not in base]:
-        found, fix = f"the key {idle[0]} without a value", "fix the name, or remove the key"
-        raise ConfigError(f"{source}: found {found}, expected one of {path}, which is then left out; {fix}")
-    merged = base | config
-    return {key: value for key, value in merged.items() if key != "extends" and value is not None}
+    try:
+        return extend(config, base, source)
+    except InputError as error:
+        raise ConfigError(str(error)) from error
 
 
 def find_mistakes(config: Config, schema: Config) -> list[str]:

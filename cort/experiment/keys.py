@@ -49,7 +49,8 @@ class Experiment:
     """Name of the experiment; its files are under `results/<dataset>/`."""
     extends: str | None = setting(None, affects_results=False)
     """Another experiment file, of which this one is a variation: top-level sections that are missing here are taken
-    from it as a whole; sections that are null here are left out. The path is relative to the project's folder."""
+    from it as a whole, or those of its entries that a list names here; sections that are null here are left out. The
+    path is relative to the project's folder."""
     title: str = "First-stage ranking"
     """Heading of the report."""
     seed: int = setting(SEED, ge=0, le=4_294_967_295)

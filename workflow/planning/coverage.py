@@ -116,8 +116,8 @@ def _name(config: Config, system: str, gpus: int) -> str:
 
 
 def shipped(path: Path) -> list[Path]:
-    """List an experiment, those in the same folder, and the ablations."""
-    folder = path.parent.parent if path.parent.name == "ablations" else path.parent
+    """List an experiment, those in the folder `config`, or else its own folder, and the ablations."""
+    folder = next((place for place in path.parents if (place / "ablations").is_dir()), path.parent)
     others = [*sorted(folder.glob("*.yaml")), *sorted(folder.glob("ablations/*.yaml"))]
     return [path, *(other for other in others if other.resolve() != path.resolve())]
 
