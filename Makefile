@@ -146,9 +146,9 @@ $(VENV)/.installed-docs: requirements-docs.lock $(VENV)/.installed-dev
 # The documentation as a site in site/html, with all links checked; mkdocs.yml says why its files are copied.
 docs: $(VENV)/.installed-docs
 	rm -rf site && mkdir -p site/source
-	cp -r --parents README.md CHANGELOG.md CONTRIBUTING.md CITATION.cff LICENSE docs config profiles/slurm \
+	cp -r --parents README.md CHANGELOG.md CITATION.cff LICENSE docs config profiles/slurm \
 		cort/downloads/catalog.yaml tests/workflow/staleness.yaml site/source
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "file://$(abspath site/html)/index.html"
 
 # Resolves the dependencies of pyproject.toml again, in a new environment.
