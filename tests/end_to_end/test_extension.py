@@ -1,4 +1,4 @@
-"""The examples of docs/contributing.md work as they are, in a copy, and what else it says of adding things is enough."""
+"""The examples of docs/contributing.md work as they are in a copy, and so does what else it says of adding things."""
 
 import json
 import math
@@ -12,15 +12,15 @@ import yaml
 
 from cort.formats.runs import read_run
 from scripts.sandbox import TINY, executable
-from tests.support.common import ROOT
 from tests.support.changes import replace, snakemake
+from tests.support.common import ROOT
 from tests.support.workflow import planned
 
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "contributing.md"
 # A file, and its text or a change of it.
-CODE = re.compile(r"^(?:In|New), ?`([^`]+)`:\n\n```(python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^(?:In|New,) `([^`]+)`:\n\n```(python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 STAGE = '''"""Count the queries of a run.
 
