@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "contributing.md"
 # A file, and its text or a change of it.
-CODE = re.compile(r"^(?:In|New,) `([^`]+)`:\n\n```(python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"(?:In|New,) `([^`]+)`:\n\n```(python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 STAGE = '''"""Count the queries of a run.
 
