@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results verdicts verdict matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal lock clean-cache clean
+.PHONY: results verdicts verdict matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal docs lock clean-cache clean
 
 # FORCE=1 skips the checks of this machine.
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
@@ -144,6 +144,18 @@ dress-rehearsal: $(VENV)/.installed-dev
 # Kills and resumes builds of the tests' tiny experiment. KILLS=100 SEED=2 for more.
 drill: $(VENV)/.installed-dev
 	DRILL_KILLS="$(KILLS)" DRILL_SEED="$(SEED)" $(BIN)/python -m pytest -s tests/end_to_end/test_drill.py -k beginning
+
+$(VENV)/.installed-docs: requirements-docs.lock $(VENV)/.installed-dev
+	$(PIP) install --no-deps --requirement requirements-docs.lock
+	touch $@
+
+# The documentation as a site in site/html, with all links checked; mkdocs.yml says why its files are copied.
+docs: $(VENV)/.installed-docs
+	rm -rf site && mkdir -p site/source
+	cp -r --parents README.md CHANGELOG.md CITATION.cff LICENSE docs config profiles/slurm \
+		cort/downloads/catalog.yaml tests/workflow/staleness.yaml site/source
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "file://$(abspath site/html)/index.html"
 
 # Resolves the dependencies of pyproject.toml again, in a new environment.
 lock:

@@ -1,6 +1,8 @@
-"""What docs/architecture.md says of adding things is enough: a stage, a fusion, an objective, a kind, in a copy."""
+"""The examples of docs/contributing.md work as they are in a copy, and so does what else it says of adding things."""
 
 import json
+import math
+import re
 import shutil
 import subprocess
 import sys
@@ -9,11 +11,16 @@ import pytest
 import yaml
 
 from cort.formats.runs import read_run
-from scripts.sandbox import TINY
+from scripts.sandbox import TINY, executable
 from tests.support.changes import replace, snakemake
+from tests.support.common import ROOT
 from tests.support.workflow import planned
 
 pytestmark = pytest.mark.slow
+
+PAGE = ROOT / "docs" / "contributing.md"
+# A file, and its text or a change of it.
+CODE = re.compile(r"(?:In|New,) `([^`]+)`:\n\n```(python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 STAGE = '''"""Count the queries of a run.
 
@@ -64,26 +71,6 @@ rule dummy:
         "python -m cort.dummy --run {input.run:q} --output {output:q} --log {log:q}"
 """
 PATH = '\nDUMMY = "results/{dataset}/dummy/{split}.{system}.txt"\n'
-REGISTRY = "FUSIONS: Mapping[str, Fusion] = {"
-FUSION = '\n    "dummy": Fusion(lambda rankings, depth, _: interleave(_ids(rankings)[::-1], depth), needs_all=False),'
-
-ENTRY = '    "margin_mse": EncoderObjective('
-OBJECTIVES = "ENCODER_OBJECTIVES = {"
-OBJECTIVE = '''@dataclass(frozen=True)
-class Distance:
-    """Settings of the distance."""
-
-    power: float = setting(1.0, "of the distance", gt=0, le=10)
-    """Power of the distance."""
-
-
-def distance_loss(batch: Batch, settings: Distance, similarity_of: Similarity) -> Tensor:
-    """Distance of each query and its positive."""
-    own = similarity_of(batch.queries, batch.positives).diagonal(dim1=-2, dim2=-1)
-    return ((1 - own) ** settings.power).mean(-1)
-
-
-ENCODER_OBJECTIVES = {'''
 
 
 KIND = '''"""Systems that turn the ranking of another one around."""
@@ -170,6 +157,38 @@ def append(path, text):
     replace(path, (path.read_text("utf-8") + text).encode())
 
 
+def example(heading):
+    """The code blocks of a section of the page, and its experiment."""
+    section = re.search(rf"^## {heading}\n(.*?)^## ", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)[1]
+    (experiment,) = re.findall(r"^```yaml\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    blocks = CODE.findall(section)
+    # No block is left out.
+    assert len(blocks) + 1 == section.count("```") // 2
+    return blocks, yaml.safe_load(experiment)
+
+
+def add(tree, heading):
+    """Apply an example of the page; return the files that it changes, and the tiny experiment with its entries."""
+    blocks, experiment = example(heading)
+    for path, language, code in blocks:
+        if language == "python":
+            assert not (tree / path).exists()
+            (tree / path).write_text(code, "utf-8")
+        else:
+            lines = code.splitlines(keepends=True)
+            old, new = ("".join(line[1:] for line in lines if line[0] != sign) for sign in "+-")
+            assert (tree / path).read_text("utf-8").count(old) == 1
+            edit(tree / path, old, new)
+    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    for section, entries in experiment.items():
+        config[section] |= entries
+    return {path for path, _, _ in blocks}, config
+
+
+def write_config(tree, name, config):
+    (tree / name).write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+
+
 def build(tree, target, configfile=TINY):
     """Build one file; the jobs that ran."""
     status, output = snakemake(tree, "--cores", 2, "--configfile", configfile, "--", target)
@@ -221,37 +240,99 @@ def test_a_stage_is_a_module_a_rule_and_a_path(tree):
     assert (status, "Nothing to be done" in output) == (0, True), output
 
 
-def test_a_fusion_is_an_entry_in_the_registry(tree):
-    edit(tree / "cort" / "retrieval" / "fusion.py", REGISTRY, REGISTRY + FUSION)
-    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
-    config["systems"]["dummy"] = {"fuse": {"systems": ["bm25", "cort"], "method": "dummy"}}
-    (tree / "fused.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    target = "results/tiny/runs/test/dummy.trec"
+def check_code(tree, files):
+    """An addition obeys the linters and the layers."""
+    for program, *words in (("ruff", "check"), ("ruff", "format", "--check"), ("mypy",)):
+        names = sorted(file for file in files if file.endswith(".py"))
+        done = subprocess.run(
+            [executable(program), *words, *names], cwd=tree, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_fusion_is_a_function_and_its_entry_in_one_file(tree):
+    files, config = add(tree, "A fusion method")
+    assert files == {"cort/retrieval/fusion.py"}
+    check_code(tree, files)
+    write_config(tree, "fused.yaml", config)
+    target = "results/tiny/runs/test/mnz.trec"
     assert build(tree, target, "fused.yaml") == {"fuse": 1, "total": 1}
-    lines = (tree / target).read_text("utf-8")
-    # The last first is the first first of these two the other way round.
-    assert lines.replace(" dummy\n", " cort+bm25\n") == (tree / target).with_name("cort+bm25.trec").read_text("utf-8")
+    parts = [read_run(tree / target.replace("mnz", name)).by_query() for name in ("cort", "bm25")]
+    depth = config["depth"]
+    for ranking in read_run(tree / target):
+        expected = {}
+        for run in parts:
+            part = run.ranking(ranking.query_id)
+            low, high = min(part.scores), max(part.scores)
+            for doc_id, score in zip(part.doc_ids, part.scores, strict=True):
+                expected.setdefault(doc_id, []).append((score - low) / (high - low))
+        scores = {doc_id: sum(scores) * len(scores) for doc_id, scores in expected.items()}
+        best = sorted(scores.values(), reverse=True)[:depth]
+        assert [scores[doc_id] for doc_id in ranking.doc_ids] == pytest.approx(best, abs=1e-5)
 
 
 def test_an_objective_is_one_function_and_its_settings_in_one_file(tree):
-    losses = tree / "cort" / "training" / "losses.py"
-    edit(losses, OBJECTIVES, OBJECTIVE)
-    edit(losses, ENTRY, f'    "distance": EncoderObjective(distance_loss, Distance),\n{ENTRY}')
-    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
-    config["encoders"]["near"] = {**config["encoders"]["encoder"], "loss": "distance", "power": 2}
-    config["systems"]["near"] = {"retrieve": "near"}
-    (tree / "near.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    target = "results/tiny/encoders/near/curve.csv"
-    status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", "near.yaml", "--", target)
-    assert (status, "--loss distance " in output, "--power 2 " in output) == (0, True, True), output[-3_000:]
-    assert build(tree, target, "near.yaml")["train"] == 1
-    config["encoders"]["near"]["power"] = 11
-    (tree / "near.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    status, output = snakemake(tree, "--dry-run", "--configfile", "near.yaml")
-    assert (status, "encoders.near.power: found 11" in output) == (1, True), output[-3_000:]
+    files, config = add(tree, "An encoder loss")
+    assert files == {"cort/training/losses.py"}
+    check_code(tree, files)
+    new = config["encoders"]["logistic"]
+    config["encoders"]["logistic"] = {
+        **config["encoders"]["encoder"],
+        "loss": new["loss"],
+        "sharpness": new["sharpness"],
+    }
+    write_config(tree, "loss.yaml", config)
+    target = "results/tiny/encoders/logistic/curve.csv"
+    status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", "loss.yaml", "--", target)
+    assert (status, "--loss ranknet " in output, "--sharpness 10 " in output) == (0, True, True), output[-3_000:]
+    assert build(tree, target, "loss.yaml")["train"] == 1
+    check_loss(tree)
+    config["encoders"]["logistic"]["sharpness"] = 1001
+    write_config(tree, "loss.yaml", config)
+    status, output = snakemake(tree, "--dry-run", "--configfile", "loss.yaml")
+    assert (status, "encoders.logistic.sharpness: found 1001" in output) == (1, True), output[-3_000:]
 
 
-def test_a_kind_of_system_is_a_class_a_rule_and_an_entry_in_the_registry(tree):
+def check_loss(tree):
+    """One triple whose positive is more similar by .5 has the loss log(1 + exp(-10 * .5))."""
+    ask = """
+from types import SimpleNamespace
+import torch
+from cort.training.losses import RankNet, inner_product, ranknet_loss
+batch = SimpleNamespace(queries=torch.tensor([[[1.0, 0.0]]]), passages=torch.tensor([[[0.75, 1.0], [0.25, 2.0]]]))
+print(ranknet_loss(batch, RankNet(10), inner_product).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", ask], cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert json.loads(done.stdout) == pytest.approx([math.log1p(math.exp(-5))])
+
+
+def test_a_retriever_is_a_class_a_stage_a_rule_and_an_entry_in_the_registry(tree):
+    files, config = add(tree, "A first-stage retriever")
+    new = {"cort/likelihood.py", "cort/systems/likelihood.py"}
+    assert files == new | {"cort/systems/registry.py", "workflow/rules/bm25.smk"}
+    check_code(tree, files)
+    write_config(tree, "likelihood.yaml", config)
+    target = "results/tiny/runs/test/likelihood.trec"
+    both = target.replace("likelihood", "both")
+    assert build(tree, both, "likelihood.yaml") == {"likelihood": 1, "fuse": 1, "total": 2}
+    runs = {name: read_run(tree / target.replace("likelihood", name)) for name in ("likelihood", "bm25")}
+    # Both find the passages with any term of the query, and score them otherwise.
+    found = {name: {one.query_id: one.doc_ids for one in run} for name, run in runs.items()}
+    assert {name: set(doc_ids) for name, doc_ids in found["likelihood"].items()} == {
+        name: set(doc_ids) for name, doc_ids in found["bm25"].items()
+    }
+    assert found["likelihood"] != found["bm25"]
+    config["systems"]["likelihood"]["mu"] = 50
+    write_config(tree, "likelihood.yaml", config)
+    assert build(tree, target, "likelihood.yaml") == {"likelihood": 1, "total": 1}
+    config["systems"]["likelihood"]["likelihood"] = "bm52"
+    write_config(tree, "likelihood.yaml", config)
+    status, output = snakemake(tree, "--dry-run", "--configfile", "likelihood.yaml")
+    assert (status, "systems.likelihood.likelihood: found 'bm52'" in output) == (1, True), output[-3_000:]
+
+
+def test_a_kind_of_system_that_changes_another_answers_live_queries(tree):
     (tree / "cort" / "systems" / "reverse.py").write_text(KIND, "utf-8")
     (tree / "cort" / "reverse.py").write_text(REVERSE, "utf-8")
     append(tree / "workflow" / "rules" / "retrieval.smk", KIND_RULE)
@@ -260,13 +341,9 @@ def test_a_kind_of_system_is_a_class_a_rule_and_an_entry_in_the_registry(tree):
     edit(registry, "from cort.systems.rerank", "from cort.systems.reverse import Reverse\nfrom cort.systems.rerank")
     config = yaml.safe_load((tree / TINY).read_text("utf-8"))
     config["systems"] |= {"worst": {"reverse": "bm25"}, "mixed": {"interleave": ["worst", "cort"]}}
-    (tree / "reversed.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    write_config(tree, "reversed.yaml", config)
     target = "results/tiny/runs/test/mixed.trec"
     assert build(tree, target, "reversed.yaml") == {"reverse": 1, "fuse": 1, "total": 2}
     runs = {name: read_run(tree / "results/tiny/runs/test" / f"{name}.trec") for name in ("bm25", "worst")}
     assert [one.doc_ids[::-1] for one in runs["worst"]] == [one.doc_ids for one in runs["bm25"]]
     check_answers(tree, runs["worst"])
-    config["systems"]["worst"]["reverse"] = "bm52"
-    (tree / "reversed.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    status, output = snakemake(tree, "--dry-run", "--configfile", "reversed.yaml")
-    assert (status, "systems.worst.reverse: found 'bm52'" in output) == (1, True), output[-3_000:]

@@ -12,7 +12,8 @@ import pytest
 from scripts.sandbox import executable
 from tests.support.common import ROOT
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 PYTHON = re.compile(r"(\.venv/bin/)?python3?")
 SNAKEMAKE = re.compile(r"(\.venv/bin/)?snakemake")
 TOPS = "cort|workflow|scripts|tests|docs|config|profiles"
@@ -24,8 +25,14 @@ def blocks(text):
     for fence, inner in re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         if fence in ("", "sh", "bash", "shell", "console"):
             yield from inner.splitlines()
-    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    yield from (line[4:] for line in prose.splitlines() if re.match(r" {4}\S", line))
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    # In a list, the text has four as well, and code has eight.
+    in_list = re.search(r"^ {8}\S", prose, re.MULTILINE)
+    yield from (line.strip() for line in prose.splitlines() if re.match(r" {8}\S" if in_list else r" {4}\S", line))
+
+
+# Commands of other programs, which these tests do not run.
+OTHERS = re.compile(r"(curl|eval|\.venv/bin/pip install|python check\.py) ?")
 
 
 def commands():
@@ -70,6 +77,13 @@ def unknown_options(words, text):
     return {option for option in options_of(words) if not re.search(rf"{option}\b", text)}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_code_without_a_language_is_commands(page):
+    lines = [re.sub(r"\s#.*", "", line) for line in blocks(page.read_text("utf-8"))]
+    strange = [line for line in lines if not any(known.match(line) for known in (PROGRAM, OTHERS))]
+    assert strange == [], "indent nothing but commands; output is ```text"
+
+
 def test_the_documents_have_commands():
     assert chosen("make results")
     assert any("cort.search" in command for command in COMMANDS)
@@ -106,5 +120,7 @@ def test_programs_are_there(command):
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_that_are_named_are_there(document):
     named = re.findall(rf"(?<![\w/.])((?:{TOPS})/[\w./-]*)(?![\w./-]*[*<{{])", document.read_text("utf-8"))
-    gone = sorted({name for name in named if not (ROOT / name.rstrip(".")).exists()})
+    # Files that the reader of an example makes.
+    named = set(named) - set(re.findall(r"^New, `(.*)`:$", document.read_text("utf-8"), re.MULTILINE))
+    gone = sorted(name for name in named if not (ROOT / name.rstrip(".")).exists())
     assert gone == [], f"{document.name} names files that are not there"
