@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROWS = 1_000
 # Enough for the vocabulary, and few enough for the memory.
-LSA_PASSAGES = 100_000
+LSA_PASSAGES, LSA_CHARACTERS = 100_000, 1_000
 # So many of the most frequent characters are in the vocabulary; words with others are unknown.
 ALPHABET = 1_000
 NEEDED_SETTINGS = ("hidden_size", "max_position_embeddings")
@@ -116,7 +116,7 @@ def build_from_scratch(architecture: dict[str, Any], passages: str, options: Opt
     tokenizer = train_tokenizer(texts, options.vocabulary_size)
     log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
     model = draw_model(architecture, tokenizer.get_vocab_size(), options.seed)
-    if options.token_embeddings == "lsa":
+    if options.embeddings == "lsa":
         set_embeddings(model, islice(texts(), LSA_PASSAGES // ROWS), tokenizer, options.seed)
     special = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
     longest = getattr(model.config, "max_position_embeddings", None)
@@ -163,13 +163,16 @@ def set_embeddings(model: PreTrainedModel, texts: Iterable[list[str]], tokenizer
     from sklearn.feature_extraction.text import TfidfTransformer
 
     embeddings = cast("torch.nn.Embedding", model.get_input_embeddings()).weight.detach()  # (vocabulary, e)
-    parts = [encoded.ids for batch in texts for encoded in tokenizer.encode_batch(batch, add_special_tokens=False)]
+    begun = ([text[:LSA_CHARACTERS] for text in batch] for batch in texts)
+    parts = [encoded.ids for batch in begun for encoded in tokenizer.encode_batch(batch, add_special_tokens=False)]
     tokens = np.concatenate(parts).astype(np.int32)
     counts = csr_array((np.ones(len(tokens)), tokens, offsets_of([*map(len, parts)])), (len(parts), len(embeddings)))
     if (size := embeddings.shape[1]) > len(parts):
         found, fix = f"{len(parts)} passages", "take random token embeddings, or a smaller architecture"
-        raise input_error("--token-embeddings", f"lsa of {found}", f"at least {size}, the size of the vectors", fix)
-    analysis = TruncatedSVD(size, n_iter=2, random_state=seed).fit(TfidfTransformer(sublinear_tf=True).fit_transform(counts))
+        raise input_error("--embeddings", f"lsa of {found}", f"at least {size}, the size of the vectors", fix)
+    analysis = TruncatedSVD(size, n_iter=2, random_state=seed).fit(
+        TfidfTransformer(sublinear_tf=True).fit_transform(counts)
+    )
     vectors = torch.from_numpy(analysis.components_.T.astype(np.float32))  # (vocabulary, e)
     seen = torch.from_numpy(np.bincount(tokens, minlength=len(embeddings)) > 0)
     embeddings[seen] = torch.nn.functional.normalize(vectors[seen], dim=1)
@@ -206,7 +209,7 @@ class Options:
     revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
     vocabulary_size: int = optional(BaseModel.vocabulary_size, ge=10, le=1_000_000)
     passages: str | None = optional(None, "texts on which the tokenizer is trained", "PARQUET")
-    token_embeddings: Literal["random", "lsa"] = optional(BaseModel.token_embeddings)
+    embeddings: Literal["random", "lsa"] = optional(BaseModel.embeddings)
     cleaning: Form = optional(BaseModel.cleaning, "how these texts are cleaned first")
     seed: int = optional(SEED)
     output: str = required("FOLDER")

@@ -105,7 +105,11 @@ def texts_of(tokens: Tokens, encoder: TextModel, kind: str) -> Texts:
 
 
 def new_encoder(
-    base_model: str | Path, settings: EncoderSettings, seed: int, start: str | Path | None = None, cleaning: str = "raw",
+    base_model: str | Path,
+    settings: EncoderSettings,
+    seed: int,
+    start: str | Path | None = None,
+    cleaning: str = "raw",
     token_weights: Tensor | None = None,
 ) -> Encoder:
     """Put a new projection, drawn from `seed`, on a base model.

@@ -28,9 +28,10 @@ class BaseModel:
     """Random weights instead: `model_type` and further settings of a transformers configuration."""
     vocabulary_size: int = setting(16000, ge=100, le=1_000_000)
     """With `architecture`, size of the WordPiece vocabulary that is trained on the passages."""
-    token_embeddings: Literal["random", "lsa"] = setting("random", "of a new model, before training")
-    """With `architecture`, the initial token embeddings: `random`, or `lsa`, latent semantic analysis of the first
-    100,000 passages (Deerwester et al., 1990), which gives similar vectors to tokens of the same passages."""
+    embeddings: Literal["random", "lsa"] = setting("random", "of a new model, before training")
+    """With `architecture`, the initial token embeddings: `random`, or `lsa`, latent semantic analysis (Deerwester et
+    al., 1990) of the first 1,000 characters of the first 100,000 passages: tokens of the same passages get similar
+    vectors."""
     cleaning: Cleaning = "raw"
     """Preprocessing of passages (with expansions) and queries: none (`raw`), wrongly decoded characters fixed
     (`fixed`), or the filter of CoRT's authors, which keeps ASCII letters, digits and `.,!?;/:` (`cort`)."""
