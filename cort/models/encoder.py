@@ -162,7 +162,7 @@ def _build(
 
 
 def _weights(base_model: str | Path, weights: Tensor) -> Any:
-    """Multiply the states of tokens by weights, (vocabulary,); special tokens, which are in all texts, get the lowest."""
+    """Multiply the states of tokens by weights, (vocabulary,); special tokens, which all texts have, get the lowest."""
     from sentence_transformers.sentence_transformer.modules import WordWeights
 
     template = load_template(base_model)

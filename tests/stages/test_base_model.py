@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cort import base_model
@@ -48,6 +49,40 @@ def test_the_seed_decides_the_weights_and_nothing_else(lm, make_base_model):
     first, same, other = contents(lm), contents(make_base_model(seed=1)), contents(make_base_model(seed=2))
     assert same == first
     assert {name for name in first if first[name] != other[name]} == {"model.safetensors"}
+
+
+def test_embeddings_from_latent_semantic_analysis(make_base_model, world):
+    from safetensors.numpy import load_file
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from tokenizers import Tokenizer
+
+    first, again, plain = make_base_model(embeddings="lsa"), make_base_model(embeddings="lsa"), make_base_model()
+    assert contents(first) == contents(again)
+    drawn, found = (load_file(f"{folder}/model.safetensors") for folder in (plain, first))
+    name = "embeddings.word_embeddings.weight"
+    assert [key for key in drawn if (drawn[key] != found[key]).any()] == [name]
+    tokenizer = Tokenizer.from_file(f"{first}/tokenizer.json")
+    words = TfidfVectorizer(
+        sublinear_tf=True, analyzer=lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+    )
+    matrix = words.fit_transform([text[:1000] for text in world.texts])
+    vectors = TruncatedSVD(32, algorithm="arpack").fit(matrix).components_.T
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    seen = [*words.vocabulary_]
+    ours = found[name][seen]
+    # The largest directions are exact to a few digits; signs are arbitrary.
+    assert np.allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
+    exact = unit[[words.vocabulary_[token] for token in seen]]
+    assert np.abs((exact @ exact.T)[:20, :20] - (ours @ ours.T)[:20, :20]).max() < 0.3
+    unseen = sorted({*range(160)} - {*seen})
+    assert (found[name][unseen] == drawn[name][unseen]).all()
+
+
+def test_more_vectors_than_passages_are_refused(world, tmp_path, capsys):
+    wide = {**TINY, "hidden_size": 4096}
+    assert base_model.main(scratch(world, tmp_path / "model", wide, "--embeddings", "lsa")) == 1
+    assert "--embeddings: found lsa of" in capsys.readouterr().err
 
 
 def test_tokenizers_of_other_processes_are_the_same_with_many_ties():
