@@ -19,14 +19,17 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
 
 from cort.formats import tables
 from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
+from cort.formats.records import offsets_of
 from cort.models.hub import check_weights, find_folder, open_tokenizer
 from cort.settings.fields import SEED
 from cort.settings.models import BaseModel
@@ -44,6 +47,8 @@ log = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROWS = 1_000
+# Enough for the vocabulary, and few enough for the memory.
+LSA_PASSAGES, LSA_CHARACTERS = 100_000, 1_000
 # So many of the most frequent characters are in the vocabulary; words with others are unknown.
 ALPHABET = 1_000
 NEEDED_SETTINGS = ("hidden_size", "max_position_embeddings")
@@ -111,6 +116,8 @@ def build_from_scratch(architecture: dict[str, Any], passages: str, options: Opt
     tokenizer = train_tokenizer(texts, options.vocabulary_size)
     log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
     model = draw_model(architecture, tokenizer.get_vocab_size(), options.seed)
+    if options.embeddings == "lsa":
+        set_embeddings(model, islice(texts(), LSA_PASSAGES // ROWS), tokenizer, options.seed)
     special = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
     longest = getattr(model.config, "max_position_embeddings", None)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=longest, **special).save_pretrained(folder)
@@ -148,6 +155,29 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
     raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "fix it")
 
 
+def set_embeddings(model: PreTrainedModel, texts: Iterable[list[str]], tokenizer: Tokenizer, seed: int) -> None:
+    """Set a model's token embeddings to the singular vectors of tf-idf, of length 1; tokens in no text keep theirs."""
+    import torch
+    from scipy.sparse import csr_array
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    embeddings = cast("torch.nn.Embedding", model.get_input_embeddings()).weight.detach()  # (vocabulary, e)
+    begun = ([text[:LSA_CHARACTERS] for text in batch] for batch in texts)
+    parts = [encoded.ids for batch in begun for encoded in tokenizer.encode_batch(batch, add_special_tokens=False)]
+    tokens = np.concatenate(parts).astype(np.int32)
+    counts = csr_array((np.ones(len(tokens)), tokens, offsets_of([*map(len, parts)])), (len(parts), len(embeddings)))
+    if (size := embeddings.shape[1]) > len(parts):
+        found, fix = f"{len(parts)} passages", "take random token embeddings, or a smaller architecture"
+        raise input_error("--embeddings", f"lsa of {found}", f"at least {size}, the size of the vectors", fix)
+    analysis = TruncatedSVD(size, n_iter=2, random_state=seed).fit(
+        TfidfTransformer(sublinear_tf=True).fit_transform(counts)
+    )
+    vectors = torch.from_numpy(analysis.components_.T.astype(np.float32))  # (vocabulary, e)
+    seen = torch.from_numpy(np.bincount(tokens, minlength=len(embeddings)) > 0)
+    embeddings[seen] = torch.nn.functional.normalize(vectors[seen], dim=1)
+
+
 def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -> None:
     """Load a model from a folder or a hub, and save it; only safetensors weights are accepted.
 
@@ -179,6 +209,7 @@ class Options:
     revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
     vocabulary_size: int = optional(BaseModel.vocabulary_size, ge=10, le=1_000_000)
     passages: str | None = optional(None, "texts on which the tokenizer is trained", "PARQUET")
+    embeddings: Literal["random", "lsa"] = optional(BaseModel.embeddings)
     cleaning: Form = optional(BaseModel.cleaning, "how these texts are cleaned first")
     seed: int = optional(SEED)
     output: str = required("FOLDER")

@@ -207,7 +207,7 @@ def base_model(config: Config, wildcards: Wildcards) -> Words:
     words = option("architecture", json.dumps(model["architecture"], sort_keys=True))
     words += option("passages", paths.at(paths.PASSAGES, config))
     architecture = Words(words, flat(model["architecture"], f"{place.format(**wildcards)}.architecture"))
-    return among(place, "vocabulary_size", "cleaning")(config, wildcards) + architecture
+    return among(place, "vocabulary_size", "embeddings", "cleaning")(config, wildcards) + architecture
 
 
 def filtering(config: Config, wildcards: Wildcards) -> Words:

@@ -34,6 +34,9 @@ def check_models(config: Config) -> Iterator[str]:
             if "base_model" in model and "pretrained" not in model:
                 known = [name for name in config["base_models"] if released_model(config, name) is None]
                 yield from check_name(f"{place}.base_model", model["base_model"], known)
+            if model.get("pooling") == "weighted_mean" and model.keys() & {"pretrained", "released"}:
+                found = f"found weighted_mean of a {'pretrained' if 'pretrained' in model else 'released'} model"
+                yield f"{place}.pooling: {found}, expected its own; remove it"
             if is_trained(model):
                 yield from _check_training(place, model, source, config)
                 yield from _check_origins(place, name, model, config) if section == "encoders" else ()

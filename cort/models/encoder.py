@@ -21,13 +21,13 @@ from cort.models.batching import FramedTexts, Rows
 from cort.models.building import EMBEDDING, dense, routed
 from cort.models.layout import has_modules, read_prompts
 from cort.models.loading import check_tensors
-from cort.models.modules import KINDS, TextModel, load_modules, route
+from cort.models.modules import KINDS, TextModel, load_modules, quiet, route
 from cort.models.settings import EncoderSettings
-from cort.models.tokenizer import load_tokenizer
+from cort.models.tokenizer import load_template, load_tokenizer
 from cort.models.transformer import check_length, forward_by_length
 from cort.system.errors import input_error
 
-POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
+POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken", "weighted_mean": "mean"}
 # Tokens per sub-batch of static embeddings: their mean needs neither padding nor much memory.
 STATIC_BUDGET = 262_144
 #: similarities of sentence-transformers -> those of this project
@@ -47,6 +47,9 @@ class Encoder(TextModel):
         layers = list(model.children())
         # Losses and indexes normalize by themselves.
         super().__init__(model, layers[:-1] if type(layers[-1]).__name__ == "Normalize" else layers)
+        for layer in layers:
+            if type(layer).__name__ == "WordWeights":  # saved as settings, not as weights
+                layer.requires_grad_(False)
         self.similarity, self.unit_length = similarity, similarity != "inner_product"
         self.dimension: int = model.get_embedding_dimension()
 
@@ -106,12 +109,18 @@ def texts_of(tokens: Tokens, encoder: TextModel, kind: str) -> Texts:
 
 
 def new_encoder(
-    base_model: str | Path, settings: EncoderSettings, seed: int, start: str | Path | None = None, cleaning: str = "raw"
+    base_model: str | Path,
+    settings: EncoderSettings,
+    seed: int,
+    start: str | Path | None = None,
+    cleaning: str = "raw",
+    token_weights: Tensor | None = None,
 ) -> Encoder:
     """Put a new projection, drawn from `seed`, on a base model.
 
     :param start: folder of a trained encoder, whose weights replace both. A base model that is itself an encoder keeps
         its weights and settings.
+    :param token_weights: (vocabulary,), for the pooling `weighted_mean`.
     """
     if has_modules(base_model):
         encoder = load_encoder(base_model)
@@ -119,7 +128,7 @@ def new_encoder(
             found, fix = "static embeddings", "remove `training`, or name another model"
             raise input_error(base_model, found, "a transformer to train", fix)
     else:
-        encoder = _build(base_model, settings, seed, cleaning)
+        encoder = _build(base_model, settings, seed, cleaning, token_weights)
         check_lengths("", base_model, encoder)
     if start is not None:
         weights = load_encoder(start).state_dict()
@@ -128,7 +137,9 @@ def new_encoder(
     return encoder.train()
 
 
-def _build(base_model: str | Path, settings: EncoderSettings, seed: int, cleaning: str) -> Encoder:
+def _build(
+    base_model: str | Path, settings: EncoderSettings, seed: int, cleaning: str, token_weights: Tensor | None
+) -> Encoder:
     lengths = settings.query_length, settings.passage_length
     router, _ = routed(base_model, (settings.query_segment, settings.passage_segment), lengths, cleaning)
     from sentence_transformers import SentenceTransformer
@@ -140,6 +151,11 @@ def _build(base_model: str | Path, settings: EncoderSettings, seed: int, cleanin
         expected, fix = f"the model's {width} without a projection", f"set it to {width}, or use a projection"
         raise input_error("dimension", str(settings.dimension), expected, fix)
     modules = [router, Pooling(width, POOLINGS[settings.pooling])]
+    if settings.pooling == "weighted_mean":
+        if token_weights is None:
+            found, expected = "weighted_mean without passages", "one of the released model"
+            raise input_error("pooling", found, expected, "change it")
+        modules.insert(1, _weights(base_model, token_weights))
     if settings.projection:
         modules.append(dense(width, settings.dimension, seed, True, nn.Tanh(), EMBEDDING))
     if settings.similarity != "inner_product":
@@ -147,6 +163,18 @@ def _build(base_model: str | Path, settings: EncoderSettings, seed: int, cleanin
     similarity: Any = "dot" if settings.similarity == "inner_product" else "cosine"
     model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name=similarity)
     return Encoder(model, settings.similarity)
+
+
+def _weights(base_model: str | Path, weights: Tensor) -> Any:
+    """Multiply the states of tokens by weights, (vocabulary,); special tokens, which all texts have, get the lowest."""
+    from sentence_transformers.sentence_transformer.modules import WordWeights
+
+    template = load_template(base_model)
+    weights = weights.clone()
+    weights[[*template.before, *template.after]] = weights.min()
+    tokens = {number: token for token, number in load_tokenizer(base_model).get_vocab(True).items()}
+    names = [tokens.get(number, "") for number in range(len(weights))]
+    return quiet(WordWeights)(names, dict(zip(names, weights.tolist(), strict=True)))
 
 
 def load_encoder(folder: str | Path, precision: str = "fp32") -> Encoder:

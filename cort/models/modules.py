@@ -50,7 +50,7 @@ OLD_NAMES = {"ColBERT": "MultiVectorEncoder"}
 # Modules that `TextModel` runs as sentence-transformers does.
 KNOWN = (
     *("Transformer", "MLMTransformer", "Pooling", "Dense", "Normalize", "StaticEmbedding", "LogitScore"),
-    *("SpladePooling", "SparseStaticEmbedding", "MultiVectorMask"),
+    *("SpladePooling", "SparseStaticEmbedding", "MultiVectorMask", "WordWeights"),
 )
 #: modules of this project -> their classes, by the name in modules.json
 OWN: dict[str, type[nn.Module]] = {}
@@ -59,7 +59,7 @@ WEIGHTS = "model.safetensors"
 # Modules with weights in a file of their own.
 WEIGHTED = ("Dense", "StaticEmbedding", "SparseStaticEmbedding")
 # Modules with settings that have no defaults.
-CONFIGURED = ("Dense", "Pooling")
+CONFIGURED = ("Dense", "Pooling", "WordWeights")
 # Settings of a Transformer that limit its texts.
 LENGTHS = ("max_seq_length", "query_length", "document_length")
 # Arguments of a transformer or its tokenizer that do not change the result; others could also name files elsewhere.

@@ -28,6 +28,10 @@ class BaseModel:
     """Random weights instead: `model_type` and further settings of a transformers configuration."""
     vocabulary_size: int = setting(16000, ge=100, le=1_000_000)
     """With `architecture`, size of the WordPiece vocabulary that is trained on the passages."""
+    embeddings: Literal["random", "lsa"] = setting("random", "of a new model, before training")
+    """With `architecture`, the initial token embeddings: `random`, or `lsa`, latent semantic analysis (Deerwester et
+    al., 1990) of the first 1,000 characters of the first 100,000 passages: tokens of the same passages get similar
+    vectors."""
     cleaning: Cleaning = "raw"
     """Preprocessing of passages (with expansions) and queries: none (`raw`), wrongly decoded characters fixed
     (`fixed`), or the filter of CoRT's authors, which keeps ASCII letters, digits and `.,!?;/:` (`cort`)."""
@@ -128,9 +132,10 @@ class Trainable(Released):
 class Representation:
     """How an encoder represents texts."""
 
-    pooling: Pooling = "cls"
+    pooling: Literal[Pooling, "weighted_mean"] = "cls"
     """The context representation: the last layer's state of the first token (`cls`), of the last token (`last`), or the
-    mean over all tokens (`mean`)."""
+    mean over all tokens (`mean`). `weighted_mean` weights each token by its inverse document frequency in the passages;
+    not with `pretrained` or `released`."""
     dimension: int = setting(768, "size of the vectors", ge=1, le=65_536)
     """Size e of the vectors. With `pretrained`, they are truncated to it before normalization, which models trained for
     it allow (Matryoshka); if not set, it is the model's own."""

@@ -202,10 +202,10 @@ def _start(options: EncoderTraining, passages: Tokens) -> Encoder | SparseEncode
     """Make the encoder to train."""
     settings = read_options(EncoderSettings, options)
     made_from = options.base_model, settings, options.seed, options.start, options.cleaning
-    if options.kind != "sparse":
-        return new_encoder(*made_from)
-    fixed = idf(passages, load_template(options.base_model).vocabulary) if options.query_encoder == "none" else None
-    return new_sparse_encoder(*made_from, fixed=fixed)
+    dense = options.kind == "dense"
+    weighted = options.pooling == "weighted_mean" if dense else options.query_encoder == "none"
+    weights = idf(passages, load_template(options.base_model).vocabulary) if weighted else None
+    return new_encoder(*made_from, weights) if dense else new_sparse_encoder(*made_from, weights)
 
 
 def make_task(options: EncoderTraining) -> Task:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cort import base_model
@@ -48,6 +49,41 @@ def test_the_seed_decides_the_weights_and_nothing_else(lm, make_base_model):
     first, same, other = contents(lm), contents(make_base_model(seed=1)), contents(make_base_model(seed=2))
     assert same == first
     assert {name for name in first if first[name] != other[name]} == {"model.safetensors"}
+
+
+def test_embeddings_from_latent_semantic_analysis(world, tmp_path):
+    from safetensors.numpy import load_file
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from tokenizers import Tokenizer
+
+    first, again, plain = (tmp_path / name for name in ("first", "again", "plain"))
+    for folder, kind in ((first, "lsa"), (again, "lsa"), (plain, "random")):
+        assert base_model.main(scratch(world, folder, TINY, "--embeddings", kind)) == 0
+    drawn, found, same = (load_file(folder / "model.safetensors") for folder in (plain, first, again))
+    assert all((same[key] == value).all() for key, value in found.items())
+    name = "embeddings.word_embeddings.weight"
+    assert [key for key in drawn if (drawn[key] != found[key]).any()] == [name]
+    tokenizer = Tokenizer.from_file(str(first / "tokenizer.json"))
+    words = TfidfVectorizer(
+        sublinear_tf=True, analyzer=lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+    )
+    matrix = words.fit_transform([text[:1000] for text in world.texts]).toarray()
+    # By its definition: right singular vectors, one row per token.
+    vectors = np.linalg.svd(matrix)[2][:16].T
+    exact = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    seen = [number for _, number in sorted((place, token) for token, place in words.vocabulary_.items())]
+    ours = found[name][seen]
+    assert np.allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
+    # Only their order and signs are arbitrary; the randomised algorithm is approximate.
+    assert np.corrcoef((exact @ exact.T).ravel(), (ours @ ours.T).ravel())[0, 1] > 0.8
+    unseen = sorted({*range(160)} - {*seen})
+    assert (found[name][unseen] == drawn[name][unseen]).all()
+
+
+def test_more_vectors_than_passages_are_refused(world, tmp_path, capsys):
+    wide = {**TINY, "hidden_size": 4096}
+    assert base_model.main(scratch(world, tmp_path / "model", wide, "--embeddings", "lsa")) == 1
+    assert "--embeddings: found lsa of" in capsys.readouterr().err
 
 
 def test_tokenizers_of_other_processes_are_the_same_with_many_ties():

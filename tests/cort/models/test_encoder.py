@@ -12,6 +12,7 @@ from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import EncoderSettings, load_encoder, new_encoder, texts_of
 from cort.models.loading import load_transformer
 from cort.models.settings import PairSettings
+from cort.models.tokenizer import load_template
 from cort.models.transformer import model_fingerprint, most_tokens
 from cort.system.errors import InputError
 from tests.conftest import saved
@@ -20,6 +21,7 @@ from tests.support.released import DISTILBERT, STRANGE, check_folder, difference
 
 CPU = torch.device("cpu")
 MEAN = EncoderSettings("mean", 8, 12, 16)
+WEIGHTED = replace(MEAN, pooling="weighted_mean")
 REPBERT = EncoderSettings("mean", 32, 12, 16, "inner_product", projection=False, query_segment=0, passage_segment=1)
 
 # Settings of tiny models, and the number of tokens that their 48 positions allow.
@@ -55,6 +57,10 @@ def frames_of(model, lengths, kind="passage"):
     return [FramedTexts(texts, template, most).frame(row) for row in range(len(lengths))]
 
 
+def weights_of(base):
+    return torch.rand(load_template(base).vocabulary, generator=torch.Generator().manual_seed(1)) + 0.1
+
+
 def run(model, frames, **task):
     with torch.inference_mode():
         return model(pad(frames, model.framings["passage"].template.pad) | task)
@@ -77,10 +83,12 @@ def check_parity(folder, tokens_of, texts, cleaning="raw"):
     return vectors
 
 
-@pytest.mark.parametrize("settings", [MEAN, replace(MEAN, pooling="cls"), REPBERT], ids=("mean", "cls", "repbert"))
+@pytest.mark.parametrize(
+    "settings", [MEAN, replace(MEAN, pooling="cls"), WEIGHTED, REPBERT], ids=("mean", "cls", "weighted", "repbert")
+)
 def test_a_trained_encoder_gives_the_vectors_of_sentence_transformers(model_type, settings, world, tokens_of, tmp_path):
     name, base, _ = model_type
-    encoder = new_encoder(base, settings, 3)
+    encoder = new_encoder(base, settings, 3, token_weights=weights_of(base) if settings is WEIGHTED else None)
     before = {key: value.clone() for key, value in encoder.state_dict().items()}
     texts = [*world.query_texts[:10], *world.texts[:10], *STRANGE]
     take_a_step(
@@ -108,6 +116,26 @@ def test_a_trained_encoder_gives_the_vectors_of_sentence_transformers(model_type
     again = new_encoder(folder, replace(settings, dimension=5), 9)
     assert all(torch.equal(value, after[key]) for key, value in again.state_dict().items())
     assert again.framings == encoder.framings
+
+
+def test_the_weighted_mean_weights_each_token_but_trains_no_weight(lm, tokens_of):
+    weights = weights_of(lm)
+    encoder, plain = (
+        new_encoder(lm, replace(REPBERT, pooling=pooling), 3, token_weights=given).eval()
+        for pooling, given in (("weighted_mean", weights.clone()), ("mean", None))
+    )
+    template = encoder.framings["passage"].template
+    ids = [*template.before, 7, 9, 7, *template.after]
+    frame = np.array(ids), np.ones(len(ids), np.int64)
+    states = plain.token_vectors(pad([frame], template.pad) | {"task": "document"})[0]  # (tokens, e)
+    special = [*template.before, *template.after]
+    expected = [weights.min() if token in special else weights[token] for token in ids]
+    mean = sum(w * state for w, state in zip(expected, states, strict=True)) / sum(expected)
+    assert torch.allclose(run(encoder, [frame], task="document")[0], mean, atol=1e-6)
+    [layer] = [layer for layer in encoder.layers if type(layer).__name__ == "WordWeights"]
+    assert not layer.emb_layer.weight.requires_grad
+    with pytest.raises(InputError, match="pooling: found weighted_mean without passages"):
+        new_encoder(lm, WEIGHTED, 3)
 
 
 def test_sentence_transformers_cleans_texts_by_itself(make_encoder, tokens_of):
