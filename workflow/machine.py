@@ -35,6 +35,11 @@ class Machine:
         """Threads of a job with a GPU, so that as many jobs as GPUs can run."""
         return max(1, min(THREADS, self.cores // self.gpus)) if self.gpus and self.cores else THREADS
 
+    @property
+    def half(self) -> int:
+        """Threads of a job that is one of several alike, and leaves half of this machine's cores to others."""
+        return THREADS if self.cores is None else max(1, min(THREADS, self.cores // 2))
+
 
 def survey(workflow: Any) -> Machine:
     """Find the GPUs that this call of Snakemake may use, and limit its jobs to them unless the user has set a limit.

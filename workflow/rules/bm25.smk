@@ -125,7 +125,7 @@ rule bm25:
         paths.RUN,
     wildcard_constraints:
         system=made_by(config, "bm25"),
-    threads: 8
+    threads: MACHINE.half
     resources:
         disk_mb=disk(sizes.run),
         mem_mb=growing(3500),

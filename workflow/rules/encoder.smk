@@ -156,8 +156,7 @@ rule encode_queries:
         passages=shard_of_passages,
     output:
         paths.QUERY_VECTORS,
-    # Mostly imports, which use one thread: the splits are encoded side by side.
-    threads: max(1, GPU_THREADS // len(config["splits"]))
+    threads: min(GPU_THREADS, MACHINE.half)
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
