@@ -83,6 +83,13 @@ LAYERS: dict[str, Callable[[Config, Weights, Any], Any]] = {
 }
 
 
+def weighted(weights: Weights, frame: Frame, states: Vectors) -> Vectors:
+    """Multiply the states of tokens by their weights, so that the mean of the result is the weighted mean."""
+    own = weights["emb_layer.weight"][frame[0]]  # (length, 1)
+    result: Vectors = states * (own / own.mean())
+    return result
+
+
 def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vectors]:
     """Open a model folder; the result maps the token ids of a query, without special tokens, to its vector, (e,).
 
@@ -99,18 +106,26 @@ def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vector
         length = min(read_length(folder, "query") or positions, positions)
     if Settings(folder / PROMPTS).get("similarity_fn_name") != "dot":
         modules.append(Module("Normalize", folder, ""))
-    layers = [partial(LAYERS[module.name], _config(module), _weights(module)) for module in modules]
+    layers = [_layer(module) for module in modules]
     libraries = ThreadpoolController()
 
     def encode(ids: Ids) -> Vectors:
-        state: Any = frame_text(ids, template, length)
+        state: Any = (frame := frame_text(ids, template, length))
         # Threads cost more than they gain for so few tokens.
         with libraries.limit(limits=1, user_api="blas"):
             for layer in layers:
-                state = layer(state)
+                state = layer(frame, state)
         return np.asarray(state)
 
     return encode
+
+
+def _layer(module: Module) -> Callable[[Frame, Any], Any]:
+    weights = _weights(module)
+    if module.name == "WordWeights":
+        return partial(weighted, weights)
+    compute, config = LAYERS[module.name], _config(module)
+    return lambda _, state: compute(config, weights, state)
 
 
 def _config(module: Module) -> Config:

@@ -7,7 +7,7 @@ import transformers
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WordWeights
 
 from cort import pretrained
 from tests.support import released as support
@@ -48,6 +48,14 @@ class Maker:
             modules.append(Dense(width, size, activation_function=activation))
             width = size
         SentenceTransformer(modules=[*modules, *[Normalize()] * unit], device="cpu", **options).save(str(self.folder))
+
+    def weighted(self):
+        """Tokens with weights, as for their inverse document frequency."""
+        first = self.bert()
+        names = [str(number) for number in range(first.model.config.vocab_size)]
+        weights = WordWeights(names, {name: 0.5 + int(name) % 7 for name in names})
+        modules = [first, weights, Pooling(first.get_embedding_dimension(), "mean"), Normalize()]
+        SentenceTransformer(modules=modules, device="cpu").save(str(self.folder))
 
     def static(self, **options):
         tokenizer = transformers.AutoTokenizer.from_pretrained(self.lm)
@@ -102,6 +110,7 @@ LAYOUTS = {
     "BERT, inner product, tanh": lambda make: make.save(
         make.bert(), dense=[(8, torch.nn.Tanh())], unit=False, similarity_fn_name="dot"
     ),
+    "weighted mean": Maker.weighted,
     "older names": lambda make: support.write_modules(copy_model(make.lm, make.folder), prompts=E5, length=20),
     "plain transformers": lambda make: copy_model(make.lm, make.folder),
     "XLM-R, E5's prompts": lambda make: make.save(make.other("sentencepiece"), prompts=E5),

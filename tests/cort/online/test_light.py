@@ -24,6 +24,7 @@ QUERIES = ["neriga balune", "x", "", "neriga balune koba rilu bako 12 é", "[SEP
 #: layouts of `test_pretrained` that are encoded without torch
 LIGHT = {
     *("BERT", "BERT, cosine, not normalized", "BERT, inner product, tanh", "older names", "plain transformers"),
+    "weighted mean",
     *("static", "static, prompts, inner product", "model2vec", "auto_map of a known type", "shards"),
 }
 
