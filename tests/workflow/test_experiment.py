@@ -381,7 +381,7 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     changes = {"encoders ready": ready, "encoders tuned": tuned, "rerankers again": {"pretrained": "other"}}
     changes["rerankers exact"] = {"pretrained": "other", "precision": "fp32"}
     config = completed({**changes, "training_depth": 100})
-    expected = {"pretrained": "model", "cleaning": "raw", "vocabulary_size": 16000}
+    expected = {"pretrained": "model", "cleaning": "raw", "vocabulary_size": 16000, "embeddings": "random"}
     assert config["base_models"]["encoder.ready"] == expected
     assert config["base_models"]["encoder.tuned"]["revision"] == COMMIT
     encoders = config["encoders"]
