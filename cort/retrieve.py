@@ -323,11 +323,17 @@ def retrieve_by_bm25(options: Bm25RunOptions) -> None:
 
 def _write_by_lucene(options: RunOptions, queries: int, rank: Callable[[Path], Iterator[Ranking]]) -> None:
     """Write the rankings that Lucene computes, with a folder for its files, as a run."""
-    answered = itertools.count()
+    answered = 0
+
+    def counted(rankings: Iterator[Ranking]) -> Iterator[Ranking]:
+        nonlocal answered
+        for ranking in rankings:
+            answered += 1
+            yield ranking
+
     with temporary_folder(options.output) as folder:
-        rankings = map(lambda ranking, _: ranking, rank(folder), answered)
-        lines = write_run(options.output, rankings, options.tag)
-    log.info("%d results written; %d queries have none", lines, queries - next(answered))
+        lines = write_run(options.output, counted(rank(folder)), options.tag)
+    log.info("%d results written; %d queries have none", lines, queries - answered)
 
 
 @options_class

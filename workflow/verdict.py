@@ -176,13 +176,8 @@ def queries_exist(config: Path) -> bool:
 
 def best_of(compared: Comparisons) -> str:
     """Choose the best system among those that are significantly better than BM25; BM25 if there is none."""
-    better = [row for row in against_bm25(compared).values() if row.verdict == WIN]
+    better = [row for row in compared.against("bm25", MEASURE).values() if row.verdict == WIN]
     return max(better, key=lambda row: (row.mean, row.system)).system if better else "bm25"
-
-
-def against_bm25(compared: Comparisons) -> dict[str, Comparison]:
-    """Return the comparison of each system with BM25, by the measure that decides."""
-    return {row.system: row for row in compared.comparisons if row.baseline == "bm25" and row.measure == MEASURE}
 
 
 def difference(row: Comparison) -> str:
@@ -204,7 +199,7 @@ def compared_on(config: Config, split: str) -> Comparisons:
 
 def table(compared: Comparisons) -> Iterator[str]:
     """Write a line per system, the best first: mean, difference from BM25, interval, verdict."""
-    rows = against_bm25(compared)
+    rows = compared.against("bm25", MEASURE)
     means = {name: row.mean for name, row in rows.items()} | {"bm25": next(iter(rows.values())).baseline_mean}
     width = max(map(len, means))
     for name in sorted(means, key=lambda name: (-means[name], name)):
@@ -235,7 +230,7 @@ def about_people(args: argparse.Namespace, config: Config, system: str) -> Itera
     for split in ranked_splits(config):
         count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
         if is_judged(config, split):
-            rows = against_bm25(compared_on(config, split))
+            rows = compared_on(config, split).against("bm25", MEASURE)
             row = rows.get(system) or max(rows.values(), key=lambda row: row.mean)
             yield f"{labels_of(config, split)} labels, {count} queries: {row.system} {row.mean:.3f}  {difference(row)}"
         elif args.queries:

@@ -124,6 +124,10 @@ class Comparisons:
     comparisons: list[Comparison]
     list_lengths: list[ListLength]
 
+    def against(self, baseline: str | None, measure: str) -> dict[str, Comparison]:
+        """Return the comparison of each system with a baseline by a measure."""
+        return {row.system: row for row in self.comparisons if row.baseline == baseline and row.measure == measure}
+
 
 def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], settings: Settings) -> list[Comparison]:
     """Compare pairs of systems by every measure, pair by pair; p-values are corrected over the pairs of a measure."""

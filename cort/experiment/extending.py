@@ -67,7 +67,7 @@ class _Inherited:
         kept = {}
         for name, model in models.items():
             examples = mappings(mappings(models).get(name, {})).get(LEARNERS[section], {})
-            lost = [one for one in one_or_more(examples.get("system", [])) if one in self.systems]
+            lost = [system for system in one_or_more(examples.get("system", [])) if system in self.systems]
             if name in used or not self._note(f"{section}.{name}", lost):
                 kept[name] = model
         return kept

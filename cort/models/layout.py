@@ -20,6 +20,8 @@ MODULES, PROMPTS, ROUTER = "modules.json", "config_sentence_transformers.json", 
 PAIR_PROMPT = "pair_prompt.json"
 #: settings of a Transformer module; older releases of sentence-transformers named the file after the model
 TRANSFORMER = "sentence_*_config.json"
+# Upper limit of a length in tokens and of a vector's size.
+LONGEST = 100_000
 #: kinds of texts -> their names in sentence-transformers, for tasks and routes
 TASKS = {"query": "query", "passage": "document"}
 

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from threadpoolctl import ThreadpoolController
 
 from cort.models.batching import Frame, Ids, frame_text
-from cort.models.layout import PROMPTS, Module, Settings, modules_of, read_length
+from cort.models.layout import LONGEST, PROMPTS, Module, Settings, modules_of, read_length
 from cort.models.tokenizer import Template, load_template
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
@@ -25,8 +25,6 @@ Weights: TypeAlias = Mapping[str, Vectors]
 Config: TypeAlias = Mapping[str, Any]
 
 TANH = "torch.nn.modules.activation.Tanh"
-# Tokens of a text at most, if a model has no limit.
-LONGEST = 100_000
 ERF = np.vectorize(math.erf, otypes=[np.float32])
 
 

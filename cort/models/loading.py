@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from cort.formats.artifacts import Node, read_json
+from cort.models.layout import LONGEST
 from cort.models.settings import FIX, PairSettings
 from cort.system.errors import COMPLAINT_LENGTH, InputError, input_error, reason_of, shorten
 from cort.system.imports import uncollected
@@ -35,8 +36,6 @@ BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 POSITIVE = re.compile("max_position_embeddings|(.*_)?eps|num_.*heads|rope_theta")
 # Types of weights; narrower floating-point types are meaningless without scales.
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-# Upper limit of a length in tokens and of a vector's size.
-LONGEST = 100_000
 
 
 def load_transformer(

@@ -20,6 +20,7 @@ from torch import nn
 
 from cort.models.hub import CONVERT, check_weights, open_tokenizer
 from cort.models.layout import (
+    LONGEST,
     MODULES,
     PROMPTS,
     TASKS,
@@ -29,7 +30,7 @@ from cort.models.layout import (
     modules_of,
     transformer_settings,
 )
-from cort.models.loading import LONGEST, check_numbers, check_transformer, check_types
+from cort.models.loading import check_numbers, check_transformer, check_types
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
 from cort.models.transformer import PRECISIONS, count_tokens, most_tokens, single

@@ -86,14 +86,6 @@ def by_split(results: Iterable[Measured]) -> dict[str, list[Measured]]:
     return grouped(results, lambda result: result.split)
 
 
-def against(
-    comparisons: Iterable[Comparisons], split: str, baseline: str | None, measure: str
-) -> dict[str, Comparison]:
-    """Find the comparison of each system with the baseline by a measure."""
-    rows = [row for compared in comparisons if compared.split == split for row in compared.comparisons]
-    return {row.system: row for row in rows if row.baseline == baseline and row.measure == measure}
-
-
 def best_systems(systems: Sequence[Measures], measure: str) -> set[int]:
     """Find the positions of the best systems: all whose value agrees with the largest to three decimals."""
     values = [system.mean.get(measure) for system in systems]

@@ -80,8 +80,8 @@ def fuse(first: Run, second: Run, weight: float) -> Run:
 
     fused: Run = {}
     for query in first:
-        one, two = scaled(first[query]), scaled(second[query])
-        fused[query] = {name: weight * one.get(name, 0) + (1 - weight) * two.get(name, 0) for name in one | two}
+        left, right = scaled(first[query]), scaled(second[query])
+        fused[query] = {name: weight * left.get(name, 0) + (1 - weight) * right.get(name, 0) for name in left | right}
     return fused
 
 
