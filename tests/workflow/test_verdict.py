@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN
+from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparisons
 from cort.experiment.checks import load
 from workflow import verdict
 
@@ -90,7 +90,8 @@ def test_the_best_is_chosen_among_those_significantly_better_than_bm25(verdicts,
         SimpleNamespace(system=name, baseline=other, measure="nDCG@10", verdict=outcome, mean=mean)
         for name, other, outcome, mean in against
     ]
-    assert verdict.best_of(SimpleNamespace(comparisons=rows)) == best
+    compared = Comparisons("test", "bm25", 100, 0.95, 100, 0.05, 0, rows, [])
+    assert verdict.best_of(compared) == best
 
 
 def test_a_deployment_is_filled_in_once(folder, build):
