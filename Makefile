@@ -21,20 +21,20 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results verdicts verdict matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal docs lock clean-cache clean
+.PHONY: results summary verdict matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal docs lock clean-cache clean
 
 # FORCE=1 skips the checks of this machine.
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
 results: environment
 	$(BIN)/python -m workflow.plan $(if $(FORCE),--force,--run) --configfile "$(CONFIG)"
-	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
+	@$(BIN)/python -m workflow.summary --configfile "$(CONFIG)"
 	@build=$(shell date +%s); set_up=$$((build - $(STARTED))); build=$$(($$(date +%s) - build)); \
 	printf 'set-up %d min %d s, build %d min %d s\n' \
 		$$((set_up / 60)) $$((set_up % 60)) $$((build / 60)) $$((build % 60))
 
 # Prints the last lines of `make results` again.
-verdicts: environment
-	@$(BIN)/python -m workflow.verdicts --configfile "$(CONFIG)"
+summary: environment
+	@$(BIN)/python -m workflow.summary --configfile "$(CONFIG)"
 
 # Compares systems on the documents of FOLDER and writes the best for search engines. QUERIES=questions.txt adds queries of
 # people, QRELS=judgements.tsv what is known about them, MODEL=FOLDER or NAME@COMMIT an encoder, NAME=... names the result.

@@ -148,7 +148,7 @@ def encode_token_block(
 def encode_vectors(options: VectorOptions) -> None:
     """Encode each text as one vector."""
     from cort.models.encoder import load_encoder, texts_of
-    from cort.models.transformer import model_fingerprint
+    from cort.models.layout import model_fingerprint
 
     encoder = load_encoder(options.model, options.precision)
     tokens = Tokens(options.tokens, fingerprint(options.model))

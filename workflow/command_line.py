@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cort.formats.yaml_files import read_yaml
+from cort.settings import paths
 from cort.system.errors import InputError, input_error
 
 OPTIONS = ("--configfile", "--configfiles")
@@ -34,7 +35,8 @@ def check_configfiles(words: Sequence[str]) -> None:
             files.append(word)
     try:
         for place, file in enumerate(files):
-            if place and Path(file).suffix not in (".yaml", ".yml", ".json"):
+            path = Path(file)
+            if place and (path.suffix not in (".yaml", ".yml", ".json") or path.parts[0] == paths.ROOT):
                 fix = f"put targets first: `snakemake {file} --cores all --configfile {files[0]}`"
                 raise input_error("--configfile", file, "YAML files up to the next option", fix)
             read_yaml(file, "an experiment")

@@ -30,11 +30,11 @@ from cort.models.batching import Frame, FramedTexts, Lengths, Rows, Sequences
 from cort.models.building import TOKENS, dense, routed
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import check_lengths
-from cort.models.layout import has_modules
+from cort.models.layout import has_modules, model_fingerprint
 from cort.models.modules import KINDS, OWN, WEIGHTS, TextModel, load_modules, route
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_tokenizer, special_id
-from cort.models.transformer import forward_by_length, model_fingerprint, single
+from cort.models.transformer import forward_by_length, single
 
 # Pairs whose tokens are compared at once; the vectors of each pair are copied.
 PAIRS_AT_ONCE = 1_024

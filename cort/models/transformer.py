@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cort.formats.blocks import FinishedBlocks
 from cort.models.batching import Sequences, by_length
-from cort.models.layout import model_fingerprint as model_fingerprint
+from cort.models.layout import model_fingerprint
 from cort.system.checksums import checksum
 from cort.system.errors import input_error
 from cort.system.program import program_of

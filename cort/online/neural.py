@@ -22,11 +22,11 @@ from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import InteractingPairs, load_late_interaction, origin_of
+from cort.models.layout import model_fingerprint
 from cort.models.precision import settle
 from cort.models.rerankers import load_reranker
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint
-from cort.models.transformer import model_fingerprint
 from cort.online.light import Model, TokenIds, Tokenizer, model_of
 from cort.online.lucene import LuceneProcess
 from cort.retrieval.exact import ExactIndex, StoredVectors

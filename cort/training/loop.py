@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from cort.formats.artifacts import write_artifact
-from cort.models.transformer import identity, model_fingerprint
+from cort.models.layout import model_fingerprint
+from cort.models.transformer import identity
 from cort.system.errors import InputError, input_error
 from cort.system.options import read_options
 from cort.system.progress import Counter

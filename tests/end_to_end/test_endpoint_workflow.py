@@ -134,7 +134,7 @@ def read_lines(results):
 
 def test_everything_that_is_measured_says_who_judged(tree, results):
     page = (results / "report/index.html").read_text("utf-8")
-    status, output = run_module(tree, "workflow.verdicts", "--configfile", "asked.yaml")
+    status, output = run_module(tree, "workflow.summary", "--configfile", "asked.yaml")
     assert status == 0
     for title in ("graded (LLM labels)", "copied (LLM labels)", "dev (synthetic labels)", "test (synthetic labels)"):
         assert title in output

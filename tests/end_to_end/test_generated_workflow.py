@@ -101,7 +101,7 @@ def test_everything_that_is_measured_says_that_labels_are_synthetic(tree, result
     shard = (results / "report/explore/test/data/index.js").read_text("utf-8")
     index = json.loads(zlib.decompress(base64.b64decode(shard.split('"')[3])))
     assert index["split"] == TITLE
-    status, output = run_module(tree, "workflow.verdicts", "--configfile", "synthetic.yaml")
+    status, output = run_module(tree, "workflow.summary", "--configfile", "synthetic.yaml")
     assert status == 0
     assert output.count(TITLE) >= 3
     assert "All labels are synthetic: queries are headings" in output

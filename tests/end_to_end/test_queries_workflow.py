@@ -56,7 +56,7 @@ def built(tmp_path_factory):
 
 
 def verdicts(tree):
-    command = [executable("python"), "-m", "workflow.verdicts", "--configfile", "german.yaml"]
+    command = [executable("python"), "-m", "workflow.summary", "--configfile", "german.yaml"]
     return subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout
 
 

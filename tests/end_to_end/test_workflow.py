@@ -266,6 +266,7 @@ def test_what_snakemake_would_ignore_or_show_a_traceback_for_is_one_line(tree):
         ("--set-threads", "encodee=2"): "--set-threads: found encodee, expected a rule; ",
         ("--set-resources", "encodee:gpu=2"): "--set-resources: found encodee, expected a rule; ",
         (runs,): f"--configfile: found {runs}, {written}",
+        ("results/tiny/experiment.yaml",): "--configfile: found results/tiny/experiment.yaml, ",
         ("gone.yaml",): "gone.yaml: found no readable file",
     }
     for arguments, line in cases.items():
@@ -452,7 +453,7 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     index = unpack(explorer / "index.js")[1]
     assert (len(index["ids"]), index["measures"], index["overlap"]) == (QUERIES["test"], [], 10)
     assert 'href="explore/test/index.html"' in page
-    command = [executable("python"), "-m", "workflow.verdicts", "--configfile", "unjudged.yaml"]
+    command = [executable("python"), "-m", "workflow.summary", "--configfile", "unjudged.yaml"]
     said = subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True)
     assert "test: no judgements; the report shows the overlap of the systems" in said.stdout
     assert said.stdout.count("index.html") == 2

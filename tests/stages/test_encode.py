@@ -15,8 +15,8 @@ from cort.formats.tokens import Tokens, write_tokens
 from cort.models import precision
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import load_late_interaction
+from cort.models.layout import model_fingerprint
 from cort.models.tokenizer import fingerprint, load_tokenizer
-from cort.models.transformer import model_fingerprint
 from tests.support.common import command_line
 from tests.support.released import change_weights
 from tests.support.vectors import without_precision

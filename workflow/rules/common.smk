@@ -131,6 +131,16 @@ wildcard_constraints:
     text=r"passages|queries\.[^/]+",
 
 
+def training_threads(section):
+    """Threads of a training; those of a model without layers have products too small for two, so two run side by side."""
+
+    def get(wildcards):
+        model = config["base_models"][setting(f"{section}.base_model")(wildcards)]
+        return MACHINE.half if (model.get("architecture") or {}).get("num_hidden_layers") == 0 else 8
+
+    return get
+
+
 def graph_files(kind):
     """Files of a graph index: its description, its ids, and those of the library."""
     return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", "ids.arrow", *GRAPHS[kind].files)

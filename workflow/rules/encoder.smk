@@ -68,7 +68,7 @@ rule train:
         selection=f"{paths.ENCODER}selection.json",
     wildcard_constraints:
         encoder=encoders_pattern(config, trained=True),
-    threads: 8
+    threads: training_threads("encoders.{encoder}")
     resources:
         disk_mb=disk(sizes.training),
         gpu=gpus("encoders.{encoder}.training.gpus"),

@@ -62,7 +62,7 @@ rule train_reranker:
         last=guarded(f"{paths.RERANKER}last/{paths.CARD}"),
         curve=f"{paths.RERANKER}curve.csv",
         selection=f"{paths.RERANKER}selection.json",
-    threads: 8
+    threads: training_threads("rerankers.{reranker}")
     resources:
         disk_mb=disk(sizes.training),
         gpu=gpus("rerankers.{reranker}.training.gpus"),

@@ -10,10 +10,11 @@ from cort.formats.tokens import Tokens
 from cort.models.batching import FramedTexts, pad
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import EncoderSettings, load_encoder, new_encoder, texts_of
+from cort.models.layout import model_fingerprint
 from cort.models.loading import load_transformer
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template
-from cort.models.transformer import model_fingerprint, most_tokens
+from cort.models.transformer import most_tokens
 from cort.system.errors import InputError
 from tests.conftest import saved
 from tests.support import released

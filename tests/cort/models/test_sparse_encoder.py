@@ -13,6 +13,7 @@ from transformers import AutoModelForMaskedLM
 from cort import pretrained
 from cort.formats.tokens import Tokens
 from cort.models.encoder import texts_of
+from cort.models.layout import model_fingerprint
 from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import (
     idf,
@@ -21,7 +22,6 @@ from cort.models.sparse_encoder import (
     without_query_model,
 )
 from cort.models.tokenizer import fingerprint
-from cort.models.transformer import model_fingerprint
 from cort.system.errors import InputError
 from tests.support.released import tokens_of, write_modules
 

@@ -20,7 +20,7 @@ from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.formats.tokens import Tokens
 from cort.models import precision
-from cort.models.transformer import model_fingerprint
+from cort.models.layout import model_fingerprint
 from cort.online.neural import ExactSearch, Model, QueryEncoder, Reranker, TokenEncoder, Tokenizer
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher

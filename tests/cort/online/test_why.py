@@ -8,7 +8,7 @@ import torch
 
 from cort.formats.embeddings import write_shard
 from cort.formats.tokens import Tokens
-from cort.models.transformer import model_fingerprint
+from cort.models.layout import model_fingerprint
 from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores
 from cort.online.neural import Model, QueryEncoder, Reranker

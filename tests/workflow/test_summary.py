@@ -4,7 +4,7 @@ from cort.evaluation.comparisons import Comparisons
 from cort.experiment.checks import complete
 from cort.experiment.comparisons import pairs
 from cort.formats.artifacts import write_artifact
-from workflow import verdicts
+from workflow import summary
 from workflow.report_settings import compared_systems
 
 
@@ -70,13 +70,13 @@ def test_the_stage_is_given_these_pairs(config):
 
 
 def test_all_verdicts_are_printed_split_by_split(config, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(verdicts, "load", lambda path: config)
+    monkeypatch.setattr(summary, "load", lambda path: config)
     monkeypatch.chdir(tmp_path)
-    assert verdicts.main([]) == 0
+    assert summary.main([]) == 0
     assert capsys.readouterr() == ("", "")
     (tmp_path / "results/d/comparisons").mkdir(parents=True)
     write_artifact("results/d/comparisons/dev.json", Comparisons("dev", "bm25", 7, 0.9, 100, 0.01, 1, [], []))
-    assert verdicts.main([]) == 0
+    assert summary.main([]) == 0
     assert capsys.readouterr().out == (
         "dev: differences with 90 % intervals over 7 queries; p of the paired randomisation test corrected by Holm's "
         "method over 0 comparisons; WIN and LOSS if at most 0.01\n"
@@ -85,13 +85,13 @@ def test_all_verdicts_are_printed_split_by_split(config, tmp_path, monkeypatch, 
     for page in pages:
         page.parent.mkdir(parents=True)
         page.touch()
-    assert verdicts.main([]) == 0
+    assert summary.main([]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [page.as_uri() for page in pages]
     (tmp_path / "results/d/comparisons/test.json").write_text("{}")
-    assert verdicts.main([]) == 1
+    assert summary.main([]) == 1
     assert "test.json: found no 'split'" in capsys.readouterr().err
 
 
 def test_a_broken_config_is_told(tmp_path, capsys):
-    assert verdicts.main(["--configfile", str(tmp_path / "none.yaml")]) == 1
+    assert summary.main(["--configfile", str(tmp_path / "none.yaml")]) == 1
     assert "none.yaml" in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """Print the results of an experiment: means of all systems by split, a verdict for each pair, addresses of its pages.
 
-Usage: python -m workflow.verdicts [--configfile config/pydocs.yaml]
+Usage: python -m workflow.summary [--configfile config/pydocs.yaml]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workflow.report_inputs import comparisons, explorers, of_systems
 
 def main(argv: list[str] | None = None) -> int:
     """Print the results of all splits; 1 if the config or a file is broken."""
-    args = new_parser("verdicts", __doc__).parse_args(argv)
+    args = new_parser("summary", __doc__).parse_args(argv)
     try:
         config = load(args.configfile)
         files = [path for path in comparisons(config) if Path(path).exists()]
