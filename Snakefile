@@ -38,6 +38,7 @@ include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/online.smk"
 include: "workflow/rules/papers.smk"
 include: "workflow/rules/deploy.smk"
+include: "workflow/rules/systems.smk"
 
 
 complete_rules(workflow, code_of)

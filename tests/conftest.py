@@ -22,6 +22,8 @@ from tests.support.released import BERT, write_t5
 # No test may reach for the network. Set before any library reads it.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Not those of the terminal that happens to run the tests.
+os.environ["COLUMNS"] = "110"
 # As in a terminal, also where a shell runs the tests in the background and has Ctrl-C ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -32,6 +34,9 @@ ROOT = Path(__file__).parents[1]
 FIRST = [
     *("workflow/test_staleness.py", "cort/training/test_distributed.py", "cort/training/test_resume.py"),
     *("workflow/test_lock.py", "end_to_end/test_slurm.py", "workflow/test_plan.py", "end_to_end/test_workflow.py"),
+    *("end_to_end/test_endpoint_workflow.py", "end_to_end/test_documents_workflow.py"),
+    *("end_to_end/test_verdict_workflow.py", "end_to_end/test_sources_workflow.py"),
+    *("end_to_end/test_generated_workflow.py", "stages/test_pretrained.py"),
     *("end_to_end/test_drill.py", "end_to_end/test_download_workflow.py", "end_to_end/test_models_workflow.py"),
     *("end_to_end/test_extension.py", "stages/test_bm25.py", "stages/test_search.py", "cort/formats/test_blocks.py"),
 ]

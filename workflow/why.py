@@ -6,6 +6,7 @@ Usage: python -m workflow.why [TARGET ...] [--configfile config/pydocs.yaml] [--
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 import textwrap
@@ -18,7 +19,7 @@ from workflow.command_line import new_parser
 from workflow.params import SETTINGS, read_code
 from workflow.planning.dryrun import DryRun, DryRunError, Job, Record, dry_run, part_arguments
 
-FILES, WIDTH = 3, 100
+FILES, WIDTH = 3, min(100, shutil.get_terminal_size((100, 24)).columns)
 # Most differences of a kind, and characters of a value, that are shown.
 SHOWN, LONGEST = 5, 60
 UNMADE = "not made yet"

@@ -115,23 +115,9 @@ class Reverse(System):
         """Turn the rankings around."""
         return [ranking._replace(doc_ids=ranking.doc_ids[::-1]) for ranking in parts[0]]
 '''
-KIND_RULE = """
-
-rule reverse:
-    input:
-        unpack(run_inputs),
-    output:
-        paths.RUN,
-    wildcard_constraints:
-        system=made_by(config, "reverse"),
-    localrule: True
-    message:
-        "Turn the run of {wildcards.system} around"
-    shell:
-        "python -m cort.reverse --run {input.run:q} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
-"""
 REVERSE = STAGE.replace("Count the queries of a run", "Turn a run around").replace(
-    'output: str = required("FILE")', 'tag: str = required("NAME")\n    output: str = required("TREC")'
+    'output: str = required("FILE")',
+    'depth: int = required("N")\n    tag: str = required("NAME")\n    output: str = required("TREC")',
 )
 REVERSE = REVERSE.replace("from cort.formats.runs import read_run", "from cort.formats.runs import read_run, write_run")
 REVERSE = REVERSE.replace(
@@ -307,10 +293,10 @@ print(ranknet_loss(batch, RankNet(10), inner_product).tolist())
     assert json.loads(done.stdout) == pytest.approx([math.log1p(math.exp(-5))])
 
 
-def test_a_retriever_is_a_class_a_stage_a_rule_and_an_entry_in_the_registry(tree):
+def test_a_retriever_is_a_class_a_stage_and_an_entry_in_the_registry(tree):
     files, config = add(tree, "A first-stage retriever")
     new = {"cort/likelihood.py", "cort/systems/likelihood.py"}
-    assert files == new | {"cort/systems/registry.py", "workflow/rules/bm25.smk"}
+    assert files == new | {"cort/systems/registry.py"}
     check_code(tree, files)
     write_config(tree, "likelihood.yaml", config)
     target = "results/tiny/runs/test/likelihood.trec"
@@ -335,7 +321,6 @@ def test_a_retriever_is_a_class_a_stage_a_rule_and_an_entry_in_the_registry(tree
 def test_a_kind_of_system_that_changes_another_answers_live_queries(tree):
     (tree / "cort" / "systems" / "reverse.py").write_text(KIND, "utf-8")
     (tree / "cort" / "reverse.py").write_text(REVERSE, "utf-8")
-    append(tree / "workflow" / "rules" / "retrieval.smk", KIND_RULE)
     registry = tree / "cort" / "systems" / "registry.py"
     edit(registry, "    Published,\n)", "    Published,\n    Reverse,\n)")
     edit(registry, "from cort.systems.rerank", "from cort.systems.reverse import Reverse\nfrom cort.systems.rerank")

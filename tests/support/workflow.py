@@ -4,6 +4,7 @@ import importlib
 import re
 
 from cort.system import cli
+from cort.systems.registry import KINDS
 from tests.support.common import ROOT
 
 #: systems of the tiny experiment
@@ -21,6 +22,8 @@ def rules():
         parts = heading.split(path.read_text("utf-8"))
         for base, name, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
             found[name] = text + found.get(base, "")
+    made = (ROOT / "workflow" / "rules" / "systems.smk").read_text("utf-8")
+    found |= {kind.rules[0]: made.replace("{stage}", kind.rules[0]) for kind in KINDS if kind.rules[0] not in found}
     return {name: text for name, text in found.items() if name != "all"}
 
 

@@ -98,7 +98,7 @@ def test_a_plan_has_a_line_for_each_phase_with_limits_until_something_is_recorde
     assert re.search(r"^In all limit .+ on 2 cores, \d+ MB of disk", output, re.MULTILINE)
     assert re.search(r"^Languages of BM25: bm25 en", output, re.MULTILINE)
     assert len(output.splitlines()) <= 25
-    assert max(map(len, output.splitlines())) <= 120
+    assert max(map(len, output.splitlines())) <= 110
     assert not (fresh / "results").exists()
 
 

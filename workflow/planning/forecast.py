@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import heapq
 import math
+import shutil
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -34,14 +35,15 @@ from workflow.sizes import MB
 
 # Measurements of shipped experiments; the first line names the machine.
 RECORDED = Path(__file__).with_name("recorded.tsv")
-COLUMNS = 110
+COLUMNS = min(110, shutil.get_terminal_size((110, 24)).columns)
 # Seconds and MB of a job that requests no resources.
 LIGHT, SMALL = 5.0, 300.0
 # A BM25 index is a folder, of which the workflow names only this file.
 INDEX = "/index/manifest.json"
 EXPLANATION = """\
-time: sum over all jobs; memory: of the largest job; disk: of new files. A limit is what the rules request on a cluster,
-shown if nothing is recorded yet: most jobs take a small part of it, but large models without a GPU take longer.
+time: sum over all jobs; memory: of the largest job; disk: of new files. A limit
+is what the rules request on a cluster, shown if nothing is recorded yet: most
+jobs take a small part of it, but large models without a GPU take longer.
 """
 
 

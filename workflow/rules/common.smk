@@ -34,7 +34,7 @@ from cort.settings.config import (
 )
 from cort.system.program import ROOT
 from cort.systems.base import Results
-from cort.systems.registry import all_systems, made_by
+from cort.systems.registry import KINDS, all_systems, made_by
 from workflow import inputs, report_inputs, report_settings, settings, sizes
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey
@@ -209,6 +209,15 @@ def shard_of_passages(wildcards):
     """A shard of the passages whose precision a job's queries get, if the first machine chooses it."""
     is_open = setting("encoders.{encoder}.precision")(wildcards) == "auto"
     return shards_of("encoders", wildcards.encoder)[0] if is_open else []
+
+
+def input_options(wildcards, input):
+    """Inputs of a job as options of the same names; the file that stands for an index gives its folder."""
+    words = []
+    for name, files in input.items():
+        files = [files] if isinstance(files, str) else files
+        words += [f"--{name}", *(os.path.dirname(file) if name == "index" else file for file in files)]
+    return words
 
 
 def run_inputs(wildcards):

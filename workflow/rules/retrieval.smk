@@ -1,4 +1,4 @@
-"""Graph indexes and their audits; runs by dense retrieval, fusion and import."""
+"""Graph indexes and their audits; runs by dense retrieval and fusion."""
 
 
 rule onng:
@@ -231,22 +231,3 @@ rule fuse:
     shell:
         "python -m cort.fuse --runs {input.runs:q} {params.options:q} --tag {wildcards.system:q}"
         " --output {output:q} --log {log:q}"
-
-
-rule import_run:
-    input:
-        unpack(run_inputs),
-    output:
-        paths.RUN,
-    wildcard_constraints:
-        system=made_by(config, "import_run"),
-    localrule: True
-    resources:
-        disk_mb=disk(sizes.run),
-    params:
-        options=options(settings.depth),
-    message:
-        "Import the run {wildcards.system} for {wildcards.split}"
-    shell:
-        "python -m cort.import_run --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
-        " {params.options:q} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
