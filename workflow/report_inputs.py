@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cort.experiment.checks import ConfigError
-from cort.experiment.config import compared, evaluated_runs, has_curve, on_split, splits_of, tuned_systems
+from cort.experiment.config import compared, evaluated_runs, has_curve, on_split, ranked_runs, splits_of, tuned_systems
 from cort.experiment.deployment import checked_split, deployed_parts
 from cort.experiment.models import indexes_of, named_models, trainings, used_models
 from cort.experiment.splits import compared_splits
@@ -80,12 +80,12 @@ def overlaps(config: Config) -> list[str]:
 def computed_in_auto(config: Config, shards: int) -> list[str]:
     """Return a shard of the vectors, or the scores, of each model whose precision a machine chooses."""
     files = []
-    for split in ranked_splits(config):
-        for system in (system_of(config, name, Results(config, shards)) for name in on_split(config, split)):
-            for section, name in system.models():
-                scores = paths.at(paths.SCORES, config, reranker=name, split=split)
-                if config[section][name]["precision"] == "auto":
-                    files.append(scores if system.reranker() else system.results.vectors(section, name)[0])
+    for split, run in ranked_runs(config):
+        system = system_of(config, run, Results(config, shards))
+        for section, name in system.models():
+            scores = paths.at(paths.SCORES, config, reranker=name, split=split)
+            if config[section][name]["precision"] == "auto":
+                files.append(scores if system.reranker() else system.results.vectors(section, name)[0])
     return list(dict.fromkeys(files))
 
 

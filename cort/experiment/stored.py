@@ -9,20 +9,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cort.experiment.config import searchable, with_parts
 from cort.formats.yaml_files import read_yaml
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config
 from cort.system.checksums import verify
 from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
 from cort.systems.base import Results, System
 from cort.systems.registry import system_of
 
 NAME = Path(paths.EXPERIMENT).name
-HEAD = "# The settings that made these results, with all defaults. Change the config, not this file.\n"
 EXPECTED = "the settings of built results"
 REMEDY = "run `snakemake` again"
 
@@ -38,15 +34,6 @@ class Stored(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         raise input_error(self.path, f"no key {shorten(key)}", "what this version of the program writes", REMEDY)
-
-
-def write_experiment(path: str | Path, config: Config, shards: int) -> None:
-    """Write the settings atomically.
-
-    :param shards: number of files that the vectors of the passages are divided into.
-    """
-    text = yaml.safe_dump({"shards": shards, **config}, sort_keys=False, allow_unicode=True, width=120)
-    write_text(path, HEAD + text)
 
 
 def read_experiment(path: str | Path) -> Results:

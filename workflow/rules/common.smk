@@ -10,7 +10,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import CHANGES, on_split, splits_of, used_by_indexes
+from cort.experiment.config import CHANGES, on_split, ranked_runs, splits_of, used_by_indexes
 from cort.experiment.models import (
     encoders_pattern,
     on_released_triples,
