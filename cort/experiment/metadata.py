@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from cort.downloads.catalog import load_catalog
@@ -23,7 +22,6 @@ ENGLISH = {
     "stemmer": "org.apache.lucene.analysis.en.PorterStemFilter",
     "stopwords": "org.apache.lucene.analysis.en.EnglishAnalyzer.ENGLISH_STOP_WORDS_SET",
 }
-ANALYSER = "io.anserini.analysis.AnalyzerMap.getLanguageSpecificAnalyzer({})"
 
 
 def describe_run(results: Results, split: str, name: str, origin: Config) -> Any:
@@ -33,8 +31,8 @@ def describe_run(results: Results, split: str, name: str, origin: Config) -> Any
     """
     config, code = results.config, origin["code"]
     # A system has more parts than each of them.
-    names = sorted(with_parts(config, [name]), key=lambda part: len(with_parts(config, [part])))
-    systems = [system_of(config, part, results) for part in names]
+    ordered = sorted(with_parts(config, [name]), key=lambda part: len(with_parts(config, [part])))
+    systems = [system_of(config, part, results) for part in ordered]
     run = paths.at(paths.RUN, config, split=split, system=name)
     commit = code["commit"] and code["commit"] + ("-dirty" if code["modified"] else "")
     record = {
@@ -63,13 +61,13 @@ def describe_run(results: Results, split: str, name: str, origin: Config) -> Any
 def _known(value: Any) -> Any:
     """Drop what is None or empty."""
     if isinstance(value, dict):
-        parts = {key: _known(part) for key, part in value.items()}
-        return {key: part for key, part in parts.items() if part not in (None, "", [], {})}
+        return {key: known for key, part in value.items() if (known := _known(part)) not in (None, "", [], {})}
     return [_known(part) for part in value] if isinstance(value, list) else value
 
 
 def _platform(software: Config, hardware: Config) -> Config:
     packages = [f"{name}=={version}" for name, version in software["packages"].items()]
+    java = ["==".join(software["java"].split()[:2])] if software["java"] else []
     cards = zip(*(card.split(", ") for card in hardware["gpus"]), strict=False)
     return {
         "hardware": {
@@ -84,18 +82,19 @@ def _platform(software: Config, hardware: Config) -> Config:
         },
         "operating system": {key: software[key] for key in ("kernel", "distribution")},
         "software": {
-            "libraries": {"python": packages, "java": ["==".join((software["java"] or "").split()[:2])]},
+            "libraries": {"python": packages, "java": java},
             "retrieval toolkit": [package for package in packages if package.startswith("pyserini==")],
         },
     }
 
 
-def _analysis(config: Config, systems: list[System]) -> dict[str, str]:
+def _analysis(config: Config, systems: list[System]) -> Config:
     """Name what divides texts into terms; nothing without BM25, or with BM25 in several languages."""
     languages = {config["lexical"][name]["language"] for system in systems if (name := system.lexical_index())}
     if languages == {LexicalIndex.language}:
         return ENGLISH
-    return dict.fromkeys(ENGLISH, ANALYSER.format(*languages)) if len(languages) == 1 else {}
+    names = ENGLISH if len(languages) == 1 else ()
+    return dict.fromkeys(names, f"io.anserini.analysis.AnalyzerMap.getLanguageSpecificAnalyzer({''.join(languages)})")
 
 
 def _component(system: System, split: str) -> Config:
@@ -105,10 +104,11 @@ def _component(system: System, split: str) -> Config:
     if system.tuned_option in given and "folded" not in given:
         tuned = read_json(given.pop(system.tuned_option)).of(dict)
         given |= {key: tuned[key] for key in ("k1", "b", "weights") if key in tuned}
+    bases = [config["base_models"][config[section][name]["base_model"]] for section, name in system.models()]
     return {
         "name": system.name,
         "method": system.describe(),
-        "model": [config["base_models"][config[section][name]["base_model"]] for section, name in system.models()],
+        **{key: base.get(key) for base in bases for key in ("pretrained", "revision")},
         "depth": config["depth"] if system.searchable else None,
         "weight": given.pop("weights", None),
         **given,
@@ -139,7 +139,7 @@ def _addresses(config: Config, named: str | list[str]) -> str:
     """List paths, but of public files the addresses that they are fetched from."""
     files, found = load_catalog().files, []
     for path in one_or_more(named):
-        name = "/".join(Path(path).parts[-2:])
+        name = "/".join(path.split("/")[-2:])
         public = files.get(name) if path == path_of(PREFIX + name, config["dataset"]) else None
         found.append(files[public.archive or name].urls[0] if public else path)
     return ", ".join(found)
