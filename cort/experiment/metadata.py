@@ -33,7 +33,6 @@ def describe_run(results: Results, split: str, name: str, origin: Config) -> Any
     # A system has more parts than each of them.
     ordered = sorted(with_parts(config, [name]), key=lambda part: len(with_parts(config, [part])))
     systems = [system_of(config, part, results) for part in ordered]
-    run = paths.at(paths.RUN, config, split=split, system=name)
     commit = code["commit"] and code["commit"] + ("-dirty" if code["modified"] else "")
     record = {
         "schema-version": 0.1,
@@ -44,7 +43,7 @@ def describe_run(results: Results, split: str, name: str, origin: Config) -> Any
         },
         "platform": _platform(origin["software"], origin["hardware"]),
         "implementation": {
-            "executable": {"cmd": f"snakemake --cores all {run}"},
+            "executable": {"cmd": f"snakemake --cores all {paths.at(paths.PROVENANCE, config)}"},
             "source": {"lang": ["Python"], "commit": commit},
         },
         "method": {
@@ -55,7 +54,8 @@ def describe_run(results: Results, split: str, name: str, origin: Config) -> Any
         },
         "data": {"test collection": _collection(config, split), "training data": _training_data(config, systems)},
     }
-    return _known(record)
+    # Readers expect all components.
+    return {**_known(record), "actor": {}}
 
 
 def _known(value: Any) -> Any:

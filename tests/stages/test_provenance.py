@@ -124,7 +124,8 @@ def test_metadata_of_bm25_has_its_tuned_parameters_and_analysis(tmp_path):
     bm25 = found["bm25"]
     assert (bm25["tag"], bm25["schema-version"]) == ("bm25", 0.1)
     assert bm25["research goal"] == {"description": "Tiny & whole", "evaluation": {"baseline": ["bm25"]}}
-    assert bm25["implementation"]["executable"]["cmd"].endswith(" results/tiny/runs/test/bm25.trec")
+    assert bm25["implementation"]["executable"]["cmd"] == "snakemake --cores all results/tiny/provenance.json"
+    assert bm25["actor"] == {}
     assert bm25["method"] == {
         "automatic": True,
         "score ties": "by doc_id",

@@ -34,7 +34,7 @@ from cort.settings.config import (
 )
 from cort.system.program import ROOT
 from cort.systems.base import Results
-from cort.systems.registry import all_systems, made_by
+from cort.systems.registry import all_systems, made_by, system_of
 from workflow import inputs, report_inputs, report_settings, settings, sizes
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey

@@ -159,6 +159,8 @@ rule provenance:
         experiment=paths.EXPERIMENT,
         sources=inputs.described_sources(config),
         computed=report_inputs.computed_in_auto(config, SHARDS),
+        # Found by the experiment's settings.
+        tuned=[file for split, name in ranked_runs(config) for file in system_of(config, name).tuned_files(split)],
         # Only to rerun with every result.
         measures=report_inputs.of_systems(config, paths.MEASURES),
         overlaps=report_inputs.overlaps(config),
