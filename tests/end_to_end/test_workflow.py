@@ -452,7 +452,8 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     assert "Mean share of the" in page
     assert not re.search("MRR@10|systems.csv|>bm25 reaches", page)
     results = tree / "results" / "unjudged"
-    assert {path.stem for path in (results / "runs" / "test").glob("[!.]*")} == {*config["systems"]}
+    names = {f"{system}.{ending}" for system in config["systems"] for ending in ("trec", "ir-metadata.yaml")}
+    assert {path.name for path in (results / "runs" / "test").glob("[!.]*")} == names
     assert not (results / "measures").exists()
     overlap = json.loads((results / "overlap" / "test.json").read_text())
     assert (overlap["queries"], len(overlap["pairs"])) == (QUERIES["test"], 3)
