@@ -142,4 +142,4 @@ def _addresses(config: Config, named: str | list[str]) -> str:
         name = "/".join(path.split("/")[-2:])
         public = files.get(name) if path == path_of(PREFIX + name, config["dataset"]) else None
         found.append(files[public.archive or name].urls[0] if public else path)
-    return ", ".join(found)
+    return ", ".join(dict.fromkeys(found))

@@ -177,13 +177,13 @@ def test_metadata_of_released_models_and_public_files(tmp_path):
         "encoders hub": {"pretrained": "a/model", "revision": "0" * 40},
         "systems hub": {"retrieve": "hub"},
         "splits test qrels": "download:msmarco/qrels.dev.small.tsv",
-        "splits test queries": ["a.tsv", "b.tsv"],
+        "splits test queries": ["a.tsv", *(f"download:msmarco/queries.{name}.small.tsv" for name in ("dev", "eval"))],
     }
     found = metadata(tmp_path, changes)
     files = load_catalog().files
     collection = found["hub"]["data"]["test collection"]
-    assert collection["qrels"] == files["msmarco/collectionandqueries.tar.gz"].urls[0]
-    assert collection["topics"] == "a.tsv, b.tsv"
+    archive = files["msmarco/collectionandqueries.tar.gz"].urls[0]
+    assert (collection["qrels"], collection["topics"]) == (archive, f"a.tsv, {archive}")
     assert found["cort"]["data"]["training data"] == [{"source": files[f"msmarco/{public}"].urls[0]}]
     [hub] = found["hub"]["method"]["retrieval"]
     assert (hub["pretrained"], hub["revision"]) == ("a/model", "0" * 40)
