@@ -12,14 +12,12 @@ from __future__ import annotations
 import logging
 import sys
 
+from cort.experiment.stored import write_experiment
 from cort.formats.artifacts import json_option
-from cort.formats.yaml_files import write_yaml
 from cort.system import cli
 from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
-
-HEAD = "# The settings that made these results, with all defaults. Change the config, not this file.\n"
 
 
 @options_class
@@ -34,7 +32,7 @@ class Options:
 def stage(options: Options) -> None:
     """Check that it is a config, write."""
     config = json_option("--config", options.config)
-    write_yaml(options.output, {"shards": options.shards, **config}, HEAD)
+    write_experiment(options.output, config, options.shards)
     log.info("%d settings sections", len(config))
 
 

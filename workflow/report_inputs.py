@@ -24,7 +24,6 @@ from cort.settings.config import (
     generated_from,
     is_judged,
     is_sparse,
-    ranked_splits,
     source_of,
     splits_with,
     title_of_split,
@@ -62,8 +61,7 @@ def of_split(config: Config, path: str, wildcards: Wildcards) -> list[str]:
 
 def explorers(config: Config) -> list[str]:
     """Pages of the explorer, one per ranked split."""
-    splits = [split for split in ranked_splits(config) if on_split(config, split)]
-    return [paths.at(paths.EXPLORER, config, split=split) for split in splits]
+    return [*dict.fromkeys(paths.at(paths.EXPLORER, config, split=split) for split, _ in ranked_runs(config))]
 
 
 def measured_of_split(config: Config, wildcards: Wildcards) -> list[str]:

@@ -33,7 +33,7 @@ def describe_run(results: Results, split: str, name: str, origin: Config) -> Any
     # A system has more parts than each of them.
     ordered = sorted(with_parts(config, [name]), key=lambda part: len(with_parts(config, [part])))
     systems = [system_of(config, part, results) for part in ordered]
-    commit = code["commit"] and code["commit"] + ("-dirty" if code["modified"] else "")
+    commit = code["commit"] and f"{code['commit']}{'-dirty' if code['modified'] else ''}"
     record = {
         "schema-version": 0.1,
         "tag": name,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cort.experiment.config import searchable, with_parts
-from cort.formats.yaml_files import read_yaml
+from cort.formats.yaml_files import read_yaml, write_yaml
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config
 from cort.system.checksums import verify
@@ -19,6 +19,7 @@ from cort.systems.base import Results, System
 from cort.systems.registry import system_of
 
 NAME = Path(paths.EXPERIMENT).name
+HEAD = "# The settings that made these results, with all defaults. Change the config, not this file.\n"
 EXPECTED = "the settings of built results"
 REMEDY = "run `snakemake` again"
 
@@ -34,6 +35,14 @@ class Stored(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         raise input_error(self.path, f"no key {shorten(key)}", "what this version of the program writes", REMEDY)
+
+
+def write_experiment(path: str | Path, config: Config, shards: int) -> None:
+    """Write the settings atomically.
+
+    :param shards: number of files that the vectors of the passages are divided into.
+    """
+    write_yaml(path, {"shards": shards, **config}, HEAD)
 
 
 def read_experiment(path: str | Path) -> Results:
