@@ -1,10 +1,12 @@
 """Record the origin of results: inputs with checksums, precisions, program, packages, Java, hardware and git commit.
 
+With --experiment, each of its runs also gets metadata in the schema ir_metadata (www.ir-metadata.org).
+
 Reads:  the input files (every byte, for their checksums), the metadata of vectors and scores, this environment, this
         machine
-Writes: provenance.json
+Writes: provenance.json, runs/<split>/<system>.ir-metadata.yaml
 Usage:  python -m cort.provenance --dataset squad --inputs collection.tsv qrels.tsv
-            --output provenance.json
+            --experiment experiment.yaml --output provenance.json --output-folder results/squad
 """
 
 from __future__ import annotations
@@ -16,8 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from cort import __version__
+from cort.experiment.config import ranked_runs
+from cort.experiment.metadata import describe_run
+from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.precisions import read_precision
+from cort.formats.yaml_files import write_yaml
+from cort.settings import paths
 from cort.system import cli
 from cort.system.checksums import describe_inputs
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
@@ -33,11 +40,6 @@ def describe_code(folder: str | Path) -> dict[str, Any]:
     return {"version": __version__, "commit": commit, "modified": None if changes is None else bool(changes.strip())}
 
 
-def _read(path: str) -> list[dict[str, Any]]:
-    files: list[dict[str, Any]] = read_json(path)["inputs"].of(list)
-    return files
-
-
 @options_class
 class Options:
     """Options of this stage."""
@@ -46,21 +48,29 @@ class Options:
     inputs: tuple[str, ...] = optional((), metavar="FILE")
     sources: tuple[str, ...] = optional((), "descriptions of further inputs, which were read elsewhere", "JSON")
     computed: tuple[str, ...] = optional((), "vectors and scores whose precision a machine chose", "FILE")
+    experiment: str | None = optional(None, "settings of the runs that get metadata", "YAML")
     output: str = required("JSON")
+    output_folder: str = optional(".", "with --experiment, where its results are", cli.FOLDER)
 
 
 def stage(options: Options) -> None:
     """Collect and write all of this."""
+    elsewhere = (file for path in options.sources for file in read_json(path)["inputs"].of(list))
     record: dict[str, Any] = {
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "code": describe_code(Path(__file__).parent),
-        "inputs": [*describe_inputs(options.inputs), *(file for path in options.sources for file in _read(path))],
+        "inputs": [*describe_inputs(options.inputs), *elsewhere],
         "precision": {path: read_precision(path) for path in options.computed},
         "software": describe_software(),
         "hardware": describe_hardware(),
     }
     write_artifact(options.output, record)
+    if options.experiment:
+        results = read_experiment(options.experiment)
+        for split, name in ranked_runs(results.config):
+            path = paths.within(options.output_folder, paths.RUN_METADATA, split=split, system=name)
+            write_yaml(path, describe_run(results, split, name, record))
     log.info("%d inputs, commit %s", len(record["inputs"]), record["code"]["commit"] or "unknown")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cort.experiment.checks import ConfigError
-from cort.experiment.config import compared, evaluated_runs, has_curve, on_split, splits_of, tuned_systems
+from cort.experiment.config import compared, evaluated_runs, has_curve, on_split, ranked_runs, splits_of, tuned_systems
 from cort.experiment.deployment import checked_split, deployed_parts
 from cort.experiment.models import indexes_of, named_models, trainings, used_models
 from cort.experiment.splits import compared_splits
@@ -24,7 +24,6 @@ from cort.settings.config import (
     generated_from,
     is_judged,
     is_sparse,
-    ranked_splits,
     source_of,
     splits_with,
     title_of_split,
@@ -62,8 +61,7 @@ def of_split(config: Config, path: str, wildcards: Wildcards) -> list[str]:
 
 def explorers(config: Config) -> list[str]:
     """Pages of the explorer, one per ranked split."""
-    splits = [split for split in ranked_splits(config) if on_split(config, split)]
-    return [paths.at(paths.EXPLORER, config, split=split) for split in splits]
+    return [*dict.fromkeys(paths.at(paths.EXPLORER, config, split=split) for split, _ in ranked_runs(config))]
 
 
 def measured_of_split(config: Config, wildcards: Wildcards) -> list[str]:
@@ -80,12 +78,12 @@ def overlaps(config: Config) -> list[str]:
 def computed_in_auto(config: Config, shards: int) -> list[str]:
     """Return a shard of the vectors, or the scores, of each model whose precision a machine chooses."""
     files = []
-    for split in ranked_splits(config):
-        for system in (system_of(config, name, Results(config, shards)) for name in on_split(config, split)):
-            for section, name in system.models():
-                scores = paths.at(paths.SCORES, config, reranker=name, split=split)
-                if config[section][name]["precision"] == "auto":
-                    files.append(scores if system.reranker() else system.results.vectors(section, name)[0])
+    for split, run in ranked_runs(config):
+        system = system_of(config, run, Results(config, shards))
+        for section, name in system.models():
+            scores = paths.at(paths.SCORES, config, reranker=name, split=split)
+            if config[section][name]["precision"] == "auto":
+                files.append(scores if system.reranker() else system.results.vectors(section, name)[0])
     return list(dict.fromkeys(files))
 
 

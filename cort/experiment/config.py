@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cort.settings.config import Config, copied_from, evaluated_splits, generated_from, labels_of, splits_with
+from cort.settings.config import (
+    Config,
+    copied_from,
+    evaluated_splits,
+    generated_from,
+    labels_of,
+    ranked_splits,
+    splits_with,
+)
 from cort.systems.registry import all_systems, system_of
 
 # The index that every experiment has.
@@ -25,6 +33,11 @@ def splits_of(config: Config, name: str) -> list[str]:
 def evaluated_runs(config: Config) -> list[tuple[str, str]]:
     """List (split, system) of all runs that are evaluated."""
     return [(split, name) for split in evaluated_splits(config) for name in on_split(config, split)]
+
+
+def ranked_runs(config: Config) -> list[tuple[str, str]]:
+    """List (split, system) of all runs of ranked splits."""
+    return [(split, name) for split in ranked_splits(config) for name in on_split(config, split)]
 
 
 def on_split(config: Config, split: str) -> list[str]:

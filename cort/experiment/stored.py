@@ -9,15 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cort.experiment.config import searchable, with_parts
-from cort.formats.yaml_files import read_yaml
+from cort.formats.yaml_files import read_yaml, write_yaml
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config
 from cort.system.checksums import verify
 from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
 from cort.systems.base import Results, System
 from cort.systems.registry import system_of
 
@@ -45,8 +42,7 @@ def write_experiment(path: str | Path, config: Config, shards: int) -> None:
 
     :param shards: number of files that the vectors of the passages are divided into.
     """
-    text = yaml.safe_dump({"shards": shards, **config}, sort_keys=False, allow_unicode=True, width=120)
-    write_text(path, HEAD + text)
+    write_yaml(path, {"shards": shards, **config}, HEAD)
 
 
 def read_experiment(path: str | Path) -> Results:

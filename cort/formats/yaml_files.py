@@ -1,4 +1,4 @@
-"""YAML files, read in bounded time and memory, and refused where YAML would misread a value.
+"""YAML files, written, and read in bounded time and memory, and refused where YAML would misread a value.
 
 YAML 1.1 takes 020 for 16, 1:30 for 90 and 2020-01-01 for a date. Anchors may expand without end.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from cort.system.errors import InputError, input_error, shorten
+from cort.system.files import write_text
 
 MOST_BYTES, MOST_VALUES, DEEPEST = 1_000_000, 20_000, 32
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
@@ -52,6 +53,11 @@ def read_yaml(path: str | Path, expected: str = "YAML") -> dict[str, Any]:
     finally:
         loader.dispose()
     return value
+
+
+def write_yaml(path: str | Path, value: dict[str, Any], head: str = "") -> None:
+    """Write a mapping atomically, with its keys in order, below comment lines."""
+    write_text(path, head + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120))
 
 
 def _text(path: str | Path, expected: str) -> str:

@@ -105,6 +105,8 @@ FOLD_WEIGHTS = "results/{dataset}/weights/{split}/{system}.json"
 RANKINGS = "results/{dataset}/rankings/{split}/{system}/passages.{scatteritem}.parquet"
 RANKINGS_FOLDER = "results/{dataset}/rankings/{split}/{system}"
 RUN = "results/{dataset}/runs/{split}/{system}.trec"
+# Of the schema ir_metadata.
+RUN_METADATA = "results/{dataset}/runs/{split}/{system}.ir-metadata.yaml"
 DOCUMENT_RUN = "results/{dataset}/documents/{split}/{system}.trec"
 
 # What is measured and shown.

@@ -21,24 +21,29 @@ SECONDS = 20
 def describe_software() -> dict[str, Any]:
     """Describe Python, Java, operating system and installed packages."""
     packages = {package.metadata["Name"]: package.version for package in distributions() if package.metadata["Name"]}
-    java = None
+    java = distribution = None
+    with suppress(OSError):
+        distribution = platform.freedesktop_os_release()["PRETTY_NAME"]
     with suppress(InputError):
         java = first_line(str(java_home() / "bin" / "java"), "--version")
     return {
         "python": platform.python_version(),
         "java": java,
         "system": platform.platform(),
+        "kernel": platform.release(),
+        "distribution": distribution,
         "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
     }
 
 
 def describe_hardware() -> dict[str, Any]:
-    """Describe host, processor, cores this process may use, memory in MB and GPUs."""
+    """Describe host, processor, its architecture, cores this process may use, memory in MB and GPUs."""
     cards = output_of("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     return {
         "host": platform.node(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "architecture": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
         "memory_mb": total_memory() >> 20,
         "gpus": [line.strip() for line in (cards or "").splitlines() if line.strip()],
     }

@@ -307,7 +307,7 @@ def run_lines(path):
 
 
 @pytest.mark.slow
-def test_every_system_has_a_run(built):
+def test_every_system_has_a_run_and_metadata(built):
     runs = built / "results" / "tiny" / "runs"
     names = {str(path.relative_to(runs)) for path in runs.rglob("*.trec")}
     assert names == {*(f"test/{system}.trec" for system in support.SYSTEMS), "train/bm25.trec", "validation/bm25.trec"}
@@ -321,6 +321,14 @@ def test_every_system_has_a_run(built):
             assert ranks == tuple(range(1, len(docs) + 1))
             # trec_eval reads single precision.
             assert np.all(np.diff(np.array(scores, dtype=np.float32)) < 0)
+    described = {path.name: yaml.safe_load(path.read_text("utf-8")) for path in runs.rglob("*.ir-metadata.yaml")}
+    assert {name: one["tag"] for name, one in described.items()} == {
+        f"{system}.ir-metadata.yaml": system for system in support.SYSTEMS
+    }
+    # Of what was tuned in this build.
+    parameters = json.loads((runs.parent / "lexical" / "bm25" / "parameters.json").read_text("utf-8"))
+    [bm25] = described["bm25.ir-metadata.yaml"]["method"]["retrieval"]
+    assert (bm25["k1"], bm25["b"]) == (parameters["k1"], parameters["b"])
 
 
 @pytest.mark.slow
@@ -445,7 +453,8 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     assert "Mean share of the" in page
     assert not re.search("MRR@10|systems.csv|>bm25 reaches", page)
     results = tree / "results" / "unjudged"
-    assert {path.stem for path in (results / "runs" / "test").glob("[!.]*")} == {*config["systems"]}
+    names = {f"{system}.{ending}" for system in config["systems"] for ending in ("trec", "ir-metadata.yaml")}
+    assert {path.name for path in (results / "runs" / "test").glob("[!.]*")} == names
     assert not (results / "measures").exists()
     overlap = json.loads((results / "overlap" / "test.json").read_text())
     assert (overlap["queries"], len(overlap["pairs"])) == (QUERIES["test"], 3)

@@ -10,7 +10,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import CHANGES, on_split, splits_of, used_by_indexes
+from cort.experiment.config import CHANGES, on_split, ranked_runs, splits_of, used_by_indexes
 from cort.experiment.models import (
     encoders_pattern,
     on_released_triples,
@@ -34,7 +34,7 @@ from cort.settings.config import (
 )
 from cort.system.program import ROOT
 from cort.systems.base import Results
-from cort.systems.registry import KINDS, all_systems, made_by
+from cort.systems.registry import KINDS, all_systems, made_by, system_of
 from workflow import inputs, report_inputs, report_settings, settings, sizes
 from workflow.lock import guard
 from workflow.machine import fix_shards, survey

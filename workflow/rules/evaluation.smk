@@ -155,20 +155,30 @@ rule agreement:
 
 rule provenance:
     input:
-        files=[*inputs.raw_inputs(config), paths.EXPERIMENT],
+        files=inputs.raw_inputs(config),
+        experiment=paths.EXPERIMENT,
         sources=inputs.described_sources(config),
         computed=report_inputs.computed_in_auto(config, SHARDS),
+        # Found by the experiment's settings.
+        tuned=[file for split, name in ranked_runs(config) for file in system_of(config, name).tuned_files(split)],
         # Only to rerun with every result.
         measures=report_inputs.of_systems(config, paths.MEASURES),
         overlaps=report_inputs.overlaps(config),
     output:
-        paths.PROVENANCE,
+        record=paths.PROVENANCE,
+        runs=[
+            paths.RUN_METADATA.format(dataset="{dataset}", split=split, system=name)
+            for split, name in ranked_runs(config)
+        ],
     localrule: True
+    params:
+        folder=subpath(output.record, parent=True),
     message:
         "Record the provenance of {wildcards.dataset}"
     shell:
-        "python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q}"
-        " --sources {input.sources:q} --computed {input.computed:q} --output {output:q} --log {log:q}"
+        "python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q} {input.experiment:q}"
+        " --sources {input.sources:q} --computed {input.computed:q} --experiment {input.experiment:q}"
+        " --output {output.record:q} --output-folder {params.folder:q} --log {log:q}"
 
 
 rule report:
