@@ -15,7 +15,7 @@ from scripts.sandbox import ROOT
 HEAD = """\
 # Stages
 
-A rule runs `python -m cort.STAGE`, and so can you. Most stages make one file from others, and know nothing of experiments.
+A rule runs `python -m cort.STAGE`, and so can you. Most stages make one file from others and know no experiments.
 """
 
 
