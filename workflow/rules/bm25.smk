@@ -54,6 +54,8 @@ rule bm25_index:
         # A file, not the folder: Snakemake cannot compare the content of folders.
         paths.LEXICAL_INDEX,
     threads: 8
+    # Training waits for it. Without priority, smaller jobs would take the cores one by one.
+    priority: 1
     resources:
         disk_mb=disk(sizes.text, 2),
         mem_mb=growing(3000),
