@@ -49,7 +49,7 @@ def headlines(
         standings = [_standing(name, block, rows) for name in names_of_measures(block)]
         if standings and standings[0].values:
             first, *others = standings
-            place = f"On {dataset}, {split} ({plural(block[0].queries, 'query', 'queries')})"
+            place = f"On {plural(block[0].queries, 'query', 'queries')} of {dataset}, {split}"
             best = first.best(baseline)
             further = [*_steps_sentence(first, best, baseline)]
             further += [_last(standing, best, baseline) for standing in others if standing.values][-1:]

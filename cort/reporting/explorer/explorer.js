@@ -2,7 +2,7 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const MINUS = "\u2212", ROW = 54, CELLS = 20, BINS = 10, CLIP = 280, SHARDS_KEPT = 24;
+const MINUS = "\u2212", ROW = 54, CELLS = 20, BINS = 10, CLIP = 280, LISTED = 3, SHARDS_KEPT = 24;
 const NARROW = "(max-width: 56rem)", SVG = "http://www.w3.org/2000/svg";
 // Of a page that `python -m cort.explore` serves: the most results of a search.
 const LIVE = document.documentElement.dataset.live, START = "start `python -m cort.explore`";
@@ -717,6 +717,11 @@ function moved({ unit, rank, there, other, query }) {
   return [unit < query.relevant ? "not retrieved by " : `not in the first ${depth} of `, named(other)];
 }
 
+function firstOfList(text) {
+  const all = text.split(", ");
+  return all.slice(0, LISTED).join(", ") + (all.length > LISTED ? ` and ${count(all.length - LISTED)} more` : "");
+}
+
 function result(one) {
   const { doc, unit, rank, row, query, name, score, about, both } = one, grade = query.grades[doc];
   const passageId = query.docs[doc], id = documentOf(passageId);
@@ -743,7 +748,7 @@ function result(one) {
       grade === undefined || !isMeasured(row) ? null : element("span", { class: "badge" }, judged),
       element("span", { class: "move" }, ...moved(one)),
       element("span", { class: "score", title: "Score" }, String(score))),
-    element("div", { class: "doc" }, named(id), about?.trim() === about && about ? ` · passage ${about}` : null,
+    element("div", { class: "doc" }, named(id), about?.trim() === about && about ? ` · passage ${firstOfList(about)}` : null,
       query.stored && storedRank(query.stored, id, name)),
     passage,
     element("div", { class: "actions" }, long ? more : null,

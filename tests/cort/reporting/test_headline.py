@@ -36,7 +36,7 @@ def said(names, *pairs, **settings):
 
 def test_the_best_system_leads_and_each_step_says_what_it_adds():
     assert said(VALUES, *PAIRS) == Headline(
-        "On MS MARCO, dev (6,980 queries), re-ranked has the highest MRR@10, 0.384: "
+        "On 6,980 queries of MS MARCO, dev, re-ranked has the highest MRR@10, 0.384: "
         "+0.197 (+0.187 to +0.207) over bm25.",
         f"Step by step, in MRR@10: both adds +0.003 ({MINUS}0.007 to +0.013) to cort; "
         "re-ranked adds +0.110 (+0.100 to +0.120) to both. "
@@ -59,7 +59,7 @@ def test_where_nothing_beats_the_baseline_that_is_said():
     ]
     [found] = headlines("d", measures, compared(*PAIRS[:3], values=values), "bm25")
     assert found.lead == (
-        "On d, dev (6,980 queries), no system beats bm25 in MRR@10, 0.343; the next, both, has 0.228, "
+        "On 6,980 queries of d, dev, no system beats bm25 in MRR@10, 0.343; the next, both, has 0.228, "
         f"{MINUS}0.115 ({MINUS}0.125 to {MINUS}0.105)."
     )
     assert found.further == "R@1000 is highest with both, 0.925, +0.067 (+0.057 to +0.077) over bm25."
@@ -89,7 +89,7 @@ def test_a_step_that_loses_and_a_training_are_told():
 )
 def test_without_comparisons_there_are_no_differences(measures, lead):
     [found] = headlines("d", measures, [], "bm25")
-    assert found.lead.startswith(f"On d, dev (6,980 queries), {lead}")
+    assert found.lead.startswith(f"On 6,980 queries of d, dev, {lead}")
 
 
 def test_a_split_without_known_values_has_no_headline():
