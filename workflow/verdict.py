@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from cort.evaluation.comparisons import WIN, Comparison, Comparisons
+from cort.evaluation.comparisons import MIN_QUERIES, WIN, Comparison, Comparisons
 from cort.experiment.checks import ConfigError, load
 from cort.experiment.config import with_parts
 from cort.formats.artifacts import read_artifact
@@ -249,19 +249,27 @@ def merged_by(config: Config, system: str) -> str:
     return ""
 
 
-def report(args: argparse.Namespace, synthetic: Config, compared: Comparisons, system: str) -> Iterator[str]:
+def judged_by_people(config: Config) -> Comparisons | None:
+    """Read the comparisons on the first split with enough judgements, which say more than synthetic labels."""
+    compared = (compared_on(config, split) for split in ranked_splits(config) if is_judged(config, split))
+    return next((found for found in compared if found.queries >= MIN_QUERIES), None)
+
+
+def report(args: argparse.Namespace, synthetic: Config, system: str) -> Iterator[str]:
     """Write the verdict, at most 15 lines."""
-    config = load(args.main)
+    config, compared = load(args.main), compared_on(synthetic, "test")
     counts = json.loads(Path(paths.at(paths.IMPORT_COUNTS, config)).read_text("utf-8"))
     origin = synthetic["splits"]["test"]["generate"]["from"]
     yield f"{counts['documents']:,} documents, {counts['passages']:,} passages; {MEASURE} on {compared.queries} queries"
     yield f"made from {origin} (synthetic labels), with differences from bm25 and their 95 % intervals:"
     yield from table(compared)
     why = "the best of those better than BM25" if system != "bm25" else "no system is significantly better"
-    yield f"VERDICT: {system}{merged_by(config, system)}, {why}, on synthetic labels"
+    judged = judged_by_people(config)
+    labels = labels_of(config, judged.split) if judged else "synthetic"
+    yield f"VERDICT: {system}{merged_by(config, system)}, {why}, on {labels} labels"
     yield cost(config, system)
     yield from about_people(args, config, system)
-    yield f"report: {Path(paths.at(paths.REPORT, synthetic), 'index.html').absolute().as_uri()}"
+    yield f"report: {Path(paths.at(paths.REPORT, config if judged else synthetic), 'index.html').absolute().as_uri()}"
     yield f"search: make explore CONFIG={args.main}"
     for name in config["deploy"] or ():
         yield f"deploy: {paths.at(paths.DEPLOYMENT, config, deployment=name)}README.md"
@@ -278,15 +286,19 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         args.synthetic.unlink()
         write_configs(args, "sentences")
-    if not build(args.synthetic):
+    config = load(args.main)
+    judged = [split for split in ranked_splits(config) if is_judged(config, split)]
+    # First, because mistakes of people are in these files.
+    if judged and not build(args.main, *(paths.at(paths.QRELS, config, split=split) for split in judged)):
+        return 1
+    if not build(args.synthetic) or (judged and not build(args.main)):
         return 1
     synthetic = load(args.synthetic)
-    compared = compared_on(synthetic, "test")
-    system = best_of(compared)
+    system = best_of(judged_by_people(config) or compared_on(synthetic, "test"))
     add_deployment(args.main, system)
     if not build(args.main):
         return 1
-    sys.stdout.write("".join(f"{line}\n" for line in ("", *report(args, synthetic, compared, system))))
+    sys.stdout.write("".join(f"{line}\n" for line in ("", *report(args, synthetic, system))))
     return 0
 
 

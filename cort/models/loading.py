@@ -90,6 +90,7 @@ def check_transformer(
         with uncollected():  # as it imports the class of the model
             # Its own report, which is also logged, says less clearly what is wrong.
             transformers.logging.set_verbosity_error()
+            transformers.logging.disable_progress_bar()
             model, report = getattr(transformers, kind).from_pretrained(
                 str(source), **(EVERYTHING | options), **planned
             )
