@@ -53,9 +53,9 @@ rule bm25_index:
     output:
         # A file, not the folder: Snakemake cannot compare the content of folders.
         paths.LEXICAL_INDEX,
-    threads: 8
     # Training waits for it. Without priority, smaller jobs would take the cores one by one.
     priority: 1
+    threads: 8
     resources:
         disk_mb=disk(sizes.text, 2),
         mem_mb=growing(3000),
