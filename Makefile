@@ -154,7 +154,7 @@ docs: $(VENV)/.installed-docs
 	rm -rf site && mkdir -p site/source
 	cp -r --parents README.md CHANGELOG.md CITATION.cff LICENSE docs config profiles/slurm \
 		cort/downloads/catalog.yaml tests/workflow/staleness.yaml site/source
-	COLUMNS=100 $(BIN)/python -m scripts.stage_reference > site/source/docs/stages.md
+	COLUMNS=84 $(BIN)/python -m scripts.stage_reference > site/source/docs/stages.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "file://$(abspath site/html)/index.html"
 

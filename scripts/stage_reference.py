@@ -1,9 +1,10 @@
 """Print the reference of all stages, for the documentation site: what each reads and writes, and its options.
 
-Usage: COLUMNS=100 python -m scripts.stage_reference
+Usage: COLUMNS=84 python -m scripts.stage_reference
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -31,9 +32,11 @@ def sections() -> Iterator[str]:
     for path in sorted((ROOT / "cort").glob("[a-z]*.py")):
         for command, options in options_of(import_module(f"cort.{path.stem}")).items():
             parser = parser_of(options, command)
-            parser.usage = argparse.SUPPRESS
-            yield f"## {path.stem} {command}".rstrip() + f"\n\n```text\n{parser.format_help().lstrip()}```\n"
+            about, *files = re.split(r"\n(?=Reads|Writes|Usage)", parser.description or "", maxsplit=1)
+            parser.usage, parser.description = argparse.SUPPRESS, "".join(files)
+            yield f"## {path.stem} {command}".rstrip()
+            yield f"{about.strip()}\n\n```text\n{parser.format_help().strip()}\n```\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join([HEAD, *sections()]))
+    sys.stdout.write("\n\n".join([HEAD, *sections()]))
