@@ -50,7 +50,7 @@ def tree(tmp_path_factory):
     folder = copy_with_tiny(tmp_path_factory.mktemp("tree"))
     altered(folder, folder / TINY, {"encoders.encoder.training.gpus": 5})
     for path in (folder / "workflow" / "rules").glob("*.smk"):
-        path.write_text(re.sub(r"    message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
+        path.write_text(re.sub(r" +message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
     return folder
 
 

@@ -51,7 +51,7 @@ def plans(tmp_path_factory):
     tree = copy_with_tiny(tmp_path_factory.mktemp("plans"))
     for path in (tree / "workflow" / "rules").glob("*.smk"):
         # Snakemake shows either the message of a job, or all there is to know of it.
-        path.write_text(re.sub(r"    message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
+        path.write_text(re.sub(r" +message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
     outputs = {}
     for configfile, *options in (
         ("tiny/tiny.yaml",),

@@ -22,8 +22,10 @@ def rules():
         parts = heading.split(path.read_text("utf-8"))
         for base, name, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
             found[name] = text + found.get(base, "")
-    made = (ROOT / "workflow" / "rules" / "systems.smk").read_text("utf-8")
-    found |= {kind.rules[0]: made.replace("{stage}", kind.rules[0]) for kind in KINDS if kind.rules[0] not in found}
+    # A rule in a loop.
+    made = re.sub("^    ", "", (ROOT / "workflow" / "rules" / "systems.smk").read_text("utf-8"), flags=re.MULTILINE)
+    for stage in {kind.rules[0] for kind in KINDS} - found.keys():
+        found[stage] = made.replace('f"python -m cort.{stage} ', f'"python -m cort.{stage} ')
     return {name: text for name, text in found.items() if name != "all"}
 
 

@@ -2,7 +2,7 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const MINUS = "\u2212", ROW = 54, CELLS = 20, BINS = 10, CLIP = 280, LISTED = 3, SHARDS_KEPT = 24;
+const MINUS = "\u2212", ROW = 54, CELLS = 20, BINS = 10, CLIP = 280, SHARDS_KEPT = 24;
 const NARROW = "(max-width: 56rem)", SVG = "http://www.w3.org/2000/svg";
 // Of a page that `python -m cort.explore` serves: the most results of a search.
 const LIVE = document.documentElement.dataset.live, START = "start `python -m cort.explore`";
@@ -104,6 +104,7 @@ const sideOf = (difference) => (difference > 0 ? "of-a" : difference < 0 ? "of-b
 const drawn = (name, attributes, ...children) => element(name, { svg: true, ...attributes }, ...children);
 const count = (number) => number.toLocaleString("en");
 const plural = (number, noun, many = `${noun}s`) => `${count(number)} ${number === 1 ? noun : many}`;
+const some = (text, all = text.split(", ")) => all.slice(0, 3).join(", ") + (all[3] ? ` and ${all.length - 3} more` : "");
 const fixed = (value) => value.toFixed(3);
 const signed = (value) => (value === 0 ? "0.000" : (value > 0 ? "+" : MINUS) + fixed(Math.abs(value)));
 const label = (measure) => measure.replace("(judged_only=True)", "").replace(/^(RR|AP)(?=[@(]|$)/, "M$1")
@@ -433,8 +434,7 @@ function showCommon() {
     [`Queries with the same top ${noun()}`, mean(rows.map((row) => Number(row.same)))],
     [`Rank-biased overlap of the top ${index.overlap} (p = ${index.p})`, mean(rows.map((row) => row.rbo))],
   ];
-  const alone = [state.a, state.b].map((name, side) =>
-    line(name, mean(rows.map((row) => row.alone[side])).toFixed(1)));
+  const alone = [state.a, state.b].map((name, side) => line(name, mean(rows.map((row) => row.alone[side])).toFixed(1)));
   $("means").replaceChildren(
     element("p", {}, "This split has no judgements, so nothing is measured."),
     table(["Both systems", "Mean"], shares.map(([name, share]) => line(name, fixed(share)))),
@@ -717,11 +717,6 @@ function moved({ unit, rank, there, other, query }) {
   return [unit < query.relevant ? "not retrieved by " : `not in the first ${depth} of `, named(other)];
 }
 
-function firstOfList(text) {
-  const all = text.split(", ");
-  return all.slice(0, LISTED).join(", ") + (all.length > LISTED ? ` and ${count(all.length - LISTED)} more` : "");
-}
-
 function result(one) {
   const { doc, unit, rank, row, query, name, score, about, both } = one, grade = query.grades[doc];
   const passageId = query.docs[doc], id = documentOf(passageId);
@@ -734,8 +729,7 @@ function result(one) {
     passage.replaceChildren(marked(shown, row.text));
   };
   const left_out = `The text was left out to keep the page below ${count(index.cut.megabytes)} MB.`;
-  if (text === null) passage.append(element("i", {}, left_out));
-  else show(false);
+  if (text === null) passage.append(element("i", {}, left_out)); else show(false);
   const more = opener("Whole text", `Whole text of ${id}`, (open, made) => {
     made.textContent = open ? "Less text" : "Whole text";
     show(open);
@@ -748,7 +742,7 @@ function result(one) {
       grade === undefined || !isMeasured(row) ? null : element("span", { class: "badge" }, judged),
       element("span", { class: "move" }, ...moved(one)),
       element("span", { class: "score", title: "Score" }, String(score))),
-    element("div", { class: "doc" }, named(id), about?.trim() === about && about ? ` · passage ${firstOfList(about)}` : null,
+    element("div", { class: "doc" }, named(id), about?.trim() === about && about ? ` · passage ${some(about)}` : null,
       query.stored && storedRank(query.stored, id, name)),
     passage,
     element("div", { class: "actions" }, long ? more : null,

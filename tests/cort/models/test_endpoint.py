@@ -48,6 +48,8 @@ def kept(cache):
     if not os.path.exists(cache):
         return 0
     with sqlite3.connect(cache) as answers:
+        if not answers.execute("SELECT name FROM sqlite_master").fetchone():
+            return 0
         return answers.execute("SELECT count(*) FROM answers").fetchone()[0]
 
 
