@@ -104,7 +104,7 @@ const sideOf = (difference) => (difference > 0 ? "of-a" : difference < 0 ? "of-b
 const drawn = (name, attributes, ...children) => element(name, { svg: true, ...attributes }, ...children);
 const count = (number) => number.toLocaleString("en");
 const plural = (number, noun, many = `${noun}s`) => `${count(number)} ${number === 1 ? noun : many}`;
-const some = (text, all = text.split(", ")) => all.slice(0, 3).join(", ") + (all[3] ? ` and ${all.length - 3} more` : "");
+const some = (ids, all = ids.split(", ")) => all.slice(0, 3).join(", ") + (all[3] ? ` and ${all.length - 3} more` : "");
 const fixed = (value) => value.toFixed(3);
 const signed = (value) => (value === 0 ? "0.000" : (value > 0 ? "+" : MINUS) + fixed(Math.abs(value)));
 const label = (measure) => measure.replace("(judged_only=True)", "").replace(/^(RR|AP)(?=[@(]|$)/, "M$1")
