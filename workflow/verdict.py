@@ -249,9 +249,14 @@ def merged_by(config: Config, system: str) -> str:
     return ""
 
 
+def splits_of_people(config: Config) -> list[str]:
+    """List the splits with judgements of people."""
+    return [name for name in ranked_splits(config) if is_judged(config, name) and labels_of(config, name) == "human"]
+
+
 def judged_by_people(config: Config) -> Comparisons | None:
-    """Read the comparisons on the first split with enough judgements, which say more than synthetic labels."""
-    compared = (compared_on(config, split) for split in ranked_splits(config) if is_judged(config, split))
+    """Read the comparisons on the first split with enough judgements of people; they say more than synthetic labels."""
+    compared = (compared_on(config, split) for split in splits_of_people(config))
     return next((found for found in compared if found.queries >= MIN_QUERIES), None)
 
 
@@ -265,8 +270,7 @@ def report(args: argparse.Namespace, synthetic: Config, system: str) -> Iterator
     yield from table(compared)
     why = "the best of those better than BM25" if system != "bm25" else "no system is significantly better"
     judged = judged_by_people(config)
-    labels = labels_of(config, judged.split) if judged else "synthetic"
-    yield f"VERDICT: {system}{merged_by(config, system)}, {why}, on {labels} labels"
+    yield f"VERDICT: {system}{merged_by(config, system)}, {why}, on {'human' if judged else 'synthetic'} labels"
     yield cost(config, system)
     yield from about_people(args, config, system)
     yield f"report: {Path(paths.at(paths.REPORT, config if judged else synthetic), 'index.html').absolute().as_uri()}"
@@ -287,7 +291,7 @@ def run(args: argparse.Namespace) -> int:
         args.synthetic.unlink()
         write_configs(args, "sentences")
     config = load(args.main)
-    judged = [split for split in ranked_splits(config) if is_judged(config, split)]
+    judged = splits_of_people(config)
     # First, because mistakes of people are in these files.
     if judged and not build(args.main, *(paths.at(paths.QRELS, config, split=split) for split in judged)):
         return 1

@@ -94,6 +94,18 @@ def test_the_best_is_chosen_among_those_significantly_better_than_bm25(verdicts,
     assert verdict.best_of(compared) == best
 
 
+@pytest.mark.parametrize(
+    ("queries", "labels", "decides"), [(25, "human", True), (24, "human", False), (25, "LLM", False)]
+)
+def test_judgements_of_people_decide_if_there_are_enough(folder, build, monkeypatch, queries, labels, decides):
+    verdict.main(["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"])
+    config = load("config/docs.yaml")
+    config["splits"]["queries"]["labels"] = labels
+    found = Comparisons("queries", "bm25", queries, 0.95, 100, 0.05, 0, [], [])
+    monkeypatch.setattr(verdict, "compared_on", lambda config, split: found)
+    assert verdict.judged_by_people(config) is (found if decides else None)
+
+
 def test_a_deployment_is_filled_in_once(folder, build):
     verdict.main(["--folder", "docs"])
     path = folder / "config" / "docs.yaml"
