@@ -90,8 +90,8 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) install --no-deps --requirement requirements-dev.lock
 	touch $@
 
-# Four workers on two cores, since many tests wait. The tests of a file share fixtures, so one worker runs them.
-PYTEST = $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20
+# Three workers on two cores, since some tests wait. The tests of a file share fixtures, so one worker runs them.
+PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
 .PHONY: test-all coverage
 
 # Required for every change; takes minutes.
