@@ -1,8 +1,9 @@
-"""Command lines of Snakemake, which the profiles check, and of this package's modules."""
+"""Command lines of Snakemake, which the profiles check, and of this package's modules; the width of their output."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,11 @@ def new_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m workflow.{module}", description=doc, formatter_class=form)
     parser.add_argument("--configfile", default="config/pydocs.yaml")
     return parser
+
+
+def columns(most: int) -> int:
+    """Return the width of the terminal, but at most `most`, and that without a terminal."""
+    return min(most, shutil.get_terminal_size((most, 24)).columns)
 
 
 def check_configfiles(words: Sequence[str]) -> None:

@@ -33,6 +33,7 @@ from cort.system.errors import InputError, input_error
 from cort.system.files import write_text
 from cort.systems.base import Results
 from cort.systems.registry import system_of
+from workflow.report_inputs import comparisons
 
 CONFIGS = Path("config")
 STATIC = "models/wordllama"
@@ -260,20 +261,24 @@ def judged_by_people(config: Config) -> Comparisons | None:
     return next((found for found in compared if found.queries >= MIN_QUERIES), None)
 
 
-def report(args: argparse.Namespace, synthetic: Config, system: str) -> Iterator[str]:
-    """Write the verdict, at most 15 lines."""
-    config, compared = load(args.main), compared_on(synthetic, "test")
+def report(
+    args: argparse.Namespace, synthetic: Config, compared: Comparisons, human: Comparisons | None, system: str
+) -> Iterator[str]:
+    """Write the verdict, at most 15 lines.
+
+    :param human: comparisons that decided instead of those on synthetic labels.
+    """
+    config = load(args.main)
     counts = json.loads(Path(paths.at(paths.IMPORT_COUNTS, config)).read_text("utf-8"))
     origin = synthetic["splits"]["test"]["generate"]["from"]
     yield f"{counts['documents']:,} documents, {counts['passages']:,} passages; {MEASURE} on {compared.queries} queries"
     yield f"made from {origin} (synthetic labels), with differences from bm25 and their 95 % intervals:"
     yield from table(compared)
     why = "the best of those better than BM25" if system != "bm25" else "no system is significantly better"
-    judged = judged_by_people(config)
-    yield f"VERDICT: {system}{merged_by(config, system)}, {why}, on {'human' if judged else 'synthetic'} labels"
+    yield f"VERDICT: {system}{merged_by(config, system)}, {why}, on {'human' if human else 'synthetic'} labels"
     yield cost(config, system)
     yield from about_people(args, config, system)
-    yield f"report: {Path(paths.at(paths.REPORT, config if judged else synthetic), 'index.html').absolute().as_uri()}"
+    yield f"report: {Path(paths.at(paths.REPORT, config if human else synthetic), 'index.html').absolute().as_uri()}"
     yield f"search: make explore CONFIG={args.main}"
     for name in config["deploy"] or ():
         yield f"deploy: {paths.at(paths.DEPLOYMENT, config, deployment=name)}README.md"
@@ -295,14 +300,18 @@ def run(args: argparse.Namespace) -> int:
     # First, because mistakes of people are in these files.
     if judged and not build(args.main, *(paths.at(paths.QRELS, config, split=split) for split in judged)):
         return 1
-    if not build(args.synthetic) or (judged and not build(args.main)):
+    if not build(args.synthetic):
+        return 1
+    # The deployment, which the rest depends on, is not yet chosen.
+    if judged and not build(args.main, *comparisons(config)):
         return 1
     synthetic = load(args.synthetic)
-    system = best_of(judged_by_people(config) or compared_on(synthetic, "test"))
+    compared, human = compared_on(synthetic, "test"), judged_by_people(config)
+    system = best_of(human or compared)
     add_deployment(args.main, system)
     if not build(args.main):
         return 1
-    sys.stdout.write("".join(f"{line}\n" for line in ("", *report(args, synthetic, system))))
+    sys.stdout.write("".join(f"{line}\n" for line in ("", *report(args, synthetic, compared, human, system))))
     return 0
 
 

@@ -6,7 +6,6 @@ Usage: python -m workflow.why [TARGET ...] [--configfile config/pydocs.yaml] [--
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import sys
 import textwrap
@@ -15,11 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cort.experiment.checks import ConfigError, load
-from workflow.command_line import new_parser
+from workflow.command_line import columns, new_parser
 from workflow.params import SETTINGS, read_code
 from workflow.planning.dryrun import DryRun, DryRunError, Job, Record, dry_run, part_arguments
 
-FILES, WIDTH = 3, min(100, shutil.get_terminal_size((100, 24)).columns)
+FILES, WIDTH = 3, columns(100)
 # Most differences of a kind, and characters of a value, that are shown.
 SHOWN, LONGEST = 5, 60
 UNMADE = "not made yet"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import heapq
 import math
-import shutil
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -28,6 +27,7 @@ from cort.settings.config import Config
 from cort.system.devices import visible_devices
 from cort.system.errors import InputError
 from cort.systems.registry import all_systems
+from workflow.command_line import columns
 from workflow.planning import preflight
 from workflow.planning.dryrun import DryRun, Job
 from workflow.report_inputs import read_texts
@@ -35,7 +35,7 @@ from workflow.sizes import MB
 
 # Measurements of shipped experiments; the first line names the machine.
 RECORDED = Path(__file__).with_name("recorded.tsv")
-COLUMNS = min(110, shutil.get_terminal_size((110, 24)).columns)
+COLUMNS = columns(110)
 # Seconds and MB of a job that requests no resources.
 LIGHT, SMALL = 5.0, 300.0
 # A BM25 index is a folder, of which the workflow names only this file.

@@ -132,7 +132,7 @@ wildcard_constraints:
 
 
 def training_threads(section):
-    """Threads of a training; those of a model without layers have products too small for two, so two run side by side."""
+    """Threads of a training: half of the machine for a model without layers, which gains nothing from more."""
 
     def get(wildcards):
         model = config["base_models"][setting(f"{section}.base_model")(wildcards)]
