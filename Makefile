@@ -92,11 +92,15 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 
 # Three workers on two cores, since some tests wait. The tests of a file share fixtures, so one worker runs them.
 PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
-.PHONY: test-all coverage
+.PHONY: test-all test-avx2 coverage
 
 # Required for every change; takes minutes.
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not exhaustive"
+
+# The tests of search as on a processor without VNNI, AMX and bf16: there oneDNN's int8 products saturate.
+test-avx2: $(VENV)/.installed-dev
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(PYTEST) tests/cort/retrieval tests/gpu/test_gpu_search.py
 
 # With more settings, faults and kills; takes hours on two cores.
 test-all: $(VENV)/.installed-dev

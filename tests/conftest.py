@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,15 @@ def pytest_collection_modifyitems(items):
     """Begin with what takes longest, so that no worker is left alone with it in the end."""
     rank = {str(ROOT / "tests" / name): number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say in one line how many tests were skipped for which reason; reasons name what to install."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    if reasons:
+        parts = "; ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"{len(reports)} tests skipped: {parts}")
 
 
 @pytest.fixture

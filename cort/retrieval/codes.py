@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,7 +182,6 @@ def block_of(device: str) -> type[BlockOnCpu | BlockOnGpu]:
     return BlockOnCpu if device == "cpu" else BlockOnGpu
 
 
-@cache
 def is_right(device: str) -> bool:
     """Whether this device can multiply codes, and does so correctly."""
     rows, queries = (torch.arange(n * WORD).remainder(251).sub(125).view(n, WORD).float() for n in (2 * ROWS, 3))
@@ -204,7 +203,7 @@ def needed(devices: Sequence[str], numbers: int) -> bool:
     """Whether GPUs have enough memory for the codes of `numbers` numbers, but not for the numbers themselves."""
     free = min(torch.cuda.mem_get_info(device)[0] for device in devices)
     share = -(-numbers // len(devices))
-    return 2 * share <= free < 2 * 4 * share and is_right(devices[0])
+    return 2 * share <= free < 2 * 4 * share and all(map(is_right, devices))
 
 
 class Codes:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cort.formats.embeddings import Shard, all_ids, from_batch
 from cort.formats.records import Ranking
-from cort.retrieval.codes import QUERIES_ON_CPU, Codes, blocks_of, is_fast, needed, rows_of_block
+from cort.retrieval.codes import QUERIES_ON_CPU, Codes, blocks_of, is_fast, is_right, needed, rows_of_block
 from cort.retrieval.products import Few, Products
 from cort.retrieval.topk import Alphabet, Sieve, guess
 from cort.retrieval.vectors import HeldVectors, MappedVectors, Rows, Vectors
@@ -69,6 +69,7 @@ class ExactIndex(StoredVectors):
     :param coded: use int8 codes in the first pass, a quarter of the memory. Default: on CPUs that are fast with them,
         for single queries or if the vectors do not fit in memory; on GPUs, if the vectors do not fit. Large batches are
         slower with codes.
+    :raises InputError: for `coded` on a device that multiplies codes wrongly.
     """
 
     def __init__(
@@ -91,6 +92,9 @@ class ExactIndex(StoredVectors):
             coded = is_fast() and (one_by_one if fits else numbers <= memory_mb << 20)
         elif coded is None:
             coded = needed(devices, numbers)
+        elif coded and not all(map(is_right, devices)):
+            found = f"int8 codes on {', '.join(devices)}, which multiplies them wrongly"
+            raise input_error("coded", found, "a device that multiplies them exactly", "leave the option out")
         fits = fits and not coded
         by_dimension = fits and one_by_one and on_cpu
         if fits:

@@ -10,6 +10,7 @@ import pytest
 
 from cort.formats.embeddings import open_shards
 from cort.formats.token_embeddings import TokenShard, to_batch
+from cort.retrieval.codes import is_right
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from tests.support import vectors
@@ -45,6 +46,8 @@ def passages(device, tmp_path_factory):
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("coded", [False, True], ids=["fp32", "codes"])
 def test_passages_are_found_as_on_the_cpu(device, passages, coded, devices, streamed):
+    if coded and not is_right(device):
+        pytest.skip(f"this {device} multiplies int8 codes wrongly")
     # As if the GPU had no memory left.
     full = patch("torch.cuda.mem_get_info", return_value=(0, 0)) if streamed else contextlib.nullcontext()
     with full:

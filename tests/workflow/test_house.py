@@ -1,6 +1,10 @@
 import ast
 import graphlib
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -190,3 +194,16 @@ def test_tests_mirror_packages_and_stages():
 def test_no_test_file_imports_another():
     found = [f"{path}: imports {name}" for path in TESTS for name in sorted(names_of(path)) if IS_TEST.match(name)]
     assert not found, listed(found, "move what both need to tests/support/")
+
+
+def test_the_wheel_has_all_files_of_the_package(tmp_path):
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "cort").rglob("*") if path.is_file()}
+    files = {name for name in files if "__pycache__" not in name}
+    for name in (*files, "pyproject.toml", "README.md", "LICENSE"):
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / "tree" / name)
+    build = "from setuptools import build_meta; build_meta.build_wheel('..')"
+    subprocess.run([sys.executable, "-c", build], cwd=tmp_path / "tree", check=True, capture_output=True)
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name for name in archive.namelist() if name.startswith("cort/")} == files

@@ -1,3 +1,4 @@
+import itertools
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import torch
 from cort.formats import embeddings
 from cort.formats.embeddings import open_shards
 from cort.retrieval import codes, exact, topk
+from cort.system.errors import InputError
 from tests.support.vectors import names, random_unit, shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -24,11 +26,20 @@ def brute_force(query_ids, queries, ids, vectors, depth):
     return result
 
 
+def first_passes(passages):
+    """Values of `coded` that this processor has; it refuses codes that it multiplies wrongly."""
+    if codes.is_right("cpu"):
+        return False, True
+    with pytest.raises(InputError, match="coded: found int8 codes on cpu, which multiplies them wrongly"):
+        exact.ExactIndex(passages, coded=True)
+    return (False,)
+
+
 def check(folder, query_ids, queries, ids, vectors, depth, memory_mb=0, one_by_one=False, **kinds):
     q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
     p = open_shards(shards(folder, "p", ids, vectors, **kinds))
     expected = brute_force(query_ids, queries, ids, vectors, depth)
-    for coded in (False, True):
+    for coded in first_passes(p):
         index = exact.ExactIndex(p, memory_mb=memory_mb, one_by_one=one_by_one, coded=coded)
         found = list(exact.retrieve(index, q, depth))
         assert [ranking.query_id for ranking in found] == query_ids
@@ -136,20 +147,20 @@ def test_nearly_equal_scores_are_told_apart(tmp_path, generator, monkeypatch):
     check(tmp_path, ["q"], base, names("d", 500), vectors.astype(np.float32), 20)
 
 
-@pytest.mark.parametrize("coded", [False, True])
-def test_a_misleading_sample_costs_a_second_pass(tmp_path, generator, monkeypatch, coded):
+def test_a_misleading_sample_costs_a_second_pass(tmp_path, generator, monkeypatch):
     monkeypatch.setattr(topk, "FEWEST", 50)
     # What is sampled, each sixth passage, is as near as can be; of the others some are nearer than the rest.
     vectors, queries = random_unit(generator, 300, 8), random_unit(generator, 1, 8)
     vectors[::6] = queries
-    looks = []
-    monkeypatch.setattr(exact, "guess", lambda *given: looks.append(given[-1]) or topk.guess(*given))
     p, q = (open_shards(shards(tmp_path, *one)) for one in (("p", names("d", 300), vectors), ("q", ["q"], queries)))
-    [found] = exact.retrieve(exact.ExactIndex(p, coded=coded), q, 120)
     doc_ids, scores = brute_force(["q"], queries, names("d", 300), vectors, 120)["q"]
-    assert found.doc_ids == doc_ids
-    assert np.array_equal(found.scores, scores)
-    assert looks == [1, 4]
+    for coded in first_passes(p):
+        looks = []
+        monkeypatch.setattr(exact, "guess", lambda *given, looks=looks: looks.append(given[-1]) or topk.guess(*given))
+        [found] = exact.retrieve(exact.ExactIndex(p, coded=coded), q, 120)
+        assert found.doc_ids == doc_ids
+        assert np.array_equal(found.scores, scores)
+        assert looks == [1, 4]
 
 
 def test_vectors_of_any_length(tmp_path, generator):
@@ -191,6 +202,31 @@ def test_codes_in_the_layout_of_a_gpu(tmp_path, generator, monkeypatch, queries,
     monkeypatch.setattr("cort.retrieval.codes.SCORES_ON_GPU", 1_000)
     vectors = random_unit(generator, queries, 20), random_unit(generator, passages, 20)
     check(tmp_path, names("q", queries), vectors[0], names("d", passages), vectors[1], 10)
+
+
+def test_the_probe_speaks_for_all_shapes(generator):
+    def is_exact(dimension, rows, queries):
+        whole = [generator.integers(-127, 128, (count, dimension)).astype(np.float32) for count in (rows, queries)]
+        for numbers in whole:
+            numbers[:, 0] = codes.LARGEST  # so that they are their own codes
+        passages, asked = map(torch.from_numpy, whole)
+        products = codes.BlockOnCpu(passages, "a test").products(codes.BlockOnCpu.encode_queries(asked, "a test"))
+        return torch.equal(products, (asked.double() @ passages.double().T).float())
+
+    shapes = itertools.product((1, 24, 64, 384, 1000), (1, 7, 1_000), (1, 5, 16))
+    assert not codes.is_right("cpu") or all(itertools.starmap(is_exact, shapes))
+
+
+def test_a_processor_that_multiplies_codes_wrongly_searches_without_them(tmp_path, generator, monkeypatch):
+    right = codes.BlockOnCpu.products
+    # As additions of pairs do that saturate.
+    monkeypatch.setattr(codes.BlockOnCpu, "products", lambda *given: right(*given).clamp(max=32_767))
+    monkeypatch.setattr("torch.cpu._is_vnni_supported", lambda: True)
+    p = open_shards(shards(tmp_path, "p", names("d", 300), random_unit(generator, 300, 16)))
+    with pytest.raises(InputError, match="leave the option out"):
+        exact.ExactIndex(p, coded=True)
+    monkeypatch.setattr(exact, "Codes", None)  # not to be called
+    exact.ExactIndex(p, one_by_one=True)
 
 
 @pytest.mark.parametrize("amx", [True, False])
