@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from cort.experiment.comparisons import pairs
 from cort.experiment.config import (
     BM25,
     compared,
@@ -30,6 +31,8 @@ from cort.experiment.splits import (
     check_measures_of_splits,
 )
 from cort.settings.config import LEARNERS, Config, entries, evaluated_splits, is_trained, ranked_splits, sources
+from cort.settings.evaluation import Evaluation
+from cort.settings.fields import schema_of
 from cort.settings.lexical import LexicalIndex
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_increasing, check_measures, check_once
@@ -212,8 +215,29 @@ def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
         if {*names} <= config["systems"].keys() and evaluated_splits(config) and not shared:
             found = f"{' and '.join(pair)}, which share no split with each other and {evaluation['baseline']}"
             yield f"evaluation.contrasts: found {found}, expected one that is evaluated; name others"
+    if evaluation:
+        yield from _check_resamples(evaluation, sound)
     if (consistency := evaluation.get("consistency")) is not None:
         yield from _check_consistency(consistency, sound)
+
+
+def _check_resamples(evaluation: Config, sound: Config) -> Iterator[str]:
+    """Refuse so few resamples that the smallest p, 1 / (resamples + 1), is not significant after Holm's correction."""
+    baseline, resamples, alpha = (evaluation[key] for key in ("baseline", "resamples", "alpha"))
+    counts = {}
+    for split in evaluated_splits(sound):
+        both = {(name, baseline) for name in compared(sound, split)}.union(*pairs(sound, split).values())
+        counts[split] = sum(first != second for first, second in both)
+    split, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+    if 1 / (resamples + 1) * count <= alpha:
+        return
+    most = schema_of(Evaluation)["properties"]["resamples"]["maximum"]
+    why = f"so that any of {count} comparisons on {split} can be significant"
+    # As p-values are corrected, to the last bit.
+    if least := next((number for number in range(resamples, most + 1) if 1 / (number + 1) * count <= alpha), None):
+        yield f"evaluation.resamples: found {resamples}, expected at least {least}, {why} at {alpha:g}; raise it"
+    else:
+        yield f"evaluation.alpha: found {alpha:g}, expected at least {count / most:g}, {why}; raise it"
 
 
 def _check_submission(place: str, name: str, entry: Config, config: Config, sound: Config) -> Iterator[str]:
