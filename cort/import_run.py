@@ -1,12 +1,13 @@
 """Import a run published by others: check its ids, truncate it to a depth, write it as a run of this project.
 
-There are three formats, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, MS MARCO's three,
-``query_id doc_id rank``, and MS MARCO's lists of candidates, ``query_id TAB doc_id TAB query TAB passage``. Runs of six
-fields are ordered like in trec_eval, whatever their rank column says: by descending single-precision score, ties by
-descending doc_id. Published numbers were computed on that order, so they survive the import; this project's own order
-of ties (ascending doc_id) would change them. Runs of three fields are ordered by rank, with scores 1/rank. Lists of
-candidates (`top1000.dev.tsv`) are not ranked: a query's documents stay in the order of the file, with scores 1/rank, so
-that recall and re-ranking are meaningful, but measures of the order are not. Their texts are dropped.
+There are four formats, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, ColBERT's four,
+``query_id doc_id rank score``, MS MARCO's three, ``query_id doc_id rank``, and MS MARCO's lists of candidates,
+``query_id TAB doc_id TAB query TAB passage``. Runs of six fields are ordered like in trec_eval, whatever their rank
+column says: by descending single-precision score, ties by descending doc_id. Published numbers were computed on that
+order, so they survive the import; this project's own order of ties (ascending doc_id) would change them. Runs of four
+fields are ordered by score, ties by rank; runs of three by rank, with scores 1/rank. Lists of candidates
+(`top1000.dev.tsv`) are not ranked: a query's documents stay in the order of the file, with scores 1/rank, so that
+recall and re-ranking are meaningful, but measures of the order are not. Their texts are dropped.
 
 Reads:  the run, queries.parquet, passages.parquet
 Writes: run.trec
@@ -18,6 +19,7 @@ import logging
 import re
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,17 @@ from cort.formats.fields import BadLine, checked_id, split_fields
 from cort.formats.ids import alphabetic_codes, unknown_ids
 from cort.formats.lines import iter_lines, iter_record_batches, iter_records
 from cort.formats.records import Ranking, offsets_of
-from cort.formats.runs import Run, is_candidate, read_candidates, read_run, refuse_repeated_documents, write_run
+from cort.formats.runs import (
+    COLUMNS,
+    SCORED,
+    Run,
+    is_candidate,
+    is_scored,
+    read_candidates,
+    read_run,
+    refuse_repeated_documents,
+    write_run,
+)
 from cort.retrieval.options import RunOptions
 from cort.system import cli
 from cort.system.errors import input_error, shorten
@@ -40,8 +52,10 @@ log = logging.getLogger(__name__)
 TREC_FIELDS = 6
 RANKED_FIELDS = 3
 RANK = re.compile("[1-9][0-9]{0,8}")
-# TREC's qrels have as many TABs as candidates, and would be mistaken for passage 0 of each query.
-JUDGEMENT = re.compile(r"[^\t]+\t(0|Q0)\t[^\t ]+\t[+-]?[0-9]{1,4}")
+# TREC's qrels have as many fields as candidates and ColBERT's rankings; they would be read as passage 0 of each query.
+JUDGEMENT = re.compile(r"[^\t ]+[\t ]+(0|Q0)[\t ]+[^\t ]+[\t ]+[+-]?[0-9]{1,4}")
+# Rows whose fields tell the format.
+HEAD = 1000
 FIX = "the third column must be a rank: number the documents of each query from 1, best first"
 RANKED = pa.schema({"query_id": "string", "doc_id": "string", "rank": "int64"})
 
@@ -51,30 +65,45 @@ def read_published(path: str | Path) -> Run:
 
     :raises InputError: for no result; wrong fields, scores or ranks; a document or a rank twice in one ranking.
     """
-    first = next((line for _, line in iter_lines(path)), "")
-    if is_candidate(first):
-        if JUDGEMENT.fullmatch(first):
-            found, expected = f"a judgement ({shorten(first)})", "a run or a list of candidates"
-            raise input_error(path, found, expected, "name a run", 1)
+    head = list(islice(iter_lines(path), HEAD))
+    first = head[0][1] if head else ""
+    fields, scored = len(split_fields(first)), is_scored(first)
+    if fields == len(SCORED) or is_candidate(first):
+        _refuse_mixture(path, head)
+    if is_candidate(first) and not scored:
         return _by_query(path, read_candidates(path))
-    fields = len(split_fields(first))
     if fields == RANKED_FIELDS:
         batches = iter_record_batches(iter_records(path, iter_lines(path), _parse_ranked), RANKED)
         return _by_query(path, pa.Table.from_batches(batches, RANKED))
-    if fields not in (0, TREC_FIELDS):
+    if fields not in (0, TREC_FIELDS) and not scored:
         expected = (
-            "the 6 fields `query_id Q0 doc_id rank score tag`, the 3 fields `query_id doc_id rank` or the 4 fields "
-            "`query_id TAB doc_id TAB query TAB passage`"
+            "the 6 fields `query_id Q0 doc_id rank score tag`, the 4 fields `query_id doc_id rank score` or "
+            "`query_id TAB doc_id TAB query TAB passage`, or the 3 fields `query_id doc_id rank`"
         )
         raise input_error(path, f"{fields} fields", expected, "convert the file to one of these formats", 1)
-    run = read_run(path)
+    run = read_run(path, columns=SCORED if scored else COLUMNS)
     with np.errstate(over="ignore"):
         scores = run.scores.astype(np.float32)
     if not np.isfinite(scores).all():
         found = f"the score {run.scores[~np.isfinite(scores)][0]}"
         raise input_error(path, found, "scores within single precision (3.4e38)", "scale the scores")
+    if scored:
+        return replace(run, scores=scores.astype(np.float64))
     by = np.lexsort((-alphabetic_codes(run.doc_ids), -scores, run.query_numbers()))
     return Run(run.query_ids, run.offsets, run.doc_ids.take(by), scores[by].astype(np.float64))
+
+
+def _refuse_mixture(path: str | Path, head: list[tuple[int, str]]) -> None:
+    """Refuse judgements, and rows of rankings among candidates or the other way round."""
+    first = head[0][1]
+    if all(JUDGEMENT.fullmatch(line) for _, line in head):
+        found, expected = f"a judgement ({shorten(first)})", "a run or a list of candidates"
+        raise input_error(path, found, expected, "name a run", 1)
+    scored = is_scored(first)
+    for row, line in head:
+        if is_scored(line) != scored:
+            expected = f"{'a rank and a score' if scored else 'a query and a passage'}, as in row 1"
+            raise input_error(path, shorten(line), expected, "name a file of one format", row)
 
 
 def refuse_unknown_ids(run: Run, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray, source: str) -> None:

@@ -77,11 +77,11 @@ def complete(config: Config, source: str) -> Config:
     :raises ConfigError: with a line per mistake.
     """
     schema = schema_of(Experiment)
-    config, _ = extended(config, source)
+    config = apart(extended(config, source)[0])
     mistakes = find_mistakes(config, schema)
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
-    config = filled(copy.deepcopy(config), schema)
+    config = filled(config, schema)
     for index in config["lexical"].values():
         if "tune" in index:
             del index["k1"], index["b"]
@@ -90,6 +90,13 @@ def complete(config: Config, source: str) -> Config:
     for system in all_systems(config).values():
         system.fill()
     return config
+
+
+def apart(value: Any) -> Any:
+    """Copy a config; each use of a YAML anchor becomes a copy of its own, which is filled in alone."""
+    if isinstance(value, dict):
+        return {key: apart(inner) for key, inner in value.items()}
+    return [apart(inner) for inner in value] if isinstance(value, list) else value
 
 
 def extended(config: Config, source: str) -> tuple[Config, list[str]]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from cort.experiment.comparisons import pairs
 from cort.experiment.config import (
     BM25,
     compared,
@@ -30,12 +31,16 @@ from cort.experiment.splits import (
     check_measures_of_splits,
 )
 from cort.settings.config import LEARNERS, Config, entries, evaluated_splits, is_trained, ranked_splits, sources
+from cort.settings.evaluation import Evaluation
+from cort.settings.fields import schema_of
+from cort.settings.lexical import LexicalIndex
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_increasing, check_measures, check_once
 from cort.systems.registry import KEYS, all_systems, check_entry, kind_of, system_of
 
 CROSS_ENCODER = "cross_encoder"
 PLAIN: Config = {"retrieve": BM25}
+INDEX: Config = {"cleaning": LexicalIndex.cleaning, "language": LexicalIndex.language}
 # The limits of the stage `submission`, checked here before anything is computed.
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
@@ -82,7 +87,7 @@ def check_references(config: Config) -> Iterator[str]:
 
 
 def _sound(config: Config) -> Config:
-    """Copy the config with BM25 instead of broken entries and unknown names, so that the rest can be checked."""
+    """Copy the config with plain BM25 instead of broken entries and unknown names, so that the rest can be checked."""
     systems = config["systems"]
     models = {
         section: {
@@ -94,7 +99,7 @@ def _sound(config: Config) -> Config:
     }
     for name in config["lexical"]:
         models["encoders"].pop(name, None)
-    config = config | models
+    config = config | models | {"lexical": {name: index or INDEX for name, index in config["lexical"].items()}}
     return config | {"systems": {name: _sound_system(system, config) for name, system in systems.items()}}
 
 
@@ -210,8 +215,29 @@ def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
         if {*names} <= config["systems"].keys() and evaluated_splits(config) and not shared:
             found = f"{' and '.join(pair)}, which share no split with each other and {evaluation['baseline']}"
             yield f"evaluation.contrasts: found {found}, expected one that is evaluated; name others"
+    if evaluation:
+        yield from _check_resamples(evaluation, sound)
     if (consistency := evaluation.get("consistency")) is not None:
         yield from _check_consistency(consistency, sound)
+
+
+def _check_resamples(evaluation: Config, sound: Config) -> Iterator[str]:
+    """Refuse so few resamples that the smallest p, 1 / (resamples + 1), is not significant after Holm's correction."""
+    baseline, resamples, alpha = (evaluation[key] for key in ("baseline", "resamples", "alpha"))
+    counts = {}
+    for split in evaluated_splits(sound):
+        both = {(name, baseline) for name in compared(sound, split)}.union(*pairs(sound, split).values())
+        counts[split] = sum(first != second for first, second in both)
+    split, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+    if 1 / (resamples + 1) * count <= alpha:
+        return
+    most = schema_of(Evaluation)["properties"]["resamples"]["maximum"]
+    why = f"so that any of {count} comparisons on {split} can be significant"
+    # As p-values are corrected, to the last bit.
+    if least := next((number for number in range(resamples, most + 1) if 1 / (number + 1) * count <= alpha), None):
+        yield f"evaluation.resamples: found {resamples}, expected at least {least}, {why} at {alpha:g}; raise it"
+    else:
+        yield f"evaluation.alpha: found {alpha:g}, expected at least {count / most:g}, {why}; raise it"
 
 
 def _check_submission(place: str, name: str, entry: Config, config: Config, sound: Config) -> Iterator[str]:

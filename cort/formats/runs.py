@@ -11,9 +11,11 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.fields import BadLine, checked_id, checked_number, split_fields
+from cort.formats.fields import NUMBER, BadLine, checked_id, checked_number, split_fields
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
 from cort.formats.records import Integers, Ranking, offsets_of
@@ -35,7 +37,9 @@ log = logging.getLogger(__name__)
 Codes = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.float64]
 
-COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
+COLUMNS = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
+# Those of ColBERT's rankings.
+SCORED = ("query_id", "doc_id", "rank", "score")
 CANDIDATES = ("query_id", "doc_id", "query", "passage")
 CANDIDATE_IDS = pa.schema({"query_id": "string", "doc_id": "string"})
 ROWS_PER_BLOCK = 100_000
@@ -43,6 +47,8 @@ CODED = pa.dictionary(pa.int32(), pa.string())
 FIELDS = pa.schema({"query_id": CODED, "doc_id": "string", "rank": "float64", "score": "float64"})
 EMPTY = ("an empty run", "at least one result", "build the run again or name another")
 ROWS_PER_SORT = 10_000
+# Also what `checked_number` refuses.
+NUMERIC = re.compile(rf"{NUMBER.pattern}|[+-]?(nan|inf)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -194,12 +200,16 @@ def tag_of(path: str | Path) -> str:
     return next((line.split()[-1] for _, line in iter_lines(path) if line.strip()), "")
 
 
-def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = False) -> Run:
+def read_run(
+    path: str | Path, *, order_ties: bool = True, may_be_empty: bool = False, columns: Sequence[str] = COLUMNS
+) -> Run:
     """Read a run file, plain or .gz; check that it has results, all fields, finite scores, no document twice per query.
 
     :param order_ties: False saves time by leaving documents with equal scores in the order of the file.
+    :param columns: or `SCORED`, where documents with equal scores are ordered by rank.
     """
-    table = read_columns(path, COLUMNS, FIELDS, _parse)
+    by_rank = columns == SCORED
+    table = read_columns(path, columns, FIELDS, partial(_parse, columns))
     if not table.num_rows:
         if may_be_empty:
             return Run([], np.zeros(1, dtype=np.int64), pa.array([], "string"), np.empty(0))
@@ -211,12 +221,14 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
     doc_ids = table["doc_id"].combine_chunks()
     del table
     refuse_repeated_documents(path, query_ids, queries, doc_ids)
-    if not _is_falling(queries, scores):
-        by = np.lexsort((-scores, queries))
+    if by_rank or not _is_falling(queries, scores):
+        by = np.lexsort((*([ranks] if by_rank else []), -scores, queries))
         queries, scores, ranks, doc_ids = queries[by], scores[by], ranks[by], doc_ids.take(by)
-    _compare_ranks(path, queries, scores, ranks)
+    _compare_ranks(path, queries, scores, ranks, "rank" if by_rank else "doc_id")
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
-    return Run(query_ids, offsets, sort_ties(queries, scores, doc_ids) if order_ties else doc_ids, scores)
+    return Run(
+        query_ids, offsets, sort_ties(queries, scores, doc_ids) if order_ties and not by_rank else doc_ids, scores
+    )
 
 
 def refuse_other_queries(first: str, run: Run, second: str, other: Run) -> None:
@@ -226,8 +238,14 @@ def refuse_other_queries(first: str, run: Run, second: str, other: Run) -> None:
 
 
 def is_candidate(line: str) -> bool:
-    """Whether a line is from one of MS MARCO's lists of candidates with texts; lines of runs have 3 or 6 fields."""
+    """Whether a line is from one of MS MARCO's lists of candidates with texts, unless `is_scored`."""
     return line.count("\t") == len(CANDIDATES) - 1
+
+
+def is_scored(line: str) -> bool:
+    """Whether a line is from one of ColBERT's rankings."""
+    fields = split_fields(line)
+    return len(fields) == len(SCORED) and all(map(NUMERIC.fullmatch, fields[2:]))
 
 
 def read_candidates(path: str | Path) -> pa.Table:
@@ -243,7 +261,7 @@ def _parse_candidate(line: str) -> tuple[str, str]:
     return checked_id("query_id", query_id), checked_id("doc_id", doc_id)
 
 
-def _compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Numbers) -> None:
+def _compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Numbers, ties_by: str) -> None:
     """Warn of queries whose ranks contradict their scores, or whose scores are all equal; refuse distances.
 
     As in trec_eval, only scores count; rows are grouped by query and sorted by score. A query is upside down if its
@@ -266,7 +284,7 @@ def _compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Num
             "%s: scores contradict ranks in %d of %d queries; ranks are ignored", path, contradicted, len(sizes)
         )
     if level := int(((sizes > 1) & (falling == 0)).sum()):
-        log.warning("%s: all scores are equal in %d of %d queries; ordered by doc_id", path, level, len(sizes))
+        log.warning("%s: all scores are equal in %d of %d queries; ordered by %s", path, level, len(sizes), ties_by)
 
 
 def _is_falling(queries: Codes, scores: Numbers) -> bool:
@@ -323,12 +341,13 @@ def _pairs(queries: Codes | Integers, doc_ids: pa.Array) -> Words:
     return pairs
 
 
-def _parse(line: str) -> tuple[str, str, float, float]:
+def _parse(columns: Sequence[str], line: str) -> tuple[str, str, float, float]:
     fields = split_fields(line)
-    if len(fields) != len(COLUMNS):
-        raise BadLine(f"{len(fields)} fields", "the 6 fields `query_id Q0 doc_id rank score tag`", "fix the line")
-    query_id, _, doc_id, rank, score, _ = fields
-    return checked_id("query_id", query_id), checked_id("doc_id", doc_id), _rank(rank), checked_number("score", score)
+    if len(fields) != len(columns):
+        raise BadLine(f"{len(fields)} fields", f"the {len(columns)} fields `{' '.join(columns)}`", "fix the line")
+    query_id, doc_id, text, score = (fields[columns.index(name)] for name in FIELDS.names)
+    rank = checked_number("rank", text) if columns == SCORED else _rank(text)
+    return checked_id("query_id", query_id), checked_id("doc_id", doc_id), rank, checked_number("score", score)
 
 
 def _rank(text: str) -> float:

@@ -64,6 +64,20 @@ def test_three_fields_by_rank(folder, name):
     assert scores_of(output) == pytest.approx([1, 1 / 2, 1 / 3, 1, 1 / 2])
 
 
+# By score, equal ones by rank: the order that ColBERT evaluates.
+SCORED = "2\tb\t2\t27.5\n2\te\t4\t-1e-1\n1\tc\t2\t9\n2\ta\t1\t31.25\n2\tc\t3\t27.5\n1\td\t1\t9.5\n"
+
+
+@pytest.mark.parametrize("name", ["ranking.tsv", "ranking.tsv.gz"])
+@pytest.mark.parametrize("separator", ["\t", " "])
+def test_four_fields_by_score(folder, name, separator):
+    status, output = run(folder, SCORED.replace("\t", separator), name)
+    assert status == 0
+    expected = [("2", "a"), ("2", "b"), ("2", "c"), ("2", "e"), ("1", "d"), ("1", "c")]
+    assert [result[:2] for result in ranking(output)] == expected
+    assert scores_of(output) == pytest.approx([31.25, 27.5, 27.5, -0.1, 9.5, 9])
+
+
 CANDIDATES = '2\tb\twhat is b\tB is "a letter\n1\tc\twhat is c\tC.\n2\ta\twhat is b\tA.\n1\td\twhat is c\tD.\n'
 
 
@@ -140,7 +154,7 @@ def test_depth_keeps_the_best_and_is_more_than_0(folder, complaint):
         ("1\ta\t1\n1\tb\n", "row 2: found 2 fields, expected the 3 fields"),
         ("1\ta\t1\n\n", "row 2: found 0 fields"),
         ("1 Q0 a 1 1e39 x\n", "found the score 1e+39, expected scores within single precision"),
-        ("1 Q0 a 1\n", "row 1: found 4 fields, expected the 6 fields"),
+        ("1 Q0 a b\n", "row 1: found 4 fields, expected the 6 fields"),
         (CANDIDATES + "2 b 1\n", "row 5: found 1 fields, expected the 4 fields `query_id TAB doc_id TAB query TAB pa"),
         (CANDIDATES + "2\te\tq\n", "row 5: found 3 fields, expected the 4 fields"),
         (CANDIDATES + "2\te\tq\tp\tp\n", "row 5: found 5 fields, expected the 4 fields"),
@@ -149,6 +163,15 @@ def test_depth_keeps_the_best_and_is_more_than_0(folder, complaint):
         (CANDIDATES + "\n", "row 5: found 1 fields"),
         (CANDIDATES + "1\tc\tq\tp\n", "row 5: found document 'c' again in the ranking of query '1'"),
         ("1\t0\ta\t1\n2\t0\ta\t0\n", r"row 1: found a judgement ('1\t0\ta\t1'), expected a run or a list"),
+        # Numbers as ids.
+        ("1\t0\t7\t1\n2\t0\t7\t0\n", r"row 1: found a judgement ('1\t0\t7\t1'), expected a run or a list"),
+        ("1 0 7 1\n2 0 7 0\n", "row 1: found a judgement ('1 0 7 1'), expected a run or a list"),
+        (CANDIDATES + "1\te\t3\t0.5\n", r"row 5: found '1\te\t3\t0.5', expected a query and a passage, as in row 1"),
+        (SCORED + "1\te\tq\tp q\n", r"row 7: found '1\te\tq\tp q', expected a rank and a score, as in row 1"),
+        (SCORED + "1\te\t3\n", r"row 7: found '1\te\t3', expected a rank and a score, as in row 1"),
+        (SCORED + "1\te\t3\tnan\n", "row 7: found the score 'nan', expected a finite number"),
+        ("1\ta\t1\t0.2\n1\tb\t2\t0.5\n", "found scores that rise with the rank, as distances do, in 1 of 1 queries"),
+        (SCORED + "1\tz\t3\t1\n", "row 7: found document 'z' (1 such results)"),
         (CANDIDATES + "3\tc\tq\tp\n", "row 5: found query '3'"),
         (CANDIDATES + "1\tz\tq\tp\n", "row 5: found document 'z' (1 such results)"),
         ("1\ta\t1\n1\tb\u00a0\t2\n", r"row 2: found doc_id 'b\xa0' with whitespace"),

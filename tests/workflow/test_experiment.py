@@ -1,3 +1,4 @@
+import copy
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +8,7 @@ import yaml
 from snakemake.iocontainers import Wildcards
 
 from cort.experiment import models, splits
-from cort.experiment.checks import ConfigError, complete
+from cort.experiment.checks import ConfigError, complete, load
 from cort.experiment.config import cross_validated, splits_of
 from cort.experiment.keys import Experiment
 from cort.experiment.splits import labelled_twice, splits_apart
@@ -221,6 +222,20 @@ def test_defaults_are_filled_in_and_the_original_is_left_alone():
     assert config["encoders"]["encoder"]["training"]["weight_decay"] == 0.1
     assert config["systems"]["cort+bm25-cross"]["depth"] == min(15, 20)
     assert complete(config, "again") == config
+
+
+def test_mappings_of_one_anchor_are_filled_in_apart(tmp_path):
+    written = changed({f"{model} recipe": "small" for model in ("encoders encoder", "rerankers cross")})
+    shared = {"epochs": 2}
+    for section, name in (("encoders", "encoder"), ("rerankers", "cross")):
+        written[section][name]["training"] = shared
+    path = tmp_path / "anchor.yaml"
+    path.write_text(yaml.safe_dump(written), "utf-8")
+    assert "training: &" in path.read_text("utf-8")
+    apart = copy.deepcopy(written)
+    apart["rerankers"]["cross"]["training"] = dict(shared)
+    # Also for a config that is given, not read.
+    assert load(path) == complete(written, "given") == complete(apart, "apart")
 
 
 def test_released_triples_are_passed_over_once_unless_the_config_says_more():

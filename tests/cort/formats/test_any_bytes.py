@@ -233,6 +233,7 @@ READERS = {
     "run of TABs": ("r.trec", _text("q\tQ0\td\t1\t2.5\tt\nq\tQ0\te\t2\t-1e3\tt\n"), _run_alike),
     "candidates": ("c.tsv", _text("q\td\twhat is\ta b\n"), read_candidates),
     "published run": ("r.tsv", _text("q\td\t1\nq\te\t2\n"), read_published),
+    "published ranking": ("r.tsv", _text("q\td\t1\t2.5\nq\te\t2\t-1\n"), read_published),
     "published candidates": ("r.tsv", _text("q\td\twhat is\ta b\n"), read_published),
     "table": ("t.parquet", TABLE, lambda path: tables.read_table(path, tables.QRELS).to_pylist()),
     "batches of a table": ("t.parquet", TABLE, _listed(tables.iter_batches, tables.QRELS)),
