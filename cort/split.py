@@ -193,6 +193,8 @@ def stage(options: Options) -> None:
         queries, qrels = select(queries, held, inside), select(qrels, held, inside)
     if options.sample is not None:
         sample = min(options.sample, queries.num_rows) if options.at_most else options.sample
+        if sample < options.sample:
+            log.info("%d queries, fewer than the sample of %d: all are kept", sample, options.sample)
         queries = select(queries, draw(queries["query_id"], sample, options.seed, "--sample", "queries"))
         qrels = select(qrels, queries["query_id"])
     if not queries.num_rows:

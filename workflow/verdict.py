@@ -2,8 +2,8 @@
 
 Writes two experiments, builds them, and prints what they show. `config/NAME-synthetic.yaml` has queries made from the
 headings of the documents, or from first sentences if there are few headings; it compares systems and tunes weights.
-`config/NAME.yaml` has all words of the documents and the queries of people; it serves searches and is deployed. Both
-are used as they are if they exist: edit them, and run the same command again.
+`config/NAME.yaml` has all words of the documents and the queries of people; it serves searches and is deployed. Each
+call writes both anew for what it names, unless somebody has edited one of them: then they are kept.
 
 Usage: python -m workflow.verdict --folder docs [--queries questions.txt [--qrels judgements.tsv]] [--model FOLDER]
 """
@@ -12,26 +12,32 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from itertools import islice
+from os.path import normpath
 from pathlib import Path
 from typing import Any, get_args
 
 from cort.evaluation.comparisons import MIN_QUERIES, WIN, Comparison, Comparisons
-from cort.experiment.checks import ConfigError, load
+from cort.experiment.checks import ConfigError, load, read
+from cort.experiment.config import compared as compared_systems
 from cort.experiment.config import with_parts
+from cort.experiment.deployment import deployed_parts
+from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
 from cort.retrieval.weights import TunedWeights
 from cort.settings import paths
-from cort.settings.config import Config, is_judged, labels_of, ranked_splits
+from cort.settings.config import Config, evaluated_splits, is_judged, labels_of, leaves, ranked_splits
 from cort.settings.evaluation import Target
 from cort.system.errors import InputError, input_error
 from cort.system.files import write_text
-from cort.systems.base import Results
 from cort.systems.registry import system_of
 from workflow.report_inputs import comparisons
 
@@ -44,10 +50,16 @@ SAMPLE, FEWEST = 500, 50
 # Share of queries without results of BM25 above which a language is probably wrong.
 UNANSWERED = 0.2
 NAME = re.compile("[a-z0-9][a-z0-9._-]*")
+WRITTEN = "# Written by `make verdict` for "
+# Followed by a digest of all other lines.
+UNEDITED = "# The next call writes this file anew, unless you edit it. config/README.md explains every key. "
+# What this program deploys; nothing, until it knows the best system.
+DEPLOYED = rf"^deploy: \{{(?:search: \{{system: \S+, targets: \[{TARGETS}\]\}})?\}}$"
+
+OTHER = "set NAME= to write another one"
 
 MAIN = """\
-# Written by `make verdict` for {given}
-# Edit this file, and run the same command again. config/README.md explains every key.
+{written}{given}
 dataset: {name}
 title: {title}
 collection: {{folder: {folder}, passages: {{words: 150, overlap: 50}}}}
@@ -63,7 +75,7 @@ latency: {{split: {split_name}, queries: 100, systems: [{names}]}}
 deploy: {{}}
 """
 SYNTHETIC = """\
-# Written by `make verdict` for {given}
+{written}{given}
 # Queries made from the documents compare the systems of {name}.yaml, and tune their weights.
 extends: {main}
 dataset: {name}-synthetic
@@ -100,8 +112,24 @@ def systems_of(encoders: dict[str, str], name: str, tuned_here: bool) -> dict[st
     return systems
 
 
+def signed(text: str) -> str:
+    """Add a line with a digest, by which an edited file is known."""
+    first, _, others = text.partition("\n")
+    return f"{first}\n{UNEDITED}{sha256(text.encode()).hexdigest()[:16]}\n{others}"
+
+
+def unsigned(text: str) -> str:
+    """Remove the line that `signed` added."""
+    return re.sub(f"^{re.escape(UNEDITED)}.*\n", "", text, count=1, flags=re.MULTILINE)
+
+
+def is_edited(path: Path) -> bool:
+    """Tell whether somebody has edited a file that this program wrote."""
+    return path.exists() and signed(unsigned(text := path.read_text("utf-8"))) != text
+
+
 def write_configs(args: argparse.Namespace, origin: str) -> None:
-    """Write both experiments, unless they exist."""
+    """Write both experiments; those that are to be kept only if they do not exist."""
     name, encoders = args.name, encoders_of(args.model)
     split = (
         f"sample: {{queries: {paths.IMPORTED_QUERIES.format(dataset=f'{name}-synthetic', split='test')}, sample: 100}}"
@@ -110,6 +138,7 @@ def write_configs(args: argparse.Namespace, origin: str) -> None:
         qrels = f", qrels: {json.dumps(args.qrels)}" if args.qrels else ""
         split = f"queries: {{queries: {json.dumps(args.queries)}{qrels}}}"
     values: dict[str, Any] = {
+        "written": WRITTEN,
         "given": given(args),
         "name": name,
         "title": json.dumps(Path(args.folder).resolve().name, ensure_ascii=False),
@@ -123,8 +152,8 @@ def write_configs(args: argparse.Namespace, origin: str) -> None:
     }
     for path, text in ((args.main, MAIN), (args.synthetic, SYNTHETIC)):
         systems = systems_of(encoders, name, path == args.synthetic)
-        if not path.exists():
-            write_text(path, text.format(**values, systems=listing(systems), names=", ".join(systems)))
+        if not (args.kept and path.exists()):
+            write_text(path, signed(text.format(**values, systems=listing(systems), names=", ".join(systems))))
 
 
 def listing(entries: dict[str, str]) -> str:
@@ -149,12 +178,30 @@ def check(args: argparse.Namespace) -> None:
         raise input_error("QRELS", args.qrels, "QUERIES, too", "name the queries that are judged")
     if not NAME.fullmatch(args.name):
         raise input_error("NAME", args.name, "small letters, digits, dots, dashes and _", "set NAME=")
-    for path in (args.main, args.synthetic):
-        head = path.read_text("utf-8").partition("\n")[0] if path.exists() else ""
-        expected = f"# Written by `make verdict` for {given(args)}"
-        if head not in ("", expected):
-            fix = "set NAME= to write another one, or remove this file"
-            raise input_error(path, head or "an empty file", expected, fix, 1)
+    for path in filter(Path.exists, (args.main, args.synthetic)):
+        first = path.read_text("utf-8").partition("\n")[0]
+        if not first.startswith(WRITTEN):
+            raise input_error(path, first or "an empty line", f"{WRITTEN}...", f"{OTHER}, or move this file", 1)
+    args.kept = [path for path in (args.main, args.synthetic) if is_edited(path)]
+    if args.main.exists():
+        check_former(args)
+
+
+def check_former(args: argparse.Namespace) -> None:
+    """Refuse an experiment about another folder, and one that somebody edited and that lacks what a call names."""
+    config = load(args.main) if args.kept else read(args.main)
+    folder = config["collection"].get("folder", "")
+    if not Path(folder).exists() or not os.path.samefile(folder, args.folder):
+        raise input_error(args.main, f"the folder {folder}", args.folder, f"{OTHER}, or remove this file")
+    if not args.kept:
+        return
+    named = {"QUERIES": args.queries, "QRELS": args.qrels, "MODEL": args.model and args.model.partition("@")[0]}
+    values = (one for _, value in leaves(config) for one in (value if isinstance(value, list) else [value]))
+    known = {normpath(value) for value in values if isinstance(value, str)}
+    for key, value in named.items():
+        if value and normpath(value) not in known:
+            expected = f"{key}={value} in {args.main}, as edited files are kept"
+            raise input_error(args.kept[0], "edits", expected, f"add it there, {OTHER}, or remove the edited file")
 
 
 def build(config: Path, *targets: str, quiet: bool = False) -> bool:
@@ -175,10 +222,10 @@ def queries_exist(config: Path) -> bool:
     return all(json.loads(Path(file).read_text("utf-8"))["kept (before `sample`)"] >= FEWEST for file in files)
 
 
-def best_of(compared: Comparisons) -> str:
-    """Choose the best system among those that are significantly better than BM25; BM25 if there is none."""
-    better = [row for row in compared.against("bm25", MEASURE).values() if row.verdict == WIN]
-    return max(better, key=lambda row: (row.mean, row.system)).system if better else "bm25"
+def best_first(compared: Comparisons) -> list[str]:
+    """List the systems that are significantly better than BM25, the best first, then BM25."""
+    better = [(row.mean, row.system) for row in compared.against("bm25", MEASURE).values() if row.verdict == WIN]
+    return [*(system for _, system in sorted(better, reverse=True)), "bm25"]
 
 
 def difference(row: Comparison) -> str:
@@ -186,10 +233,13 @@ def difference(row: Comparison) -> str:
     return f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]  {row.verdict}"
 
 
-def add_deployment(path: Path, system: str) -> None:
-    """Fill in the system to deploy, unless the experiment names one."""
-    deployment = f"deploy: {{search: {{system: {system}, targets: [{TARGETS}]}}}}"
-    write_text(path, re.sub(r"^deploy: \{\}$", deployment, path.read_text("utf-8"), flags=re.MULTILINE))
+def add_deployment(path: Path, systems: Sequence[str]) -> None:
+    """Deploy the first of some systems that engines can run, unless somebody has written what is deployed."""
+    config, text = load(path), path.read_text("utf-8")
+    known = (name for name in systems if name in config["systems"] and deployed_parts(config, name))
+    entries = [f"search: {{system: {name}, targets: [{TARGETS}]}}" for name in islice(known, 1)]
+    changed = re.sub(DEPLOYED, f"deploy: {{{''.join(entries)}}}", text, flags=re.MULTILINE)
+    write_text(path, changed if is_edited(path) else signed(unsigned(changed)))
 
 
 def compared_on(config: Config, split: str) -> Comparisons:
@@ -208,22 +258,27 @@ def table(compared: Comparisons) -> Iterator[str]:
         yield f"  {name:<{width}}  {means[name]:.3f}{more}"
 
 
-def cost(config: Config, system: str) -> str:
-    """Describe the memory and time of a system."""
-    results, size = Results(config), 0
+def cost(path: Path, config: Config, system: str) -> str:
+    """Describe the memory and time of a system, as far as the experiment has and measures it."""
+    if system not in config["systems"]:
+        return f"{path} does not have {system}: add it there to search with it"
+    results, size = read_experiment(paths.at(paths.EXPERIMENT, config)), 0
     for name in with_parts(config, [system]):
         part = system_of(config, name, results)
-        size += sum(
-            Path(file).stat().st_size for section, model in part.models() for file in results.vectors(section, model)
-        )
+        # A re-ranker has no vectors of passages.
+        models = [] if part.reranker() else part.models()
+        size += sum(Path(file).stat().st_size for model in models for file in results.vectors(*model))
         if lexical := part.lexical_index():
             folder = Path(paths.at(paths.LEXICAL_INDEX, config, lexical=lexical)).parent
             size += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    split = config["latency"]["split"]
-    rows = json.loads(Path(paths.at(paths.LATENCY, config, split=split)).read_text("utf-8"))["rows"]
+    index = f"{size / 1e6:,.0f} MB of index"
+    latency = config["latency"] or {"systems": []}
+    if system not in latency["systems"]:
+        return f"{index}; add {system} to latency.systems of {path} to measure its time"
+    rows = json.loads(Path(paths.at(paths.LATENCY, config, split=latency["split"])).read_text("utf-8"))["rows"]
     times = next(row["milliseconds"] for row in rows if row["system"] == system and row["batch"] == 1)
     times = times.get("concurrent", times["sequential"])
-    return f"{size / 1e6:,.0f} MB of index; {times['p50']:.1f} ms per query here, 95 % under {times['p95']:.1f} ms"
+    return f"{index}; {times['p50']:.1f} ms per query here, 95 % under {times['p95']:.1f} ms"
 
 
 def about_people(args: argparse.Namespace, config: Config, system: str) -> Iterator[str]:
@@ -237,14 +292,15 @@ def about_people(args: argparse.Namespace, config: Config, system: str) -> Itera
         elif args.queries:
             judging = f"python -m cort.explore --experiment {args.main} --split {split} --judgements judgements.jsonl"
             yield f"{count} queries of people without judgements; to judge results: {judging}"
-        found = len(read_run(paths.at(paths.RUN, config, split=split, system="bm25")).query_ids)
+        bm25 = Path(paths.at(paths.RUN, config, split=split, system="bm25"))
+        found = len(read_run(bm25)) if "bm25" in config["systems"] else count
         if count - found > UNANSWERED * count:
             yield f"BM25 finds nothing for {count - found} of {count} queries: is lexical.bm25.language right?"
 
 
 def merged_by(config: Config, system: str) -> str:
     """Name the tuned weights of a system, if it has any."""
-    for file in system_of(config, system).tuned_files():
+    for file in system_of(config, system).tuned_files() if system_of(config, system).parts() else ():
         tuned: TunedWeights = read_artifact(file, TunedWeights)
         return f" ({', '.join(f'{part} {weight:g}' for part, weight in zip(tuned.parts, tuned.weights, strict=True))})"
     return ""
@@ -262,40 +318,64 @@ def judged_by_people(config: Config) -> Comparisons | None:
 
 
 def report(
-    args: argparse.Namespace, synthetic: Config, compared: Comparisons, human: Comparisons | None, system: str
+    args: argparse.Namespace, synthetic: Config, compared: Comparisons, human: Comparisons | None, best: Sequence[str]
 ) -> Iterator[str]:
     """Write the verdict, at most 15 lines.
 
     :param human: comparisons that decided instead of those on synthetic labels.
+    :param best: the best system, and other good ones.
     """
-    config = load(args.main)
+    config, system = load(args.main), best[0]
     counts = json.loads(Path(paths.at(paths.IMPORT_COUNTS, config)).read_text("utf-8"))
     origin = synthetic["splits"]["test"]["generate"]["from"]
     yield f"{counts['documents']:,} documents, {counts['passages']:,} passages; {MEASURE} on {compared.queries} queries"
     yield f"made from {origin} (synthetic labels), with differences from bm25 and their 95 % intervals:"
     yield from table(compared)
     why = "the best of those better than BM25" if system != "bm25" else "no system is significantly better"
-    yield f"VERDICT: {system}{merged_by(config, system)}, {why}, on {'human' if human else 'synthetic'} labels"
-    yield cost(config, system)
+    weights = merged_by(config if human else synthetic, system)
+    yield f"VERDICT: {system}{weights}, {why}, on {'human' if human else 'synthetic'} labels"
+    yield cost(args.main, config, system)
     yield from about_people(args, config, system)
     yield f"report: {Path(paths.at(paths.REPORT, config if human else synthetic), 'index.html').absolute().as_uri()}"
     yield f"search: make explore CONFIG={args.main}"
-    for name in config["deploy"] or ():
-        yield f"deploy: {paths.at(paths.DEPLOYMENT, config, deployment=name)}README.md"
+    if config["deploy"] == {}:
+        yield f"deploy: nothing, as search engines can run none of {', '.join(best)}"
+    for name, entry in (config["deploy"] or {}).items():
+        other = "" if entry["system"] == system else f" ({entry['system']}, not {system})"
+        yield f"deploy: {paths.at(paths.DEPLOYMENT, config, deployment=name)}README.md{other}"
     yield f"change: {args.main}, then the same command"
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Write what is not kept; queries come from headings, or from sentences if headings are few, now or earlier."""
+    former = args.synthetic.read_text("utf-8") if args.synthetic.exists() else ""
+    if args.kept:
+        sys.stdout.write(f"used as edited: {' and '.join(map(str, args.kept))}\n")
+    few = "{from: sentences}" in former
+    write_configs(args, "sentences" if few else "headings")
+    if not few and not (args.kept and former) and not queries_exist(args.synthetic):
+        sys.stdout.write(f"fewer than {FEWEST} headings with text below: queries are made from first sentences\n")
+        args.synthetic.unlink()
+        write_configs(args, "sentences")
+    sys.stdout.flush()
+
+
+def check_compared(path: Path, config: Config, splits: Sequence[str]) -> None:
+    """Refuse an experiment that somebody edited so that nothing is compared with BM25."""
+    for split in splits:
+        names = compared_systems(config, split) if config["evaluation"]["baseline"] == "bm25" else []
+        if len(names) < 2 or MEASURE not in config["splits"].get(split, {}).get("measures", ()):
+            expected = f"bm25 as the baseline, and another system, measured on {split} by {MEASURE}"
+            raise input_error(path, "edits, and no comparison with bm25", expected, "add what is missing")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write, build, print; return the exit status."""
     check(args)
-    written = not args.synthetic.exists()
-    write_configs(args, "headings")
-    if written and not queries_exist(args.synthetic):
-        sys.stdout.write(f"fewer than {FEWEST} headings with text below: queries are made from first sentences\n")
-        sys.stdout.flush()
-        args.synthetic.unlink()
-        write_configs(args, "sentences")
-    config = load(args.main)
+    prepare(args)
+    config, synthetic = load(args.main), load(args.synthetic)
+    check_compared(args.main, config, evaluated_splits(config))
+    check_compared(args.synthetic, synthetic, ["test"])
     judged = splits_of_people(config)
     # First, because mistakes of people are in these files.
     if judged and not build(args.main, *(paths.at(paths.QRELS, config, split=split) for split in judged)):
@@ -305,13 +385,12 @@ def run(args: argparse.Namespace) -> int:
     # The deployment, which the rest depends on, is not yet chosen.
     if judged and not build(args.main, *comparisons(config)):
         return 1
-    synthetic = load(args.synthetic)
     compared, human = compared_on(synthetic, "test"), judged_by_people(config)
-    system = best_of(human or compared)
-    add_deployment(args.main, system)
+    best = best_first(human or compared)
+    add_deployment(args.main, best)
     if not build(args.main):
         return 1
-    sys.stdout.write("".join(f"{line}\n" for line in ("", *report(args, synthetic, compared, human, system))))
+    sys.stdout.write("".join(f"{line}\n" for line in ("", *report(args, synthetic, compared, human, best))))
     return 0
 
 
@@ -325,6 +404,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", help="encoder: a folder, or a name on the hub with @COMMIT")
     parser.add_argument("--name", help="of the experiment (default: that of the folder)")
     args = parser.parse_args(argv)
+    args.folder = normpath(args.folder)
     args.name = args.name or re.sub("[^a-z0-9]+", "-", Path(args.folder).resolve().name.lower()).strip("-") or "folder"
     args.main, args.synthetic = CONFIGS / f"{args.name}.yaml", CONFIGS / f"{args.name}-synthetic.yaml"
     try:

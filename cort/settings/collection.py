@@ -176,8 +176,8 @@ class Split:
     """Split, or a list, whose queries are left out of this one: those with the same id, or the same text ignoring case.
     """
     sample: int | None = setting(None, ge=1, le=1_000_000_000)
-    """Keep this many queries, drawn at random from the judged ones, or from all if `unjudged_queries` is `keep`; with
-    `generate`, at most."""
+    """Keep this many queries, drawn at random from the judged ones, or from all if `unjudged_queries` is `keep`; of
+    queries that this experiment generates or another one made (`results/.../imported/`), at most."""
     hold_out: int | None = setting(None, ge=1, le=1_000_000_000)
     """Draw this many judged queries from the split `train` instead of reading files, and remove them from `train`."""
     relevance_level: int = setting(1, ge=1, le=1000)
