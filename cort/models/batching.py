@@ -85,10 +85,17 @@ def frame_text(tokens: Ids, template: Template, max_length: int) -> Frame:
     return ids, np.full(len(ids), template.segment, dtype=np.int64)
 
 
-def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int, max_length: int) -> Frame:
-    """Join a query of up to `query_length` tokens and a passage, up to `max_length`; both include special tokens."""
-    query = query[: query_length - template.query_extra]
-    room = max_length - template.pair_extra - len(query)
+def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int | None, max_length: int) -> Frame:
+    """Join a query of up to `query_length` tokens and a passage, up to `max_length`; both include special tokens.
+
+    Without a `query_length`, the longer text loses tokens until both fit, as with `longest_first` of transformers.
+    """
+    room = max_length - template.pair_extra
+    if query_length is not None:
+        query = query[: query_length - template.query_extra]
+    else:
+        query = query[: room // 2 if len(query) <= len(passage) else room - min(len(passage), room // 2)]
+    room -= len(query)
     if len(passage) > room:
         passage = np.concatenate([passage[: max(room - len(template.cut), 0)], template.cut]).astype(np.int32)
     first = np.concatenate([template.before, query, template.between])

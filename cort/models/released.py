@@ -99,8 +99,7 @@ def load_released_reranker(folder: Path, kind: str, overrides: Overrides, fix: s
     wanted = overrides.settings
     if kind in FORMULAS:
         length = wanted.get("max_length", T5_LENGTH)
-        query_length = wanted.get("query_length", (length - 1) // 2)
-        return open_seq2seq(folder, PairSettings(query_length=query_length, max_length=length, kind=kind), fix)
+        return open_seq2seq(folder, PairSettings(wanted.get("query_length", 0), length, kind), fix)
     model = load_modules(folder, kind, OWN, fix)
     if kind == "late_interaction":
         model.prompts = _prompts(folder, model, overrides)

@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import pytest
@@ -199,9 +200,12 @@ def write_classifier(make, labels, model="bert", **changes):
     return make.folder
 
 
-def check_logits(folder, model, world, tmp_path, relevant):
+def pairs_of(world):
+    return list(zip([*world.query_texts[:8], "ba"], [*world.texts[:8], "ba ko " * 100], strict=True))
+
+
+def check_logits(folder, model, pairs, tmp_path, relevant=1):
     """Compare logits with those of the original folder and of the saved one in sentence-transformers."""
-    pairs = list(zip([*world.query_texts[:8], "ba"], [*world.texts[:8], "ba ko " * 100], strict=True))
     logits = own_logits(model, *map(list, zip(*pairs, strict=True)), tmp_path)
     for source in (folder, model):
         peer = CrossEncoder(str(source), device="cpu", local_files_only=True, model_kwargs=SINGLE)
@@ -215,14 +219,24 @@ def check_logits(folder, model, world, tmp_path, relevant):
 @pytest.mark.parametrize("model", ["bert", "modernbert", "sentencepiece", "decoder"])
 def test_logits_are_those_of_sentence_transformers(make, world, tmp_path, labels, model):
     folder = write_classifier(make, labels, model)
-    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), world, tmp_path, relevant=1)
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), pairs_of(world), tmp_path)
+
+
+@pytest.mark.parametrize("model", ["bert", "sentencepiece", "decoder"])
+def test_pairs_are_truncated_as_in_sentence_transformers(make, world, tmp_path, model):
+    folder = write_classifier(make, 1, model)
+    words = " ".join(world.texts).split()
+    # Pairs that fit, of which one text fills less than half of the length, and two that do.
+    texts = [" ".join(words[at : at + length]) for at, length in enumerate([0, 1, 2, 5, 9, *range(15, 26), 33, 45, 70])]
+    pairs = list(itertools.product(texts, texts))
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), pairs, tmp_path)
 
 
 @pytest.mark.parametrize("segments", [True, False])
 def test_the_tokenizer_says_whether_there_are_segments(make, world, tmp_path, segments):
     folder = write_classifier(make, 1)
     change_json(folder / TOKENIZER, model_input_names=["input_ids", *["token_type_ids"] * segments, "attention_mask"])
-    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), world, tmp_path, relevant=1)
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), pairs_of(world), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +249,7 @@ def test_the_tokenizer_says_whether_there_are_segments(make, world, tmp_path, se
 def test_the_logit_is_that_of_the_label_that_means_relevant(make, world, tmp_path, names, relevant):
     named = {"id2label": dict(zip("01", names, strict=True)), "label2id": {names[0]: 0, names[1]: 1}}
     folder = write_classifier(make, 2, **named)
-    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), world, tmp_path, relevant)
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), pairs_of(world), tmp_path, relevant)
 
 
 @pytest.mark.parametrize(
