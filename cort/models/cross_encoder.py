@@ -22,7 +22,7 @@ from cort.models.modules import TextModel, load_modules, route
 from cort.models.pair_prompt import PairPrompt, divide, render
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template
-from cort.models.transformer import LEAST_AFTER_PROMPT, check_length, forward_by_length, single
+from cort.models.transformer import LEAST_AFTER_PROMPT, check_length, forward_by_length, heads_of, single
 from cort.system.errors import input_error
 
 
@@ -60,8 +60,7 @@ class CrossEncoder(TextModel):
 
     def _heads(self) -> list[nn.Module]:
         """List the layers of a classifier of transformers after its base."""
-        model = self.transformer
-        return [head for head in model.children() if head is not model.base_model] if self._has_head else []
+        return heads_of(self.transformer) if self._has_head else []
 
     def forward(self, batch: dict[str, Any]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
