@@ -77,9 +77,12 @@ def make_scorer(
 
     queries = pairs.queries.rows_of(table["query_id"], source)
     passages = pairs.passages.rows_of(table["doc_id"], source)
-    lengths = pairs.queries.lengths
-    log_truncation(log, "queries", lengths[np.unique(queries)], limits.query)
-    log_truncation(log, "passages of the pairs", pairs.passages.lengths[passages], limits.of_passages(lengths[queries]))
+    lengths, others = pairs.queries.lengths, pairs.passages.lengths[passages]
+    if limits.shared:
+        log_truncation(log, "queries of the pairs", lengths[queries], limits.of_queries(others))
+    else:
+        log_truncation(log, "queries", lengths[np.unique(queries)], limits.query)
+    log_truncation(log, "passages of the pairs", others, limits.of_passages(lengths[queries]))
 
     def score_block(block: tuple[int, int]) -> pa.RecordBatch:
         part = slice(*block)

@@ -21,7 +21,8 @@ from cort.models.layout import has_modules
 from cort.models.modules import TextModel, load_modules, route
 from cort.models.pair_prompt import PairPrompt, divide, render
 from cort.models.settings import PairSettings
-from cort.models.transformer import check_length, forward_by_length, single
+from cort.models.tokenizer import Template
+from cort.models.transformer import LEAST_AFTER_PROMPT, check_length, forward_by_length, heads_of, single
 from cort.system.errors import input_error
 
 
@@ -31,7 +32,8 @@ class CrossEncoder(TextModel):
     A linear layer on the state of [CLS] is the head in CoRT, section 4.3.1, and TREC 2020, section 4.2; a classifier of
     transformers has another layer before it, such as BERT's pooler.
 
-    :ivar query_length: tokens that queries are truncated to, special tokens included; `max_length` those of pairs.
+    :ivar query_length: tokens that queries are truncated to, special tokens included; `max_length` those of pairs. If
+        it is None, as in released models, only pairs are truncated.
     """
 
     kind = "cross_encoder"
@@ -49,17 +51,16 @@ class CrossEncoder(TextModel):
         self._generates = module.transformer_task == "text-generation"
         # So that the last token of each row is that of a text.
         self.template = replace(self.template, left=self._generates)
-        # Truncating the longer text, as sentence-transformers does, leaves a query half of the room.
-        room = (self.max_length - self.template.pair_extra if self.prompt else self.max_length - 1) // 2
-        self.query_length: int = module.query_length or max(room, self.template.query_extra + 1)
+        self.query_length: int | None = module.query_length
+        if self.prompt and self.query_length is None:
+            self.query_length = longest_query(self.template, self.max_length)
         self._has_head = module.transformer_task in ("sequence-classification", "text-generation")
         for head in self._heads():
             head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
 
     def _heads(self) -> list[nn.Module]:
         """List the layers of a classifier of transformers after its base."""
-        model = self.transformer
-        return [head for head in model.children() if head is not model.base_model] if self._has_head else []
+        return heads_of(self.transformer) if self._has_head else []
 
     def forward(self, batch: dict[str, Any]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
@@ -138,7 +139,9 @@ class Pairs:
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count the tokens of joined pairs."""
         model, template = self.model, self.model.template
-        query_lengths = np.minimum(self.queries.lengths[queries], model.query_length - template.query_extra)
+        query_lengths = self.queries.lengths[queries]
+        if model.query_length is not None:
+            query_lengths = np.minimum(query_lengths, model.query_length - template.query_extra)
         total = query_lengths + self.passages.lengths[passages] + template.pair_extra
         lengths: Lengths = np.minimum(total, model.max_length)
         return lengths
@@ -177,10 +180,17 @@ def load_cross_encoder(folder: str | Path, precision: str = "fp32") -> CrossEnco
     return model.eval()
 
 
+def longest_query(template: Template, max_length: int) -> int:
+    """Count the tokens of a query that leave room for a passage, which is truncated first in a prompt."""
+    return max_length - template.pair_extra - len(template.cut) - LEAST_AFTER_PROMPT
+
+
 def check_lengths(place: str, model: Any) -> None:
     """Refuse lengths that leave no room for text or exceed the model's positions."""
-    template = model.template
-    check_length(f"{place}query_length", model.query_length, template.query_extra + 1, model.transformer)
+    template, query = model.template, 1
+    if model.query_length is not None:
+        check_length(f"{place}query_length", model.query_length, template.query_extra + 1, model.transformer)
+        query = model.query_length - template.query_extra
     # A query of full length still leaves one token for the passage.
-    shortest = model.query_length - template.query_extra + template.pair_extra + len(template.cut) + 1
+    shortest = query + template.pair_extra + len(template.cut) + 1
     check_length(f"{place}max_length", model.max_length, shortest, model.transformer)

@@ -8,6 +8,7 @@ On disk: a transformers folder of a T5, plus ``reranker.json``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.tokens import Tokens
-from cort.models.cross_encoder import Pairs, check_lengths
+from cort.models.cross_encoder import Pairs, check_lengths, longest_query
 from cort.models.hub import open_tokenizer
 from cort.models.loading import SEQ2SEQ, load_transformer, read_settings
 from cort.models.pair_prompt import PASSAGE, QUERY, divide
@@ -46,8 +47,7 @@ class Seq2SeqReranker(nn.Module):
 
     def __init__(self, transformer: Any, tokenizer: Any, settings: PairSettings, source: str | Path) -> None:
         super().__init__()
-        self.transformer, self.settings, self.kind = transformer, settings, settings.kind
-        self.query_length, self.max_length = settings.query_length, settings.max_length
+        self.transformer, self.kind, self.max_length = transformer, settings.kind, settings.max_length
         formula, backend = FORMULAS[settings.kind], tokenizer.backend_tokenizer
         names = [name for name in (formula.relevant, formula.irrelevant) if name]
         self.answers = [backend.token_to_id(name) for name in names]
@@ -56,6 +56,8 @@ class Seq2SeqReranker(nn.Module):
             raise input_error(source, found, f"the vocabulary of a {settings.kind}", "name another model or kind")
         self._tokenizer, self.prompt = tokenizer, divide(source, formula.prompt, backend)
         self.template = self.prompt.frame(backend, template_of(source, backend, tokenizer.pad_token_id))
+        self.query_length = settings.query_length or longest_query(self.template, self.max_length)
+        self.settings = replace(settings, query_length=self.query_length)
         transformer.lm_head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
 
     def forward(self, batch: dict[str, Any]) -> Tensor:
@@ -89,7 +91,10 @@ class Seq2SeqReranker(nn.Module):
 
 
 def open_seq2seq(folder: str | Path, settings: PairSettings, fix: str = FIX) -> Seq2SeqReranker:
-    """Load a transformers folder as a re-ranker of the kind in `settings`, in evaluation mode."""
+    """Load a transformers folder as a re-ranker of the kind in `settings`, in evaluation mode.
+
+    A `query_length` of 0 stands for the longest query that leaves room for a passage.
+    """
     transformer: Any = load_transformer(folder, SEQ2SEQ, trained=True, fix=fix)
     if getattr(transformer.config, "decoder_start_token_id", None) is None:
         expected = "the token that begins what a decoder generates"

@@ -70,6 +70,11 @@ def count_tokens(transformer: nn.Module) -> int:
     return int(model.get_input_embeddings().num_embeddings)
 
 
+def heads_of(classifier: Any) -> list[nn.Module]:
+    """List the layers of a classifier of transformers after its base."""
+    return [head for head in classifier.children() if head is not classifier.base_model]
+
+
 def check_length(name: str, length: int, shortest: int, transformer: nn.Module, prompt: int = 0) -> None:
     """Refuse a length in tokens that leaves no room for text or exceeds the position embeddings.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ from cort.models.layout import (
     modules_of,
     read_length,
     tokenizer_folder,
+    transformer_settings,
 )
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template, load_template
@@ -64,14 +65,28 @@ def log_truncation(log: logging.Logger, source: str, lengths: Counts, limit: int
 
 @dataclass(frozen=True)
 class Limits:
-    """Tokens of a query and of a passage that fit, without special tokens; `together`: of the passage and the query."""
+    """Tokens of a query and of a passage that fit, without special tokens; `together`: of the passage and the query.
+
+    If queries have no limit of their own, it is that of both, and the longer text of a pair is truncated.
+    """
 
     query: int
     passage: int
     together: bool = False
 
+    @property
+    def shared(self) -> bool:
+        """Whether queries have no limit of their own."""
+        return self.together and self.query == self.passage
+
+    def of_queries(self, passages: Counts) -> int | Counts:
+        """Count the tokens of queries that fit next to passages of these lengths."""
+        return np.maximum(self.query - passages, self.query // 2) if self.shared else self.query
+
     def of_passages(self, queries: Counts) -> int | Counts:
         """Count the tokens of passages that fit next to queries of these lengths."""
+        if self.shared:
+            return np.maximum(self.passage - queries, self.passage - self.passage // 2)
         return self.passage - np.minimum(queries, self.query) if self.together else self.passage
 
 
@@ -100,7 +115,9 @@ def read_limits(folder: str | Path) -> Limits | None:
         longest = model_max_length(tokenizer_folder(folder)) or UNLIMITED
         if tokens:
             return Limits(lengths[0], longest - tokens, together=True)
-        return limits_for("cross_encoder", (lengths[0], longest), load_template(folder))
+        limits = limits_for("cross_encoder", (lengths[0], longest), load_template(folder))
+        own = transformer_settings(tokenizer_folder(folder)).limit("query_length")
+        return limits if own else replace(limits, query=limits.passage)
     if modules_of(folder)[0].name not in ("Transformer", "MLMTransformer"):
         return Limits(UNLIMITED, UNLIMITED)
     return limits_for("encoder", (lengths[0], lengths[1]), load_template(folder))
@@ -109,11 +126,14 @@ def read_limits(folder: str | Path) -> Limits | None:
 def measure_texts(limits: Limits, files: Mapping[str, str | Path]) -> dict[str, Truncation]:
     """Measure the token caches that a model reads, by content (passages, or queries of a split).
 
-    Passages of a cross-encoder are paired with a query of mean length.
+    Passages of a cross-encoder are paired with a query of mean length, and queries with such a passage.
     """
     lengths = {text: Tokens(path).lengths for text, path in files.items()}
-    queries = [counts for text, counts in lengths.items() if text != PASSAGES and len(counts)]
-    mean = np.rint(np.concatenate(queries).mean(keepdims=True) if queries else np.zeros(1)).astype(np.int64)
-    most = dict.fromkeys(lengths, limits.query)
-    most[PASSAGES] = int(np.max(limits.of_passages(mean)))
+
+    def mean(of_passages: bool) -> Counts:
+        counts = [counts for text, counts in lengths.items() if (text == PASSAGES) is of_passages and len(counts)]
+        return np.rint(np.concatenate(counts).mean(keepdims=True) if counts else np.zeros(1)).astype(np.int64)
+
+    most = dict.fromkeys(lengths, int(np.max(limits.of_queries(mean(True)))))
+    most[PASSAGES] = int(np.max(limits.of_passages(mean(False))))
     return {text: measure_truncation(counts, most[text]) for text, counts in lengths.items()}

@@ -23,7 +23,7 @@ from cort.models.batching import FramedTexts, Ids
 from cort.models.loading import load_transformer
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, load_template
-from cort.models.transformer import accepted_inputs, check_length, count_tokens, place, single
+from cort.models.transformer import accepted_inputs, check_length, count_tokens, heads_of, place, single
 from cort.system.errors import input_error
 
 CLASSIFIER = "AutoModelForTokenClassification"
@@ -37,15 +37,17 @@ class Weigher(nn.Module):
         super().__init__()
         self.classifier, self.length = classifier, length
         self.inputs = accepted_inputs(classifier, segments=False)
+        for head in heads_of(classifier):
+            head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Weigh ``input_ids`` and their masks of shape (batch, length); returns (batch, maximum length)."""
         logits = self.classifier(**{name: batch[name] for name in self.inputs}).logits  # (batch, length, 1)
-        return functional.pad(single(logits[..., 0]), (0, self.length - logits.shape[1]))
+        return functional.pad(logits[..., 0], (0, self.length - logits.shape[1]))
 
     def place(self, device: torch.device, precision: str) -> None:
-        """Move to a device for inference, in `precision`."""
-        place(self, self.classifier, device, precision)
+        """Move to a device for inference: the transformer in `precision`, the head in fp32 to avoid ties."""
+        place(self, self.classifier.base_model, device, precision)
 
 
 @dataclass(frozen=True)

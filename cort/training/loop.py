@@ -23,7 +23,14 @@ from cort.system.errors import InputError, input_error
 from cort.system.options import read_options
 from cort.system.progress import Counter
 from cort.training.checkpoints import Checkpoints
-from cort.training.microbatches import Forward, MicroBatch, Rows, activation_limit, make_accelerator
+from cort.training.microbatches import (
+    Forward,
+    MicroBatch,
+    Rows,
+    activation_limit,
+    halve_transformers,
+    make_accelerator,
+)
 from cort.training.outcome import CurvePoint, Selection, report_gain, write_curve
 from cort.training.parallel import stage_name
 from cort.training.selection import Validation
@@ -149,6 +156,7 @@ class _Loop:
         self.updates = math.ceil(examples / self.per_update)
         self.settings = settings = settings.of(self.updates, task.examples_per_epoch / self.per_update)
         self.accelerator = make_accelerator(settings.precision)
+        halve_transformers(task.model, self.accelerator)
         groups = parameter_groups(task.model, settings)
         optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon)
         if settings.compile:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from cort.models.batching import Sequences
-from cort.models.transformer import TOKEN_BUDGETS, forward_by_length, single
+from cort.models.transformer import PRECISIONS, TOKEN_BUDGETS, forward_by_length, single
 from cort.training.settings import TrainingSettings
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -36,9 +36,10 @@ LONGEST_WAIT = timedelta(days=1)
 def make_accelerator(precision: str) -> Any:
     """Set up device, precision and, in a worker, the process group."""
     from accelerate import Accelerator
-    from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
+    from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs, InitProcessGroupKwargs
 
-    handlers: list[Any] = []
+    # Its autocast would include heads and projections (`halve_transformers`).
+    handlers: list[Any] = [AutocastKwargs(enabled=False)]
     if "LOCAL_RANK" in os.environ:
         # Processes make different numbers of forward passes per mini-batch, so passes must not communicate.
         handlers.append(DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True))
@@ -55,6 +56,18 @@ def make_accelerator(precision: str) -> Any:
         # tensor: a deadlock. An extra reference keeps the group until its process ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(torch.distributed.group.WORLD))
     return accelerator
+
+
+def halve_transformers(model: nn.Module, accelerator: Any) -> None:
+    """Have the transformers of a model compute in the accelerator's precision, if that is not fp32.
+
+    The layers after them stay in fp32, as in inference: scores in half precision tie.
+    """
+    if accelerator.mixed_precision == "no":
+        return
+    for part in getattr(model, "transformers_without_heads", list)():
+        autocast = torch.autocast(accelerator.device.type, PRECISIONS[accelerator.mixed_precision])
+        vars(part)["forward"] = autocast(part.forward)
 
 
 def exchange(accelerator: Any, *values: float) -> list[list[float]]:
@@ -128,5 +141,6 @@ class Forward:
         if self._gradient_checkpointing and torch.is_grad_enabled():
             # Activations are dropped, and recomputed in the backward pass, sub-batch by sub-batch.
             model = partial(checkpoint, self.model, use_reentrant=False)
+        # Disabled here, but weights stay in half precision for all sub-batches until the outermost autocast ends.
         with self._accelerator.autocast():
             return single(forward_by_length(model, sequences, self.device, self._tokens))  # (sequences, ...)

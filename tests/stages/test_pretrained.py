@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import pytest
@@ -121,6 +122,26 @@ def test_options_override_the_files(make, world, tmp_path):
     check_close(own_vectors(off, texts, "query", tmp_path), their_vectors(make.folder, texts, "passage", True))
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("first", ["bert", "sentencepiece"])
+@pytest.mark.parametrize("own", [True, False], ids=["prompts of the model", "prompts of the config"])
+def test_a_pooling_may_leave_out_the_prompt(make, world, tmp_path, first, pooling, own):
+    module = make.bert() if first == "bert" else make.other(first)
+    prompts = {"query": "ba ko: ", "passage": "ri lu: "}
+    make.save(module, pooling=pooling, prompts=prompts if own else {})
+    change_json(make.folder / POOLING, include_prompt=False)
+    changes = {} if own else {f"{kind}_prompt": prompt for kind, prompt in prompts.items()}
+    model, texts = take_in(make.folder, tmp_path / "model", **changes), [*world.texts[:5], "ba " * 200, ""]
+    theirs = SentenceTransformer(str(make.folder), device="cpu", local_files_only=True)
+    for kind, prompt in prompts.items():
+        vectors = own_vectors(model, texts, kind, tmp_path)
+        check_close(vectors, theirs.encode(texts, prompt=prompt))
+        check_close(vectors, their_vectors(model, texts, kind, unit=True))
+        theirs[1].include_prompt = True
+        assert difference(theirs.encode(texts, prompt=prompt), vectors) > 0.01
+        theirs[1].include_prompt = False
+
+
 def test_a_cache_made_with_another_prompt_is_refused(make, world, tmp_path):
     make.save(make.bert(), prompts={"query": "ba: "})
     cache = support.tokens_of(tmp_path, take_in(make.folder, tmp_path / "one"), world.query_texts, "query")
@@ -179,9 +200,12 @@ def write_classifier(make, labels, model="bert", **changes):
     return make.folder
 
 
-def check_logits(folder, model, world, tmp_path, relevant):
+def pairs_of(world):
+    return list(zip([*world.query_texts[:8], "ba"], [*world.texts[:8], "ba ko " * 100], strict=True))
+
+
+def check_logits(folder, model, pairs, tmp_path, relevant=1):
     """Compare logits with those of the original folder and of the saved one in sentence-transformers."""
-    pairs = list(zip([*world.query_texts[:8], "ba"], [*world.texts[:8], "ba ko " * 100], strict=True))
     logits = own_logits(model, *map(list, zip(*pairs, strict=True)), tmp_path)
     for source in (folder, model):
         peer = CrossEncoder(str(source), device="cpu", local_files_only=True, model_kwargs=SINGLE)
@@ -195,14 +219,24 @@ def check_logits(folder, model, world, tmp_path, relevant):
 @pytest.mark.parametrize("model", ["bert", "modernbert", "sentencepiece", "decoder"])
 def test_logits_are_those_of_sentence_transformers(make, world, tmp_path, labels, model):
     folder = write_classifier(make, labels, model)
-    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), world, tmp_path, relevant=1)
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), pairs_of(world), tmp_path)
+
+
+@pytest.mark.parametrize("model", ["bert", "sentencepiece", "decoder"])
+def test_pairs_are_truncated_as_in_sentence_transformers(make, world, tmp_path, model):
+    folder = write_classifier(make, 1, model)
+    words = " ".join(world.texts).split()
+    # Pairs that fit, of which one text fills less than half of the length, and two that do.
+    texts = [" ".join(words[at : at + length]) for at, length in enumerate([0, 1, 2, 5, 9, *range(15, 26), 33, 45, 70])]
+    pairs = list(itertools.product(texts, texts))
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), pairs, tmp_path)
 
 
 @pytest.mark.parametrize("segments", [True, False])
 def test_the_tokenizer_says_whether_there_are_segments(make, world, tmp_path, segments):
     folder = write_classifier(make, 1)
     change_json(folder / TOKENIZER, model_input_names=["input_ids", *["token_type_ids"] * segments, "attention_mask"])
-    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), world, tmp_path, relevant=1)
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), pairs_of(world), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +249,7 @@ def test_the_tokenizer_says_whether_there_are_segments(make, world, tmp_path, se
 def test_the_logit_is_that_of_the_label_that_means_relevant(make, world, tmp_path, names, relevant):
     named = {"id2label": dict(zip("01", names, strict=True)), "label2id": {names[0]: 0, names[1]: 1}}
     folder = write_classifier(make, 2, **named)
-    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), world, tmp_path, relevant)
+    check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), pairs_of(world), tmp_path, relevant)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +410,6 @@ BAD = {
     ),
     "images": (edit(CONFIG, model_type="vit", architectures=["ViTModel"]), "a vit, of another kind, expected an enc"),
     "unknown pooling": (edit(POOLING, pooling_mode="median"), "median"),
-    "prompt not pooled": (edit(POOLING, include_prompt=False), "a Pooling without the prompt, expected include_prompt"),
     "unknown similarity": (edit(support.PROMPTS, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
     "unknown default": (edit(support.PROMPTS, default_prompt_name="s2q"), "s2q"),
     "sparse": (

@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -50,6 +51,26 @@ def test_a_pair_is_never_longer_than_its_limit(template):
         assert len(tokens) == len(segments) == min(kept + len(passage) + template.pair_extra, max_length)
         assert set(query[:kept]) <= set(tokens)
         assert 50 in tokens
+
+
+@pytest.mark.parametrize("room", [10, 11])
+@pytest.mark.parametrize("template", [BERT, ROBERTA])
+def test_without_a_limit_of_queries_the_longer_text_is_truncated_as_by_transformers(template, room):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    vocabulary = {"[UNK]": 0, "s": 2, "q": 10, "d": 50}
+    peer = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
+    peer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    between = " ".join("s" for _ in template.between)
+    peer.post_processor = processors.TemplateProcessing(
+        single="s $A s", pair=f"s $A {between} $B:1 s", special_tokens=[("s", 2)]
+    )
+    peer.enable_truncation(room + template.pair_extra, strategy="longest_first")
+    for lengths in itertools.product(range(15), repeat=2):
+        theirs = peer.encode(" ".join("q" * lengths[0]), " ".join("d" * lengths[1])).tokens
+        query, passage = ids(*[10] * lengths[0]), ids(*[50] * lengths[1])
+        ours = frame_pair(query, passage, template, None, room + template.pair_extra)[0].tolist()
+        assert [ours.count(10), ours.count(50)] == [theirs.count("q"), theirs.count("d")]
 
 
 def test_padding_has_the_pad_token_no_attention_and_segment_0():

@@ -85,15 +85,32 @@ def test_causal_rerankers_agree_with_sentence_transformers(causal, tmp_path, tas
     assert np.abs(scores - scores_of(folder, tmp_path, budget=1)).max() < 1e-5
 
 
-def test_a_long_passage_leaves_the_end_of_the_prompt(causal, tmp_path):
+@pytest.mark.parametrize("passage", ["no", LONG], ids=["fits", "does not"])
+@pytest.mark.parametrize("words", [1, 8, 16])
+def test_a_passage_is_truncated_before_the_query_and_the_end_of_the_prompt(causal, tmp_path, words, passage):
     peer = cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
-    folder = load(tmp_path / "peer", tmp_path, "cross_encoder", "--max-length", "100")
+    folder = load(tmp_path / "peer", tmp_path, "cross_encoder", "--max-length", "120")
+    query = " ".join(["what", *["birds"] * words])
     model = load_reranker(folder)
-    caches = tokens_of(tmp_path, folder, QUERIES, "query"), tokens_of(tmp_path, folder, [LONG])
+    caches = tokens_of(tmp_path, folder, [query], "query"), tokens_of(tmp_path, folder, [passage])
     ids, _ = model.pairs(*caches).join(caches[0][0], caches[1][0])
-    peer[0].tokenizer.model_max_length = 100
-    theirs = peer.preprocess([(QUERIES[0], LONG)])["input_ids"][0]
+    peer[0].tokenizer.model_max_length = 120
+    theirs = peer.preprocess([(query, passage)])["input_ids"][0]
     assert ids.tolist() == theirs.tolist()
+    assert len(ids) == 120 or passage != LONG
+    # Half of the room is less than the longest query here.
+    assert words < 16 or 60 < len(caches[0][0]) < model.query_length
+
+
+def test_a_query_beyond_the_prompt_leaves_tokens_of_the_passage(causal, tmp_path):
+    cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
+    folder = load(tmp_path / "peer", tmp_path, "cross_encoder", "--max-length", "120")
+    [query], [passage] = tokens_of(tmp_path, folder, [LONG], "query"), tokens_of(tmp_path, folder, [LONG])
+    model = load_reranker(folder)
+    ids, template = model.pairs([query], [passage]).join(query, passage)[0].tolist(), model.template
+    end = [*passage[:4], *template.cut, *template.after]
+    assert ids[-len(end) - len(template.between) :] == [*template.between, *end]
+    assert len(ids) == 120
 
 
 def test_scores_in_half_precision_do_not_tie(causal, tmp_path):
@@ -169,6 +186,24 @@ def test_encoder_decoders_follow_the_formulas_of_their_papers(t5, tmp_path, kind
     assert np.abs(scores - expected).max() < 1e-4
     assert scores.std() > 0.001
     assert np.abs(scores - scores_of(folder, tmp_path, budget=1)).max() < 1e-5 * np.abs(scores).max()
+
+
+@pytest.mark.parametrize("kind", ["monot5", "rankt5"])
+@pytest.mark.parametrize("fits", [True, False])
+def test_encoder_decoders_truncate_only_pairs_that_do_not_fit(t5, tmp_path, kind, fits):
+    from transformers import AutoTokenizer
+
+    # The query has more than half of the 512 tokens.
+    query, passage, end = "the wren " * 90, "small " * (20 if fits else 200), " Relevant:" * (kind == "monot5")
+    folder = load(t5, tmp_path, kind)
+    caches = tokens_of(tmp_path, folder, [query.strip()], "query"), tokens_of(tmp_path, folder, [passage.strip()])
+    ids = load_reranker(folder).pairs(*caches).join(caches[0][0], caches[1][0])[0].tolist()
+    tokenizer = AutoTokenizer.from_pretrained(t5)
+    whole = tokenizer(f"Query: {query.strip()} Document: {passage.strip()}{end}")["input_ids"]
+    assert (len(whole) <= 512) == fits
+    assert len(caches[0][0]) > 256
+    kept = len(tokenizer(end.strip(), add_special_tokens=False)["input_ids"]) + 1
+    assert ids == (whole if fits else whole[: 512 - kept] + whole[-kept:])
 
 
 def multi_vector(source, folder, layout, **settings):

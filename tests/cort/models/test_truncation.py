@@ -8,6 +8,7 @@ from cort.models import truncation
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import load_template
+from tests.support.released import change_json, copy_model
 
 
 def test_shares_are_of_texts_and_of_their_tokens():
@@ -27,9 +28,13 @@ def test_of_an_encoder_as_much_is_lost_as_its_sequences_lack(make_encoder, cache
     assert found.cut_tokens == pytest.approx(1 - kept.sum() / tokens.lengths.sum())
 
 
-@pytest.mark.parametrize("kind", ["cross_encoder", "late_interaction", "knrm"])
-def test_of_a_reranker_as_much_is_lost_as_its_pairs_lack(make_reranker, lm, caches, kind):
-    folder = make_reranker(query_length=7, max_length=14, kind=kind)
+@pytest.mark.parametrize("kind", ["cross_encoder", "released", "late_interaction", "knrm"])
+def test_of_a_reranker_as_much_is_lost_as_its_pairs_lack(make_reranker, lm, caches, tmp_path, kind):
+    folder = make_reranker(query_length=7, max_length=14, kind="cross_encoder" if kind == "released" else kind)
+    if kind == "released":
+        change_json(copy_model(folder, tmp_path / "model") / "sentence_bert_config.json", query_length=None)
+        folder, kind = tmp_path / "model", "cross_encoder"
+        assert truncation.read_limits(folder).shared
     model, template = load_reranker(folder), load_template(lm)
     queries, passages = Tokens(caches["queries.train"]), Tokens(caches["passages"])
     query, passage = (rows.ravel() for rows in np.indices((len(queries), len(passages))))
@@ -37,10 +42,10 @@ def test_of_a_reranker_as_much_is_lost_as_its_pairs_lack(make_reranker, lm, cach
     kept = [int(pairs.lengths(query[i : i + 1], passage[i : i + 1])[0]) for i in range(len(query))]
     special = {"cross_encoder": template.pair_extra, "late_interaction": 2 * template.extra, "knrm": 0}[kind]
     lengths, limits = (queries.lengths[query], passages.lengths[passage]), truncation.read_limits(folder)
-    most = limits.query, limits.of_passages(lengths[0])
+    most = limits.of_queries(lengths[1]), limits.of_passages(lengths[0])
     ours = sum(np.minimum(found, limit).sum() for found, limit in zip(lengths, most, strict=True))
     assert ours == sum(kept) - special * len(kept)
-    assert truncation.limits_for(kind, (7, 14), template) == limits
+    assert truncation.limits_for(kind, (7, 14), template) == limits or limits.shared
     assert truncation.read_limits(lm) is None
 
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from cort import pretrained, weigh
 from cort.formats import tables
-from cort.models.weigher import Vocabulary, load_vocabulary, quantised, term_weights
+from cort.models.weigher import Vocabulary, load_vocabulary, load_weigher, quantised, term_weights
 from tests.support.released import change_json, change_weights, tokens_of, write_json
 
 BERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -101,6 +101,19 @@ def test_weights_are_the_predictions_of_transformers(world, released, tmp_path, 
 
     too_long = options_of(tmp_path, "--passage-length", 49)
     assert "--passage-length: found 49, expected 3 to 48 tokens" in complaint(weigh.main, ["predict", *too_long])
+
+
+def test_weights_in_bf16_do_not_tie(released):
+    weigher, _ = load_weigher(released, 24)
+    ids = torch.randint(5, 100, (8, 24), generator=torch.Generator().manual_seed(1))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    with torch.inference_mode():
+        expected = weigher(batch)
+        weigher.place(torch.device("cpu"), "bf16")
+        weights = weigher(batch)
+    assert torch.allclose(weights, expected, atol=0.05)
+    assert len(weights.unique()) == weights.numel()
+    assert not torch.equal(weights, expected)
 
 
 def test_the_number_of_shards_does_not_change_the_result(world, released, tmp_path, monkeypatch):

@@ -271,6 +271,9 @@ class Linear(nn.Module):
     def values(self):
         return self.layer.weight
 
+    def transformers_without_heads(self):
+        return [self.layer]
+
     def forward(self, batch):
         result = self.layer(batch["input_ids"].float())
         self.dtypes.add(result.dtype)

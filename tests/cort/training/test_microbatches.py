@@ -9,15 +9,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 
 from cort.formats import tables
 from cort.formats.tokens import Tokens
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder, texts_of
+from cort.models.rerankers import new_reranker
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.training.loop import Task, fit
 from cort.training.losses import Pointwise, Triplet, pointwise_loss
-from cort.training.microbatches import activation_limit, join_by_length, join_consecutive
+from cort.training.microbatches import (
+    Forward,
+    activation_limit,
+    join_by_length,
+    join_consecutive,
+    make_accelerator,
+)
 from cort.training.pairs import PairTexts
 from cort.training.selection import Validation
 from cort.training.settings import TrainingSettings
@@ -136,6 +144,57 @@ def test_the_update_is_that_of_one_mini_batch_after_the_other(exact, kind, chang
         # Adam turns rounding errors into steps where no gradient arrives.
         if not name.endswith("key.bias"):
             assert (together[name] - value).abs().max() < 1e-9, name
+
+
+#: settings of models, and whether they score pairs
+KINDS = {
+    "encoder": (EncoderSettings("mean", 16, 12, 24), False),
+    "encoder, no projection": (EncoderSettings("cls", 32, 12, 24, projection=False), False),
+    "cross-encoder": (PairSettings(12, 32), True),
+    "cross-encoder, linear": (PairSettings(12, 32, head="linear"), True),
+    "late interaction": (PairSettings(12, 32, "late_interaction", dimension=16), True),
+    "late interaction, weights": (PairSettings(12, 32, "late_interaction", dimension=16, term_weights=True), True),
+    "KNRM": (PairSettings(12, 32, "knrm"), True),
+}
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("name", KINDS)
+def test_only_the_transformer_computes_in_bf16(exact, name, checkpointing):
+    settings, of_pairs = KINDS[name]
+    seen = []
+
+    def outputs_of(forward):
+        if of_pairs:
+            return texts.scores(forward, rows[0], rows[1])
+        return forward(texts.sequences(rows[1])).flatten()
+
+    rows = np.stack([np.arange(30) % len(exact.queries), np.arange(30) % len(exact.passages)])
+    model = (new_reranker if of_pairs else new_encoder)(exact.lm, settings, 1)
+    texts = model.pairs(exact.queries, exact.passages) if of_pairs else texts_of(exact.passages, model, "passage")
+    with torch.no_grad():
+        single = outputs_of(Forward(model.eval(), SETTINGS, make_accelerator("fp32"), alone=True))
+    AcceleratorState._reset_state()
+
+    def losses(_, forward):
+        seen.append(outputs_of(forward))
+        return seen[-1].square().mean().reshape(1)
+
+    def validate(forward):
+        seen.append(outputs_of(forward))
+        return Validation(1.0 / len(seen))
+
+    task = Task(model, 6, 6, lambda *_: [np.arange(6)[None]], losses, validate, lambda _: None)
+    fit(task, replace(SETTINGS, gradient_accumulation=1, gradient_checkpointing=checkpointing, precision="bf16"))
+    start, *others = seen
+    assert len(others) == 2
+    assert torch.equal(start, single) == (name == "KNRM")
+    assert torch.allclose(start, single, atol=0.1)
+    for values in seen:
+        # The values of a rounded layer would be few, so that many are the same.
+        assert values.dtype == torch.float32
+        assert len(values.unique()) > 0.99 * len(values)
+        assert (values != values.bfloat16()).float().mean() > 0.9
 
 
 def test_the_test_would_notice_another_grouping(exact):
