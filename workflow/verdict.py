@@ -281,21 +281,30 @@ def cost(path: Path, config: Config, system: str) -> str:
     return f"{index}; {times['p50']:.1f} ms per query here, 95 % under {times['p95']:.1f} ms"
 
 
-def about_people(args: argparse.Namespace, config: Config, system: str) -> Iterator[str]:
-    """Say what the queries of people show."""
-    for split in ranked_splits(config):
+def about_queries(args: argparse.Namespace, config: Config, synthetic: Config, system: str) -> Iterator[str]:
+    """Say what the queries of people show; if there are none, whether BM25 answers the generated ones."""
+    splits = [split for split in ranked_splits(config) if split != "sample"]
+    for split in splits:
         count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
         if is_judged(config, split):
             rows = compared_on(config, split).against("bm25", MEASURE)
             row = rows.get(system) or max(rows.values(), key=lambda row: row.mean)
             yield f"{labels_of(config, split)} labels, {count} queries: {row.system} {row.mean:.3f}  {difference(row)}"
-        elif args.queries:
-            judging = f"python -m cort.explore --experiment {args.main} --split {split} --judgements judgements.jsonl"
+        else:
+            judging = f'make explore CONFIG={args.main} OPTIONS="--split {split} --judgements judgements.jsonl"'
             yield f"{count} queries of people without judgements; to judge results: {judging}"
-        bm25 = Path(paths.at(paths.RUN, config, split=split, system="bm25"))
-        found = len(read_run(bm25)) if "bm25" in config["systems"] else count
-        if count - found > UNANSWERED * count:
-            yield f"BM25 finds nothing for {count - found} of {count} queries: is lexical.bm25.language right?"
+        yield from unanswered(config, split)
+    if not splits:
+        yield from unanswered(synthetic, "test")
+
+
+def unanswered(config: Config, split: str) -> Iterator[str]:
+    """Ask for the language if BM25 finds nothing for many queries."""
+    count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
+    run = paths.at(paths.RUN, config, split=split, system="bm25")
+    found = len(read_run(run)) if "bm25" in config["systems"] else count
+    if count - found > UNANSWERED * count:
+        yield f"BM25 finds nothing for {count - found} of {count} queries: is lexical.bm25.language right?"
 
 
 def merged_by(config: Config, system: str) -> str:
@@ -335,7 +344,7 @@ def report(
     weights = merged_by(config if human else synthetic, system)
     yield f"VERDICT: {system}{weights}, {why}, on {'human' if human else 'synthetic'} labels"
     yield cost(args.main, config, system)
-    yield from about_people(args, config, system)
+    yield from about_queries(args, config, synthetic, system)
     yield f"report: {Path(paths.at(paths.REPORT, config if human else synthetic), 'index.html').absolute().as_uri()}"
     yield f"search: make explore CONFIG={args.main}"
     if config["deploy"] == {}:
