@@ -116,14 +116,15 @@ def post_processor(template: Template, tokens: dict[int, str]) -> dict[str, Any]
 
 
 def routed(
-    base_model: str | Path, segments: tuple[int, int], lengths: tuple[int, int], cleaning: str
+    base_model: str | Path, segments: tuple[int, int], lengths: tuple[int, int], cleaning: str, seed: int
 ) -> tuple[Any, Any]:
     """Make a Router with the transformer of a base model, and different tokenizers of queries and passages.
 
     :param segments: segment ids of queries and of passages; `lengths` in tokens likewise.
+    :param seed: also of the dropout in training, if no new layer is drawn afterwards.
     :returns: the router, and the Transformer module that sets the length and the expansion of queries.
     """
-    module = new_transformer(base_model, segments[0] != segments[1], 0)
+    module = new_transformer(base_model, segments[0] != segments[1], seed)
     from sentence_transformers.base.modules import Router
 
     set_tokenizer(module, base_model, lengths[1], segments[1] if module.reads_segments else 0, cleaning)

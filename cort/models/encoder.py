@@ -153,7 +153,7 @@ def _build(
     base_model: str | Path, settings: EncoderSettings, seed: int, cleaning: str, token_weights: Tensor | None
 ) -> Encoder:
     lengths = settings.query_length, settings.passage_length
-    router, _ = routed(base_model, (settings.query_segment, settings.passage_segment), lengths, cleaning)
+    router, _ = routed(base_model, (settings.query_segment, settings.passage_segment), lengths, cleaning, seed)
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Normalize
     from sentence_transformers.sentence_transformer.modules import Pooling

@@ -260,7 +260,7 @@ def new_late_interaction(
     """Put new layers, drawn from `seed`, on a base model; one that is itself a model of this kind keeps its own."""
     if has_modules(base_model):
         return load_late_interaction(base_model).train()
-    router, first = routed(base_model, (1, 0), (settings.query_length, settings.max_length), cleaning)
+    router, first = routed(base_model, (1, 0), (settings.query_length, settings.max_length), cleaning, seed)
     from sentence_transformers import MultiVectorEncoder
     from sentence_transformers.base.modules import Normalize
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
