@@ -28,7 +28,7 @@ class Options(Aggregation):
 def stage(options: Options) -> None:
     """Read, aggregate and write."""
     run = read_run(options.run)
-    lines = write_run(options.output, as_documents(run, options.aggregate), tag_of(options.run))
+    lines = write_run(options.output, as_documents(run, options.aggregate), tag_of(options.run) or "empty")
     log.info("%d passages of %d documents", len(run.doc_ids), lines)
 
 

@@ -1,8 +1,9 @@
 """Write a folder with a system that search engines load, and a check of its files.
 
 A system is BM25, a dense encoder, or both merged by weighted min-max scores or reciprocal ranks. What engines load are
-passages, also where documents are measured. The check has the first ten queries that all parts answer, and what the
-parts and the system give for them; `python check.py` in the folder compares the files with it.
+passages, also where documents are measured. The check has the first ten queries that all parts answer, or that any part
+answers if there are none, and what the parts and the system give for them; `python check.py` in the folder compares the
+files with it.
 
 Reads:  passages and queries (parquet), the run of each part, vectors of passages and queries, tuned weights, k1 and b
 Writes: a folder with check.json, check.py, README.md, and a folder for each target
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -29,7 +30,7 @@ from cort.formats.embeddings import Shard, all_ids, all_vectors, open_both
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, tag_of
 from cort.retrieval.bm25 import Parameters, read_parameters
-from cort.retrieval.fusion import K, Settings, fuse
+from cort.retrieval.fusion import K, Settings, are_equal, fuse
 from cort.retrieval.weights import check_weights, read_weights
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Target
@@ -100,17 +101,26 @@ def open_vectors(options: Options) -> tuple[list[Shard], dict[str, Vector]]:
     return passages, dict(zip(all_ids(queries).to_pylist(), all_vectors(queries), strict=True))
 
 
-def make_cases(options: Options, weights: tuple[float, ...], vectors: Mapping[str, Vector]) -> Iterator[dict[str, Any]]:
-    """Yield the queries that all runs answer: what engines are asked, BM25's results, and the system's first ones."""
+def make_cases(
+    options: Options,
+    weights: tuple[float, ...],
+    vectors: Mapping[str, Vector],
+    enough: Callable[[Iterable[object]], bool],
+) -> Iterator[dict[str, Any]]:
+    """Yield the queries that `all` or `any` runs answer: what engines are asked, BM25's results, the system's first."""
     runs = {path: read_run(path).by_query() for path in options.runs}
     settings = Settings(k=options.k, weights=weights)
     for query_id, text in tables.read_queries(options.queries).items():
         parts = {path: run.ranking(query_id) for path, run in runs.items()}
-        if not all(part.doc_ids for part in parts.values()):
+        if not enough(part.doc_ids for part in parts.values()):
             continue
         case: dict[str, Any] = {"query_id": query_id, "text": text}
         if options.bm25:
-            case["bm25"] = _pairs(parts[options.bm25], options.depth)
+            ranking = parts[options.bm25]
+            if are_equal(ranking.scores):
+                # Engines do not lower ties.
+                ranking = ranking._replace(scores=ranking.scores[:1].repeat(len(ranking.scores)))
+            case["bm25"] = _pairs(ranking, options.depth)
         if vectors:
             case["vector"] = vectors[query_id].tolist()
         whole, *others = parts.values()
@@ -128,13 +138,16 @@ def stage(options: Options) -> None:
     check_parts(options)
     shards, vectors = open_vectors(options)
     weights = weights_of(options)
-    cases = list(islice(make_cases(options, weights, vectors), QUERIES))
+    chosen = (list(islice(make_cases(options, weights, vectors, enough), QUERIES)) for enough in (all, any))
+    cases = next(filter(None, chosen), [])
+    if not cases and any(map(tag_of, options.runs)):
+        raise input_error(options.queries, "no query that a run answers", "some", "name the runs of this split")
     if not cases:
-        raise input_error(options.queries, "no query that all runs answer", "some", "name the runs of this split")
+        log.warning("%s: no run answers any query, so there is nothing to check", options.queries)
     parameters = Parameters(options.k1, options.b)
     if options.parameters:
         parameters = read_parameters(options.parameters)
-    shown = vars(options) | parameters._asdict() | {"text": "", "vector": []} | cases[0]
+    shown = vars(options) | parameters._asdict() | {"text": "", "vector": []} | (cases or [{}])[0]
     shown |= {"dimension": shards[0].dimension if shards else None, "unit": are_unit(shards)}
     # BM25 is the first part of every target.
     shown["weights"] = weights if options.runs[0] == options.bm25 else weights[::-1]

@@ -24,7 +24,7 @@ from cort.evaluation.options import MeasureOptions
 from cort.evaluation.values import write_recall, write_values
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.formats.ids import unknown_ids
+from cort.formats.ids import is_in, unknown_ids
 from cort.formats.runs import read_run
 from cort.system import cli
 from cort.system.errors import input_error, shorten
@@ -57,14 +57,14 @@ def stage(options: Options) -> None:
         found = f"query {shorten(unknown[0].as_py())} ({len(unknown)} such queries)"
         fix = "name the run and the queries of the same split"
         raise input_error(options.run, found, f"queries of {options.queries} only", fix)
+    if not is_in(pa.array(qrels, "string"), queries["query_id"]).true_count:
+        fix = "name the queries and the judgements of the same split"
+        raise input_error(options.qrels, f"no query of {options.queries}", "at least one", fix)
     answered = sum(query_id in qrels for query_id in run.query_ids)
-    if not answered:
-        fix = "name the run and the judgements of the same split"
-        raise input_error(options.run, "no result of a judged query", "at least one", fix)
     ranks = measures.judged_ranks(run, qrels)
     values = measures.evaluate_ranks(ranks, qrels, options.measures, level)
     mean = measures.means(values, options.measures)
-    longest = int(np.diff(run.offsets).max(initial=0))
+    longest = int(np.diff(run.offsets).max(initial=1))
     write_values(options.output_per_query, values)
     write_recall(options.output_recall, measures.recall_by_depth(ranks, qrels, longest, level))
     names, queries_judged = (options.system, options.split), len(qrels)

@@ -68,6 +68,8 @@ def read_published(path: str | Path) -> Run:
         )
         raise input_error(path, f"{fields} fields", expected, "convert the file to one of these formats", 1)
     run = read_run(path)
+    if not len(run):
+        raise input_error(path, "an empty run", "at least one result", "build the run again or name another")
     with np.errstate(over="ignore"):
         scores = run.scores.astype(np.float32)
     if not np.isfinite(scores).all():

@@ -21,7 +21,7 @@ from cort.formats import tables
 from cort.formats.runs import read_run, tag_of, write_run
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import RunOptions, TunedOptions, check_tuned
-from cort.retrieval.parts import refuse_constant_scores
+from cort.retrieval.parts import check_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
 from cort.retrieval.weights import own_weights, weight_of
 from cort.system import cli
@@ -50,7 +50,7 @@ def stage(options: Options) -> None:
     scores = candidate_scores(run, table, options.depth, options.scores)
     if min([weight, *own.values()]) < 1:
         log.info("weight %g", weight)
-        refuse_constant_scores(options.candidates, run)
+        check_scores(options.candidates, run)
     lines = write_run(options.output, rerank_run(run, scores, options.depth, weight, own), options.tag)
     reranked = int(np.minimum(np.diff(run.offsets), options.depth).sum())
     log.info("%d queries, %d of %d candidates re-ranked", len(run), reranked, lines)

@@ -32,7 +32,7 @@ from cort.retrieval import bm25, weights
 from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import NORMALIZATION, NORMALIZATIONS, on_one_scale, rankings_of
 from cort.retrieval.options import BM25Options, choice
-from cort.retrieval.parts import read_parts, refuse_constant_scores
+from cort.retrieval.parts import check_scores, read_parts
 from cort.retrieval.rerank import Scores, candidate_scores
 from cort.settings.collection import Aggregation, Split
 from cort.settings.fields import SEED
@@ -211,7 +211,7 @@ def read_cases(options: WeightTuneOptions) -> tuple[list[str], Iterator[weights.
     if len(options.runs) != 1:
         raise input_error("--runs", f"{len(options.runs)} runs with scores", "one", "name the run that is re-ranked")
     run = read_run(options.runs[0])
-    refuse_constant_scores(options.runs[0], run)
+    check_scores(options.runs[0], run)
     scores = candidate_scores(run, tables.read_table(options.scores, tables.SCORES), options.depth, options.scores)
     return run.query_ids, reranked(run, scores, options.depth, options.normalization)
 

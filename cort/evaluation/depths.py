@@ -114,7 +114,7 @@ class Consistency:
 
 
 def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:
-    """Compute C(run, n) for each n of `depths`; `run` must not be empty."""
+    """Compute C(run, n) for each n of `depths`; 0 if `run` is empty."""
     queries, documents = pa.array(reference.query_ids, "string"), pc.unique(reference.doc_ids)
 
     def pairs(results: Run) -> Integers:
@@ -126,6 +126,8 @@ def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth
     # counted[i] is the number of results before position i of the run that are also in the reference.
     counted = offsets_of(np.isin(pairs(run), pairs(reference)[reference.ranks() <= reference_depth]))
     starts = run.offsets[:-1]
+    if not len(run):
+        return [0.0 for _ in depths]
     factors = []
     for depth in depths:
         kept = np.minimum(np.diff(run.offsets), depth)

@@ -41,7 +41,6 @@ CANDIDATE_IDS = pa.schema({"query_id": "string", "doc_id": "string"})
 ROWS_PER_BLOCK = 100_000
 CODED = pa.dictionary(pa.int32(), pa.string())
 FIELDS = pa.schema({"query_id": CODED, "doc_id": "string", "rank": "float64", "score": "float64"})
-EMPTY = ("an empty run", "at least one result", "build the run again or name another")
 ROWS_PER_SORT = 10_000
 
 
@@ -189,21 +188,21 @@ def _columns_of(run: Run, tag: str) -> list[Any]:
     return [run.ids_of_queries(), "Q0", run.doc_ids, pa.array(run.ranks()), scores, f"{tag}\n"]
 
 
-def tag_of(path: str | Path) -> str:
-    """Return the tag of a run, the last field of its first line; empty for an empty run."""
-    return next((line.split()[-1] for _, line in iter_lines(path) if line.strip()), "")
+def tag_of(path: str | Path) -> str | None:
+    """Return the tag of a run, the last field of its first line; None for an empty run."""
+    return next((line.split()[-1] for _, line in iter_lines(path) if line.strip()), None)
 
 
-def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = False) -> Run:
-    """Read a run file, plain or .gz; check that it has results, all fields, finite scores, no document twice per query.
+def read_run(path: str | Path, *, order_ties: bool = True) -> Run:
+    """Read a run file, plain or .gz; check that it has all fields, finite scores, and no document twice per query.
+
+    A run without results is legal: its system found nothing for any query.
 
     :param order_ties: False saves time by leaving documents with equal scores in the order of the file.
     """
     table = read_columns(path, COLUMNS, FIELDS, _parse)
     if not table.num_rows:
-        if may_be_empty:
-            return Run([], np.zeros(1, dtype=np.int64), pa.array([], "string"), np.empty(0))
-        raise input_error(path, *EMPTY)
+        return Run([], np.zeros(1, dtype=np.int64), pa.array([], "string"), np.empty(0))
     ranks, scores = table["rank"].to_numpy(), table["score"].to_numpy()
     encoded = table["query_id"].unify_dictionaries().combine_chunks()
     query_ids: list[str] = encoded.dictionary.to_pylist()
@@ -220,8 +219,8 @@ def read_run(path: str | Path, *, order_ties: bool = True, may_be_empty: bool = 
 
 
 def refuse_other_queries(first: str, run: Run, second: str, other: Run) -> None:
-    """Refuse two runs without a common query, which are of different splits."""
-    if not set(run.query_ids) & set(other.query_ids):
+    """Refuse two runs without a common query, which are of different splits; an empty run may be of any."""
+    if len(run) and len(other) and not set(run.query_ids) & set(other.query_ids):
         raise input_error(second, f"no query of {first}", "runs of the same split", "name two of one split")
 
 

@@ -88,7 +88,7 @@ def take_run(folder: Path, suffix: str = "") -> Run:
     """Read and delete a run of `search_all`; Anserini marks runs with several parameters by a suffix."""
     path = folder / f"{RUN}{suffix}"
     _refuse_truncated(path)
-    run = read_run(path, may_be_empty=True)
+    run = read_run(path)
     path.unlink()
     return run
 

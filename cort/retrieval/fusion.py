@@ -31,6 +31,8 @@ K = 60
 NORMALIZATION = "min-max"
 WEIGHT = 1
 NONE: Mapping[str, Any] = MappingProxyType({})
+# Anserini lowers each tied score by this much more than the one before.
+STEP = 1e-6
 
 
 def min_max(scores: Scores) -> Normalized:
@@ -54,6 +56,16 @@ def z_score(scores: Scores) -> Normalized:
 NORMALIZATIONS: Mapping[str, Callable[[Scores], Normalized]] = {"min-max": min_max, "z-score": z_score}
 
 
+def are_equal(scores: npt.NDArray[np.floating]) -> bool:
+    """Tell whether the scores of a ranking are equal, but for the small steps by which run files keep ties in order."""
+    import numpy as np
+
+    steps = np.diff(np.sort(scores))
+    # Of single precision; six decimals round Anserini's steps by up to three times as much.
+    spacing = float(np.spacing(np.float32(np.abs(scores).max(initial=0))))
+    return bool((steps <= spacing).all() or (np.abs(steps - STEP) <= 3 * spacing).all())
+
+
 def normalize(scores: npt.NDArray[np.floating], method: str) -> Normalized:
     """Normalise the scores of one ranking by a method of `NORMALIZATIONS`.
 
@@ -61,7 +73,8 @@ def normalize(scores: npt.NDArray[np.floating], method: str) -> Normalized:
     """
     import numpy as np
 
-    return NORMALIZATIONS[method](np.asarray(scores, dtype=np.float32).astype(np.float64))
+    rounded = np.asarray(scores, dtype=np.float32).astype(np.float64)
+    return NORMALIZATIONS[method](np.zeros(len(rounded)) if are_equal(rounded) else rounded)
 
 
 def weigh(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:

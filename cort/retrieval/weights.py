@@ -103,10 +103,10 @@ def read_weights(path: str | Path, parts: Sequence[str | None]) -> Weights:
     return tuned.weights
 
 
-def weight_of(weight: float, tuned: str | Path | None, candidates: str) -> float:
+def weight_of(weight: float, tuned: str | Path | None, candidates: str | None) -> float:
     """Return the weight of a re-ranker: the tuned one if there is a file, otherwise `weight`, checked.
 
-    :param candidates: name of the system whose results are re-ranked.
+    :param candidates: name of the system whose results are re-ranked; None stands for any.
     """
     if tuned:
         return read_weights(tuned, (candidates, None))[1]

@@ -46,6 +46,13 @@ def test_documents_come_by_the_scores_of_their_passages(passages, tmp_path, how)
     assert {line[5] for line in lines} == {"bm25"}
 
 
+def test_nothing_is_aggregated_if_nothing_was_found(tmp_path):
+    (tmp_path / "empty.trec").write_bytes(b"")
+    words = ["--run", str(tmp_path / "empty.trec"), "--aggregate", "max", "--output", str(tmp_path / "documents.trec")]
+    assert aggregate.main(words) == 0
+    assert (tmp_path / "documents.trec").read_bytes() == b""
+
+
 def test_passages_without_numbers_have_no_first_one(passages, tmp_path, capsys):
     passages.write_text(passages.read_text("utf-8").replace("a#9", "a#end"), "utf-8")
     output = tmp_path / "documents.trec"

@@ -40,11 +40,14 @@ def world(tmp_path_factory):
     path = tmp_path_factory.mktemp("deployed")
     words, generator = random.Random(3), np.random.default_rng(3)  # noqa: S311
     texts = [*ODD, *(" ".join(words.choices(WORDS, k=words.randint(3, 12))) for _ in range(200))]
+    texts[-3:] = ["alike sako"] * 3
     ids = ["back\\slash", *(f"d{number}/ö#1" for number in range(1, len(texts)))]
     write_rows(path / "passages.parquet", tables.PASSAGES, zip(ids, texts, strict=True))
     asked = [(f"q{number}", " ".join(words.choices(WORDS, k=4))) for number in range(QUERIES)]
     # BM25 finds nothing for the first query, which the check leaves out.
     asked[0] = ("q0", "nonesuch")
+    # And three passages with the same score for the last one that is checked.
+    asked[10] = ("q10", "alike")
     write_rows(path / "queries.parquet", tables.QUERIES, asked)
     described = {"model": "m", "dimension": DIMENSION}
     vectors = vectors_of(generator, len(ids))
@@ -149,7 +152,7 @@ def test_parts_of_bulk_requests_are_bounded(world, fused, tmp_path, monkeypatch)
 
 def scaled(scores):
     low, high = min(scores.values()), max(scores.values())
-    return {doc_id: (score - low) / (high - low) for doc_id, score in scores.items()}
+    return {doc_id: (score - low) / (high - low) if high > low else 1 for doc_id, score in scores.items()}
 
 
 def test_the_formula_of_opensearch_gives_the_fused_ranking_from_its_files_alone(world, fused):
@@ -233,6 +236,15 @@ def test_the_check_is_clean_python(fused):
         assert result.returncode == 0, result.stdout
 
 
+def test_passages_that_bm25_scores_alike_are_merged_alike(world, fused):
+    """As in engines, which do not lower ties, each adds the weight of BM25, 0.35."""
+    asked = read_json(fused / "check.json")["queries"][-1]
+    assert (asked["query_id"], len(asked["bm25"]), len({score for _, score in asked["bm25"]})) == ("q10", 3, 1)
+    merged = read_run(world / "linear.trec").by_query().ranking("q10")
+    scores = dict(zip(merged.doc_ids, merged.scores.tolist(), strict=True))
+    assert min(scores[doc_id] for doc_id, _ in asked["bm25"]) >= 0.35 * sum(WEIGHTS) - 1e-6
+
+
 def test_retrievers_of_elasticsearch(fused):
     linear = read_json(fused / "elasticsearch/query.json")["retriever"]["linear"]
     assert linear["rank_window_size"] == DEPTH
@@ -279,6 +291,21 @@ def test_a_system_of_one_part(world, tmp_path, part):
     expected = read_run(world / f"{part}.trec").by_query()
     for one in read_json(output / "check.json")["queries"]:
         assert [doc_id for doc_id, _ in one["expected"]] == expected[one["query_id"]][:10]
+
+
+@pytest.mark.parametrize("parts", [["bm25"], ["dense", "bm25"]])
+def test_a_part_may_answer_no_query(world, tmp_path, parts):
+    """The check then has the queries that the other part answers, or none."""
+    empty, output = tmp_path / "empty.trec", tmp_path / "out"
+    empty.write_bytes(b"")
+    runs = [empty if part == "bm25" else world / f"{part}.trec" for part in parts]
+    method = {"method": "linear", "weights": [*WEIGHTS]} if len(parts) > 1 else {}
+    assert deploy.main(options_for(world, output, *parts, runs=runs, bm25=empty, **method)) == 0
+    found, dense = read_json(output / "check.json")["queries"], read_run(world / "dense.trec").by_query()
+    assert [one["query_id"] for one in found] == ([f"q{number}" for number in range(10)] if method else [])
+    assert all([doc_id for doc_id, _ in one["expected"]] == dense[one["query_id"]][:10] for one in found)
+    said = "the expected results" if method else "no query to check"
+    assert run_check(output) == (0, "".join(f"{target}: {said}\n" for target in TARGETS))
 
 
 def test_tuned_weights_and_parameters(world, tmp_path, fused):

@@ -7,6 +7,7 @@ import pytest
 
 from cort import evaluate
 from cort.evaluation.measures import Measures
+from cort.evaluation.values import read_recall
 from cort.formats import tables
 from tests.support.common import contents, write_ranked, write_rows
 
@@ -86,15 +87,30 @@ def test_recall_at_every_depth_of_the_longest_ranking(folder):
     ("query_ids", "message"),
     [
         (["q1", "q9", "q8"], "found query 'q9' (2 such queries), expected queries of {folder}/queries"),
-        (["q4"], "found no result of a judged query, expected at least one; name the run and"),
-        ([], "found an empty run, expected at least one result; "),
     ],
 )
-def test_a_run_of_another_split_or_without_results_is_refused(folder, complaint, query_ids, message):
+def test_a_run_of_another_split_is_refused(folder, complaint, query_ids, message):
     lines = "".join(f"{query_id} Q0 a 1 1 x\n" for query_id in query_ids)
     (folder / "other.trec").write_text(lines)
     line = complaint(evaluate.main, arguments(folder, run="other.trec"), folder / "out/x.json")
     assert line.startswith(f"{folder}/other.trec: {message.format(folder=folder)}")
+
+
+def test_judgements_of_another_split_are_refused(folder, complaint):
+    write_rows(folder / "qrels.parquet", tables.QRELS, [("q9", "b", 2)])
+    line = complaint(evaluate.main, arguments(folder), folder / "out/x.json")
+    assert line.startswith(f"{folder}/qrels.parquet: found no query of {folder}/queries.parquet, expected at least one")
+
+
+@pytest.mark.parametrize("answered", [[], ["q4"]])
+def test_a_run_that_answers_no_judged_query_counts_0_in_every_measure(folder, capsys, answered):
+    write_ranked(folder / "other.trec", dict.fromkeys(answered, "ab"))
+    assert evaluate.main(arguments(folder, run="other.trec", names=("RR@10", "R@1", "nDCG", "Judged@10"))) == 0
+    summary = json.loads((folder / "out/x.json").read_text())
+    assert set(summary["mean"].values()) == {0}
+    assert (summary["queries"], summary["without_results"], summary["judged"]["results"]) == (3, 3, 0)
+    assert read_recall(folder / "out/x.csv") == [0] * max(1, 2 * len(answered))
+    assert "3 of 3 queries have no result; the means are over all 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,13 @@ def test_passages_come_by_their_best_rank(page):
     assert ranks == sorted(ranks)
 
 
+def test_systems_may_find_nothing(words, tmp_path):
+    for number in range(len(SYSTEMS)):
+        (tmp_path / f"{number}.trec").write_bytes(b"")
+    assert explorer.main(words) == 0
+    assert all(record["rankings"] == [[]] * len(SYSTEMS) for record in queries_of(tmp_path / "page"))
+
+
 @pytest.mark.parametrize("number", range(len(SYSTEMS)))
 def test_values_are_those_of_all_queries(page, number):
     name, found = unpack(page / "data" / f"values-{number}.js")

@@ -44,6 +44,16 @@ def test_the_stage_merges_by_reciprocal_ranks(tmp_path, two):
     assert found.scores == pytest.approx([1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 61, 1 / 61])
 
 
+@pytest.mark.parametrize("method", ["interleave", "rrf", "linear"])
+def test_a_run_without_results_adds_nothing(tmp_path, two, method):
+    empty = write_ranked(tmp_path / "empty.trec", {})
+    status, output = run(tmp_path, empty, two[0], method=method)
+    assert status == 0
+    assert {one.query_id: one.doc_ids for one in read_run(output)} == {"2": ["x", "y"], "1": ["x"]}
+    status, output = run(tmp_path, empty, write_ranked(tmp_path / "none.trec", {}), method=method)
+    assert (status, output.read_bytes()) == (0, b"")
+
+
 def test_an_unknown_method_is_refused(tmp_path, capsys):
     path = write_ranked(tmp_path / "a.trec", {"1": ["x"]})
     with pytest.raises(SystemExit):

@@ -16,13 +16,13 @@ RUNS = {
 }
 
 
-def run(folder, *more):
+def run(folder, *more, runs=RUNS):
     queries = write_rows(folder / "queries.parquet", QUERIES, [(f"q{number}", "") for number in range(1, 6)])
-    runs = [
+    files = [
         write_ranked(folder / f"{name}.trec", {query: docs.split() for query, docs in rankings.items()})
-        for name, rankings in RUNS.items()
+        for name, rankings in runs.items()
     ]
-    words = ["--split", "eval", "--systems", *RUNS, "--runs", *runs]
+    words = ["--split", "eval", "--systems", *runs, "--runs", *files]
     words += ["--queries", queries, "--output", str(folder / "overlap.json")]
     return analyze.main(["overlap", *words, *more])
 
@@ -37,6 +37,12 @@ def test_pairs_of_systems_are_compared_on_all_queries(tmp_path):
     # d5; d7 and d1; d8.
     alone = [1 / 5, 2 / 5, 1 / 5]
     assert read_artifact(tmp_path / "overlap.json", Overlap) == Overlap("eval", 5, 3, [*RUNS], pairs, alone)
+
+
+def test_systems_that_find_nothing_have_nothing_in_common(tmp_path):
+    assert run(tmp_path, runs={"a": {}, "b": {}}) == 0
+    expected = Overlap("eval", 5, 10, ["a", "b"], [Common("a", "b", 0, 0, 0)], [0, 0])
+    assert read_artifact(tmp_path / "overlap.json", Overlap) == expected
 
 
 @pytest.mark.parametrize("p", [0.5, 0.9])

@@ -106,11 +106,15 @@ def test_unknown_ids_are_refused(model, caches, tmp_path, complaint, query_id, d
     )
 
 
-def test_an_empty_run_and_another_model_are_refused(model, make_encoder, caches, runs, tmp_path, complaint):
+def test_an_empty_run_has_nothing_to_score(model, caches, runs, tmp_path):
     (tmp_path / "empty.trec").write_bytes(b"")
-    output, names = tmp_path / "scores.parquet", [*runs[0], tmp_path / "empty.trec"]
-    found = f"{tmp_path}/empty.trec: found an empty run, expected at least one result"
-    assert found in complaint(score.main, options(model, caches, names, output), output)
+    assert run(model, caches, [tmp_path / "empty.trec"], tmp_path / "none.parquet") == []
+    rows = run(model, caches, [*runs[0], tmp_path / "empty.trec"], tmp_path / "more.parquet")
+    assert rows == run(model, caches, runs[0], tmp_path / "scores.parquet")
+
+
+def test_another_model_is_refused(model, make_encoder, caches, runs, tmp_path, complaint):
+    output = tmp_path / "scores.parquet"
     line = complaint(score.main, options(make_encoder(), caches, runs[0], output), output)
     assert "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder" in line
 

@@ -120,6 +120,15 @@ def test_queries_that_only_some_runs_answer_are_logged(files, capsys):
     assert "1 of 12 queries are not answered by all runs" in capsys.readouterr().err
 
 
+def test_a_run_without_results_is_tuned_and_merged(files):
+    """Weights in the file are for systems by name, which an empty run does not have."""
+    write_run(files["b"], [], "b")
+    status, weights = tune(files, files["a"], files["b"])
+    assert status == 0
+    options = ["--method", "linear", "--runs", files["a"], files["b"], "--tuned", str(weights)]
+    assert measured(files, fuse, options) == pytest.approx(json.loads(weights.read_text())["best"])
+
+
 def refused(files, capsys, *runs, **options):
     status, output = tune(files, *runs, **options)
     assert status == 1
@@ -129,15 +138,12 @@ def refused(files, capsys, *runs, **options):
 
 
 def test_runs_that_do_not_fit_are_refused(files, capsys):
-    other, constant, huge = (str(files["folder"] / f"{name}.trec") for name in ("other", "constant", "huge"))
+    other, huge = (str(files["folder"] / f"{name}.trec") for name in ("other", "huge"))
     write_ranked(other, {"x": ["d1", "d2"]})
-    write_run(constant, [Ranking(f"q{q}", [f"d{d}" for d in range(25)], np.full(25, 0.9)) for q in range(12)], "x")
     with open(huge, "w") as file:
         file.writelines(f"q{q} Q0 d{d} {d + 1} {1e300 / (d + 1)} x\n" for q in range(12) for d in range(5))
     line = refused(files, capsys, files["a"], other)
     assert "found no query of the other runs, expected runs of the same queries; name runs of one split" in line
-    line = refused(files, capsys, files["a"], constant)
-    assert "constant.trec: found constant scores, or a single result, in 12 of 12 rankings" in line
     assert "huge.trec: found the score 1e+300, expected -3.4e+38 to 3.4e+38" in refused(files, capsys, files["a"], huge)
     assert "--runs: found 1 run, expected two or more" in refused(files, capsys, files["a"], parts=("a",))
     assert "--parts: found 1, expected 2" in refused(files, capsys, files["a"], files["b"], parts=("a",))
@@ -145,11 +151,26 @@ def test_runs_that_do_not_fit_are_refused(files, capsys):
     assert "qrels.parquet: found no query of the runs" in refused(files, capsys, files["a"], files["b"])
 
 
-def test_constant_scores_of_a_few_queries_are_counted(files, capsys):
-    rankings = [one if one.query_id != "q1" else Ranking("q1", ["d1"], np.ones(1)) for one in read_run(files["b"])]
-    write_run(files["b"], rankings, "b")
-    assert tune(files, files["a"], files["b"])[0] == 0
-    assert "b.trec: 1 of 12 rankings have constant scores" in capsys.readouterr().err
+@pytest.mark.parametrize("level", [1, 12])
+def test_constant_scores_and_single_results_are_counted_and_merged(files, capsys, level):
+    """Each of their documents gets 1 in `tune` as in `fuse`."""
+    rankings = [Ranking(name, doc_ids[:DEPTH], scores[:DEPTH]) for name, doc_ids, scores in read_run(files["a"])]
+    write_run(files["a"], rankings, "a")
+    changed = [
+        one
+        if number >= level
+        else Ranking(one.query_id, one.doc_ids[: number % 2 * 19 + 1], np.full(number % 2 * 19 + 1, 0.9))
+        for number, one in enumerate(rankings)
+    ]
+    write_run(files["b"], changed, "b")
+    status, output = tune(files, files["a"], files["b"])
+    assert status == 0
+    warning = f"b.trec: {level} of 12 rankings have constant scores or a single result"
+    assert capsys.readouterr().err.count(warning) == 1
+    for point in json.loads(output.read_text())["grid"][::5]:
+        options = ["--method", "linear", "--runs", files["a"], files["b"], "--weights", *map(str, point["weights"])]
+        assert point["value"] == pytest.approx(measured(files, fuse, options), abs=1e-12)
+        assert capsys.readouterr().err.count(warning) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from cort.formats.records import Ranking
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse, interleave, linear, reciprocal_ranks
+from cort.formats.runs import strictly_decreasing
+from cort.online.lucene import lower_ties
+from cort.retrieval.fusion import (
+    FUSIONS,
+    NORMALIZATIONS,
+    Settings,
+    fuse,
+    interleave,
+    linear,
+    normalize,
+    reciprocal_ranks,
+)
 from tests.support.common import ROOT
 
 
@@ -123,6 +134,22 @@ def test_a_ranking_without_results_or_of_equal_scores_is_no_mistake():
     # All equal scores are the highest: the only document that a ranker finds counts as its first.
     doc_ids, scores = linear([alone, other], 10, Settings())
     assert (doc_ids, scores.tolist()) == (["a", "b", "c"], [0.5, 0.5, 0.0])
+
+
+@pytest.mark.parametrize("score", [0, 1e-9, 0.37, 1.2345, 5.4321, 9.87, 14.2, 37, 1e6])
+@pytest.mark.parametrize("count", [1, 2, 60, 1000])
+def test_equal_scores_are_equal_in_run_files_too(score, count):
+    """They are lowered there to keep ties in order, by `strictly_decreasing`, or before by Anserini."""
+    equal = np.full(count, score, dtype=np.float32)
+    for lowered in (equal, np.round(lower_ties(equal), 6)):
+        for name, level in (("min-max", 1), ("z-score", 0)):
+            assert normalize(strictly_decreasing(lowered), name)[0].tolist() == [level] * count
+
+
+@pytest.mark.parametrize("scores", [[0.9, 0.89999], [3e-9, 2e-9, 1e-9], [1 / rank for rank in range(1, 1001)]])
+def test_small_differences_of_scores_count(scores):
+    found, _ = normalize(np.array(scores), "min-max")
+    assert (found[0], found[-1]) == (1, 0)
 
 
 def test_a_weight_of_one_leaves_a_ranking_as_it_is():

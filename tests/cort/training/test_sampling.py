@@ -16,7 +16,7 @@ def qrels(*rows):
 
 
 def run(folder, rankings):
-    return read_run(write_ranked(folder / "run.trec", rankings), may_be_empty=True)
+    return read_run(write_ranked(folder / "run.trec", rankings))
 
 
 def judged(positives):
