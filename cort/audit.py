@@ -40,7 +40,7 @@ from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.documents import as_documents
-from cort.retrieval.graph import Meta, refuse_other_queries
+from cort.retrieval.graph import Meta, refuse_other_queries, without_zeros
 from cort.retrieval.graph_search import Found, open_index, to_ranking
 from cort.retrieval.graphs import INDEXES, IndexKind
 from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions
@@ -256,7 +256,7 @@ def audit_graph(options: GraphAuditOptions) -> None:
     graph = open_index(options.kind, options.index)
     model = graph.meta.model
     passages = open_shards(options.passages, model=model)
-    count = count_rows(passages)
+    count = count_rows(without_zeros(passages) if options.kind == "onng" else passages)
     if count != graph.meta.count:
         expected = f"{graph.meta.count} as in {options.index}"
         raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -104,22 +104,39 @@ class ImpactOptions(EncodeOptions):
 def encode_block(
     rows: tuple[int, int], encoder: Encoder, texts: Texts, device: torch.device, precision: str, storage: str
 ) -> pa.RecordBatch:
-    """Encode the rows [start, end) as ids and vectors, of length 1 if the encoder normalizes.
+    """Encode the rows [start, end) as ids and vectors, of length 1 or 0 if the encoder normalizes.
 
     :param precision: of the encoder, for messages.
-    :raises InputError: for NaN or infinite values, or a vector of length 0.
+    :raises InputError: for NaN or infinite values, or vectors of another length.
     """
     start, end = rows
     vectors = texts.vectors(encoder, np.arange(start, end), device)  # (rows, e)
     ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
     lengths = vectors.norm(dim=-1)  # (rows,)
-    right = (lengths - 1).abs() < TOLERANCE if encoder.unit_length else lengths.isfinite()  # (rows,)
+    # Static embeddings of unknown symbols, and of an empty text, are zeros, which no normalization changes.
+    unit = ((lengths - 1).abs() < TOLERANCE) | (lengths == 0)  # (rows,)
+    right = unit if encoder.unit_length else lengths.isfinite()
     if not bool(right.all()):
         row = int((~right).nonzero()[0])
         found = f"in {precision} a vector of length {float(lengths[row]):.4g} of the text {shorten(ids[row].as_py())}"
         expected = "length 1" if encoder.unit_length else "finite numbers"
         raise input_error(texts.tokens.path, found, expected, "use precision fp32 or train the encoder again")
     return embeddings.to_batch(ids, vectors.cpu().numpy(), storage)
+
+
+def count_zeros(
+    source: str, blocks: Iterable[tuple[pa.Array, embeddings.Matrix]]
+) -> Iterator[tuple[pa.Array, embeddings.Matrix]]:
+    """Pass on blocks of ids and vectors; at the end, warn if vectors are zeros, of which each scores 0."""
+    count, first = 0, ""
+    for ids, vectors in blocks:
+        zeros = np.flatnonzero(~vectors.any(axis=1))
+        if len(zeros) and not count:
+            first = shorten(ids[int(zeros[0])].as_py())
+        count += len(zeros)
+        yield ids, vectors
+    if count:
+        log.warning("%s: the vectors of %d texts are zero and score 0, the first is %s", source, count, first)
 
 
 def encode_token_block(
@@ -168,7 +185,7 @@ def encode_vectors(options: VectorOptions) -> None:
     def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
         embeddings.write_shard(
             options.output,
-            map(embeddings.from_batch, batches),
+            count_zeros(options.tokens, map(embeddings.from_batch, batches)),
             model=model,
             dimension=dimension,
             count=count,

@@ -38,7 +38,15 @@ from cort.formats.cleaning import FORMS, convert
 from cort.formats.embeddings import Shard, count_rows
 from cort.formats.expansions import iter_beside, iter_expanded
 from cort.retrieval import anserini
-from cort.retrieval.graph import HNSW_SPACE, META_FILE, blocks_of, complete_index, library, open_passages
+from cort.retrieval.graph import (
+    HNSW_SPACE,
+    META_FILE,
+    blocks_of,
+    complete_index,
+    library,
+    open_passages,
+    without_zeros,
+)
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.impacts import MODEL
 from cort.retrieval.options import JavaOptions, choice
@@ -283,7 +291,8 @@ class OnngOptions(Onng):
     First an approximate nearest neighbor graph (ANNG) with `edges` edges per passage is built; from it the optimized
     graph, with `outgoing` and up to `incoming` edges. NGT's tuning of search parameters is off: it takes minutes, and
     searches here set their own epsilon. The distance is "Normalized L2", which orders unit vectors as the angle and the
-    inner product do. The meaning of epsilon depends on the distance, so meta.json records it.
+    inner product do. The meaning of epsilon depends on the distance, so meta.json records it. Passages whose vector is
+    zero have no such distance and are left out.
 
     Nearly all of the time goes into the ANNG, and grows faster than the number of passages. With --checkpoints it is
     saved there from time to time, and an interrupted build resumes from it, to the same bytes.
@@ -398,7 +407,7 @@ def _identity(passages: Sequence[Shard], edges: int) -> str:
 
 def index_onng(options: OnngOptions) -> None:
     """Build the index; it depends on neither shards nor threads."""
-    passages = open_passages(options.passages)
+    passages = without_zeros(open_passages(options.passages))
     checkpoint = None
     if options.checkpoints:
         identity = _identity(passages, options.edges)

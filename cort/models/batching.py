@@ -65,7 +65,7 @@ class FramedTexts:
 
     def lengths(self, rows: Rows) -> Lengths:
         """Count the tokens of framed texts."""
-        lengths: Lengths = np.clip(self.tokens.lengths[rows] + self.template.extra, 1, self.max_length)
+        lengths: Lengths = np.minimum(self.tokens.lengths[rows] + self.template.extra, self.max_length)
         return lengths
 
     def frame(self, row: int) -> Frame:
@@ -82,8 +82,6 @@ def frame_text(tokens: Ids, template: Template, max_length: int) -> Frame:
     """Truncate a text to `max_length` tokens, special tokens included, all in the same segment."""
     kept = tokens[: max_length - template.extra]
     ids = np.concatenate([template.before, kept, template.after]).astype(np.int64)
-    if not len(ids):  # an empty text, and a tokenizer without special tokens
-        ids = np.array([template.pad], np.int64)
     return ids, np.full(len(ids), template.segment, dtype=np.int64)
 
 
@@ -105,7 +103,8 @@ def pad(frames: Sequence[Frame], pad_id: int, left: bool = False) -> dict[str, T
     """Stack frames into ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (batch, longest)."""
     import torch
 
-    shape = len(frames), max(len(ids) for ids, _ in frames)
+    # An empty text has no token, if its tokenizer adds none; models need a column.
+    shape = len(frames), max(1, *(len(ids) for ids, _ in frames))
     input_ids = np.full(shape, pad_id, dtype=np.int64)
     mask, segments = np.zeros((2, *shape), dtype=np.int64)
     for row, (ids, types) in enumerate(frames):

@@ -19,7 +19,7 @@ from torch.nn import functional
 from cort.formats.tokens import Tokens
 from cort.models.batching import FramedTexts, Rows
 from cort.models.building import EMBEDDING, dense, routed
-from cort.models.layout import has_modules, read_prompts
+from cort.models.layout import TASKS, has_modules, read_prompts
 from cort.models.loading import check_tensors
 from cort.models.modules import KINDS, TextModel, load_modules, quiet, route
 from cort.models.settings import EncoderSettings
@@ -52,10 +52,13 @@ class Encoder(TextModel):
                 layer.requires_grad_(False)
         self.similarity, self.unit_length = similarity, similarity != "inner_product"
         self.dimension: int = model.get_embedding_dimension()
+        # A pooling with `include_prompt` false leaves out so many tokens.
+        self._prompt_lengths = {task: _prompt_length(model, kind) for task, kind in KINDS.items()}
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:
         """Encode framed texts of one kind, (batch, length); returns (batch, e)."""
-        vectors: Tensor = self.run(batch)[EMBEDDING]  # (batch, e)
+        features = self.run({**batch, "prompt_length": self._prompt_lengths[batch.get("task")]})
+        vectors: Tensor = features[EMBEDDING]  # (batch, e)
         return vectors
 
     def token_vectors(self, batch: Mapping[str, Any]) -> Tensor:
@@ -84,6 +87,15 @@ class Encoder(TextModel):
         """The linear layer of the last Dense module, if there is one."""
         layers: list[Any] = [layer for layer in self.layers if type(layer).__name__ == "Dense"]
         return layers[-1].linear if layers else None
+
+
+def _prompt_length(model: Any, kind: str) -> int:
+    """Count the tokens of a prompt as sentence-transformers does: with special tokens, except for one at the end."""
+    prompt, tokenizer = (model.prompts or {}).get(TASKS[kind]), route(model, kind)[0].tokenizer
+    if not prompt or not hasattr(tokenizer, "backend_tokenizer"):  # static embeddings
+        return 0
+    ids = tokenizer.backend_tokenizer.encode(prompt).ids
+    return len(ids) - sum(token in tokenizer.all_special_ids for token in ids[-1:])
 
 
 class Texts(FramedTexts):

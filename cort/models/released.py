@@ -147,7 +147,7 @@ def _similarity(folder: Path, model: Any, wanted: str | None) -> str:
 
 
 def _set_pooling(folder: Path, model: Any, wanted: str | None) -> None:
-    """Choose the pooling; refuse one that leaves out prompts, or of a token that has not read the text."""
+    """Choose the pooling; refuse one of a token that has not read the text."""
     for kind in TASKS:
         modules = route(model, kind)
         for module in modules:
@@ -155,9 +155,6 @@ def _set_pooling(folder: Path, model: Any, wanted: str | None) -> None:
                 continue
             if wanted is not None:
                 module.pooling_mode = POOLINGS[wanted]
-            if not module.include_prompt and any(model.prompts.values()):
-                expected = "include_prompt true, or no prompts"
-                raise input_error(folder, "a Pooling without the prompt", expected, ELSEWHERE)
             reader = modules[0].model
             causal = getattr(reader.config, "is_causal", None) or _is_decoder(reader)
             modes = (module.pooling_mode,) if isinstance(module.pooling_mode, str) else module.pooling_mode

@@ -47,13 +47,31 @@ class Meta:
 def open_passages(paths: Sequence[str]) -> list[Shard]:
     """Open the vectors to build an index from.
 
-    :raises InputError: if there are none, or one is not a unit vector.
+    :raises InputError: if there are none, or one has another length than 1 or 0.
     """
     passages = open_shards(paths)
     if not count_rows(passages):
         raise input_error(passages[0].path, "no passage", "at least one", "encode the passages again")
     _refuse_other_lengths(passages)
     return passages
+
+
+def without_zeros(passages: Sequence[Shard]) -> list[Shard]:
+    """Leave out vectors that are zero, as NGT does silently, which moves the rows of the others.
+
+    :raises InputError: if there are no others.
+    """
+    left = []
+    for shard in passages:
+        batches = shard.table.to_batches(ROWS_CHECKED_AT_ONCE)
+        kept = [(batch, from_batch(batch)[1].any(axis=1)) for batch in batches]
+        # Filtering copies vectors.
+        batches = [batch if mask.all() else batch.filter(pa.array(mask)) for batch, mask in kept]
+        left.append(replace(shard, table=pa.Table.from_batches(batches, shard.table.schema)))
+    if not count_rows(left):
+        fix = "use exact retrieval, or another encoder"
+        raise input_error(passages[0].path, "zero vectors alone", "vectors of length 1", fix)
+    return left
 
 
 def blocks_of(passages: Sequence[Shard], rows: int, start: int = 0) -> Iterator[Vectors]:
@@ -64,7 +82,7 @@ def blocks_of(passages: Sequence[Shard], rows: int, start: int = 0) -> Iterator[
 
 
 def refuse_other_queries(queries: Sequence[Shard], meta: Meta, index: str | Path) -> None:
-    """Refuse queries of another dimension than the index, or that are not unit vectors."""
+    """Refuse queries of another dimension than the index, or of another length than 1 or 0."""
     # All shards of a set have the same dimension.
     if queries[0].dimension != meta.dimension:
         found, expected = f"{queries[0].dimension} dimensions", f"{meta.dimension} as in {index}"
@@ -73,12 +91,12 @@ def refuse_other_queries(queries: Sequence[Shard], meta: Meta, index: str | Path
 
 
 def _refuse_other_lengths(shards: Sequence[Shard]) -> None:
-    """Refuse vectors that are not of length 1: angle and inner product would rank them differently."""
+    """Refuse vectors neither of length 1 nor zero: angle and inner product would rank them differently."""
     for shard in shards:
         # A shard may be a single batch of millions.
         for batch in shard.table.to_batches(ROWS_CHECKED_AT_ONCE):
             lengths = np.linalg.norm(from_batch(batch)[1].astype(np.float32), axis=1)
-            wrong = lengths[~(np.abs(lengths - 1) <= UNIT_TOLERANCE)]
+            wrong = lengths[~((np.abs(lengths - 1) <= UNIT_TOLERANCE) | (lengths == 0))]
             if len(wrong):
                 fix = "use exact retrieval for a model that does not normalise, or encode again"
                 raise input_error(shard.path, f"a vector of length {wrong[0]:.4g}", "unit vectors", fix)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.formats.embeddings import Shard, from_batch
 from cort.formats.records import Integers, Ranking
@@ -51,6 +52,11 @@ class Graph(ABC):
     def search(self, query: Vectors, width: float, depth: int) -> Found:
         """Search for one query in one thread; return at most `depth` results, fewer if no more can be reached."""
 
+    def first(self, depth: int) -> Found:
+        """Take passages by doc_id, as exact search does for a query whose vector is zero: all scores are 0."""
+        rows = pc.select_k_unstable(self.ids, min(depth, len(self.ids)), [("id", "ascending")]).to_numpy()
+        return Found(rows.astype(np.int64), np.zeros(len(rows)))
+
 
 class Onng(Graph):
     """The width of a search is epsilon."""
@@ -68,6 +74,8 @@ class Onng(Graph):
 
         Scores are computed from the index's distances (1 - d^2 / 2 for unit vectors).
         """
+        if not query.any():
+            return self.first(depth)
         pairs = self.index.search(query, size=depth, epsilon=width)
         rows, distances = zip(*pairs, strict=True) if pairs else ((), ())
         return Found(np.array(rows, dtype=np.int64), 1.0 - np.array(distances, dtype=np.float64) ** 2 / 2)
@@ -86,6 +94,8 @@ class Hnsw(Graph):
 
     def search(self, query: Vectors, width: float, depth: int) -> Found:
         """Keep the best `width` passages found so far, and stop when none of them has a better neighbour."""
+        if not query.any():
+            return self.first(depth)
         self.index.set_ef(int(width))
         results = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32)
         least, most = 0, min(depth, self.meta.count)

@@ -18,7 +18,8 @@ from cort.models.late_interaction import load_late_interaction
 from cort.models.layout import model_fingerprint
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from tests.support.common import command_line
-from tests.support.released import change_weights
+from tests.support.layouts import Maker, take_in
+from tests.support.released import change_weights, peer, tokens_of
 from tests.support.vectors import without_precision
 
 CPU = torch.device("cpu")
@@ -230,6 +231,25 @@ def test_empty_texts_and_caches(command, tmp_path):
             assert len(found) == len(tokens)
             assert np.allclose(np.linalg.norm(np.array(found).reshape(-1, 8), axis=1), 1, atol=1e-6)
             assert not tokens or np.allclose(found[0], found[2], atol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [True, False], ids=["cosine", "inner product"])
+@pytest.mark.parametrize("kind", ["passage", "query"])
+def test_a_text_without_known_symbols_has_a_vector_of_zeros(world, lm, tmp_path, capsys, unit, kind):
+    make = Maker(tmp_path / "released", world, lm)
+    make.static(unit=unit, similarity_fn_name="cosine" if unit else "dot")
+    unknown = load_tokenizer(lm).token_to_id("[UNK]")
+    # That of the padding is not zero, but no text has it.
+    change_weights(make.folder / "model.safetensors", lambda weights: weights["embedding.weight"][unknown].zero_())
+    model, texts = take_in(make.folder, tmp_path / "model"), ["ba ko", "日本", "", "ri 日", "ß"]
+    tokens = tokens_of(tmp_path, model, texts, kind)
+    capsys.readouterr()
+    output = run(model, {"passages": tokens.path}, tmp_path / "a.arrow", kind=kind)
+    vectors = all_vectors(open_shards([output]))
+    assert np.flatnonzero(~vectors.any(axis=1)).tolist() == [1, 2, 4]
+    assert np.allclose(vectors, peer("SentenceTransformer", make.folder).encode(texts), atol=1e-6)
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line and "zero" in line]
+    assert line.endswith(f"{tokens.path}: the vectors of 3 texts are zero and score 0, the first is '1'")
 
 
 def test_tokens_of_another_tokenizer_are_refused(model, caches, tmp_path, complaint):

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from cort import index, retrieve
+from cort import audit, index, retrieve
 from cort.formats.runs import read_run
 from cort.retrieval import graph_search
 from cort.retrieval.graph_search import open_index
@@ -180,6 +180,33 @@ def test_vectors_in_half_precision(tmp_path, kind):
     assert status == 0
     run = read_run(output)
     assert [ranking.doc_ids[0] for ranking in run] == run.query_ids
+
+
+def test_zero_vectors_score_0(tmp_path, kind):
+    vectors, queries = unit(1, 120), unit(2, 3)
+    # None of them is among the best for a query or, by id, for one that is zero.
+    vectors[[7, 97, 99]], queries[1] = 0, 0
+    passages = [shard(tmp_path / f"{at}.arrow", names("d", 120)[at : at + 60], vectors[at : at + 60]) for at in (0, 60)]
+    asked = shard(tmp_path / "q.arrow", names("q", 3), queries)
+    assert build(kind, tmp_path, passages)[0] == 0
+    status, output = search(kind, tmp_path, asked, tmp_path / "index", "--width", WIDE[kind], "--depth", "20")
+    assert status == 0
+    exact = ["--queries", asked, "--passages", *passages, "--device", "cpu", "--depth", "20", "--tag", "t"]
+    assert retrieve.main(["exact", *exact, "--output", str(tmp_path / "exact.trec")]) == 0
+    for found, expected in zip(read_run(output), read_run(tmp_path / "exact.trec"), strict=True):
+        assert found.doc_ids == expected.doc_ids
+        assert np.allclose(found.scores, expected.scores, atol=1e-6)
+    about = ["--kind", kind, "--index", str(tmp_path / "index"), "--encoder", "e", "--split", "s", "--depths", "20"]
+    files = ["--queries", asked, "--passages", *passages, "--output", str(tmp_path / "audit.json")]
+    assert audit.main(["graph", *about, "--widths", WIDE[kind], *files]) == 0
+    [measured] = json.loads((tmp_path / "audit.json").read_text())["searches"]
+    assert measured["recall"] == 1
+
+
+def test_zero_vectors_alone_are_no_graph(tmp_path, capsys):
+    passages = shard(tmp_path / "p.arrow", names("d", 30), 0 * unit(1, 30))
+    assert build("onng", tmp_path, [passages])[0] == 1
+    assert "p.arrow: found zero vectors alone, expected vectors of length 1" in capsys.readouterr().err
 
 
 def test_a_rebuild_replaces_the_index(tmp_path, kind):

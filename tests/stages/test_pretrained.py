@@ -121,6 +121,26 @@ def test_options_override_the_files(make, world, tmp_path):
     check_close(own_vectors(off, texts, "query", tmp_path), their_vectors(make.folder, texts, "passage", True))
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("first", ["bert", "sentencepiece"])
+@pytest.mark.parametrize("own", [True, False], ids=["prompts of the model", "prompts of the config"])
+def test_a_pooling_may_leave_out_the_prompt(make, world, tmp_path, first, pooling, own):
+    module = make.bert() if first == "bert" else make.other(first)
+    prompts = {"query": "ba ko: ", "passage": "ri lu: "}
+    make.save(module, pooling=pooling, prompts=prompts if own else {})
+    change_json(make.folder / POOLING, include_prompt=False)
+    changes = {} if own else {f"{kind}_prompt": prompt for kind, prompt in prompts.items()}
+    model, texts = take_in(make.folder, tmp_path / "model", **changes), [*world.texts[:5], "ba " * 200, ""]
+    theirs = SentenceTransformer(str(make.folder), device="cpu", local_files_only=True)
+    for kind, prompt in prompts.items():
+        vectors = own_vectors(model, texts, kind, tmp_path)
+        check_close(vectors, theirs.encode(texts, prompt=prompt))
+        check_close(vectors, their_vectors(model, texts, kind, unit=True))
+        theirs[1].include_prompt = True
+        assert difference(theirs.encode(texts, prompt=prompt), vectors) > 0.01
+        theirs[1].include_prompt = False
+
+
 def test_a_cache_made_with_another_prompt_is_refused(make, world, tmp_path):
     make.save(make.bert(), prompts={"query": "ba: "})
     cache = support.tokens_of(tmp_path, take_in(make.folder, tmp_path / "one"), world.query_texts, "query")
@@ -376,7 +396,6 @@ BAD = {
     ),
     "images": (edit(CONFIG, model_type="vit", architectures=["ViTModel"]), "a vit, of another kind, expected an enc"),
     "unknown pooling": (edit(POOLING, pooling_mode="median"), "median"),
-    "prompt not pooled": (edit(POOLING, include_prompt=False), "a Pooling without the prompt, expected include_prompt"),
     "unknown similarity": (edit(support.PROMPTS, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
     "unknown default": (edit(support.PROMPTS, default_prompt_name="s2q"), "s2q"),
     "sparse": (
