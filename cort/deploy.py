@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cort.deployment.folder import TEMPLATES, are_unit, read_passages, render_all, write_target
+from cort.deployment.folder import TEMPLATES, analysis, are_unit, read_passages, render_all, write_target
 from cort.formats import tables
 from cort.formats.artifacts import to_json
 from cort.formats.embeddings import Shard, all_ids, all_vectors, open_both
@@ -35,7 +35,7 @@ from cort.retrieval.weights import check_weights, read_weights
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Target
 from cort.settings.fields import DEPTH
-from cort.settings.lexical import LexicalIndex
+from cort.settings.lexical import Language, LexicalIndex
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import atomic_folder
@@ -61,6 +61,7 @@ class Options(Aggregation):
     bm25: str | None = optional(None, "which of them is BM25's", "TREC")
     k1: float = optional(LexicalIndex.k1, "of BM25", "X", ge=0)
     b: float = optional(LexicalIndex.b, "of BM25", "X", ge=0, le=1)
+    language: Language = optional(LexicalIndex.language, "of the texts, for engines' analyser")
     parameters: str | None = optional(None, "instead: tuned k1 and b", "JSON")
     vectors: tuple[str, ...] = optional((), "of the passages, all shards, if a part searches them", "ARROW")
     query_vectors: str | None = optional(None, "of the queries", "ARROW")
@@ -148,6 +149,7 @@ def stage(options: Options) -> None:
     if options.parameters:
         parameters = read_parameters(options.parameters)
     shown = vars(options) | parameters._asdict() | {"text": "", "vector": []} | (cases or [{}])[0]
+    shown |= analysis(options.language)
     shown |= {"dimension": shards[0].dimension if shards else None, "unit": are_unit(shards)}
     # BM25 is the first part of every target.
     shown["weights"] = weights if options.runs[0] == options.bm25 else weights[::-1]

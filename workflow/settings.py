@@ -250,9 +250,11 @@ def tuning(config: Config, wildcards: Wildcards) -> Words:
 
 
 def deployment(config: Config, wildcards: Wildcards) -> Words:
-    """Give how a deployed system merges its parts, and k1 and b; what is tuned by folds is that of all queries."""
+    """Give how a deployed system merges its parts, k1, b and the language; tuned by folds, those of all queries."""
     names = with_parts(config, [config["deploy"][wildcards.deployment]["system"]])
     options = [option for name in names for option in system_of(config, name).options("")]
+    for index in filter(None, (system_of(config, name).lexical_index() for name in names)):
+        options.append(Option("language", config["lexical"][index]["language"], f"lexical.{index}.language"))
     return _words([option for option in options if option.name != "normalization"])
 
 

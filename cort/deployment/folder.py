@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.formats import tables
 from cort.formats.embeddings import Shard
+from cort.settings.lexical import Language
 from cort.system.errors import input_error, shorten
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -29,6 +30,18 @@ ROWS = 4096
 MOST, LONGEST_ID = 20_000_000, 512
 # Vectors count as normalised if their lengths differ from 1 by less, also in half precision.
 UNIT = 2e-3
+# Engines' names of Lucene's analysers, which are those of Anserini but for `OTHERS`, and the plugins that some are in.
+ANALYZERS: Mapping[Language, str] = {
+    **{"en": "english", "ar": "arabic", "bn": "bengali", "da": "danish", "de": "german", "es": "spanish"},
+    **{"fa": "persian", "fi": "finnish", "fr": "french", "hi": "hindi", "hu": "hungarian", "id": "indonesian"},
+    **{"it": "italian", "ja": "kuromoji", "ko": "cjk", "nl": "dutch", "no": "norwegian", "pl": "polish"},
+    **{"pt": "portuguese", "ru": "russian", "sv": "swedish", "te": "standard", "th": "thai", "tr": "turkish"},
+    **{"uk": "ukrainian", "zh": "cjk"},
+}
+OTHERS = {"polish", "standard"}
+PLUGINS = {"kuromoji": "analysis-kuromoji", "polish": "analysis-stempel", "ukrainian": "analysis-ukrainian"}
+# Those that PostgreSQL lacks, under these names.
+NOT_IN_POSTGRES = OTHERS | {"bengali", "cjk", "hindi", "kuromoji", "persian", "thai", "ukrainian"}
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -113,6 +126,13 @@ TARGETS: Mapping[str, Callable[[Path, Iterator[pa.Table]], None]] = {
     "pgvector": write_copy,
     "parquet": write_parquet,
 }
+
+
+def analysis(language: Language) -> dict[str, Any]:
+    """Return what templates show of the analysis of a language."""
+    name = ANALYZERS[language]
+    postgres = "simple" if name in NOT_IN_POSTGRES else name
+    return {"analyzer": name, "is_anserinis": name not in OTHERS, "plugin": PLUGINS.get(name), "postgres": postgres}
 
 
 def write_target(folder: Path, target: str, shown: dict[str, Any], passages: Iterator[pa.Table]) -> None:

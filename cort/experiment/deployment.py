@@ -36,7 +36,7 @@ def check_deployments(config: Config, sound: Config) -> Iterator[str]:
         place, system = f"deploy.{name}", entry["system"]
         known = [other for other in config["systems"] if deployed_parts(sound, other)]
         if system not in known:
-            kinds = "plain English BM25, exact dense search, or fuse of both by rrf or min-max linear"
+            kinds = "BM25 over plain passages, exact dense search, or fuse of both by rrf or min-max linear"
             yield f"{place}.system: found {system!r}, expected one of {listed(known)} ({kinds}); name one"
         yield from check_once(f"{place}.targets", entry["targets"], "target")
         if config["depth"] > MOST:

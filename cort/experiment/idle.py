@@ -68,7 +68,8 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
     for name, reranker in rerankers.items():
         place = f"rerankers.{name}"
         changed = {key for key in reranker if not _is_default(reranker[key], keys.get(key, {}))}
-        own = OF_KIND.get(reranker.get("kind", CROSS_ENCODER), changed)
+        # As text, since a kind of a wrong type, which the schema refuses, may not be hashable.
+        own = OF_KIND.get(str(reranker.get("kind", CROSS_ENCODER)), changed)
         for key in sorted(changed.difference(own)):
             kinds = " or ".join(f"`kind: {kind}`" for kind, names in OF_KIND.items() if key in names)
             if kinds:
@@ -82,7 +83,7 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
 
 def _of_encoder(place: str, model: Config, keys: Config) -> Iterator[str]:
     """Find settings of an encoder that only those of another kind have."""
-    own = model.get("kind", "dense")
+    own = str(model.get("kind", "dense"))
     changed = {key for key in model if not _is_default(model[key], keys.get(key, {}))}
     for kind, names in OF_ENCODERS.items() if own in OF_ENCODERS else ():
         for key in sorted(changed & names) if kind != own else ():

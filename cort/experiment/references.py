@@ -30,12 +30,14 @@ from cort.experiment.splits import (
     check_measures_of_splits,
 )
 from cort.settings.config import LEARNERS, Config, entries, evaluated_splits, is_trained, ranked_splits, sources
+from cort.settings.lexical import LexicalIndex
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_increasing, check_measures, check_once
 from cort.systems.registry import KEYS, all_systems, check_entry, kind_of, system_of
 
 CROSS_ENCODER = "cross_encoder"
 PLAIN: Config = {"retrieve": BM25}
+INDEX: Config = {"cleaning": LexicalIndex.cleaning, "language": LexicalIndex.language}
 # The limits of the stage `submission`, checked here before anything is computed.
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
@@ -82,7 +84,7 @@ def check_references(config: Config) -> Iterator[str]:
 
 
 def _sound(config: Config) -> Config:
-    """Copy the config with BM25 instead of broken entries and unknown names, so that the rest can be checked."""
+    """Copy the config with plain BM25 instead of broken entries and unknown names, so that the rest can be checked."""
     systems = config["systems"]
     models = {
         section: {
@@ -94,7 +96,7 @@ def _sound(config: Config) -> Config:
     }
     for name in config["lexical"]:
         models["encoders"].pop(name, None)
-    config = config | models
+    config = config | models | {"lexical": {name: index or INDEX for name, index in config["lexical"].items()}}
     return config | {"systems": {name: _sound_system(system, config) for name, system in systems.items()}}
 
 

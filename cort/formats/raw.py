@@ -68,6 +68,9 @@ HEADER_TEXTS = {*KINDS[1:], "text", "title", "body", "content", "contents", "que
 HEADER_IDS_IN_ARROW = pa.array(sorted(HEADER_IDS))
 JSON_TYPES = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object", str: "string"}
 
+# How topics of TREC and SMART, XML and JSON begin: read as a query per row, they would get the ids of other queries.
+MARKUP = re.compile(r"\s*(<[?!]|<(top|topics?|doc|query|queries|parameters)\b|\.I\s|\{)", re.IGNORECASE)
+
 # int() alone also takes "1_000", " 1" and digits of other scripts.
 _GRADE = re.compile(r"[+-]?[0-9]{1,9}")
 
@@ -186,6 +189,10 @@ def _iter_txt(path: str | Path) -> Rows[Text]:
             continue
         if not first:
             first, tabbed = row, "\t" in line
+            if MARKUP.match(line):
+                found = f"{shorten(line)}, which begins topics or records"
+                fix = "write 'query_id TAB text' in every row, or a JSON object with _id and text in a .jsonl"
+                raise input_error(path, found, "a query, or 'query_id TAB text'", fix, row)
         elif tabbed != ("\t" in line):
             found, expected = ("no TAB", "a TAB") if tabbed else ("a TAB", "no TAB")
             fix = "write 'query_id TAB text' in every row, or one query per row without a TAB"

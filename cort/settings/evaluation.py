@@ -118,7 +118,7 @@ class Deployment:
     """A system in the formats of search engines."""
 
     system: str
-    """The system: BM25 in English over the plain passages, exact search by a dense encoder, or `fuse` of both by `rrf`,
+    """The system: BM25 over the plain passages, exact search by a dense encoder, or `fuse` of both by `rrf`,
     or by `linear` with `min-max`. Weights, k1 and b that are tuned by folds are those chosen on all queries."""
     targets: tuple[Target, ...] = setting(least=1)
     """What loads it: `opensearch`, `elasticsearch`, `pgvector` (PostgreSQL), `parquet` (faiss, Qdrant, LanceDB and

@@ -74,10 +74,9 @@ class Bm25(System):
         return LuceneIndex(name, manifest, (index["cleaning"], index["language"]))
 
     def fits_engines(self) -> bool:
-        """Tell whether the texts are the passages, and the analyser is the English one."""
-        plain = (LexicalIndex.cleaning, LexicalIndex.language)
-        changed = self.config["lexical"][self.entry["retrieve"]].keys() & CHANGED_TEXT.keys()
-        return self.lucene_index().form == plain and not changed
+        """Tell whether the texts are the passages."""
+        index = self.config["lexical"][self.entry["retrieve"]]
+        return bool(index["cleaning"] == LexicalIndex.cleaning and index.keys().isdisjoint(CHANGED_TEXT))
 
     @property
     def tune(self) -> Any:

@@ -262,7 +262,8 @@ class Fuse(Interleave):
         place, fusion = f"{self.place}.fuse", self.entry["fuse"]
         if not isinstance(fusion, dict):
             return
-        method = fusion.get("method", METHOD)
+        # As text, since a method of a wrong type, which the schema refuses, may not be hashable.
+        method = str(fusion.get("method", METHOD))
         known = FUSIONS[method].settings if method in FUSIONS else tuple(fusion)
         for key in sorted(fusion.keys() & {key for other in FUSIONS.values() for key in other.settings} - set(known)):
             methods = " or ".join(name for name, other in FUSIONS.items() if key in other.settings)

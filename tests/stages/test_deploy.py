@@ -325,6 +325,25 @@ def test_tuned_weights_and_parameters(world, tmp_path, fused):
     assert different == {"README.md", "opensearch/index.json", "elasticsearch/index.json"}
 
 
+@pytest.mark.parametrize(
+    ("language", "analyzer", "postgres", "said"),
+    [
+        ("de", "german", "german", "The analyzer `german` is the one of Lucene that Anserini has. One shard"),
+        ("ja", "kuromoji", "simple", "that Anserini has, in the plugin `analysis-kuromoji`. One shard"),
+        ("te", "standard", "simple", "**The analyzer `standard` is not Anserini's**"),
+    ],
+)
+def test_engines_analyse_the_language_of_the_index(world, tmp_path, language, analyzer, postgres, said):
+    assert deploy.main(options_for(world, tmp_path / "out", "bm25", language=language)) == 0
+    for target in TARGETS[:2]:
+        made = read_json(tmp_path / "out" / target / "index.json")
+        assert made["mappings"]["properties"]["text"]["analyzer"] == analyzer
+        assert made["settings"]["index"].keys() == {"similarity", "number_of_shards"}
+        assert said in (tmp_path / "out" / target / "README.md").read_text("utf-8")
+    for file in ("schema.sql", "query.sql"):
+        assert f"('{postgres}'," in (tmp_path / "out" / "pgvector" / file).read_text("utf-8")
+
+
 def test_vectors_of_other_lengths_are_compared_by_inner_products(world, fused, tmp_path):
     unit = read_json(fused / "opensearch/index.json")["mappings"]["properties"]["vector"]["method"]["space_type"]
     assert unit == "cosinesimil"

@@ -1,5 +1,6 @@
 """The experiment files, the schema and config/README.md say the same, and all examples are right."""
 
+import copy
 import json
 import re
 import shutil
@@ -10,7 +11,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from cort.experiment.checks import complete, load, read
+from cort.experiment.checks import NAMED, ConfigError, complete, load, read
 from cort.experiment.keys import Experiment
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import SCHEMA, read_paper
@@ -23,6 +24,7 @@ README = ROOT / "config" / "README.md"
 EDITOR = ROOT / "config" / "experiment.schema.json"
 EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
 ABLATIONS = sorted((ROOT / "config" / "ablations").glob("*.yaml"))
+MISTAKE = re.compile(r"x: .*found .+; .+")
 MATRIX = sorted((ROOT / "config" / "matrix").glob("*.yaml"))
 
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
@@ -141,6 +143,35 @@ def test_every_key_is_used_by_the_workflow():
 def test_experiment_is_valid(path):
     config = complete(read(path), path.name)
     assert config["dataset"] == path.stem
+
+
+def places_of(value, path=()):
+    """Yield the path to every value in a config."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*path, key)
+        yield from places_of(inner, (*path, key))
+
+
+def test_a_value_of_a_wrong_shape_is_no_traceback():
+    seen = set()
+    # Small ones first: each kind of place is tried in one of them, and large ones take longer to check.
+    for file in sorted([*EXPERIMENTS, *ABLATIONS, *MATRIX], key=lambda path: path.stat().st_size):
+        written = read(file)
+        for path in places_of(written):
+            names = (isinstance(key, int) or (at == 1 and path[0] in NAMED) for at, key in enumerate(path))
+            kind = tuple("*" if is_name else key for is_name, key in zip(names, path, strict=True))
+            for wrong in (["x"], {"x": ["y"]}, 5, None) if kind not in seen else ():
+                config = copy.deepcopy(written)
+                place = config
+                for key in path[:-1]:
+                    place = place[key]
+                place[path[-1]] = wrong
+                try:
+                    complete(config, "x")
+                except ConfigError as error:
+                    assert [line for line in str(error).split("\n") if not MISTAKE.fullmatch(line)] == []
+            seen.add(kind)
+    assert len(seen) > 200
 
 
 @pytest.mark.parametrize("path", ABLATIONS, ids=lambda path: path.name)

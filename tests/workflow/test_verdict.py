@@ -6,7 +6,7 @@ import pytest
 
 from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparisons
 from cort.experiment.checks import load
-from workflow import verdict
+from workflow import settings, verdict
 
 
 @pytest.fixture
@@ -112,3 +112,14 @@ def test_a_deployment_is_filled_in_once(folder, build):
     verdict.add_deployment(path, "static+bm25")
     verdict.add_deployment(path, "bm25")
     assert load(path)["deploy"]["search"]["system"] == "static+bm25"
+
+
+def test_the_language_can_be_changed_when_a_deployment_is_filled_in(folder, build):
+    verdict.main(["--folder", "docs"])
+    path = folder / "config" / "docs.yaml"
+    verdict.add_deployment(path, "static+bm25")
+    path.write_text(path.read_text("utf-8") + "lexical: {bm25: {language: de}}\n", "utf-8")
+    main, synthetic = load(path), load(path.with_name("docs-synthetic.yaml"))
+    assert [config["lexical"]["bm25"]["language"] for config in (main, synthetic)] == ["de", "de"]
+    words = settings.deployment(main, SimpleNamespace(deployment="search"))
+    assert words[words.index("--language") + 1] == "de"

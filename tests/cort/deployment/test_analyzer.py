@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
-from cort.deployment.folder import TEMPLATES, render_all
+from cort.deployment.folder import ANALYZERS, OTHERS, TEMPLATES, analysis, render_all
+from cort.settings.lexical import Language
 from tests.support.common import ROOT, TEXTS
 
 # Elasticsearch's and OpenSearch's names of filters -> those of Lucene's factories for the same classes.
@@ -58,10 +60,10 @@ def texts():
 
 @pytest.mark.parametrize("target", ["opensearch", "elasticsearch"])
 def test_the_analyzer_of_an_index_gives_the_tokens_of_anserini(tmp_path, target):
-    render_all(TEMPLATES / target, tmp_path, dict.fromkeys(("dimension", "method"), None) | PARAMETERS)
-    analysis = json.loads((tmp_path / "index.json").read_text("utf-8"))["settings"]["index"]["analysis"]
-    analyzer = analysis["analyzer"]["anserini_english"]
-    defined = {name: DEFINED[tuple(one.values())] for name, one in analysis["filter"].items()}
+    render_all(TEMPLATES / target, tmp_path, dict.fromkeys(("dimension", "method"), None) | PARAMETERS | analysis("en"))
+    made = json.loads((tmp_path / "index.json").read_text("utf-8"))["settings"]["index"]["analysis"]
+    analyzer = made["analyzer"]["anserini_english"]
+    defined = {name: DEFINED[tuple(one.values())] for name, one in made["filter"].items()}
     filters = [(FACTORIES | defined)[name] for name in analyzer["filter"]]
     given = json.dumps([FACTORIES[analyzer["tokenizer"]], filters, texts()])
     command = [sys.executable, "-c", PROGRAM]
@@ -76,3 +78,26 @@ def test_the_analyzer_of_an_index_gives_the_tokens_of_anserini(tmp_path, target)
 
 
 PARAMETERS = {"bm25": "bm25.trec", "k1": 0.9, "b": 0.4, "text": "words", "depth": 10, "vector": []}
+
+
+# Anserini's analyzer of each language.
+MAP = (
+    PROGRAM.partition("tokenizer, filters")[0]
+    + """
+named = autoclass("io.anserini.analysis.AnalyzerMap").analyzerMap
+json.dump({language: named.get(language) for language in named.keySet().toArray()}, sys.stdout)
+"""
+)
+# Classes of engines' analyzers that are not named after their language.
+CLASSES = {"cjk": "cjk.CJKAnalyzer", "kuromoji": "ja.JapaneseAnalyzer", "ukrainian": "uk.UkrainianMorfologikAnalyzer"}
+
+
+def test_engines_name_the_analyzers_of_anserini_for_other_languages():
+    result = subprocess.run([sys.executable, "-c", MAP], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    classes = json.loads(result.stdout)
+    assert {"en", *classes} == {*ANALYZERS} == {*get_args(Language)}
+    named = {one: CLASSES.get(name, f"{one}.{name.title()}Analyzer") for one, name in ANALYZERS.items()}
+    others = {one for one in classes if classes[one] != f"org.apache.lucene.analysis.{named[one]}"}
+    assert others == {"pl", "te"}
+    assert {ANALYZERS[one] for one in others} == OTHERS

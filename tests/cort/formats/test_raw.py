@@ -10,7 +10,7 @@ from cort.formats import raw
 from cort.formats.lines import iter_record_batches
 from cort.formats.records import Qrel, Text
 from cort.formats.tables import PASSAGES, QRELS, regroup
-from cort.system.errors import InputError
+from cort.system.errors import InputError, shorten
 from tests.support.common import ROOT, refusal, write_file
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -74,6 +74,29 @@ def test_a_text_without_tabs_has_a_query_per_row(tmp_path, caplog):
 def test_queries_with_and_without_ids_are_not_mixed(tmp_path, text, found):
     line = refusal(raw.iter_queries, write_file(tmp_path / "questions.txt", text))
     assert line == f"{found}; write 'query_id TAB text' in every row, or one query per row without a TAB"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<top>\n<num>1</num><title>\nMEASUREMENT OF DIELECTRIC CONSTANT\n</title>\n</top>\n",
+        "<topics task='covid'>\n",
+        '<topic number="1">\n',
+        "<DOC>\n<DOCNO>1</DOCNO>\n",
+        '<?xml version="1.0"?>\n',
+        "<!-- topics -->\n",
+        ".I 001\n.W\nwhat similarity laws must be obeyed\n",
+        '{"_id": "1", "text": "what is BM25"}\n',
+    ],
+)
+def test_topics_and_records_are_not_read_as_a_query_per_row(tmp_path, text):
+    line = refusal(raw.iter_queries, write_file(tmp_path / "questions.txt", f"\n{text}"))
+    assert line.startswith(f"row 2: found {shorten(text.splitlines()[0])}, which begins topics or records, expected a")
+    assert line.endswith("; write 'query_id TAB text' in every row, or a JSON object with _id and text in a .jsonl")
+    # A question may be about tags.
+    asked = ["<topless> in HTML", ".Input of a shell", "x", text.splitlines()[0]]
+    path = write_file(tmp_path / "asked.txt", "\n".join(asked))
+    assert [query.text for _, query in raw.iter_queries(path)] == asked
 
 
 TWO = "expected 2 fields (doc_id TAB text); separate id and text by one TAB and leave no other TAB in the row"
