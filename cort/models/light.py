@@ -74,7 +74,9 @@ def dense(config: Config, weights: Weights, vector: Vectors) -> Vectors:
 #: modules -> what they do with token and segment ids, states or a vector
 LAYERS: dict[str, Callable[[Config, Weights, Any], Any]] = {
     "Transformer": bert,
-    "StaticEmbedding": lambda config, weights, frame: weights["embedding.weight"][frame[0]].sum(0) / max(len(frame[0]), 1),
+    "StaticEmbedding": lambda config, weights, frame: (
+        weights["embedding.weight"][frame[0]].sum(0) / max(len(frame[0]), 1)
+    ),
     "Pooling": lambda config, weights, states: {"mean": states.mean(0), "cls": states[0]}[config["pooling_mode"]],
     "Dense": dense,
     "Normalize": lambda config, weights, vector: vector / max(np.linalg.norm(vector), np.float32(1e-12)),
