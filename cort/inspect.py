@@ -102,7 +102,7 @@ def _known(split: str, path: str) -> tuple[list[Finding], list[Row]]:
             (kind, split, query_id, doc_id, "") for kind, query_id, doc_id in list(csv.reader(handle))[1:]
         ]
     counts = Counter(kind for kind, _ in {(kind, doc_id or query_id) for kind, _, query_id, doc_id, _ in rows})
-    return [Finding(kind, f"{split}: {count:,} {kind}") for kind, count in sorted(counts.items())], rows
+    return [Finding(kind, f"{split}: {kind}: {count:,}") for kind, count in sorted(counts.items())], rows
 
 
 main = cli.main_of(Options, stage)

@@ -125,17 +125,18 @@ def _twins(path: str, numbers: npt.NDArray[np.uint64]) -> dict[str, str]:
 
 def describe_passages(found: Passages, limits: Mapping[str, int], languages: Mapping[str, str]) -> Iterator[Finding]:
     """Say what is odd about the passages."""
-    yield Finding("", f"{found.count:,} passages")
+    yield Finding("", _number(found.count, "passage", "passages"))
     if found.empty:
         yield Finding("empty", f"{_number(len(found.empty), 'passage has', 'passages have')} no text")
     if found.twins:
         texts = len(set(found.twins.values()))
-        yield Finding("identical", f"{len(found.twins):,} passages share their texts with others ({texts:,} texts)")
+        text = f"{len(found.twins):,} passages share their text with others ({_number(texts, 'text', 'texts')})"
+        yield Finding("identical", text)
     for name, limit in limits.items():
         if (share := found.longer[limit] / max(found.count, 1)) >= FEW:
             text = f"at least {share:.0%} of the passages are longer than {name} reads: more words than {limit} tokens"
             yield Finding("", text)
-    share = found.letters[1] / max(found.letters[0], 1)
+    share = float(found.letters[1] / max(found.letters[0], 1))
     for name, language in languages.items():
         other = f"but {name} analyses the language {language}"
         if language in LATIN and share >= SOME:
@@ -155,12 +156,12 @@ def describe_queries(split: Split) -> Iterator[Finding]:
     without = judged - pc.count_distinct(relevant["query_id"]).as_py()
     grades = sorted(pc.value_counts(split.qrels["relevance"]).to_pylist(), key=lambda count: int(count["values"]))
     parts = [
-        f"{split.queries.num_rows:,} queries",
+        _number(split.queries.num_rows, "query", "queries"),
         f"{judged:,} of them judged" if judged < split.queries.num_rows else "",
     ]
     parts.append(f"{without:,} without a relevant document" if without else "")
     listed = ", ".join(f"{count['counts']:,} of grade {count['values']}" for count in grades)
-    parts.append(f"{split.qrels.num_rows:,} judgements ({listed})" if grades else "")
+    parts.append(f"{_number(split.qrels.num_rows, 'judgement', 'judgements')} ({listed})" if grades else "")
     yield Finding("", f"{split.name}: {', '.join(filter(None, parts))}")
 
 
@@ -216,7 +217,7 @@ def find_shared(first: Split, second: Split, apart: bool) -> tuple[list[Finding]
     advice = (
         f"; {first.name} is older than {second.name}: to train again without them, delete its tables" if apart else ""
     )
-    return [Finding(rows[0][0], f"{second.name}: {count} are also in {first.name}{advice}", apart)], rows
+    return [Finding(rows[0][0], f"{second.name}: {count} also in {first.name}{advice}", apart)], rows
 
 
 def _number(count: int, one: str, many: str) -> str:
