@@ -255,7 +255,7 @@ def test_a_split_without_judgements_keeps_all_queries(tmp_path, files):
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
-def test_real_split_keeps_every_judgement(tmp_path):
+def test_real_splits_keep_every_judgement_and_lose_shared_queries(tmp_path):
     folder, passages = DATA / "nfcorpus", tmp_path / "passages.parquet"
     assert collection.main(["--passages", str(folder / "collection.tsv"), "--output", str(passages)]) == 0
     named = {name: folder / f"{name}.train.tsv" for name in ("queries", "qrels")} | {"passages": passages}
@@ -263,3 +263,17 @@ def test_real_split_keeps_every_judgement(tmp_path):
     queries, qrels = read(tmp_path)
     assert len(queries) == 2_590
     assert [f"{q}\t0\t{d}\t{grade}" for q, d, grade in qrels] == (folder / "qrels.train.tsv").read_text().splitlines()
+    # One query of validation is also in test: as the files are, it ends no build.
+    outputs = {}
+    for name in ("test", "dev"):
+        named |= {kind: folder / f"{kind}.{name}.tsv" for kind in ("queries", "qrels")}
+        outputs[name] = tmp_path / name
+        options = [] if name == "test" else ["--apart", str(tmp_path / "apart.parquet"), "--for-training"]
+        assert split.main([*arguments(outputs[name], named), *options]) == 0
+        tested = str(outputs["test"] / "queries.parquet")
+        apart.main(["--splits", "test", "--queries", tested, "--output", str(tmp_path / "apart.parquet")])
+    queries, qrels = read(outputs["dev"])
+    judged = {line.split()[0] for line in (folder / "qrels.dev.tsv").read_text().splitlines()}
+    assert len(judged - {query_id for query_id, _ in queries}) == 1
+    assert {query_id for query_id, *_ in qrels} == {query_id for query_id, _ in queries}
+    assert len(read(outputs["test"])[0]) == 323
