@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results summary verdict matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal docs lock clean-cache clean
+.PHONY: results summary inspect verdict matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal docs lock clean-cache clean
 
 # FORCE=1 skips the checks of this machine.
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
@@ -35,6 +35,11 @@ results: environment
 # Prints the last lines of `make results` again.
 summary: environment
 	@$(BIN)/python -m workflow.summary --configfile "$(CONFIG)"
+
+# Says what is in the data of CONFIG: a line for everything that is odd, and a table with its ids.
+inspect: environment
+	$(BIN)/python -m workflow.plan --run --configfile "$(CONFIG)" -- --until inspect
+	@$(BIN)/python -m workflow.summary --inspection --configfile "$(CONFIG)"
 
 # Compares systems on the documents of FOLDER and writes the best for search engines. QUERIES=questions.txt adds queries of
 # people, QRELS=judgements.tsv what is known about them, MODEL=FOLDER or NAME@COMMIT an encoder, NAME=... names the result.

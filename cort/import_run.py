@@ -30,7 +30,7 @@ from cort.formats import tables
 from cort.formats.fields import BadLine, checked_id, split_fields
 from cort.formats.ids import alphabetic_codes, unknown_ids
 from cort.formats.lines import iter_lines, iter_record_batches, iter_records
-from cort.formats.records import Ranking, offsets_of
+from cort.formats.records import offsets_of
 from cort.formats.runs import (
     COLUMNS,
     SCORED,
@@ -40,9 +40,10 @@ from cort.formats.runs import (
     read_candidates,
     read_run,
     refuse_repeated_documents,
-    write_run,
+    top,
+    write_runs,
 )
-from cort.retrieval.options import RunOptions
+from cort.retrieval.options import SearchOptions
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import options_class, required
@@ -169,7 +170,7 @@ def _parse_ranked(line: str) -> tuple[str, str, int]:
 
 
 @options_class
-class Options(RunOptions):
+class Options(SearchOptions):
     """Options of this stage."""
 
     run: str = required("FILE", "the published run, plain or .gz")
@@ -183,8 +184,7 @@ def stage(options: Options) -> None:
     query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id")
     doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")
     refuse_unknown_ids(run, query_ids, doc_ids, options.run)
-    rankings = (Ranking(name, doc_ids[: options.depth], scores[: options.depth]) for name, doc_ids, scores in run)
-    lines = write_run(options.output, rankings, options.tag)
+    lines = write_runs(options.output, [top(options.exclusions.apply(run), options.depth)], options.tag)
     log.info("%d queries, %d of %d results kept", len(run), lines, len(run.doc_ids))
 
 

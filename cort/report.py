@@ -20,7 +20,7 @@ from cort.evaluation.agreement import Agreement
 from cort.evaluation.comparisons import Comparisons, by_pair, disagreement, needed
 from cort.evaluation.depths import Depths
 from cort.evaluation.disagreements import Disagreements
-from cort.evaluation.leakage import Shared, describe
+from cort.evaluation.inspection import Finding
 from cort.evaluation.overlap import Overlap, P
 from cort.evaluation.sparsity import Sparsity
 from cort.experiment.config import remarks
@@ -76,7 +76,7 @@ class Options:
     filters: tuple[str, ...] = optional((), "counts of examples that each filter kept and dropped", "NAME=JSON")
     benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; the folder may be missing", "FOLDER")
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
-    leakage: str | None = optional(None, "what `cort.leakage` wrote", "JSON")
+    inspection: str | None = optional(None, "what `cort.inspect` wrote", "JSON")
     agreements: tuple[str, ...] = optional((), "what `cort.analyze agreement` wrote, a file per pair of splits", "JSON")
     explorer: str | None = optional(None, "folder with an explorer per split, relative to the report", "FOLDER")
     reproduction: str | None = optional(None, "what `cort.reproduction` wrote next to this report", "JSON")
@@ -129,7 +129,6 @@ def build(options: Options) -> dict[str, str]:
     stages = read_stages(options.benchmarks) if options.benchmarks else []
     reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
     overlaps = [read_artifact(path, Overlap) for path in options.overlaps]
-    shared = read_artifact(options.leakage, list[Shared]) if options.leakage else []
     latencies = titled(config, (read_artifact(path, sections.Latencies) for path in options.latency_files))
     systems = list(dict.fromkeys(result.system for result in measures))
     if systems and baseline not in systems:
@@ -169,7 +168,7 @@ def build(options: Options) -> dict[str, str]:
         splits=list(dict.fromkeys([*(result.split for result in measures), *(result.split for result in overlaps)])),
         overlaps=overlaps,
         p=P,
-        leakage=[text for text in map(describe, shared) if text],
+        findings=read_artifact(options.inspection, list[Finding]) if options.inspection else [],
         agreements=[
             replace(
                 agreement,

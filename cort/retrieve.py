@@ -31,6 +31,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -42,7 +43,16 @@ from cort.formats import tables
 from cort.formats.embeddings import Shard, count_rows, open_both, open_shards, part_of
 from cort.formats.precisions import precision_of_queries
 from cort.formats.records import Integers, Ranking, offsets_of
-from cort.formats.runs import Run, find_repeated, iter_rankings, sort_ties, write_rankings, write_run, write_runs
+from cort.formats.runs import (
+    Run,
+    find_repeated,
+    iter_rankings,
+    sort_ties,
+    top,
+    write_rankings,
+    write_run,
+    write_runs,
+)
 from cort.formats.token_embeddings import Origin, TokenShard, open_token_shards
 from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
@@ -56,7 +66,7 @@ from cort.retrieval.options import (
     BM25Options,
     GraphOptions,
     IvfPqOptions,
-    RunOptions,
+    SearchOptions,
     TokenOptions,
     refuse_without_effect,
 )
@@ -79,7 +89,7 @@ WIDTHS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in INDEXES.valu
 
 
 @options_class
-class ExactOptions(RunOptions):
+class ExactOptions(SearchOptions):
     """Exact retrieval: the passages with the largest inner products.
 
     With --part, only a part of the passages is ranked; `retrieve merge` makes the run.
@@ -98,7 +108,7 @@ class ExactOptions(RunOptions):
 
 
 @options_class
-class WidthOptions(RunOptions):
+class WidthOptions(SearchOptions):
     """Options of commands that search an approximate index."""
 
     width: float | None = optional(None, f"of the search (default: {WIDTHS})", "W")
@@ -124,7 +134,7 @@ class GraphRunOptions(GraphOptions, WidthOptions):
 
 
 @options_class
-class TokenRunOptions(TokenOptions, RunOptions):
+class TokenRunOptions(TokenOptions, SearchOptions):
     """Exact retrieval by late interaction: the passages whose tokens match those of the query best (ColBERT).
 
     A score is that of the re-ranker for the same pair, up to the half precision of passage vectors.
@@ -153,7 +163,7 @@ class IvfPqRunOptions(IvfPqOptions, WidthOptions):
 
 
 def _write(
-    options: RunOptions,
+    options: SearchOptions,
     rankings: Iterable[Ranking],
     queries: int,
     how: str,
@@ -162,7 +172,7 @@ def _write(
     """Write the rankings, by default as a run, and log the time per query."""
     started = time.perf_counter()
     tracked = track(rankings, queries, "queries")
-    lines = write(tracked) if write else write_run(options.output, tracked, options.tag)
+    lines = write(tracked) if write else write_run(options.output, tracked, options.tag, options.exclusions.apply)
     milliseconds = (time.perf_counter() - started) * 1000 / max(queries, 1)
     log.info("%d queries %s, %d results, %.2f ms per query", queries, how, lines, milliseconds)
 
@@ -192,7 +202,7 @@ def _rank_exactly(
 
     # Half, because other arrays need memory, too, and so may other processes.
     memory_mb = min(options.memory_mb, free_memory() >> 20) // 2
-    yield from retrieve(ExactIndex(passages, devices, options.threads, memory_mb), queries, options.depth)
+    yield from retrieve(ExactIndex(passages, devices, options.threads, memory_mb), queries, options.reach)
 
 
 def _check_width(options: WidthOptions) -> None:
@@ -219,7 +229,7 @@ def retrieve_by_graph(options: GraphRunOptions) -> None:
     width = _choose_width(options, options.kind, index.meta.model)
     queries = open_shards(options.queries, model=index.meta.model)
     refuse_other_queries(queries, index.meta, options.index)
-    rankings = rank(index, queries, width, options.depth, options.threads)
+    rankings = rank(index, queries, width, options.reach, options.threads)
     _write(options, rankings, count_rows(queries), f"at {GRAPHS[options.kind].parameter} {width:g}")
 
 
@@ -255,7 +265,7 @@ def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
         return
     passages, queries = open_both(options.passages, [options.queries])
     search = open_search(passages, exact.StoredVectors(passages))
-    _write(options, exact.retrieve(search, queries, options.depth), count_rows(queries), "through the index")
+    _write(options, exact.retrieve(search, queries, options.reach), count_rows(queries), "through the index")
 
 
 def _late_interaction(
@@ -282,12 +292,12 @@ def _late_interaction(
         device = choose_device(options.threads, leased)
         model.place(device, precision_of_queries(shards[0].precision, options.precision))
         search = open_search(device.type)
-        rankings = retrieve(search, lambda rows: texts.vectors(model, rows, device), queries, options.depth)
+        rankings = retrieve(search, lambda rows: texts.vectors(model, rows, device), queries, options.reach)
         _write(options, rankings, len(queries), f"on {device}")
 
 
 @options_class
-class Bm25RunOptions(BM25Options, RunOptions):
+class Bm25RunOptions(BM25Options, SearchOptions):
     """BM25 retrieval, with Anserini's batch search over a Lucene index.
 
     Anserini orders by (-score, doc_id), rounds scores to four decimals, and breaks the resulting ties by lowering
@@ -321,7 +331,7 @@ def retrieve_by_bm25(options: Bm25RunOptions) -> None:
     _write_by_lucene(options, queries.num_rows, lambda folder: bm25.rank(searcher, queries, parameters, folder, own))
 
 
-def _write_by_lucene(options: RunOptions, queries: int, rank: Callable[[Path], Iterator[Ranking]]) -> None:
+def _write_by_lucene(options: SearchOptions, queries: int, rank: Callable[[Path], Iterator[Ranking]]) -> None:
     """Write the rankings that Lucene computes, with a folder for its files, as a run."""
     answered = 0
 
@@ -332,12 +342,12 @@ def _write_by_lucene(options: RunOptions, queries: int, rank: Callable[[Path], I
             yield ranking
 
     with temporary_folder(options.output) as folder:
-        lines = write_run(options.output, counted(rank(folder)), options.tag)
+        lines = write_run(options.output, counted(rank(folder)), options.tag, options.exclusions.apply)
     log.info("%d results written; %d queries have none", lines, queries - answered)
 
 
 @options_class
-class ImpactRunOptions(BM25Options, RunOptions):
+class ImpactRunOptions(BM25Options, SearchOptions):
     """Retrieval by the impacts of tokens (SPLADE), with Anserini's batch search over a Lucene index.
 
     The score of a passage is the inner product of its impacts and the query's, an integer. The ranking is exact.
@@ -354,7 +364,7 @@ def retrieve_by_impacts(options: ImpactRunOptions) -> None:
 
 
 @options_class
-class MergeOptions(RunOptions):
+class MergeOptions(SearchOptions):
     """Merge the rankings of the parts of a collection, by (-score, doc_id); the number of parts does not matter.
 
     Reads:  rankings.parquet of each part, of the same queries in the same order
@@ -396,9 +406,7 @@ def _best(paths: Sequence[str], group: Sequence[tuple[str, pa.Table]], depth: in
     if (row := find_repeated(queries, run.doc_ids)) is not None:
         found = f"a passage twice for query {query_ids[queries[row]]}"
         raise input_error(", ".join(paths), found, "each passage in one part", "name each part once")
-    best = run.ranks() <= depth
-    doc_ids = sort_ties(queries, run.scores, run.doc_ids).filter(best)
-    return Run(run.query_ids, offsets_of(np.minimum(sizes, depth)), doc_ids, run.scores[best])
+    return top(replace(run, doc_ids=sort_ties(queries, run.scores, run.doc_ids)), depth)
 
 
 def _reaching(depth: int, scores: npt.NDArray[np.floating]) -> Integers:
@@ -409,7 +417,8 @@ def _reaching(depth: int, scores: npt.NDArray[np.floating]) -> Integers:
 
 def merge_parts(options: MergeOptions) -> None:
     """Merge the parts and write a run."""
-    lines = write_runs(options.output, merge(options.parts, options.depth), options.tag)
+    runs = merge(options.parts, options.reach)
+    lines = write_runs(options.output, map(options.exclusions.apply, runs), options.tag)
     log.info("%d parts, %d results written", len(options.parts), lines)
 
 

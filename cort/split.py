@@ -2,11 +2,12 @@
 
 Reads:  queries as MS MARCO .tsv or .txt, .txt with a query per row, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or
         BEIR (cort/formats/raw.py), or judgements that quote passages, each in one or more files; passages.parquet
+        apart.parquet: texts of splits that systems are measured on, which a split for training may not have
 Writes: queries and qrels as parquet, in the order of their files; JSON of how many judged passages were found by their
-        ids, by their texts, or not at all
+        ids, by their texts, or not at all; CSV of what is odd (kind, query_id, doc_id)
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
-            [--without dev.parquet --sample 1000 --seed 42]
+            [--without dev.parquet --apart apart.parquet --sample 1000 --seed 42]
 """
 
 import logging
@@ -14,32 +15,42 @@ import random
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.artifacts import write_artifact
+from cort.formats.artifacts import csv_text, write_artifact
 from cort.formats.cleaning import plain
-from cort.formats.ids import is_in
+from cort.formats.ids import has_repeated
 from cort.formats.judgements import is_judged, read_judged
 from cort.formats.lines import Rows, iter_record_batches
 from cort.formats.raw import is_quoted, iter_qrels, iter_queries, iter_quoted, none_of, refuse_duplicates
 from cort.formats.records import Qrel
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_column, read_table
+from cort.formats.tables import APART, PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
 from cort.retrieval.documents import documents_of
 from cort.settings.collection import Aggregation, Split
 from cort.system import cli
 from cort.system.errors import input_error, shorten
+from cort.system.files import write_text
 from cort.system.options import flag, optional, options_class, required
 
 log = logging.getLogger(__name__)
 
 # Name of a row of judgements in error messages.
 JUDGEMENT = "judgement (query_id doc_id)"
+
+# The ids of the collection, as many at once as are looked up fast.
+IDS, IDS_AT_ONCE = pa.schema([PASSAGES.field("doc_id")]), 1 << 20
+# What is odd: kind, query_id, doc_id; either id may be empty.
+WITHOUT_TEXT, ABSENT = "judged queries without text", "judged documents absent"
+Oddities = list[tuple[str, str, str]]
+# Counts that are written even if they are 0.
+FOUND = ("judgements_found_by_id", "found_by_text", "gone", "withdrawn")
 
 Part = Literal["held-out", "rest"]
 
@@ -59,58 +70,98 @@ def read_queries(paths: Sequence[str]) -> pa.Table:
     return joined
 
 
-def read_qrels(
-    paths: Sequence[str], query_ids: pa.ChunkedArray, passages: str, aggregate: str
-) -> tuple[pa.Table, dict[str, int]]:
-    """Read the judgements of all files with `read_file_of_qrels`; refuse a pair that is judged twice.
+def read_qrels(options: "Options", query_ids: pa.ChunkedArray) -> tuple[pa.Table, dict[str, int], Oddities]:
+    """Read the judgements of all files. As in trec_eval, a document that the collection lacks counts as not retrieved.
 
-    :return: also counts of `cort.formats.judgements`, empty if no file has those of a person.
+    Judgements of queries without a text are dropped, as no system can answer them, and rows that are repeated. With
+    `for_training`, so are those of absent documents, as no model can learn from them.
+
+    :return: also counts, and what is odd.
+    :raises InputError: for a pair with two grades, for no known query, and if most judged documents are absent.
     """
-    # Texts are read only for quotations: they are fifty times as large as the ids.
-    doc_ids = documents_of(read_column(passages, PASSAGES, "doc_id"), aggregate)
-    unit = "a passage" if aggregate == "none" else "a document (the id of a passage up to its last #)"
     counts: Counter[str] = Counter()
+    files = []
+    for number, path in enumerate(options.qrels):
+        rows, table = _gather(_judgements(path, options, counts), QRELS)
+        if not table.num_rows:
+            fix = "name the file that holds the judgements"
+            raise input_error(path, none_of("judgements", path), "at least one", fix)
+        if pc.max(table["relevance"]).as_py() < 1:
+            raise input_error(path, "no grade above 0", "at least one relevant passage", "name other judgements")
+        place = {"file": np.full(len(rows), number), "row": rows}
+        files.append(pa.table({**dict(zip(QRELS.names, table.columns, strict=True)), **place}))
+    qrels = _without_repeated(options.qrels, pa.concat_tables(files), counts)
+    names = ", ".join(options.qrels)
+    has_text = pc.is_in(qrels["query_id"], value_set=query_ids)
+    if not pc.any(has_text).as_py():
+        found, fix = f"no query_id of {', '.join(options.queries)}", "name the files that belong together"
+        raise input_error(names, found, "judgements of these queries", fix)
+    textless = pc.unique(qrels["query_id"].filter(pc.invert(has_text)))
+    qrels = qrels.filter(has_text)
+    doc_ids = pc.unique(qrels["doc_id"])
+    absent = doc_ids.filter(pc.invert(in_collection(doc_ids, options.passages, options.aggregate)))
+    if 2 * len(absent) > len(doc_ids) and options.unknown == "refuse":
+        found = f"{len(absent)} of {len(doc_ids)} judged documents that the collection lacks, as {_first(absent)}"
+        fix = "name the judgements of this collection, or set `unknown: keep` to count them as not retrieved"
+        raise input_error(names, found, "at least half of them in the collection", fix)
+    is_absent = pc.is_in(qrels["doc_id"], value_set=absent)
+    oddities = [(WITHOUT_TEXT, query_id, "") for query_id in textless.to_pylist()]
+    pairs = (qrels.filter(is_absent)[name].to_pylist() for name in ("query_id", "doc_id"))
+    oddities += [(ABSENT, *pair) for pair in zip(*pairs, strict=True)]
+    counts.update({WITHOUT_TEXT: len(textless), ABSENT: len(absent)})
+    qrels = qrels.filter(pc.invert(is_absent)) if options.for_training else qrels
+    return (
+        qrels.select(QRELS.names),
+        {name: count for name, count in counts.items() if count or name in FOUND},
+        oddities,
+    )
 
-    def judgements(path: str) -> Rows[Qrel]:
-        if is_judged(path):
-            grouping = None if aggregate == "none" else partial(documents_of, how=aggregate)
-            qrels, found = read_judged(path, iter_batches(passages, PASSAGES), grouping)
-            counts.update(found)
-            log.info("%s: %s", path, found)
-            return iter(qrels)
-        if is_quoted(path) and aggregate != "none":
-            fix = "name documents by their ids, or set `collection.aggregate` to none"
-            raise input_error(path, "texts of passages", "documents, which are measured", fix)
-        return iter_quoted(path, iter_batches(passages, PASSAGES)) if is_quoted(path) else iter_qrels(path)
 
-    files = [read_file_of_qrels(path, judgements(path), query_ids, doc_ids, unit) for path in paths]
-    joined = pa.concat_tables(qrels for _, qrels in files)
-    # Ids have no whitespace, so joined pairs are unambiguous.
-    pairs = pc.binary_join_element_wise(joined["query_id"], joined["doc_id"], " ")
-    refuse_duplicates([(path, rows) for path, (rows, _) in zip(paths, files, strict=True)], pairs, JUDGEMENT)
-    return joined, counts
+def _judgements(path: str, options: "Options", counts: Counter[str]) -> Rows[Qrel]:
+    """Read a file of judgements; those of a person are counted."""
+    if is_judged(path):
+        grouping = None if options.aggregate == "none" else partial(documents_of, how=options.aggregate)
+        qrels, found = read_judged(path, iter_batches(options.passages, PASSAGES), grouping)
+        counts.update(found)
+        log.info("%s: %s", path, found)
+        return iter(qrels)
+    if not is_quoted(path):
+        return iter_qrels(path)
+    if options.aggregate != "none":
+        fix = "name documents by their ids, or set `collection.aggregate` to none"
+        raise input_error(path, "texts of passages", "documents, which are measured", fix)
+    return iter_quoted(path, iter_batches(options.passages, PASSAGES))
 
 
-def read_file_of_qrels(
-    path: str | Path, judgements: Rows[Qrel], query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray, unit: str
-) -> tuple[Sequence[int], pa.Table]:
-    """Collect judgements and their rows; at least one must be relevant, and all queries and documents known.
+def _without_repeated(paths: Sequence[str], qrels: pa.Table, counts: Counter[str]) -> pa.Table:
+    """Keep one of several equal rows; refuse a pair with two grades."""
 
-    :param unit: what `doc_ids` are.
-    """
-    rows, qrels = _gather(judgements, QRELS)
-    if not qrels.num_rows:
-        raise input_error(path, none_of("judgements", path), "at least one", "name the file that holds the judgements")
-    if pc.max(qrels["relevance"]).as_py() < 1:
-        raise input_error(path, "no grade above 0", "at least one relevant passage", "name other judgements")
-    known = {"query_id": (query_ids, "one of the queries"), "doc_id": (doc_ids, f"{unit} of the collection")}
-    for name, (ids, expected) in known.items():
-        unknown = pc.index(is_in(qrels[name], ids), False).as_py()
-        if unknown >= 0:
-            found = f"the {name} {shorten(qrels[name][unknown].as_py())}"
-            fix = "remove the row or name the files that belong together"
-            raise input_error(path, found, expected, fix, rows[unknown])
-    return rows, qrels
+    # Ids have no whitespace, so joined ones are unambiguous.
+    def keys(*columns: str) -> pa.ChunkedArray:
+        return pc.binary_join_element_wise(*(qrels[name].cast("string") for name in columns), " ")
+
+    if has_repeated(keys("query_id", "doc_id")):
+        codes = keys(*QRELS.names).combine_chunks().dictionary_encode().indices.to_numpy()
+        _, first = np.unique(codes, return_index=True)
+        counts["repeated rows"] = len(codes) - len(first)
+        qrels = qrels.take(np.sort(first))
+        by_file = (qrels.filter(pc.equal(qrels["file"], number))["row"].to_pylist() for number in range(len(paths)))
+        refuse_duplicates(list(zip(paths, by_file, strict=True)), keys("query_id", "doc_id"), JUDGEMENT)
+    return qrels
+
+
+def in_collection(doc_ids: pa.Array, passages: str, aggregate: str) -> pa.Array:
+    """Tell for each id whether the collection has it, in a stream of the collection's ids."""
+    found = np.zeros(len(doc_ids), bool)
+    for batch in iter_batches(passages, IDS, rows=IDS_AT_ONCE):
+        found |= pc.is_in(doc_ids, value_set=documents_of(batch["doc_id"], aggregate)).to_numpy(zero_copy_only=False)
+        if found.all():
+            break
+    return pa.array(found)
+
+
+def _first(ids: pa.Array) -> str:
+    return shorten(ids[0].as_py())
 
 
 def select(table: pa.Table, query_ids: pa.Array | pa.ChunkedArray, inside: bool = True) -> pa.Table:
@@ -120,10 +171,10 @@ def select(table: pa.Table, query_ids: pa.Array | pa.ChunkedArray, inside: bool 
 
 
 def leave_out(queries: pa.Table, others: pa.Table) -> pa.Table:
-    """Drop the queries that have the id or text of one of the others."""
-    left = select(queries, others["query_id"], inside=False)
-    same = pc.is_in(plain(left["text"]), value_set=plain(others["text"]))
-    return left.filter(pc.invert(same))
+    """Drop the queries that have the text of one of the others; equal ids alone mean nothing."""
+    texts = plain(queries["text"])
+    same = pc.and_(pc.is_in(texts, value_set=plain(others["text"])), pc.not_equal(texts, ""))
+    return queries.filter(pc.invert(same))
 
 
 def draw(query_ids: pa.ChunkedArray, count: int, seed: int | None, option: str, kind: str, left: int = 0) -> pa.Array:
@@ -159,12 +210,16 @@ class Options(Aggregation):
     output_queries: str = required("FILE", "parquet table to write")
     output_qrels: str = required("FILE", "parquet table to write")
     output_counts: str | None = optional(None, "JSON to write: how judged passages were found again", "FILE")
+    output_oddities: str | None = optional(None, "CSV to write: ids of what is odd", "FILE")
     unjudged_queries: Literal["drop", "keep"] = optional(
         Split.unjudged_queries, f"queries without judgements (default: {Split.unjudged_queries})"
     )
+    unknown: Literal["refuse", "keep"] = optional(Split.unknown, "judgements of which most documents are absent")
+    for_training: bool = flag("drop judgements of documents that the collection lacks")
     hold_out: int | None = optional(None, "hold out N judged queries, drawn at random", "N")
     part: Part | None = optional(None, "which side of --hold-out to write")
     without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
+    apart: str | None = optional(None, "what `cort.apart` wrote: queries of other splits to leave out", "FILE")
     sample: int | None = optional(None, "keep N of the remaining queries, drawn at random", "N")
     at_most: bool = flag("if fewer than --sample remain, keep all")
     seed: int | None = optional(None, "seed of the draws; required by --hold-out and --sample")
@@ -174,18 +229,39 @@ def stage(options: Options) -> None:
     """Select queries and judgements, and write them."""
     _check_draws(options)
     queries = read_queries(options.queries)
-    qrels, counts = QRELS.empty_table(), dict[str, int]()
+    qrels, counts, oddities = QRELS.empty_table(), dict[str, int](), Oddities()
     if options.qrels:
-        qrels, counts = read_qrels(options.qrels, queries["query_id"], options.passages, options.aggregate)
+        qrels, counts, oddities = read_qrels(options, queries["query_id"])
     judged = select(queries, qrels["query_id"])
     keep = not options.qrels or options.unjudged_queries == "keep"
     unjudged = f"{queries.num_rows - judged.num_rows} of them without judgements ({'kept' if keep else 'dropped'})"
     log.info("%d queries, %s, %d judgements", queries.num_rows, unjudged, qrels.num_rows)
     queries = queries if keep else judged
-    for path in options.without:
-        remaining = leave_out(queries, read_table(path, QUERIES))
-        log.info("%d queries left out because %s has them", queries.num_rows - remaining.num_rows, path)
+    for kind, others in _left_out(options):
+        remaining = leave_out(queries, others)
+        dropped = select(queries, remaining["query_id"], inside=False)["query_id"].to_pylist()
+        counts |= {kind: len(dropped)} if dropped else {}
+        oddities += [(kind, query_id, "") for query_id in dropped]
         queries, qrels = remaining, select(qrels, remaining["query_id"])
+    for kind, count in counts.items():
+        if kind not in FOUND:
+            log.warning("%s: %d", kind, count)
+    queries, qrels = _drawn(options, queries, qrels)
+    if not queries.num_rows:
+        raise input_error(", ".join(options.queries), "no query left", "at least one", "change what is left out")
+    # No file appears before both are complete.
+    with open_writer(options.output_queries, QUERIES) as writer, open_writer(options.output_qrels, QRELS) as other:
+        writer.write_table(queries)
+        other.write_table(qrels)
+    if options.output_counts:
+        write_artifact(options.output_counts, counts)
+    if options.output_oddities:
+        write_text(options.output_oddities, csv_text(("kind", "query_id", "doc_id"), oddities))
+    log.info("wrote %d queries and %d judgements", queries.num_rows, qrels.num_rows)
+
+
+def _drawn(options: Options, queries: pa.Table, qrels: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Keep a part of the split, a sample, or both, with its judgements."""
     if options.hold_out is not None:
         # The two parts of two calls are complementary; unjudged queries belong to the rest.
         held = draw(qrels["query_id"], options.hold_out, options.seed, "--hold-out", "judged queries", left=1)
@@ -197,15 +273,18 @@ def stage(options: Options) -> None:
             log.info("%d queries, fewer than the sample of %d: all are kept", sample, options.sample)
         queries = select(queries, draw(queries["query_id"], sample, options.seed, "--sample", "queries"))
         qrels = select(qrels, queries["query_id"])
-    if not queries.num_rows:
-        raise input_error(", ".join(options.queries), "no query left", "at least one", "change what is left out")
-    # No file appears before both are complete.
-    with open_writer(options.output_queries, QUERIES) as writer, open_writer(options.output_qrels, QRELS) as other:
-        writer.write_table(queries)
-        other.write_table(qrels)
-    if options.output_counts:
-        write_artifact(options.output_counts, counts)
-    log.info("wrote %d queries and %d judgements", queries.num_rows, qrels.num_rows)
+    return queries, qrels
+
+
+def _left_out(options: Options) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the queries of other splits, and what those that are dropped because of them are counted as."""
+    others = [(path, read_table(path, QUERIES)) for path in options.without]
+    if options.apart:
+        table = read_table(options.apart, APART)
+        names = pc.unique(table["split"]).to_pylist()
+        others += [(name, table.filter(pc.equal(table["split"], name))) for name in names]
+    for name, queries in others:
+        yield f"queries dropped, as {Path(name).stem.removeprefix('queries.')} has them", queries
 
 
 def _check_draws(options: Options) -> None:

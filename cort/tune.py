@@ -54,7 +54,7 @@ Values = dict[bm25.Parameters, dict[str, float]]
 
 
 @options_class
-class BM25TuneOptions(Aggregation, GridSearch, BM25Options):
+class BM25TuneOptions(GridSearch, BM25Options):
     """k1 and b of BM25, on training queries, as Anserini's authors did for MS MARCO.
 
     With --folds, the judged queries are divided at random, and each fold also gets k1 and b of its own, chosen in the
@@ -90,20 +90,20 @@ def measure_grid(
     """Search for `queries` (id -> text) with each pair; return pair -> query_id -> value of the measure."""
     values: Values = {pair: {} for pair in grid}
     query_ids = list(queries)
-    size = max(1, RESULTS_PER_COMMAND // options.depth)
+    size = max(1, RESULTS_PER_COMMAND // options.reach)
     starts = range(0, len(query_ids), size)
     with temporary_folder(options.output) as folder:
         for start in track(starts, len(starts), "commands"):
             chunk = query_ids[start : start + size]
-            # A search names queries by position.
-            numbered = {f"{position:09d}": qrels[query_id] for position, query_id in enumerate(chunk)}
+            judged = {query_id: qrels[query_id] for query_id in chunk}
             for pair, run in searcher.search([queries[query_id] for query_id in chunk], grid, folder):
                 # Strictly decreasing, so that ties are measured in the order in which `retrieve bm25` writes them.
                 scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
-                run = as_documents(replace(run, scores=scores), options.aggregate)
-                answers = evaluate_run(run, numbered, [options.measure], options.relevance_level)
-                measured = (answer[options.measure] for answer in answers.values())
-                values[pair].update(zip(chunk, measured, strict=True))
+                # A search names queries by position.
+                named = replace(run, query_ids=[chunk[int(name)] for name in run.query_ids], scores=scores)
+                run = as_documents(options.exclusions.apply(named), options.aggregate)
+                answers = evaluate_run(run, judged, [options.measure], options.relevance_level)
+                values[pair] |= {query_id: answer[options.measure] for query_id, answer in answers.items()}
     return values
 
 

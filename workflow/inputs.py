@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from snakemake.io import ancient
+
 from cort.downloads import rehearsal
 from cort.experiment.config import CHANGES, used_by_indexes, with_parts
 from cort.experiment.models import released_model, reranked_by, trained_models, triples_file
-from cort.experiment.splits import compared_splits as names_of_compared_splits
+from cort.experiment.splits import kept_apart
 from cort.settings import paths
 from cort.settings.config import (
     LEARNERS,
@@ -77,9 +79,27 @@ def excluded_queries(config: Config, wildcards: Wildcards) -> list[str]:
     return [paths.at(paths.QUERIES, config, split=name) for name in one_or_more(split.get("without", []))]
 
 
-def compared_splits(config: Config, path: str) -> list[str]:
-    """Return a file of each split whose queries are compared with those of another."""
-    return [paths.at(path, config, split=name) for name in names_of_compared_splits(config)]
+def queries_apart(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Return the queries that a split must not have; if they change, it is not made again, nor models trained again."""
+    split = files_of_split(config, wildcards.split)
+    owner = next(name for name, other in config["splits"].items() if other is split)
+    return ancient(paths.at(paths.APART, config, split=owner)) if owner in kept_apart(config) else []
+
+
+def excluded_results(config: Config, wildcards: Wildcards) -> str | list[str]:
+    """Return the file of results that are dropped from the runs of a split, if there is one."""
+    file: str | list[str] = config["splits"][wildcards.split].get("exclude", [])
+    return file
+
+
+def measured_queries(config: Config, wildcards: Wildcards) -> list[str]:
+    """Return the queries of the splits that one for training is kept apart from."""
+    return [paths.at(paths.QUERIES, config, split=name) for name in kept_apart(config)[wildcards.split]]
+
+
+def of_splits(config: Config, path: str) -> list[str]:
+    """Return a file of each split."""
+    return [paths.at(path, config, split=name) for name in config["splits"]]
 
 
 def raw_inputs(config: Config) -> list[str]:
@@ -88,7 +108,9 @@ def raw_inputs(config: Config) -> list[str]:
     files: list[str | None] = ["requirements.lock" if "pydocs" in collection else None]
     files += [] if source_of(config) else [collection.get("passages")]
     for split in config["splits"].values():
-        files += [file for kind in ("queries", "qrels") if kind in split for file in one_or_more(split[kind])]
+        files += [
+            file for kind in ("queries", "qrels", "exclude") if kind in split for file in one_or_more(split[kind])
+        ]
     systems = all_systems(config).values()
     files += [run[0] for split in ranked_splits(config) for system in systems if (run := system.published(split))]
     for model in config["base_models"].values():
@@ -195,8 +217,10 @@ def all_candidates(config: Config, wildcards: Wildcards) -> list[str]:
 
 
 def of_system(config: Config, shards: int, wildcards: Wildcards) -> dict[str, str | list[str]]:
-    """Return the inputs of a system's run."""
-    return system_of(config, wildcards.system, Results(config, shards)).inputs(wildcards.split)
+    """Return the inputs of a system's run; if it searches, also the results that it may not return."""
+    system = system_of(config, wildcards.system, Results(config, shards))
+    excluded = excluded_results(config, wildcards)
+    return system.inputs(wildcards.split) | ({"exclude": excluded} if excluded and not system.parts() else {})
 
 
 def searched_exactly(config: Config, wildcards: Wildcards, shards: int = 1) -> System:

@@ -54,8 +54,8 @@ from workflow import snakemake_api, terminal
 OWNERS = snakemake_api.FOLDER / "owners"
 # Snakemake writes here, too.
 OTHER_FOLDERS = ("logs", "benchmarks")
-# Rules that check queries and judgements, and rules that need not wait for them.
-CHECKS, BESIDE = ("split", "leakage"), ("download", "extract")
+# The rule that checks queries and judgements, and rules that need not wait for it.
+CHECKS, BESIDE = ("split",), ("download", "extract")
 HINT = "`make why` shows what changed; docs/reruns.md explains how to keep these models, and how to replace them."
 #: Environment variable of jobs with the token of their workflow.
 VARIABLE = "CORT_WORKFLOW"

@@ -13,7 +13,6 @@ from cort.experiment.checks import ConfigError
 from cort.experiment.config import compared, evaluated_runs, has_curve, on_split, ranked_runs, splits_of, tuned_systems
 from cort.experiment.deployment import checked_split, deployed_parts
 from cort.experiment.models import indexes_of, named_models, trainings, used_models
-from cort.experiment.splits import compared_splits
 from cort.reporting.reproduction.paper import find_mistakes, read_paper
 from cort.settings import paths
 from cort.settings.config import (
@@ -85,11 +84,6 @@ def computed_in_auto(config: Config, shards: int) -> list[str]:
             if config[section][name]["precision"] == "auto":
                 files.append(scores if system.reranker() else system.results.vectors(section, name)[0])
     return list(dict.fromkeys(files))
-
-
-def leakage(config: Config) -> list[str]:
-    """Return the counts of shared queries, if splits are compared."""
-    return [paths.at(paths.LEAKAGE, config)] if compared_splits(config) else []
 
 
 def comparisons(config: Config) -> list[str]:

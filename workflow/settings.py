@@ -9,13 +9,16 @@ import json
 import re
 from os.path import normpath
 from pathlib import Path
+from typing import Any
 
 from cort.experiment.config import tuned_systems, with_parts
 from cort.experiment.idle import DESCRIBED, OF_TRIPLES
-from cort.experiment.splits import compared_splits, pairs_of_splits, splits_apart
+from cort.experiment.models import used_models
+from cort.experiment.splits import kept_apart, pairs_of_splits
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
 from cort.settings.config import (
+    TRAINING_SPLITS,
     Config,
     copied_from,
     flat,
@@ -174,11 +177,28 @@ def depth(config: Config, wildcards: Wildcards) -> Words:
     return at("training_depth" if for_training else "depth", "depth")(config, wildcards)
 
 
+def dropped(split: str) -> Part:
+    """Give which results of a split are dropped; nothing if none are."""
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        name = split.format(**wildcards)
+        keys = [key for key in ("ignore_own", "exclude") if config["splits"][name].get(key)]
+        how = join("collection.aggregate")(config, wildcards) if keys else Words()
+        return among(f"splits.{name}", *keys)(config, wildcards) + how
+
+    return read
+
+
+def results(config: Config, wildcards: Wildcards) -> Words:
+    """Give how many results a search returns, and which are dropped."""
+    return depth(config, wildcards) + dropped("{split}")(config, wildcards)
+
+
 def selection(config: Config, wildcards: Wildcards) -> Words:
     """Which queries a split keeps, and which ones are held out of train."""
     split, splits = config["splits"][wildcards.split], config["splits"]
     held = [name for name, other in splits.items() if "hold_out" in other]
-    parts = ["splits.{split}.unjudged_queries"] if is_judged(config, wildcards.split) else []
+    parts = ["splits.{split}.unjudged_queries", "splits.{split}.unknown"] if is_judged(config, wildcards.split) else []
     sampled = "sample" in split and split.get("generate", {}).get("from") != "endpoint"
     parts += ["splits.{split}.sample"] if sampled else []
     part = ["--at-most"] if sampled and ("generate" in split or _made_elsewhere(split)) else []
@@ -186,6 +206,8 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
         parts.append(f"splits.{held[0]}.hold_out")
         part += ["--part", "held-out" if wildcards.split in held else "rest"]
     parts += ["seed"] if part or sampled else []
+    # Both parts of train are drawn from the same queries.
+    part += ["--for-training"] if wildcards.split in (*TRAINING_SPLITS, *held) else []
     return join(*parts)(config, wildcards) + Words(part)
 
 
@@ -195,11 +217,30 @@ def _made_elsewhere(split: Config) -> bool:
     return all(made.fullmatch(normpath(file)) for file in one_or_more(split.get("queries", ".")))
 
 
-def leakage(config: Config, wildcards: Wildcards) -> Words:
-    """Names of the splits whose queries are compared, and pairs that must not share any."""
-    names, listed = compared_splits(config), {"pairs": pairs_of_splits(config), "apart": splits_apart(config)}
-    words = [word for name, pairs in listed.items() for word in option(name, [f"{a}={b}" for a, b in pairs])]
-    return Words([*option("splits", names), *words], {"splits": {"names": names, "apart": listed["apart"]}})
+def apart(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the splits that one for training is kept apart from."""
+    names = kept_apart(config)[wildcards.split]
+    return Words(option("splits", names), {"splits": names})
+
+
+def inspection(config: Config, wildcards: Wildcards) -> Words:
+    """Give the splits, pairs that are compared, and what the passages should fit: lengths of encoders, languages."""
+    pairs = [f"{first}={second}" for first, second in pairs_of_splits(config)]
+    apart = [f"{first}={second}" for first, others in kept_apart(config).items() for second in others]
+    words = option("splits", [*config["splits"]]) + option("pairs", pairs) + option("apart", apart)
+    settings: dict[str, Any] = {"splits": [*config["splits"], *pairs, *apart]}
+    lengths = {name: "passage_length" for name in used_models(config, "encoders")}
+    for name, section, keys in (
+        ("own", "splits", dict.fromkeys(config["splits"], "ignore_own")),
+        ("limits", "encoders", lengths),
+        ("languages", "lexical", dict.fromkeys(config["lexical"], "language")),
+    ):
+        values = {entry: config[section][entry].get(key) for entry, key in keys.items()}
+        settings |= {f"{section}.{entry}.{keys[entry]}": value for entry, value in values.items()}
+        words += option(
+            name, [entry if value is True else f"{entry}={value}" for entry, value in values.items() if value]
+        )
+    return Words(words, settings)
 
 
 def part_of_passages(_: Config, wildcards: Wildcards) -> Words:

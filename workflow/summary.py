@@ -1,6 +1,6 @@
 """Print the results of an experiment: means of all systems by split, a verdict for each pair, addresses of its pages.
 
-Usage: python -m workflow.summary [--configfile config/pydocs.yaml]
+Usage: python -m workflow.summary [--configfile config/pydocs.yaml] [--inspection]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cort.evaluation.comparisons import Comparisons, verdict_lines
+from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Measures
 from cort.experiment.checks import ConfigError, load
 from cort.experiment.config import remarks
@@ -27,9 +28,16 @@ from workflow.report_inputs import comparisons, explorers, of_systems
 
 def main(argv: list[str] | None = None) -> int:
     """Print the results of all splits; 1 if the config or a file is broken."""
-    args = new_parser("summary", __doc__).parse_args(argv)
+    parser = new_parser("summary", __doc__)
+    parser.add_argument("--inspection", action="store_true", help="only what is odd in the data")
+    args = parser.parse_args(argv)
     try:
         config = load(args.configfile)
+        if args.inspection:
+            findings = read_artifact(paths.at(paths.INSPECTION, config), list[Finding])
+            lines = [f"{'warning: ' * finding.warns}{finding.text}\n" for finding in findings]
+            sys.stdout.write("".join([*lines, f"{paths.at(paths.INSPECTED_IDS, config)}\n"]))
+            return 0
         files = [path for path in comparisons(config) if Path(path).exists()]
         compared = titled(config, (read_artifact(path, Comparisons) for path in files))
         measured = filter(os.path.exists, of_systems(config, paths.MEASURES))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from os.path import normpath
 
@@ -108,17 +108,22 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
         yield f"{place}.labels: found labels, expected them with judgements of files; remove them"
     for other in one_or_more(split.get("without", [])):
         yield from check_name(f"{place}.without", other, splits)
-        if name in _left_out(splits, other, set()) or "hold_out" in (splits.get(other) or {}):
+        if name in _reached(_without(splits), other) or "hold_out" in (splits.get(other) or {}):
             yield f"{place}.without: found {other!r}, expected another split made of whole files; name one"
 
 
-def _left_out(splits: Config, name: str, names: set[str]) -> set[str]:
-    """Add to `names` a split, those that it leaves out, and so on."""
-    if name not in names:
-        names.add(name)
-        for other in one_or_more((splits.get(name) or {}).get("without", [])):
-            _left_out(splits, other, names)
-    return names
+def _without(splits: Config) -> dict[str, list[str]]:
+    return {name: list(one_or_more((split or {}).get("without", []))) for name, split in splits.items()}
+
+
+def _reached(left: Mapping[str, Sequence[str]], name: str) -> set[str]:
+    """Collect a split, those that it leaves out, those that these leave out, and so on."""
+    reached, names = set[str](), [name]
+    while names:
+        name = names.pop()
+        names += [] if name in reached else left.get(name, [])
+        reached.add(name)
+    return reached
 
 
 def learnt_from(config: Config) -> list[str]:
@@ -146,15 +151,27 @@ def splits_apart(config: Config) -> list[tuple[str, str]]:
     return [(first, second) for first, second in pairs if first != "train" or second not in held]
 
 
-def compared_splits(config: Config) -> list[str]:
-    """List the splits whose queries are compared, those for training first; none if there is no training."""
-    training = [name for name in TRAINING_SPLITS if name in config["splits"]]
-    return [*training, *ranked_splits(config)] if training else []
+def kept_apart(config: Config) -> dict[str, list[str]]:
+    """List, for each split that systems learn from, the splits whose queries it must not have.
+
+    A held-out split has the files of train, and so its list. No two splits leave out each other, nor through others.
+    """
+    left = _without(config["splits"])
+    held = [name for name, split in config["splits"].items() if "hold_out" in split]
+    left |= {name: left["train"] for name in held}
+    apart: dict[str, list[str]] = {}
+    for first, second in splits_apart(config):
+        owner = "train" if first in held else first
+        if second not in [*held, *left[owner]] and owner not in _reached(left, second):
+            apart.setdefault(owner, []).append(second)
+            left[owner].append(second)
+    return apart
 
 
 def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
     """List the pairs of a split for training and another split."""
-    return [pair for pair in combinations(compared_splits(config), 2) if pair[0] in TRAINING_SPLITS]
+    training = [name for name in TRAINING_SPLITS if name in config["splits"]]
+    return [pair for pair in combinations([*training, *ranked_splits(config)], 2) if pair[0] in TRAINING_SPLITS]
 
 
 def labelled_twice(config: Config) -> list[tuple[str, str]]:
@@ -184,7 +201,7 @@ def check_apart(config: Config) -> Iterator[str]:
         files = {normpath(file) for file in one_or_more(learnt.get("qrels", []))}
         shared = [file for file in one_or_more(measured.get("qrels", [])) if normpath(file) in files]
         apart = second in one_or_more(learnt.get("without", [])) or first in one_or_more(measured.get("without", []))
-        # Two samples of a file may differ; the stage `leakage` compares them.
+        # Two samples of a file may differ; `split` drops what they share.
         if shared and not apart and not ("sample" in learnt and "sample" in measured):
             yield (
                 f"splits.{second}.qrels: found {shared[0]}, which splits.{first} has, too, expected other judgements "

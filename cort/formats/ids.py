@@ -85,20 +85,33 @@ def _by_piece(numbers: Callable[[Text, Integers, Integers], Words], ids: pa.Arra
 
 
 def _hashes(text: Text, starts: Integers, lengths: Integers) -> Words:
+    """Hash each text by itself: those with more bytes come first, so that each word concerns a part of all rows."""
+    order = np.argsort(-lengths, kind="stable") if lengths.max() > WORD else slice(None)
+    starts, lengths, words = starts[order], lengths[order], _all_words(text)
     numbers = lengths.astype(np.uint64)
     for skipped in range(0, int(lengths.max()), WORD):
-        numbers ^= _words(text, starts + skipped, np.clip(lengths - skipped, 0, WORD))
-        numbers *= MULTIPLIER
-        numbers ^= numbers >> np.uint64(32)
-    return numbers
+        rows = numbers[: np.searchsorted(-lengths, -skipped) if skipped else None]
+        rows ^= _masked(words, starts[: len(rows)] + skipped, np.minimum(lengths[: len(rows)] - skipped, WORD))
+        rows *= MULTIPLIER
+        rows ^= rows >> np.uint64(32)
+    placed = np.empty_like(numbers)
+    placed[order] = numbers
+    return placed
 
 
 def _words(text: Text, starts: Integers, lengths: Integers) -> Words:
     """Read `lengths` bytes (at most 8) at `starts` as little-endian numbers."""
+    return _masked(_all_words(text), starts, lengths)
+
+
+def _all_words(text: Text) -> Words:
+    """View the 8 bytes at each place as a number; beyond the end are zeros."""
     padded = np.concatenate([text, np.zeros(2 * WORD, dtype=np.uint8)])
-    words = np.ndarray((len(text) + WORD,), dtype="<u8", buffer=padded.data, strides=(1,))
-    # Starts beyond the end have no bytes.
-    numbers: Words = words[np.minimum(starts, len(text))]
+    return np.ndarray((len(text) + WORD,), dtype="<u8", buffer=padded.data, strides=(1,))
+
+
+def _masked(words: Words, starts: Integers, lengths: Integers) -> Words:
+    numbers: Words = words[starts]
     numbers &= FIRST_BYTES[lengths]
     return numbers
 

@@ -12,7 +12,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -62,6 +62,11 @@ class Run:
     doc_ids: pa.Array
     scores: Numbers
 
+    @classmethod
+    def of_sizes(cls, query_ids: list[str], sizes: npt.ArrayLike, doc_ids: pa.Array, scores: Numbers) -> Run:
+        """Join results, given the number of each query."""
+        return cls(query_ids, offsets_of(sizes), doc_ids, scores)
+
     def __len__(self) -> int:
         return len(self.query_ids)
 
@@ -106,6 +111,14 @@ class RunByQuery:
         return Ranking(query_id, [], np.empty(0)) if position is None else self._run[position]
 
 
+def top(run: Run, depth: int) -> Run:
+    """Keep the first `depth` results of each query."""
+    best = run.ranks() <= depth
+    return Run.of_sizes(
+        run.query_ids, np.minimum(np.diff(run.offsets), depth), run.doc_ids.filter(best), run.scores[best]
+    )
+
+
 def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:
     """Return the positions that sort one ranking by (-score, doc_id)."""
     return np.lexsort((np.asarray(doc_ids, dtype=object).astype(str), -np.asarray(scores)))
@@ -126,9 +139,14 @@ def strictly_decreasing(scores: npt.NDArray[np.floating], ranking: Integers | in
     return lowered.astype(np.int32).view(np.float32)
 
 
-def write_run(path: str | Path, rankings: Iterable[Ranking], tag: str) -> int:
-    """Write rankings (each sorted, best first) as `write_runs` does. An empty ranking has no line."""
-    return write_runs(path, map(run_of, _blocks(rankings)), tag)
+def write_run(
+    path: str | Path, rankings: Iterable[Ranking], tag: str, change: Callable[[Run], Run] = lambda run: run
+) -> int:
+    """Write rankings (each sorted, best first) as `write_runs` does. An empty ranking has no line.
+
+    :param change: drops results that should not be written.
+    """
+    return write_runs(path, map(change, map(run_of, _blocks(rankings))), tag)
 
 
 def write_runs(path: str | Path, runs: Iterable[Run], tag: str) -> int:

@@ -79,7 +79,7 @@ def search_all(options: BM25Options, texts: Sequence[str], model: Sequence[str],
             handle.write(json.dumps({"id": f"{position:09d}", "title": text}) + "\n")
     arguments = ["-index", str(Path(options.index).resolve()), "-topics", topics.name]
     arguments += ["-topicReader", "JsonString", "-output", RUN, "-runtag", "anserini"]
-    arguments += ["-hits", str(options.depth), "-threads", str(options.threads), *model]
+    arguments += ["-hits", str(options.reach), "-threads", str(options.threads), *model]
     anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads, folder)
     topics.unlink()
 
@@ -147,7 +147,7 @@ def rank(
 
 def in_commands(queries: pa.Table, options: BM25Options) -> Iterator[pa.Table]:
     """Divide queries among Java processes."""
-    size = queries_per_command(queries.num_rows, options.depth, options.memory_mb)
+    size = queries_per_command(queries.num_rows, options.reach, options.memory_mb)
     chunks = (queries.slice(start, size) for start in range(0, queries.num_rows, size))
     return track(chunks, queries.num_rows, "queries", size=len)
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from cort.retrieval.exclusions import ExclusionOptions
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
 from cort.settings.collection import Aggregation, Split
 from cort.settings.evaluation import Audit
@@ -28,6 +29,11 @@ class RunOptions:
     depth: int = optional(DEPTH, "results per query", "N", ge=1)
     tag: str = required("NAME", "last field of each line")
     output: str = required("TREC")
+
+
+@options_class
+class SearchOptions(ExclusionOptions, RunOptions):
+    """Options of stages that search for many queries and write a run."""
 
 
 @options_class
@@ -86,12 +92,11 @@ class JavaOptions:
 
 
 @options_class
-class BM25Options(JavaOptions):
+class BM25Options(ExclusionOptions, JavaOptions):
     """Options of stages that search for many queries with BM25."""
 
     index: str = required("FOLDER", "the folder that `index bm25` wrote")
     queries: str = required("PARQUET")
-    depth: int = optional(DEPTH, "results per query", "N", ge=1)
 
 
 @options_class

@@ -173,8 +173,15 @@ class Split:
     """Who judged: if not set, people (`human`). Tables, figures and verdicts name labels of a language model (`LLM`).
     """
     without: str | tuple[str, ...] | None = setting(None, least=1)
-    """Split, or a list, whose queries are left out of this one: those with the same id, or the same text ignoring case.
-    """
+    """Split, or a list, whose queries are left out of this one: those with the same text, ignoring case."""
+    ignore_own: bool = False
+    """Whether results with the id of the query are dropped from all runs, before these are cut to their depth, as BEIR
+    does where queries are documents of the collection (ArguAna, Quora)."""
+    exclude: str | None = None
+    """File of results that are dropped likewise: lines of query_id and doc_id, separated by a TAB or spaces."""
+    unknown: Literal["refuse", "keep"] = "refuse"
+    """What happens if the collection lacks more than half of the judged documents, as a sample does. If kept, they
+    count as not retrieved, as fewer do."""
     sample: int | None = setting(None, ge=1, le=1_000_000_000)
     """Keep this many queries, drawn at random from the judged ones, or from all if `unjudged_queries` is `keep`; of
     queries that this experiment generates or another one made (`results/.../imported/`), at most."""

@@ -36,9 +36,14 @@ PUBLIC_FILE = "results/{dataset}/raw/{source}/{file}"
 PASSAGES = "results/{dataset}/collection/passages.parquet"
 QUERIES = "results/{dataset}/collection/queries.{split}.parquet"
 QRELS = "results/{dataset}/collection/qrels.{split}.parquet"
-# Of judgements with ids and texts: how many were found again in the collection.
+# What is odd about a split, in numbers and by ids.
 JUDGEMENT_COUNTS = "results/{dataset}/collection/judgements.{split}.json"
-LEAKAGE = "results/{dataset}/collection/leakage.json"
+ODDITIES = "results/{dataset}/collection/oddities.{split}.csv"
+# Queries that a split for training must not have.
+APART = "results/{dataset}/collection/apart.{split}.parquet"
+# What is odd about the collection and all splits, in sentences and by ids.
+INSPECTION = "results/{dataset}/collection/inspection.json"
+INSPECTED_IDS = "results/{dataset}/collection/inspection.csv"
 TEXTS = "results/{dataset}/collection/{text}.parquet"
 TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
 TOKENS_SHARD = "results/{dataset}/tokens/{base_model}/passages.{scatteritem}.arrow"

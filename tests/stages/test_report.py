@@ -9,7 +9,7 @@ import pytest
 
 from cort import report
 from cort.evaluation.agreement import Agreement
-from cort.evaluation.leakage import Shared
+from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Judged, Measures
 from cort.evaluation.overlap import Common, Overlap
 from cort.formats.tokens import Tokens
@@ -205,13 +205,13 @@ def test_a_split_without_judgements_shows_overlaps(tmp_path, systems, compared):
     assert table[:2] == ["split,system,other,queries,depth,overlap,same_first,rbo", "eval,a,b,7,10,0.25,0.5,0.375"]
 
 
-def test_queries_that_splits_share_are_a_warning(small, tmp_path):
-    pairs = [("train", "dev", 7, 2, 0, "q1"), ("train", "test", 9, 0, 0, None), ("validation", "dev", 7, 1, 3, "q1")]
-    file = write(tmp_path, "leakage.json", [asdict(Shared(*pair)) for pair in pairs])
-    assert report.main([*small, "--leakage", file]) == 0
-    warnings = re.findall("<strong>Warning:</strong> (.*)</p>", (tmp_path / "report" / "index.html").read_text())
-    splits = [text.partition(" share ")[0] for text in warnings]
-    assert splits == ["dev (7 queries) and train", "dev (7 queries) and validation"]
+def test_what_is_odd_in_the_data_is_listed_and_what_misleads_is_a_warning(small, tmp_path):
+    findings = [Finding("", "7 passages"), Finding("own document", "test: 2 queries are documents", warns=True)]
+    assert report.main([*small, "--inspection", write(tmp_path, "found.json", list(map(asdict, findings)))]) == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert re.findall("<strong>Warning:</strong> (.*)</p>", page) == ["test: 2 queries are documents."]
+    link = '<a href="../collection/inspection.csv">own document</a>'
+    assert re.findall("<li>(.*)</li>", page)[:2] == ["7 passages", f"test: 2 queries are documents ({link})"]
 
 
 def test_splits_that_judge_the_same_queries_are_compared(small, tmp_path):

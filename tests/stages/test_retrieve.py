@@ -54,6 +54,29 @@ def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, mo
         assert output.read_bytes() == whole
 
 
+def test_queries_that_are_documents_do_not_find_themselves(tmp_path, generator):
+    """As BEIR does: drop the query, and keep as many results as without it, in one job and in parts."""
+    vectors = random_unit(generator, 20, 16)
+    ids = names("d", 20)
+    passages, queries = shards(tmp_path, "p", ids, vectors), shards(tmp_path, "q", ids, vectors)
+    (tmp_path / "exclude.tsv").write_text("query_id\tdoc_id\nd3\td4\nd3\td5\n")
+    own = ["--depth", "3", "--ignore-own", "True", "--exclude", str(tmp_path / "exclude.tsv")]
+    status, output = run(tmp_path, queries, passages, *own)
+    assert status == 0
+    similarity = vectors @ vectors.T
+    np.fill_diagonal(similarity, -2)
+    similarity[ids.index("d3"), [ids.index("d4"), ids.index("d5")]] = -2
+    best = {name: [ids[place] for place in np.argsort(-row)[:3]] for name, row in zip(ids, similarity, strict=True)}
+    whole = output.read_bytes()
+    assert {name: doc_ids for name, doc_ids, _ in read_run(output)} == best
+    parts = [str(tmp_path / f"{number}.parquet") for number in (1, 2)]
+    for number, part in enumerate(parts, start=1):
+        words = ["--queries", *queries, "--passages", *passages, "--tag", "t", "--output", part]
+        assert retrieve.main(["exact", *words, "--part", f"{number}-of-2", *own]) == 0
+    assert retrieve.main(["merge", "--parts", *parts, "--tag", "t", "--output", str(output), *own]) == 0
+    assert output.read_bytes() == whole
+
+
 def test_other_models_and_dimensions_are_refused(tmp_path, generator, capsys):
     passages = shards(tmp_path, "p", names("d", 9), random_unit(generator, 9, 8))
     other = shards(tmp_path, "other", ["q"], random_unit(generator, 1, 8), model="n")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cort import collection, split
+from cort import apart, collection, split
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
 from tests.support.common import command_line, logged, write_rows
 
@@ -58,9 +58,8 @@ def test_judgements_may_name_documents(files, tmp_path, capsys):
     assert status == 0
     assert read(output)[1] == [("q2", "a/b", 1), ("q1", "whole", 1)]
     # Not passages: neither by their ids nor by their texts.
-    assert files("--aggregate", "max", qrels="q2 0 a/b 1\nq2 0 a/b#1 1\n")[0] == 1
-    expected = "the doc_id 'a/b#1', expected a document (the id of a passage up to its last #) of the collection"
-    assert expected in capsys.readouterr().err
+    assert files("--aggregate", "max", qrels="q2 0 a/b#0 1\nq2 0 a/b#1 1\n")[0] == 1
+    assert "found 2 of 2 judged documents that the collection lacks, as 'a/b#0', expected" in capsys.readouterr().err
     quoted = json.dumps({"query_id": "q1", "text": "y", "relevance": 1})
     assert files("--aggregate", "first", qrels=quoted, names=("queries.tsv", "qrels.jsonl"))[0] == 1
     assert "found texts of passages, expected documents, which are measured; name" in capsys.readouterr().err
@@ -122,14 +121,20 @@ def test_the_draw_does_not_depend_on_the_order_of_the_files(files):
 BEIR = "query-id\tcorpus-id\tscore\n"
 TOGETHER = "expected --hold-out and --part together or not at all, --seed with them or with --sample; add the others"
 PAIR = "found judgement (query_id doc_id) 'q1 d1' again"
-APART = "remove the row or name the files that belong together"
-QUERY, PASSAGE = f"expected one of the queries; {APART}", f"expected a passage of the collection; {APART}"
 BAD_FILES = [
     ({"queries": "q1\ta\nq2\tb\nq1\td\n"}, "queries.tsv: row 3: found query_id 'q1' again (it is already in row 1)"),
     ({"qrels": "q1 0 d1 1\nq2 0 d1 1\nq1 0 d1 0\n"}, f"qrels.tsv: row 3: {PAIR} (it is already in row 1)"),
-    ({"qrels": BEIR + "q1\td1\t1\nq1\td1\t1\n"}, f"qrels.tsv: row 3: {PAIR} (it is already in row 2)"),
-    ({"qrels": "q1 0 d1 1\nq8 0 d1 1\n"}, f"qrels.tsv: row 2: found the query_id 'q8', {QUERY}"),
-    ({"qrels": BEIR + "q1\td1\t1\nq1\td3\t1\n"}, f"qrels.tsv: row 3: found the doc_id 'd3', {PASSAGE}"),
+    # Rows that say the same are not in the way.
+    (
+        {"qrels": BEIR + 2 * "q1\td1\t1\n" + "q1\td2\t0\nq1\td1\t2\n"},
+        f"qrels.tsv: row 5: {PAIR} (it is already in row 2)",
+    ),
+    ({"qrels": "q8 0 d1 1\n"}, "qrels.tsv: found no query_id of {0}/queries.tsv, expected judgements of these queries"),
+    (
+        {"qrels": BEIR + "q1\td1\t1\nq1\td3\t1\nq2\td4\t1\n"},
+        "qrels.tsv: found 2 of 3 judged documents that the collection lacks, as 'd3', expected at least half of them "
+        "in the collection; name the judgements of this collection, or set `unknown: keep` to count them as not ",
+    ),
     ({"qrels": ""}, "qrels.tsv: found an empty file, expected at least one; name the file that holds the judgements"),
     ({"qrels": BEIR}, "qrels.tsv: found no judgements, expected at least one; name the file that holds the judgements"),
     ({"qrels": "q1 0 d1 0\nq2 0 d1 -1\n"}, "qrels.tsv: found no grade above 0, expected at least one relevant passage"),
@@ -159,7 +164,7 @@ def test_bad_input_leaves_nothing_behind(files, tmp_path, caplog, options, chang
     assert status == 1
     place = "" if complaint.startswith(("--", "command")) else f"{tmp_path}/"
     (line,) = logged(caplog, "ERROR")
-    assert line.startswith(place + complaint)
+    assert line.startswith(place + complaint.format(tmp_path))
     assert not output.exists() or list(output.iterdir()) == []
 
 
@@ -170,16 +175,15 @@ AGAIN = "again (it is already in row"
     ("name", "lines", "complaint"),
     [
         ("more.tsv", "q4\tfour\nq1\tone\n", f"found query_id 'q1' {AGAIN} 2 of {{0}}/queries.tsv)"),
-        ("more.qrels", "q9 0 d1 1\nq2 0 d1 1\n", f"found judgement (query_id doc_id) 'q2 d1' {AGAIN} 1 of {{0}}/q"),
+        ("more.qrels", "q9 0 d1 1\nq2 0 d1 0\n", f"found judgement (query_id doc_id) 'q2 d1' {AGAIN} 1 of {{0}}/q"),
         # Each line quotes two passages.
-        ("more.jsonl", ["q9", "q8"], "found the query_id 'q8', expected one of the"),
-        ("more.jsonl", ["q9", "q9"], f"found judgement (query_id doc_id) 'q9 d1' {AGAIN} 1 of {{0}}/m"),
+        ("more.jsonl", [1, 2], f"found judgement (query_id doc_id) 'q9 d1' {AGAIN} 1 of {{0}}/m"),
     ],
 )
 def test_a_row_is_that_of_its_own_file(files, tmp_path, caplog, name, lines, complaint):
     write_rows(tmp_path / "passages.parquet", PASSAGES, [("d1", "x" * 30), ("d2", "x" * 30)])
     if name == "more.jsonl":
-        quoted = [{"query_id": query_id, "text": 20 * "x", "relevance": 1} for query_id in lines]
+        quoted = [{"query_id": "q9", "text": 20 * "x", "relevance": grade} for grade in lines]
         lines = "".join(json.dumps(record) + "\n" for record in quoted)
     (tmp_path / name).write_text(lines)
     option, first = ("--queries", "queries.tsv") if name == "more.tsv" else ("--qrels", "qrels.tsv")
@@ -187,20 +191,42 @@ def test_a_row_is_that_of_its_own_file(files, tmp_path, caplog, name, lines, com
     assert f"{name}: row 2: {complaint.format(tmp_path)}" in logged(caplog, "ERROR")[0]
 
 
-def test_queries_with_the_id_or_text_of_other_splits_are_left_out(files, tmp_path):
-    paths = []
-    for query_id, text in (("q2", "something else"), ("q7", "Two?"), ("q8", " THREE")):
-        paths.append(write_rows(tmp_path / f"{query_id}.parquet", QUERIES, [(query_id, text)]))
-    status, output = files("--without", paths[0])
+def test_judged_documents_and_queries_that_are_missing_are_kept_as_trec_eval_does_and_listed(files, tmp_path, caplog):
+    qrels = "q1 0 d1 1\nq1 0 gone 2\nq1 0 d1 1\nq7 0 d2 1\nq2 0 d2 0\n"
+    outputs = {"output-counts": tmp_path / "counts.json", "output-oddities": tmp_path / "oddities.csv"}
+    status, output = files(*command_line(outputs, {}), qrels=qrels)
     assert status == 0
-    assert read(output) == ([("q3", "three"), ("q1", "one")], [("q1", "d2", 0), ("q3", "d1", 2), ("q1", "d1", 1)])
-    status, output = files("--without", *paths[1:])
+    # The query without a text cannot be answered by any system.
+    assert read(output)[1] == [("q1", "d1", 1), ("q1", "gone", 2), ("q2", "d2", 0)]
+    counts = {"repeated rows": 1, "judged queries without text": 1, "judged documents absent": 1}
+    assert json.loads(outputs["output-counts"].read_text()) == counts
+    assert logged(caplog, "WARNING") == [f"{kind}: 1" for kind in counts]
+    lines = ["kind,query_id,doc_id", "judged queries without text,q7,", "judged documents absent,q1,gone"]
+    assert outputs["output-oddities"].read_text().splitlines() == lines
+    # A model cannot learn from an absent document; a sample of a collection lacks most.
+    assert read(files("--for-training", qrels=qrels)[1])[1] == [("q1", "d1", 1), ("q2", "d2", 0)]
+    most = "q1 0 d1 1\nq1 0 gone 2\nq1 0 lost 1\n"
+    assert read(files("--unknown", "keep", qrels=most)[1])[1] == [("q1", "d1", 1), ("q1", "gone", 2), ("q1", "lost", 1)]
+
+
+def test_queries_with_the_text_of_other_splits_are_left_out(files, tmp_path, caplog):
+    others = {"q2": "something else", "q7": "Two?", "q8": " THREE", "q5": ""}
+    paths = [write_rows(tmp_path / f"{name}.parquet", QUERIES, [(name, text)]) for name, text in others.items()]
+    # Two files numbered from 1 do not have the same queries.
+    assert len(read(files("--without", paths[0])[1])[0]) == 3
+    status, output = files("--without", *paths[1:3])
     assert status == 0
     assert read(output) == ([("q1", "one")], [("q1", "d2", 0), ("q1", "d1", 1)])
+    caplog.clear()
+    apart.main(["--splits", "dev", "test", "--queries", *paths[:2], "--output", str(tmp_path / "apart.parquet")])
+    status, output = files("--apart", str(tmp_path / "apart.parquet"), "--output-oddities", str(tmp_path / "odd.csv"))
+    assert [query_id for query_id, _ in read(output)[0]] == ["q3", "q1"]
+    assert logged(caplog, "WARNING") == ["queries dropped, as test has them: 1"]
+    assert (tmp_path / "odd.csv").read_text().splitlines()[1:] == ['"queries dropped, as test has them",q2,']
 
 
 def test_a_split_that_another_one_empties_is_refused(files, tmp_path, caplog):
-    others = write_rows(tmp_path / "others.parquet", QUERIES, [("q1", "a"), ("q2", "b"), ("q3", "c")])
+    others = write_rows(tmp_path / "others.parquet", QUERIES, [("q1", "one"), ("q2", "two"), ("q3", "three")])
     assert files("--without", others)[0] == 1
     assert "queries.tsv: found no query left, expected at least one" in logged(caplog, "ERROR")[0]
 
@@ -229,7 +255,7 @@ def test_a_split_without_judgements_keeps_all_queries(tmp_path, files):
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
-def test_real_split_keeps_every_judgement(tmp_path):
+def test_real_splits_keep_every_judgement_and_lose_shared_queries(tmp_path):
     folder, passages = DATA / "nfcorpus", tmp_path / "passages.parquet"
     assert collection.main(["--passages", str(folder / "collection.tsv"), "--output", str(passages)]) == 0
     named = {name: folder / f"{name}.train.tsv" for name in ("queries", "qrels")} | {"passages": passages}
@@ -237,3 +263,17 @@ def test_real_split_keeps_every_judgement(tmp_path):
     queries, qrels = read(tmp_path)
     assert len(queries) == 2_590
     assert [f"{q}\t0\t{d}\t{grade}" for q, d, grade in qrels] == (folder / "qrels.train.tsv").read_text().splitlines()
+    # One query of validation is also in test: as the files are, it ends no build.
+    outputs = {}
+    for name in ("test", "dev"):
+        named |= {kind: folder / f"{kind}.{name}.tsv" for kind in ("queries", "qrels")}
+        outputs[name] = tmp_path / name
+        options = [] if name == "test" else ["--apart", str(tmp_path / "apart.parquet"), "--for-training"]
+        assert split.main([*arguments(outputs[name], named), *options]) == 0
+        tested = str(outputs["test"] / "queries.parquet")
+        apart.main(["--splits", "test", "--queries", tested, "--output", str(tmp_path / "apart.parquet")])
+    queries, qrels = read(outputs["dev"])
+    judged = {line.split()[0] for line in (folder / "qrels.dev.tsv").read_text().splitlines()}
+    assert len(judged - {query_id for query_id, _ in queries}) == 1
+    assert {query_id for query_id, *_ in qrels} == {query_id for query_id, _ in queries}
+    assert len(read(outputs["test"])[0]) == 323

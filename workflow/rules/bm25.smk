@@ -77,6 +77,7 @@ rule bm25_tune:
         index=paths.LEXICAL_INDEX,
         queries=paths.at(paths.QUERIES, config, split="train"),
         qrels=paths.at(paths.QRELS, config, split="train"),
+        exclude=lambda wildcards: config["splits"].get("train", {}).get("exclude", []),
     output:
         paths.LEXICAL_PARAMETERS,
     threads: 8
@@ -90,6 +91,7 @@ rule bm25_tune:
             all_of("lexical.{lexical}.tune"),
             "splits.train.relevance_level",
             "collection.aggregate",
+            settings.dropped("train"),
             "depth",
             "seed",
         ),
@@ -105,6 +107,7 @@ use rule bm25_tune as bm25_tune_folds with:
         index=paths.LEXICAL_INDEX,
         queries=paths.QUERIES,
         qrels=paths.QRELS,
+        exclude=partial(inputs.excluded_results, config),
     output:
         paths.LEXICAL_FOLDS,
     params:
@@ -113,6 +116,7 @@ use rule bm25_tune as bm25_tune_folds with:
             all_of("lexical.{lexical}.tune"),
             "splits.{split}.relevance_level",
             "collection.aggregate",
+            settings.dropped("{split}"),
             "depth",
             "seed",
         ),
@@ -135,7 +139,7 @@ rule bm25:
         runtime=growing(240),
     params:
         index=subpath(input.index, parent=True),
-        options=options(settings.of_system, settings.depth),
+        options=options(settings.of_system, settings.results),
     message:
         "Retrieve {wildcards.split} with {wildcards.system}"
     shell:

@@ -150,42 +150,66 @@ rule generate:
         " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --log {log:q}"
 
 
+rule apart:
+    input:
+        partial(inputs.measured_queries, config),
+    output:
+        paths.APART,
+    localrule: True
+    params:
+        options=options(settings.apart),
+    message:
+        "Collect the queries that {wildcards.split} must not have"
+    shell:
+        "python -m cort.apart {params.options:q} --queries {input:q} --output {output:q} --log {log:q}"
+
+
 rule split:
     input:
         queries=partial(inputs.raw_split, config, "queries"),
         qrels=partial(inputs.raw_split, config, "qrels"),
         passages=paths.PASSAGES,
         without=partial(inputs.excluded_queries, config),
+        apart=partial(inputs.queries_apart, config),
     output:
         queries=paths.QUERIES,
         qrels=paths.QRELS,
         counts=paths.JUDGEMENT_COUNTS,
-    localrule: True
+        oddities=paths.ODDITIES,
+    resources:
+        mem_mb=growing(2000, per_mb=0.1),
+        runtime=growing(60),
     params:
         options=options(settings.selection, "collection.aggregate"),
     message:
         "Read the queries and judgements of the split {wildcards.split}"
     shell:
         "python -m cort.split --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q}"
-        " --without {input.without:q} {params.options:q}"
-        " --output-queries {output.queries:q} --output-qrels {output.qrels:q} --output-counts {output.counts:q}"
+        " --without {input.without:q} --apart {input.apart:q} {params.options:q} --output-queries {output.queries:q}"
+        " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --output-oddities {output.oddities:q}"
         " --log {log:q}"
 
 
-rule leakage:
+rule inspect:
     input:
-        queries=inputs.compared_splits(config, paths.QUERIES),
-        qrels=inputs.compared_splits(config, paths.QRELS),
+        passages=paths.PASSAGES,
+        queries=inputs.of_splits(config, paths.QUERIES),
+        qrels=inputs.of_splits(config, paths.QRELS),
+        oddities=inputs.of_splits(config, paths.ODDITIES),
     output:
-        paths.LEAKAGE,
-    localrule: True
+        findings=paths.INSPECTION,
+        ids=paths.INSPECTED_IDS,
+    resources:
+        mem_mb=growing(2000, per_mb=0.1),
+        runtime=growing(60),
     params:
-        options=options(settings.leakage),
+        options=options(settings.inspection, "collection.aggregate"),
     message:
-        "Check which queries splits share"
+        "Look at the passages, queries and judgements of {config[dataset]}"
     shell:
-        "python -m cort.leakage {params.options:q} --queries {input.queries:q} --qrels {input.qrels:q}"
-        " --output {output:q} --log {log:q}"
+        "python -m cort.inspect --passages {input.passages:q} {params.options:q} --queries {input.queries:q}"
+        " --qrels {input.qrels:q} --oddities {input.oddities:q} --output {output.findings:q}"
+        " --output-ids {output.ids:q} --log {log:q}"
 
 
 rule base_model:

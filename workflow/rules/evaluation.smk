@@ -199,7 +199,7 @@ rule report:
         tokens=[path for files in report_inputs.read_texts(config).values() for path in files.values()],
         reproduction=report_inputs.reproduction(config),
         latencies=report_inputs.latencies(config),
-        leakage=report_inputs.leakage(config),
+        inspection=paths.INSPECTION,
         agreements=[
             paths.at(paths.AGREEMENT, config, split=split, other=other) for split, other in labelled_twice(config)
         ],
@@ -242,5 +242,5 @@ rule report:
         " --sparsities {input.sparsities:q} --filters {params.filters:q}"
         " --tuned {params.weights:q} --models {params.models:q} --tokens {params.tokens:q}"
         " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
-        " --latency-files {input.latencies:q} --leakage {input.leakage:q} --agreements {input.agreements:q}"
+        " --latency-files {input.latencies:q} --inspection {input.inspection:q} --agreements {input.agreements:q}"
         " --explorer explore --output-folder {params.folder:q} --log {log:q}"

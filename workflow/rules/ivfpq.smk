@@ -61,7 +61,7 @@ rule retrieve_ivfpq:
     params:
         model=folder_of_model,
         index=subpath(input.index, parent=True),
-        options=options(settings.of_system, settings.depth),
+        options=options(settings.of_system, settings.results),
     message:
         "Retrieve {wildcards.split} with {wildcards.system} (IVF-PQ index)"
     shell:

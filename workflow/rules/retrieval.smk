@@ -94,7 +94,7 @@ rule retrieve:
         mem_mb=growing(4000, per_mb=2),
         runtime=growing(240),
     params:
-        options=options(settings.depth),
+        options=options(settings.results),
     message:
         "Retrieve {wildcards.split} with {wildcards.system} (exact)"
     shell:
@@ -112,14 +112,15 @@ use rule retrieve as retrieve_part with:
         mem_mb=growing(4000, per_mb=2 / RETRIEVAL_PARTS),
         runtime=growing(240),
     params:
-        options=options(settings.depth, settings.part_of_passages),
+        options=options(settings.results, settings.part_of_passages),
     message:
         "Retrieve {wildcards.split} with {wildcards.system} (exact), part {wildcards.scatteritem}"
 
 
 rule merge:
     input:
-        gather.retrieve(paths.RANKINGS, allow_missing=True),
+        parts=gather.retrieve(paths.RANKINGS, allow_missing=True),
+        exclude=partial(inputs.excluded_results, config),
     output:
         paths.RUN,
     wildcard_constraints:
@@ -129,11 +130,11 @@ rule merge:
         mem_mb=growing(2000),
         runtime=growing(240),
     params:
-        options=options(settings.depth),
+        options=options(settings.results),
     message:
         "Merge the parts of the run of {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m cort.retrieve merge --parts {input:q} {params.options:q} --tag {wildcards.system:q} --output {output:q}"
+        "python -m cort.retrieve merge --parts {input.parts:q} {params.options:q} --tag {wildcards.system:q} --output {output:q}"
         " --log {log:q}"
 
 
@@ -152,7 +153,7 @@ rule retrieve_tokens:
         runtime=growing(720),
     params:
         model=subpath(input.model, parent=True),
-        options=options(settings.of_system, settings.depth),
+        options=options(settings.of_system, settings.results),
     message:
         "Retrieve {wildcards.split} with {wildcards.system} (exact late interaction)"
     shell:
@@ -175,7 +176,7 @@ rule retrieve_graph:
         runtime=growing(240),
     params:
         index=subpath(input.index, parent=True),
-        options=options(settings.of_system, settings.depth),
+        options=options(settings.of_system, settings.results),
     message:
         "Retrieve {wildcards.split} with {wildcards.system} (graph index)"
     shell:

@@ -84,7 +84,7 @@ rule retrieve_impacts:
         runtime=growing(240),
     params:
         index=subpath(input.index, parent=True),
-        options=options(settings.depth),
+        options=options(settings.results),
     message:
         "Retrieve {wildcards.split} with {wildcards.system} (impacts)"
     shell:

@@ -17,7 +17,7 @@ for stage in sorted({kind.rules[0] for kind in KINDS} - {rule.name for rule in w
             runtime=growing(240),
         params:
             files=input_options,
-            options=options(settings.of_system, settings.depth),
+            options=options(settings.of_system, settings.results),
         message:
             "Make the run of {wildcards.system} on {wildcards.split}"
         shell:

@@ -1,0 +1,111 @@
+"""Look at a collection and its splits: a line for everything that is odd, and a table with its ids.
+
+Queries of two splits are the same if they have the same text, ignoring case.
+
+Reads:  passages.parquet; queries, qrels and oddities of splits, as `cort.split` writes them
+Writes: inspection.json (a list of `cort.evaluation.inspection.Finding`), inspection.csv (kind, split, query_id, doc_id,
+        other: an id that it is about)
+Usage:  python -m cort.inspect --passages passages.parquet --splits train test
+            --queries queries.train.parquet queries.test.parquet --qrels qrels.train.parquet qrels.test.parquet
+            --oddities oddities.train.csv oddities.test.csv --pairs train=test --apart train=test --own test
+            --limits cort=128 --languages bm25=en --output inspection.json --output-ids inspection.csv
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from cort.evaluation import inspection
+from cort.evaluation.inspection import Finding, Row, Split
+from cort.evaluation.values import check_named
+from cort.formats.artifacts import csv_text, parse_assignments, write_artifact
+from cort.settings.collection import Aggregation
+from cort.system import cli
+from cort.system.files import write_text
+from cort.system.options import optional, options_class, required
+
+log = logging.getLogger(__name__)
+
+HEADER = ("kind", "split", "query_id", "doc_id", "other")
+
+
+@options_class
+class Options(Aggregation):
+    """Options of this stage."""
+
+    passages: str = required("PARQUET", "the collection")
+    splits: tuple[str, ...] = required("NAME", "names of the splits, in the order of the files")
+    queries: tuple[str, ...] = required("PARQUET", "a table of queries per split")
+    qrels: tuple[str, ...] = required("PARQUET", "a table of judgements per split")
+    oddities: tuple[str, ...] = required("CSV", "what was odd in the files of each split")
+    pairs: tuple[str, ...] = optional((), "splits to compare", "FIRST=SECOND")
+    apart: tuple[str, ...] = optional(
+        (), "those of them whose first is for training and lacks the second", "FIRST=SECOND"
+    )
+    own: tuple[str, ...] = optional((), "splits of which queries that are documents are not retrieved", "NAME")
+    limits: tuple[str, ...] = optional((), "tokens of a passage that each encoder reads", "NAME=N")
+    languages: tuple[str, ...] = optional((), "languages of term-based indexes", "NAME=CODE")
+    output: str = required("JSON")
+    output_ids: str = required("CSV")
+
+
+def stage(options: Options) -> None:
+    """Inspect, and write and log what is found."""
+    check_named(
+        options.splits, {name: getattr(options, name[2:]) for name in ("--queries", "--qrels", "--oddities")}, "split"
+    )
+    files = zip(options.splits, options.queries, options.qrels, strict=True)
+    splits = {name: Split.read(name, *tables) for name, *tables in files}
+    findings, rows = [], []
+    for found, ids in _inspect(options, splits):
+        findings += found
+        rows += ids
+    for finding in findings:
+        log.log(logging.WARNING if finding.warns else logging.INFO, "%s", finding.text)
+    write_text(options.output_ids, csv_text(HEADER, rows))
+    write_artifact(options.output, findings)
+
+
+def _inspect(options: Options, splits: dict[str, Split]) -> Iterator[tuple[list[Finding], list[Row]]]:
+    limits = {name: int(limit) for name, limit in parse_assignments("--limits", options.limits).items()}
+    names = {query_id for split in splits.values() for query_id in split.queries["query_id"].to_pylist()}
+    query_ids = pa.array(sorted(names), "string")
+    passages = inspection.read_passages(options.passages, query_ids, sorted(set(limits.values())))
+    languages = parse_assignments("--languages", options.languages)
+    ids = [("empty", "", "", doc_id, "") for doc_id in passages.empty]
+    ids += [("identical", "", "", *pair) for pair in passages.twins.items()]
+    yield list(inspection.describe_passages(passages, limits, languages)), ids
+    for (name, split), oddities in zip(splits.items(), options.oddities, strict=True):
+        yield list(inspection.describe_queries(split)), []
+        yield _known(name, oddities)
+        # Documents are not compared, only their passages.
+        if options.aggregate == "none":
+            yield inspection.find_twins(split, passages.twins)
+        yield inspection.find_own(split, passages.texts, name in options.own)
+    apart = set(options.apart)
+    for pair in dict.fromkeys([*options.pairs, *options.apart]):
+        first, _, second = pair.partition("=")
+        yield inspection.find_shared(splits[first], splits[second], pair in apart)
+
+
+def _known(split: str, path: str) -> tuple[list[Finding], list[Row]]:
+    """Repeat what was odd in the files of a split."""
+    with Path(path).open(encoding="utf-8", newline="") as handle:
+        rows: list[Row] = [
+            (kind, split, query_id, doc_id, "") for kind, query_id, doc_id in list(csv.reader(handle))[1:]
+        ]
+    counts = Counter(kind for kind, _ in {(kind, doc_id or query_id) for kind, _, query_id, doc_id, _ in rows})
+    return [Finding(kind, f"{split}: {kind}: {count:,}") for kind, count in sorted(counts.items())], rows
+
+
+main = cli.main_of(Options, stage)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Results that are dropped before a run is cut to its depth: documents that are the query, and pairs in a file."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cort.formats.fields import split_fields
+from cort.formats.lines import iter_lines
+from cort.formats.runs import Run, top
+from cort.retrieval.documents import documents_of
+from cort.settings.collection import Aggregation
+from cort.settings.fields import DEPTH
+from cort.system.errors import input_error
+from cort.system.options import flag, optional, options_class
+
+# First fields of a header.
+HEADER = frozenset({"query_id", "query-id", "qid", "query"})
+# Passages of a document that are expected among the results of a query, at most.
+PASSAGES_PER_DOCUMENT = 20
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """What is dropped from runs.
+
+    :ivar own: drop the document that has the id of the query, or its passages.
+    :ivar pairs: drop these, `query_id doc_id`.
+    :ivar most: how many results of a query may be dropped.
+    """
+
+    depth: int
+    aggregate: str = "none"
+    own: bool = False
+    pairs: pa.Array = field(default_factory=lambda: pa.array([], "string"))
+    most: int = 0
+
+    def apply(self, run: Run) -> Run:
+        """Drop results, and cut what is left."""
+        if not self.most:
+            return run
+        query_ids, documents = run.ids_of_queries(), documents_of(run.doc_ids, self.aggregate)
+        dropped = pc.is_in(pc.binary_join_element_wise(query_ids, documents, " "), value_set=self.pairs)
+        if self.own:
+            dropped = pc.or_(dropped, pc.equal(query_ids, documents))
+        kept = pc.invert(dropped)
+        sizes = np.bincount(run.query_numbers()[kept.to_numpy(zero_copy_only=False)], minlength=len(run))
+        return top(Run.of_sizes(run.query_ids, sizes, run.doc_ids.filter(kept), run.scores[kept]), self.depth)
+
+
+def read_pairs(path: str | Path) -> list[tuple[str, str]]:
+    """Read lines of query_id and doc_id, separated by a TAB or spaces; a header and further fields are ignored."""
+    pairs: list[tuple[str, str]] = []
+    for row, line in iter_lines(path):
+        fields = line.split("\t") if "\t" in line else split_fields(line)
+        if not line.strip() or (not pairs and fields[0].lower() in HEADER):
+            continue
+        if len(fields) < 2:
+            raise input_error(path, "1 field", "query_id and doc_id", "fix the line", row)
+        pairs.append((fields[0], fields[1]))
+    return pairs
+
+
+@options_class
+class ExclusionOptions(Aggregation):
+    """Options of stages that search for many queries."""
+
+    depth: int = optional(DEPTH, "results per query", "N", ge=1)
+    ignore_own: bool = flag("drop results with the id of the query")
+    exclude: str | None = optional(None, "results to drop: lines of query_id and doc_id", "FILE")
+
+    @functools.cached_property
+    def exclusions(self) -> Exclusions:
+        """What is dropped before results are cut to the depth."""
+        pairs = read_pairs(self.exclude) if self.exclude else []
+        most = int(self.ignore_own) + max(Counter(query_id for query_id, _ in pairs).values(), default=0)
+        most *= 1 if self.aggregate == "none" else PASSAGES_PER_DOCUMENT
+        joined = pa.array([f"{query_id} {doc_id}" for query_id, doc_id in pairs], "string")
+        return Exclusions(self.depth, self.aggregate, self.ignore_own, joined, most)
+
+    @property
+    def reach(self) -> int:
+        """How many results of a query to search for, so that enough are left."""
+        return self.depth + self.exclusions.most
