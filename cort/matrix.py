@@ -1,8 +1,10 @@
 """Tabulate the systems of several experiments by test collection, with averages over the collections.
 
 A test collection is an evaluated split: it has judgements, and is not `train` or `validation`. Systems of one name are
-one row; where an experiment lacks a system, the cell is empty. On each collection, the paired randomisation test
-compares every system with the baseline, that of the first experiment, and Holm's method corrects p over the systems.
+one row; where an experiment lacks a system, the cell is empty. Numbers that others published for a system
+(`splits.x.published`) have a row of their own. Splits of one `group` are one column, their mean. On each collection,
+the paired randomisation test compares every system with the baseline, that of the first experiment, and Holm's method
+corrects p over the systems.
 Then come, over the collections that have both the system and the baseline: the mean, the mean difference from the
 baseline, Student's t interval of the collections' differences, and the number of collections.
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEASURES = ("nDCG@10", "R@100")
+# After the name of a system whose numbers others published.
+PUBLISHED = " (published)"
 # The same tests on all collections, whatever the experiments' own settings are.
 TESTS = Settings(Evaluation.confidence, Evaluation.resamples, Evaluation.alpha, SEED)
 # Of one difference, an interval is undefined, and of two too wide to say anything.
@@ -57,7 +62,8 @@ FIRST = columns(measure="", system="")
 LAST = columns(mean="", difference="mean difference", low="from", high="to", collections="")
 NOTE = (
     "* differs significantly from {0}: p of the paired randomisation test ({1.resamples:,} random signs), corrected by "
-    "Holm's method over the systems of a collection for each measure, is at most {1.alpha:g}. "
+    "Holm's method over the systems of a collection for each measure, is at most {1.alpha:g}; "
+    "columns that are means of a group are not tested. "
     "The last columns are over the collections that have both the system and {0}, each counted once. Student's t "
     "interval ({1.confidence:.0%}) is over the differences of the collections; it needs {2} or more."
 )
@@ -78,14 +84,16 @@ class Collection(NamedTuple):
 
     :ivar title: of the experiment, with the split and the number of judged queries.
     :ivar report: page of the experiment, relative to the table.
+    :ivar group: of several that are shown as one, if any.
     :ivar texts: of all queries.
-    :ivar means: by measure and system, over the judged queries.
+    :ivar means: by measure and system, over the judged queries, and published ones.
     :ivar significant: measures and systems that differ significantly from the baseline.
     """
 
     name: str
     title: str
     report: str
+    group: str | None
     texts: set[str]
     means: pd.Series
     significant: set[tuple[str, str]]
@@ -109,15 +117,36 @@ def read_collections(results: Results, baseline: str, options: Options) -> Itera
                 fix = f"add it to evaluation.measures (splits.{split}.measures, if that is set), and build again"
                 raise input_error(results.at(paths.EXPERIMENT), f"no {measure} of {split}", "it as a measure", fix)
         pairs = [Pair(name, baseline, "baseline") for name in names if name != baseline and baseline in names]
-        means = {name: [*map(fmean, one.values.T)] for name, one in systems.items()}
+        means = {name: dict(zip(one.measures, map(fmean, one.values.T), strict=True)) for name, one in systems.items()}
+        settings = config["splits"][split]
+        means |= {name + PUBLISHED: numbers for name, numbers in settings.get("published", {}).items()}
         yield Collection(
             f"{config['dataset']}/{title_of_split(config, split)}",
             f"{config['title']}, {title_of_split(config, split)} ({len(first.query_ids):,})",
             os.path.relpath(results.at(paths.REPORT) + "index.html", options.output_folder),
+            settings.get("group"),
             {*read_queries(results.at(paths.QUERIES, split=split)).values()},
-            pd.DataFrame(means, first.measures).stack(),
+            pd.DataFrame(means).stack(),
             {(row.measure, row.system) for row in compare(systems, pairs, TESTS) if row.significant},
         )
+
+
+def grouped(collections: list[Collection]) -> list[Collection]:
+    """Replace the collections of each group by their mean, at the place of the first."""
+    groups: dict[str | int, list[Collection]] = defaultdict(list)
+    for place, one in enumerate(collections):
+        groups[place if one.group is None else one.group].append(one)
+    return [_mean_of(group) if group[0].group else group[0] for group in groups.values()]
+
+
+def _mean_of(group: list[Collection]) -> Collection:
+    """Join collections, for which no difference is tested; a mean is unknown where one of them is."""
+    import pandas as pd
+
+    name = str(group[0].group)
+    means = pd.concat([one.means for one in group], axis=1).mean(axis=1, skipna=False)
+    texts = set[str]().union(*(one.texts for one in group))
+    return Collection(name, f"{name}, mean of {len(group)}", group[0].report, name, texts, means, set())
 
 
 def tabulate(collections: list[Collection], baseline: str, measures: tuple[str, ...]) -> Table:
@@ -128,6 +157,7 @@ def tabulate(collections: list[Collection], baseline: str, measures: tuple[str, 
     rows = pd.MultiIndex.from_product([measures, systems])
     means = pd.concat([one.means for one in collections], axis=1).reindex(rows)
     rounded = means.round(3)
+    rounded[rows.get_level_values(1).str.endswith(PUBLISHED)] = np.nan
     best = rounded == rounded.groupby(level=0).transform("max")
     return Table(
         [*FIRST, *(Column(one.name, one.title) for one in collections), *LAST],
@@ -170,7 +200,7 @@ def stage(options: Options) -> None:
     if len(labels) > 1 and options.labels is None:
         fix = "choose with --labels, or name other experiments"
         raise input_error("--experiments", f"{' and '.join(labels)} labels", "labels of one kind", fix)
-    collections = [one for results in experiments for one in read_collections(results, baseline, options)]
+    collections = grouped([one for results in experiments for one in read_collections(results, baseline, options)])
     if not collections:
         raise input_error("--experiments", "no judgements", "a split with judgements", "name other experiments")
     doubts = [

@@ -1,7 +1,8 @@
 """Retrieval measures, named as in ir_measures and computed by trec_eval (through pytrec_eval).
 
 They are RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k, each also in the form `nDCG(judged_only=True)@10`,
-where unjudged documents are removed from the ranking first, and Judged@k, the share of the top k that is judged.
+where unjudged documents are removed from the ranking first; Judged@k, the share of the top k that is judged; and
+R_cap@k, BEIR's capped recall: relevant documents in the top k, as a share of k or of all, if these are fewer.
 trec_eval ignores the rank column of a run: it orders by descending score (in single precision), and ties by descending
 doc_id.
 """
@@ -143,8 +144,9 @@ def evaluate_ranks(
     parsed = parse_measures(measures)
     values = {query_id: dict.fromkeys(measures, 0.0) for query_id in qrels}
     for query_id, ranking in rankings.items():
-        shares = {measure.name: _judged_share(ranking, measure.cut) for measure in parsed if not measure.request}
-        values[query_id] |= shares
+        relevant = [doc_id for doc_id, grade in qrels[query_id].items() if grade >= relevance_level]
+        own = [measure for measure in parsed if not measure.request]
+        values[query_id] |= {measure.name: _own_value(measure, ranking, relevant) for measure in own}
     for judged_only in (False, True):
         requested = [measure for measure in parsed if measure.request and measure.judged_only == judged_only]
         ranks = {query_id: ranking.ranks for query_id, ranking in rankings.items() if ranking.ranks and requested}
@@ -231,6 +233,15 @@ def qrels_by_query(table: pa.Table, source: str | Path = "qrels") -> Qrels:
             raise input_error(source, f"the grade {relevance}", expected, "correct the judgements", row)
         judgements[doc_id] = relevance
     return qrels
+
+
+def _own_value(measure: Measure, ranking: JudgedRanks, relevant: Sequence[str]) -> float:
+    """Compute a measure that trec_eval does not have."""
+    if measure.name.startswith(JUDGED):
+        return _judged_share(ranking, measure.cut)
+    cut = measure.cut or 0
+    found = sum(ranking.ranks.get(doc_id, cut) < cut for doc_id in relevant)
+    return found / min(len(relevant), cut) if relevant else 0.0
 
 
 def _judged_share(ranking: JudgedRanks, cut: int | None) -> float:

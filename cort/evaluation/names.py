@@ -14,19 +14,20 @@ TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
     "AP": ("map", "map_cut.{}"),
     "P": (None, "P.{}"),
     "Success": (None, "success.{}"),
-    # Computed by this project; trec_eval lacks it.
+    # Computed by this project; trec_eval lacks them.
     "Judged": (None, ""),
+    "R_cap": (None, ""),
 }
-JUDGED = "Judged"
+JUDGED, CAPPED = "Judged", "R_cap"
 JUDGED_ONLY = "(judged_only=True)"
-MEASURE = re.compile(rf"([A-Za-z]+)({re.escape(JUDGED_ONLY)})?(?:@([1-9][0-9]{{0,8}}))?")
-KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k or Judged@k with k from 1"
+MEASURE = re.compile(rf"([A-Za-z_]+)({re.escape(JUDGED_ONLY)})?(?:@([1-9][0-9]{{0,8}}))?")
+KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k, R_cap@k or Judged@k with k from 1"
 
 
 class Measure(NamedTuple):
     """A measure: its name, the request to trec_eval, any cutoff, and whether unjudged documents are removed.
 
-    The request is empty for Judged@k, which trec_eval does not have.
+    The request is empty for Judged@k and R_cap@k, which trec_eval does not have.
     """
 
     name: str
@@ -58,6 +59,6 @@ def parse_measure(name: str) -> Measure | None:
     kind, judged_only, digits = match.groups() if match else ("", None, None)
     uncut, with_cut = TREC_NAMES.get(kind, (None, None))
     request, cut = (with_cut, int(digits)) if digits else (uncut, None)
-    if request is None or (kind == JUDGED and judged_only):
+    if request is None or (not request and judged_only):
         return None
     return Measure(name, request.format(cut), cut, judged_only is not None)

@@ -39,7 +39,8 @@ class Evaluation:
 
     measures: tuple[str, ...] = setting(("RR@10", "nDCG@20", "R@50", "R@100", "R@200", "R@500", "R@1000"), least=1)
     """Measures, named as ir_measures names them. The first decides verdicts and which system leads the report.
-    `nDCG(judged_only=True)@10` leaves out results without a judgement, `Judged@10` is the share of results with one."""
+    `nDCG(judged_only=True)@10` leaves out results without a judgement, `Judged@10` is the share of results with one,
+    `R_cap@100` is BEIR's capped recall."""
     baseline: str = "bm25"
     """System the others are compared with."""
     contrasts: tuple[tuple[str, str], ...] = ()

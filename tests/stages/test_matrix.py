@@ -41,7 +41,7 @@ VALUES = {
 }
 
 
-def config_of(dataset, splits, measures=MEASURES, baseline="bm25"):
+def config_of(dataset, splits, measures=MEASURES, baseline="bm25", keys=None):
     systems = {name: {"run": {split: "x.trec" for split in splits}} for names in splits.values() for name in names}
     if "bm25" in systems:
         systems["bm25"] = {"retrieve": "bm25"}
@@ -51,7 +51,7 @@ def config_of(dataset, splits, measures=MEASURES, baseline="bm25"):
         "title": f"{NASTY} {dataset}",
         "collection": {"passages": "p.tsv"},
         "splits": {
-            **dict.fromkeys(splits, files),
+            **{split: files | (keys or {}) for split in splits},
             "unjudged": {"queries": "u.tsv"},
             "validation": files | {"qrels": "v"},
         },
@@ -263,3 +263,19 @@ def test_bad_input_is_one_line_and_leaves_nothing(root, complaint, more, experim
     )
     assert line in complaint(matrix.main, call(root, *more, experiments=experiments))
     assert not (root / "results" / "matrix").exists()
+
+
+def test_published_numbers_have_a_row_and_a_group_is_one_column(tmp_path):
+    for number, dataset in enumerate("abc"):
+        keys = {"published": {"bm25": {"nDCG@10": 0.4 + number / 10}}}
+        keys |= {"group": "forums"} if number else {}
+        write(tmp_path, dataset, {"test": {"bm25": BASE + number / 10, "best": BASE + 0.3}}, keys=keys)
+    assert matrix.main(call(tmp_path, experiments="abc")) == 0
+    found = rows_of(tmp_path)
+    own, published = found["nDCG@10", "bm25"], found["nDCG@10", "bm25 (published)"]
+    assert numbers(own, "a/test", "forums", "mean") == pytest.approx([0.5, 0.65, 0.575])
+    assert numbers(published, "a/test", "forums", "mean") == pytest.approx([0.4, 0.55, 0.475])
+    assert numbers(published, "difference", "collections") == pytest.approx([-0.1, 2])
+    assert found["R@100", "bm25 (published)"]["forums"] == ""
+    page = Outline((tmp_path / "results" / "matrix" / "index.html").read_text("utf-8"))
+    assert page.tables["matrix"][0][1:3] == [f"{NASTY} a, test ({QUERIES})", "forums, mean of 2"]

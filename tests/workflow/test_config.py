@@ -26,6 +26,7 @@ EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
 ABLATIONS = sorted((ROOT / "config" / "ablations").glob("*.yaml"))
 MISTAKE = re.compile(r"x: .*found .+; .+")
 MATRIX = sorted((ROOT / "config" / "matrix").glob("*.yaml"))
+BEIR = sorted((ROOT / "config" / "beir").glob("*.yaml"))
 
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
@@ -33,7 +34,7 @@ WITHOUT_DEFAULT = {
     *(f"collection.{key}" for key in ("passages", "documents", "folder", "irds", "hf", "fields.id", "fields.title")),
     *(
         f"splits.*.{key}"
-        for key in ("irds", "hf", "queries", "qrels", "without", "sample", "hold_out", "measures", "labels")
+        for key in ("irds", "hf", "queries", "qrels", "without", "sample", "hold_out", "measures", "labels", "group")
     ),
     "endpoint.requests_per_minute",
     *(f"base_models.*.{key}" for key in ("pretrained", "revision")),
@@ -251,7 +252,7 @@ def test_old_reference_is_refused_and_mended(tmp_path):
     assert copy.with_name(EDITOR.name).read_text("utf-8") == EDITOR.read_text("utf-8")
 
 
-@pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS, *MATRIX[1:]], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS, *MATRIX[1:], *BEIR], ids=lambda path: path.stem)
 def test_editors_find_the_schema_and_nothing_to_complain_of(path):
     first = path.read_text("utf-8").partition("\n")[0]
     pointer = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)

@@ -241,16 +241,23 @@ def test_unjudged_passages_of_published_runs(run, year, results, unjudged):
         *(("P(judged_only=True)@2", 1 / 2), ("P(judged_only=True)@10", 1 / 10), ("AP(judged_only=True)", (1 / 2) / 2)),
         ("nDCG(judged_only=True)@10", (2 / math.log2(3)) / (2 + 1 / math.log2(3))),
         ("Success(judged_only=True)@2", 1.0),
+        # e and z are relevant; the first is found at rank 5.
+        *(("R_cap@1", 0.0), ("R_cap@4", 0.0), ("R_cap@5", 1 / 2), ("R_cap@100", 1 / 2)),
     ],
 )
 def test_known_answers_where_some_results_are_not_judged(measure, expected):
     assert value(FIVE, {"q": {"b": 0, "e": 2, "z": 1}}, measure) == pytest.approx(expected, abs=1e-15)
 
 
+def test_capped_recall_reaches_1_if_all_of_the_top_k_are_relevant():
+    grades = {"a": 1, "b": 2, "c": 0, "d": 1, "x": 1, "y": 1}
+    assert [value(FIVE, {"q": grades}, f"R_cap@{k}") for k in (1, 2, 3, 4, 5, 6)] == [1, 1, 2 / 3, 3 / 4, 3 / 5, 3 / 5]
+
+
 @pytest.mark.parametrize("judged", [{"a": 0}, {"z": 1}])
 def test_queries_without_relevant_or_without_judged_results_count_zero(judged):
     qrels = {"q": judged, "without results": {"a": 1}}
-    zeros = ["RR", "nDCG", "R@5", "AP", "P@5", "Success@5", "RR(judged_only=True)"]
+    zeros = ["RR", "nDCG", "R@5", "AP", "P@5", "Success@5", "R_cap@5", "RR(judged_only=True)"]
     zeros += [] if "a" in judged else ["Judged@10"]
     assert measures.evaluate_run(make_run(FIVE), qrels, zeros) == dict.fromkeys(qrels, dict.fromkeys(zeros, 0.0))
 
