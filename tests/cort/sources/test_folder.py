@@ -14,6 +14,7 @@ from cort.sources.folder import LARGEST, Skips, iter_documents, list_files, stat
 from cort.sources.passages import divide
 from cort.system.errors import InputError
 from tests.support.common import logged, write_file
+from tests.support.office import docx_of, epub_of, pptx_of, xlsx_of
 from tests.support.pdf import pdf_of
 
 LATIN = "Café à la crème, naïve.".encode("latin-1")
@@ -325,11 +326,57 @@ def test_a_folder_that_is_none(tmp_path, name, reason):
         read(tmp_path / name)
 
 
-def test_pdf_without_pypdf(folder, monkeypatch, caplog):
-    write_all(folder, {"good.txt": "Text.", "paper.pdf": pdf_of("Text.")})
-    monkeypatch.setitem(sys.modules, "pypdf", None)
-    assert read(folder)[1] == {"PDF without pypdf": 1}
-    assert logged(caplog, "WARNING") == ["'paper.pdf': PDF without pypdf (`pip install pypdf`)"]
+CELLS = [
+    {"cell_type": "markdown", "metadata": {}, "source": ["# Guide\n", "\n", "Some *text*.\n"]},
+    {"cell_type": "code", "metadata": {}, "source": "x = 1", "outputs": [{"text": ["printed"]}], "execution_count": 1},
+    {"cell_type": "raw", "metadata": {}, "source": ["raw"]},
+]
+# Before version 4, headings were cells, and what is "source" of code was "input".
+OLD = [{"cell_type": "heading", "level": 1, "source": ["Guide"]}, {"cell_type": "code", "input": ["x = ", "1"]}]
+
+
+def test_notebooks_of_both_layouts(folder):
+    new = {"cells": CELLS, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
+    old = {"metadata": {"name": ""}, "nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": OLD, "metadata": {}}]}
+    write_all(
+        folder, {"new.ipynb": json.dumps(new), "old.ipynb": json.dumps(old), "no.ipynb": "{}", "list.ipynb": "[]"}
+    )
+    found, counts = read(folder)
+    assert counts == {"broken notebook": 2}
+    assert [document.title for document in found.values()] == ["Guide", "Guide"]
+    assert found["new.ipynb"].sections == (Section((), ("Some text.", "x = 1")),)
+    assert found["old.ipynb"].sections == (Section((), ("x = 1",)),)
+
+
+def test_office_files_are_counted_with_one_line_if_markitdown_is_missing(folder, monkeypatch, caplog):
+    write_all(
+        folder, {"a.docx": docx_of(("Normal", "Text.")), "b.epub": epub_of("T", "<p>Text.</p>"), "c.txt": "Text."}
+    )
+    monkeypatch.setitem(sys.modules, "markitdown", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found, counts = read(folder)
+    assert ([*found], counts) == (["c.txt"], {"office files without markitdown": 2})
+    expected = "'a.docx': office files without markitdown (`pip install 'markitdown[docx,pptx,xlsx]'`, then run again)"
+    assert logged(caplog, "WARNING") == [expected]
+
+
+def test_office_files(folder):
+    pytest.importorskip("markitdown")
+    files = {
+        "a.docx": docx_of(("Heading1", "Guide"), ("Heading2", "Use"), ("Normal", "Some text.")),
+        "b.epub": epub_of("Guide", "<h2>Use</h2><p>Some text.</p>"),
+        "c.pptx": pptx_of(("Guide", "Some text."), ("Use", "More.")),
+        "d.xlsx": xlsx_of(Stock=[["item", None, "price"], ["nut", None, 3]]),
+        "broken.docx": b"PK\3\4 junk",
+    }
+    write_all(folder, files)
+    found, counts = read(folder)
+    assert counts == {"broken file": 1}
+    assert [document.title for document in found.values()] == ["Guide", "Guide", "Guide", ""]
+    use = (Section(("Use",), ("Some text.",)),)
+    assert [found["a.docx"].sections, found["b.epub"].sections] == [use, use]
+    assert found["c.pptx"].sections == (Section((), ("Some text.",)), Section(("Use",), ("More.",)))
+    assert found["d.xlsx"].sections == (Section(("Stock",), ("item price", "nut 3")),)
 
 
 def test_a_change_of_one_file_changes_its_passages_only(folder):

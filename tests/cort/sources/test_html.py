@@ -35,11 +35,8 @@ def test_titles_headings_blocks_and_rows():
         # As Sphinx, Docusaurus, WordPress, pandoc and a page of several sections.
         ("<title>sqlite3 — 3.12 documentation</title><h1>sqlite3<a class=headerlink>¶</a></h1><p>a", "sqlite3"),
         ("<title>Use | Site</title><header>Site</header><article><header><h1>Use</h1></header>a</article>", "Use"),
-        ("<title>Post – Blog</title><header><h1>Blog</h1></header><main><h1><a>Post</a></h1><p>a</main>", "Post"),
-        (
-            "<title>Paper</title><header><h1>Paper</h1></header><h1>1 Introduction</h1><p>a<h1>2 Method</h1><p>b",
-            "Paper",
-        ),
+        ("<title>Post - Blog</title><header><h1>Blog</h1></header><main><h1><a>Post</a></h1><p>a</main>", "Post"),
+        ("<title>Paper</title><header><h1>Paper</h1></header><h1>1 Aim</h1><p>a<h1>2 Method</h1><p>b", "Paper"),
         ("<title></title>text<h1>One</h1><h1>Two</h1>", "One"),
         ("<svg><title>Logo</title></svg>text<title>Page</title>", "Page"),
     ],
