@@ -90,7 +90,7 @@ class Collection(Aggregation):
     """Name of a collection in ir_datasets, such as `beir/scifact`."""
     hf: str | None = None
     """Collection on Hugging Face in the layout of BEIR or MTEB, `NAME@COMMIT` with all 40 digits, or a local folder of
-    this layout."""
+    this layout. Of several in one dataset, `NAME@COMMIT#PART` is one: `PART-corpus`, or `corpus/PART-*.parquet`."""
     pydocs: Pydocs | None = None
     """Build passages, queries and judgements from the docstrings of Python and the locked packages."""
 
@@ -162,7 +162,8 @@ class Split:
     irds: str | None = None
     """Instead of files, the name of queries and judgements in ir_datasets, such as `beir/scifact/test`."""
     hf: str | None = None
-    """Instead of files, the name of a split of the collection's `hf`, such as `test`."""
+    """Instead of files, the name of a split of the collection's `hf`, such as `test`; or `NAME@COMMIT#test`, if another
+    dataset has the judgements, as `BeIR/scifact-qrels` has those of `BeIR/scifact`."""
     generate: Generate | None = None
     """Instead of files, make queries and judgements from the documents of the collection, which are divided among the
     splits of the experiment that are made like this. Those with `endpoint` need a `sample`, the number of passages

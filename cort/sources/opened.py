@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,19 @@ def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int)
 
 
 def open_split(in_irds: str | None, on_hf: str | None, part: str) -> SplitSource:
-    """Open queries and judgements in ir_datasets, or a part of a collection on Hugging Face."""
+    """Open queries and judgements in ir_datasets, or in a collection on Hugging Face.
+
+    :param part: split of the collection, or ``SOURCE#SPLIT`` if another dataset has the judgements.
+    """
     if in_irds is not None:
         readers = partial(irds.iter_queries, in_irds), partial(irds.iter_qrels, in_irds)
         return SplitSource(*readers, partial(irds.files, in_irds, ("queries", "qrels")))
     name = str(on_hf)
-    readers = partial(hugging_face.iter_queries, name), partial(hugging_face.iter_qrels, name, part)
-    return SplitSource(*readers, partial(hugging_face.files, name))
+    judged, _, split = part.rpartition("#") if "#" in part else (name, "", part)
+    readers = partial(hugging_face.iter_queries, name), partial(hugging_face.iter_qrels, judged, split)
+    return SplitSource(
+        *readers, lambda: [path for one in dict.fromkeys((name, judged)) for path in hugging_face.files(one)]
+    )
 
 
 def with_checksums(files: Iterable[Path]) -> dict[str, Any]:
