@@ -83,7 +83,7 @@ class Collection(Aggregation):
     folder: str | None = None
     """Folder of files, read recursively; each is a document whose id is its path in the folder: Markdown, HTML, plain
     text, reStructuredText, PDF, notebooks (`.ipynb`), Word, PowerPoint, Excel and EPUB (`pip install
-    'markitdown[docx,pptx,xlsx]'`), and CSV or JSON lines with a document per row."""
+    'markitdown[docx,pptx,xlsx]'`), and CSV, TSV, JSON lines or Parquet with a document per row."""
     fields: Fields | None = None
     """With `folder`, the names of the fields of CSV and JSON lines."""
     irds: str | None = None

@@ -9,12 +9,13 @@
 | ``.pdf``                         | one (`cort/sources/pdf.py`)                                         |
 | ``.ipynb``                       | one (`cort/sources/notebook.py`)                                    |
 | ``.docx .pptx .xlsx .epub``      | one, if markitdown is installed (`cort/sources/office.py`)          |
-| ``.csv .jsonl``                  | one in each row (`cort/sources/rows.py`)                            |
+| ``.csv .tsv .jsonl .parquet``    | one in each row (`cort/sources/rows.py`), also ``.jsonl.gz`` ...    |
 
 The id of a document is the path of its file from the folder, with ``/`` between names; `encoded_id` writes the
-characters that ids may not have. Hidden files and folders are ignored. Only links to files in the folder are followed.
-Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252, which
-is reported. Files that give no document are reported and left out.
+characters that ids may not have. The id of a row follows that path, and stands alone if there is no other file. Hidden
+files and folders are ignored. Only links to files in the folder are followed. Text is UTF-8, has a byte order mark, or
+is as an HTML file declares; other text is read as Windows-1252, which is reported. Files that give no document are
+reported and left out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import os
 import re
 import signal
 import stat
+import sys
 import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -69,8 +71,7 @@ READERS: dict[str, Callable[[str], Content]] = {
     ".ipynb": notebook.read,
 }
 BINARY: dict[str, Callable[[bytes], Content]] = {".pdf": pdf.read, **office.READERS}
-ROWS = (".csv", ".jsonl")
-SUFFIXES = (*READERS, *BINARY, *ROWS)
+_ROWS = re.compile(r".+\.(?:csv|tsv|jsonl|ndjson|parquet)(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE | re.DOTALL)
 
 
 class File(NamedTuple):
@@ -134,12 +135,19 @@ def iter_documents(
             on_skip(skipped)
         if document:
             yield document
-        elif path.lower().endswith(ROWS):
+        elif has_rows(path):
+            alone = f"{encoded_id(path)}/" if len(files) == 1 else ""
             # Rows are faster parsed than passed on.
-            yield from _iter_rows(root, path, fields, on_skip)
+            for row in _iter_rows(root, path, fields, on_skip):
+                yield row._replace(doc_id=row.doc_id.removeprefix(alone))
     if changes := set(files) ^ set(list_files(folder)):
         found = f"a change of {shorten(min(changes).path)} while the folder was read"
         raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
+
+
+def has_rows(path: str) -> bool:
+    """Whether a file has a document in each row."""
+    return _ROWS.fullmatch(path) is not None
 
 
 def list_files(folder: str | Path, on_skip: OnSkip = lambda _: None) -> list[File]:
@@ -183,14 +191,15 @@ def _listed(root: str, path: str, entry: os.DirEntry[str]) -> File | None:
     if entry.is_dir():
         return None
     suffix = os.path.splitext(entry.name)[1].lower()
-    if suffix not in SUFFIXES:
+    if not (suffix in READERS or suffix in BINARY or has_rows(path)):
         raise Unread(f"other files ({suffix or 'no suffix'})", None)
     if suffix in office.READERS and not office.is_installed():
         raise Unread(office.MISSING, office.REMEDY)
     status = entry.stat()
     if not stat.S_ISREG(status.st_mode):
         raise Unread("no regular file", "a pipe, socket or device")
-    if not 0 < status.st_size <= LARGEST:
+    # Rows are streamed.
+    if not 0 < status.st_size <= (sys.maxsize if has_rows(path) else LARGEST):
         reason = f"a file of more than {LARGEST // 1_000_000} MB" if status.st_size else "an empty file"
         raise Unread(reason, f"{status.st_size:,} bytes")
     return File(path, status.st_size, status.st_mtime_ns)
@@ -222,7 +231,7 @@ def parse_file(root: str, path: str) -> tuple[Document | None, list[Skipped]]:
     A file with a document in each row is not opened.
     """
     skips: list[Skipped] = []
-    if path.lower().endswith(ROWS):
+    if has_rows(path):
         return None, skips
 
     def doubt(unread: Unread) -> None:

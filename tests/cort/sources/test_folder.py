@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 import unicodedata
 from pathlib import Path
@@ -153,8 +154,14 @@ def test_latin_1_on_the_web_has_the_quotes_of_windows(folder):
 
 def test_huge_files_are_not_opened(folder, caplog):
     write_all(folder, {"good.txt": "Text."})
-    with (folder / "huge.txt").open("wb") as file:
-        file.truncate(2 * LARGEST)
+    for name in ("huge.txt", "rows/huge.jsonl.gz", "rows/huge.tsv", "rows/huge.parquet"):
+        write_all(folder, {name: b""})
+        os.truncate(folder / name, 2 * LARGEST)
+    # Rows are streamed, whatever their number.
+    assert [file.path for file in list_files(folder) if file.path.startswith("rows/")] == [
+        *("rows/huge.jsonl.gz", "rows/huge.parquet", "rows/huge.tsv")
+    ]
+    shutil.rmtree(folder / "rows")
     found, counts = read(folder)
     assert (list(found), counts) == (["good.txt"], {"a file of more than 100 MB": 1})
     assert logged(caplog, "WARNING") == ["'huge.txt': a file of more than 100 MB (200,000,000 bytes)"]
@@ -271,6 +278,14 @@ def test_rows_with_the_same_id(folder, rows):
     with pytest.raises(InputError, match=r"rows\.csv: row 3: found the id 'rows\.csv/a' again .* row 1") as caught:
         read(folder, fields={"id": "id", "text": "text"})
     assert "\n" not in str(caught.value)
+
+
+def test_rows_of_a_single_file_keep_their_ids(folder):
+    rows, fields = "id,text\nx 1,one\n", {"id": "id", "text": "text"}
+    write_all(folder, {"data/rows.csv": rows, "LICENSE": "none"})
+    assert [*read(folder, fields=fields)[0]] == ["x%201"]
+    write_all(folder, {"data/readme.md": "Text."})
+    assert [*read(folder, fields=fields)[0]] == ["data/readme.md", "data/rows.csv/x%201"]
 
 
 def change(folder):
