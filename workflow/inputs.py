@@ -47,8 +47,10 @@ def raw_split(config: Config, kind: str, wildcards: Wildcards) -> str | list[str
 
 
 def origin_of_split(config: Config, wildcards: Wildcards) -> list[str]:
-    """Files of a local folder that a split is copied from."""
-    return local_files(config["collection"]["hf"]) if "hf" in config["splits"][wildcards.split] else []
+    """Files of local folders that a split is copied from; `SOURCE#SPLIT` has its judgements in another one."""
+    part = config["splits"][wildcards.split].get("hf")
+    judged = [part] if part and "#" in part else []
+    return [path for name in (config["collection"]["hf"], *judged) for path in local_files(name)] if part else []
 
 
 def origin_of_collection(config: Config) -> list[str]:
@@ -60,7 +62,8 @@ def origin_of_collection(config: Config) -> list[str]:
 
 def local_files(folder: str) -> list[str]:
     """Return the files of a collection in a local folder; none for a hub name, which its commit identifies."""
-    return sorted(str(path) for path in Path(folder).glob("**/[!.]*") if path.is_file())
+    name = folder if Path(folder).is_dir() else folder.partition("#")[0]
+    return sorted(str(path) for path in Path(name).glob("**/[!.]*") if path.is_file())
 
 
 def described_sources(config: Config) -> list[str]:

@@ -82,14 +82,15 @@ class Collection(Aggregation):
     """File of documents, in the formats of files of passages."""
     folder: str | None = None
     """Folder of files, read recursively; each is a document whose id is its path in the folder: Markdown, HTML, plain
-    text, reStructuredText, PDF (`pip install pypdf`), and CSV or JSON lines with a document per row."""
+    text, reStructuredText, PDF, notebooks (`.ipynb`), Word, PowerPoint, Excel and EPUB (`pip install
+    'markitdown[docx,pptx,xlsx]'`), and CSV, TSV, JSON lines or Parquet with a document per row."""
     fields: Fields | None = None
     """With `folder`, the names of the fields of CSV and JSON lines."""
     irds: str | None = None
     """Name of a collection in ir_datasets, such as `beir/scifact`."""
     hf: str | None = None
     """Collection on Hugging Face in the layout of BEIR or MTEB, `NAME@COMMIT` with all 40 digits, or a local folder of
-    this layout."""
+    this layout. Of several in one dataset, `NAME@COMMIT#PART` is one: `PART-corpus`, or `corpus/PART-*.parquet`."""
     pydocs: Pydocs | None = None
     """Build passages, queries and judgements from the docstrings of Python and the locked packages."""
 
@@ -161,7 +162,8 @@ class Split:
     irds: str | None = None
     """Instead of files, the name of queries and judgements in ir_datasets, such as `beir/scifact/test`."""
     hf: str | None = None
-    """Instead of files, the name of a split of the collection's `hf`, such as `test`."""
+    """Instead of files, the name of a split of the collection's `hf`, such as `test`; or `NAME@COMMIT#test`, if another
+    dataset has the judgements, as `BeIR/scifact-qrels` has those of `BeIR/scifact`."""
     generate: Generate | None = None
     """Instead of files, make queries and judgements from the documents of the collection, which are divided among the
     splits of the experiment that are made like this. Those with `endpoint` need a `sample`, the number of passages

@@ -12,6 +12,7 @@ from cort.formats.fields import INVISIBLE
 #: what a reader yields: the level of a heading (from 1) with its text, or 0 with the text of a paragraph
 Block = tuple[int, str]
 
+PERMALINKS = " ¶\u200b\uf0c1"
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
@@ -77,7 +78,9 @@ def paragraphs_of(text: str) -> tuple[str, ...]:
 
 def outline(doc_id: str, content: Content) -> Document:
     """Arrange headings and paragraphs as a document; without a title, the first heading of level 1 is the title."""
-    lines = [(level, line) for level, text in content.blocks if (line := one_line(text))]
+    # Headings of generated pages end with a link to themselves.
+    blocks = ((level, one_line(text).rstrip(PERMALINKS) if level else one_line(text)) for level, text in content.blocks)
+    lines = [(level, line) for level, line in blocks if line]
     title = one_line(content.title) or next((line for level, line in lines if level == 1), "")
     sections: list[tuple[tuple[str, ...], list[str]]] = [((), [])]
     above: list[Block] = []
@@ -85,6 +88,6 @@ def outline(doc_id: str, content: Content) -> Document:
         if not level:
             sections[-1][1].append(line)
             continue
-        above = [*(heading for heading in above if heading[0] < level), (level, line.rstrip(" ¶"))]
+        above = [*(heading for heading in above if heading[0] < level), (level, line)]
         sections.append((tuple(text for _, text in above if text != title), []))
     return Document(doc_id, title, tuple(Section(headings, tuple(texts)) for headings, texts in sections if texts))

@@ -1,18 +1,21 @@
 """Documents in the files of a folder and of the folders in it.
 
-| suffix                           | documents                                          |
-|----------------------------------|----------------------------------------------------|
-| ``.md .markdown``                | one (`cort/sources/markdown.py`)                   |
-| ``.html .htm .xhtml``            | one (`cort/sources/html.py`)                       |
-| ``.rst``                         | one (`cort/sources/rst.py`)                        |
-| ``.txt .text``                   | one, with paragraphs between empty lines           |
-| ``.pdf``                         | one, if pypdf is installed (`cort/sources/pdf.py`) |
-| ``.csv .jsonl``                  | one in each row (`cort/sources/rows.py`)           |
+| suffix                           | documents                                                           |
+|----------------------------------|---------------------------------------------------------------------|
+| ``.md .markdown``                | one (`cort/sources/markdown.py`)                                    |
+| ``.html .htm .xhtml``            | one (`cort/sources/html.py`)                                        |
+| ``.rst``                         | one (`cort/sources/rst.py`)                                         |
+| ``.txt .text``                   | one, with paragraphs between empty lines                            |
+| ``.pdf``                         | one (`cort/sources/pdf.py`)                                         |
+| ``.ipynb``                       | one (`cort/sources/notebook.py`)                                    |
+| ``.docx .pptx .xlsx .epub``      | one, if markitdown is installed (`cort/sources/office.py`)          |
+| ``.csv .tsv .jsonl .parquet``    | one in each row (`cort/sources/rows.py`), also ``.jsonl.gz`` ...    |
 
 The id of a document is the path of its file from the folder, with ``/`` between names; `encoded_id` writes the
-characters that ids may not have. Hidden files and folders are ignored. Only links to files in the folder are followed.
-Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252, which
-is reported. Files that give no document are reported and left out.
+characters that ids may not have. The id of a row follows that path, and stands alone if there is no other file. Hidden
+files and folders are ignored. Only links to files in the folder are followed. Text is UTF-8, has a byte order mark, or
+is as an HTML file declares; other text is read as Windows-1252, which is reported. Files that give no document are
+reported and left out.
 """
 
 from __future__ import annotations
@@ -25,15 +28,18 @@ import os
 import re
 import signal
 import stat
+import sys
 import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from cort.sources import html, markdown, pdf, rst
+from cort.sources import html, markdown, notebook, office, pdf, rst
 from cort.sources.documents import Content, Document, TooDeep, Unread, encoded_id, outline, paragraphs_of
 from cort.sources.rows import DEFAULT, Fields, iter_rows
 from cort.system.errors import input_error, shorten
@@ -41,8 +47,8 @@ from cort.system.errors import input_error, shorten
 log = logging.getLogger(__name__)
 
 LARGEST = 100_000_000
-# Files that are parsed in advance: bytes and number.
-AHEAD_BYTES, AHEAD_FILES = 16 << 20, 256
+# Files that are parsed at once, and how often as many are in advance.
+GROUP, AHEAD = 64, 3
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -62,9 +68,10 @@ READERS: dict[str, Callable[[str], Content]] = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), html.read),
     **dict.fromkeys((".txt", ".text"), _read_plain),
     ".rst": rst.read,
+    ".ipynb": notebook.read,
 }
-ROWS = (".csv", ".jsonl")
-SUFFIXES = (*READERS, *ROWS, ".pdf")
+BINARY: dict[str, Callable[[bytes], Content]] = {".pdf": pdf.read, **office.READERS}
+_ROWS = re.compile(r".+\.(?:csv|tsv|jsonl|ndjson|parquet)(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE | re.DOTALL)
 
 
 class File(NamedTuple):
@@ -98,7 +105,8 @@ class Skips:
     def __call__(self, skipped: Skipped) -> None:
         """Count a file, with a line in the log if it is of a known type."""
         self.counts[skipped.reason] += 1
-        if skipped.detail is not None:
+        is_known = skipped.reason == office.MISSING and self.counts[office.MISSING] > 1
+        if skipped.detail is not None and not is_known:
             log.warning("%s: %s (%s)", shorten(skipped.path, 200), skipped.reason, skipped.detail)
 
 
@@ -116,23 +124,30 @@ def iter_documents(
     """
     root = os.path.realpath(folder)
     files = list_files(folder, on_skip)
-    parsed = _parse_in_parallel(root, files, processes) if processes > 1 else ((file, None) for file in files)
-    for file, future in parsed:
-        if file.path.lower().endswith(ROWS):
-            yield from _iter_rows(root, file.path, fields, on_skip)
-            continue
+    parsed = _parsed(root, [file.path for file in files], processes)
+    for path, *_ in files:
         try:
-            document, skips = future.result() if future else parse_file(root, file.path)
+            document, skips = next(parsed)
         except BrokenProcessPool as error:
             found = "a process that died while it read this file or one of the next"
-            raise input_error(Path(folder, file.path), found, "a file that can be read", "move it away") from error
+            raise input_error(Path(folder, path), found, "a file that can be read", "move it away") from error
         for skipped in skips:
             on_skip(skipped)
         if document:
             yield document
+        elif has_rows(path):
+            alone = f"{encoded_id(path)}/" if len(files) == 1 else ""
+            # Rows are faster parsed than passed on.
+            for row in _iter_rows(root, path, fields, on_skip):
+                yield row._replace(doc_id=row.doc_id.removeprefix(alone))
     if changes := set(files) ^ set(list_files(folder)):
         found = f"a change of {shorten(min(changes).path)} while the folder was read"
         raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
+
+
+def has_rows(path: str) -> bool:
+    """Whether a file has a document in each row."""
+    return _ROWS.fullmatch(path) is not None
 
 
 def list_files(folder: str | Path, on_skip: OnSkip = lambda _: None) -> list[File]:
@@ -176,43 +191,48 @@ def _listed(root: str, path: str, entry: os.DirEntry[str]) -> File | None:
     if entry.is_dir():
         return None
     suffix = os.path.splitext(entry.name)[1].lower()
-    if suffix not in SUFFIXES:
+    if not (suffix in READERS or suffix in BINARY or has_rows(path)):
         raise Unread(f"other files ({suffix or 'no suffix'})", None)
+    if suffix in office.READERS and not office.is_installed():
+        raise Unread(office.MISSING, office.REMEDY)
     status = entry.stat()
     if not stat.S_ISREG(status.st_mode):
         raise Unread("no regular file", "a pipe, socket or device")
-    if not 0 < status.st_size <= LARGEST:
+    # Rows are streamed.
+    if not 0 < status.st_size <= (sys.maxsize if has_rows(path) else LARGEST):
         reason = f"a file of more than {LARGEST // 1_000_000} MB" if status.st_size else "an empty file"
         raise Unread(reason, f"{status.st_size:,} bytes")
     return File(path, status.st_size, status.st_mtime_ns)
 
 
-def _parse_in_parallel(
-    root: str, files: list[File], processes: int
-) -> Iterator[tuple[File, Future[tuple[Document | None, list[Skipped]]] | None]]:
-    """Yield each file in order, with its document if it has one; rows are faster parsed than passed on."""
+def _parsed(root: str, paths: list[str], processes: int) -> Iterator[tuple[Document | None, list[Skipped]]]:
+    """Parse files, in order."""
+    if processes == 1:
+        yield from (parse_file(root, path) for path in paths)
+        return
     context = multiprocessing.get_context("spawn")
     # The main process ends the others after Ctrl-C.
     pool = ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
-    ahead: deque[tuple[File, Future[tuple[Document | None, list[Skipped]]] | None]] = deque()
-    size = 0
+    groups = (paths[start : start + GROUP] for start in range(0, len(paths), GROUP))
+    ahead: deque[Iterator[tuple[Document | None, list[Skipped]]]] = deque()
     try:
-        for file in files:
-            has_rows = file.path.lower().endswith(ROWS)
-            ahead.append((file, None if has_rows else pool.submit(parse_file, root, file.path)))
-            size += file.size
-            while size > AHEAD_BYTES or len(ahead) > AHEAD_FILES:
-                size -= ahead[0][0].size
-                yield ahead.popleft()
-        while ahead:
-            yield ahead.popleft()
+        for group in groups:
+            ahead.append(pool.map(partial(parse_file, root), group, chunksize=4))
+            if len(ahead) > AHEAD:
+                yield from ahead.popleft()
+        yield from chain.from_iterable(ahead)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def parse_file(root: str, path: str) -> tuple[Document | None, list[Skipped]]:
-    """Parse a file with one document, and say why it has none or what is doubtful; no file is an error."""
+    """Parse a file with one document, and say why it has none or what is doubtful; no file is an error.
+
+    A file with a document in each row is not opened.
+    """
     skips: list[Skipped] = []
+    if has_rows(path):
+        return None, skips
 
     def doubt(unread: Unread) -> None:
         skips.append(Skipped(path, *unread.args))
@@ -234,8 +254,8 @@ def parse_file(root: str, path: str) -> tuple[Document | None, list[Skipped]]:
 
 def _read(path: Path, doubt: Callable[[Unread], None]) -> Content:
     suffix = path.suffix.lower()
-    if suffix == ".pdf":
-        return pdf.read(path.read_bytes())
+    if suffix in BINARY:
+        return BINARY[suffix](path.read_bytes())
     text = _decoded(path.read_bytes(), doubt)
     try:
         return READERS[suffix](text)

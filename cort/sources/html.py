@@ -1,12 +1,20 @@
-"""HTML and XHTML, also as it is on the web: unclosed, nested wrongly, cut off."""
+"""HTML and XHTML, also as it is on the web: unclosed, nested wrongly, cut off.
+
+The title is the heading of level 1 if there is exactly one, since `<title>` also names the site on most of them, and
+would begin each passage with that name.
+"""
+
+from collections import Counter
 
 from lxml.etree import HTMLParser
 from lxml.html import defs
 
 from cort.sources.documents import Block, Content, Unread
 
-DROPPED = frozenset(["script", "style", "noscript", "template", "nav", "header", "footer", "aside", "svg"])
-DROPPED |= frozenset(["button", "iframe", "select", "textarea"])
+DROPPED = frozenset(["script", "style", "noscript", "template", "nav", "footer", "aside", "svg"])
+DROPPED |= frozenset(["iframe", "select", "textarea"])
+# A header in one of these is of that part, and has its heading; any other is that of the site.
+PARTS = frozenset(["article", "main", "section"])
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 # Cells of a table are parts of their row.
 SPACES = frozenset({"br", "td", "th"})
@@ -38,28 +46,32 @@ class _Target:
 
     def __init__(self) -> None:
         self._title, self._blocks, self._texts = "", list[Block](), list[str]()
-        self._dropped = self._level = self._depth = 0
-        self._in_title = False
+        # What each open element is (`_kind`), and how many of each kind are open.
+        self._open, self._inside = list[str](), Counter[str]()
+        self._level = 0
+        self._in_title = self._has_text = False
 
     def start(self, tag: str, attributes: object) -> None:
-        self._depth += 1
-        if self._depth > DEEPEST:
+        if len(self._open) == DEEPEST:
             raise Unread("HTML nested too deeply", f"more than {DEEPEST:,} levels; close its elements")
-        self._dropped += tag in DROPPED
         self._separate(tag)
+        self._open.append(self._kind(tag))
+        self._inside[self._open[-1]] += 1
         self._level = HEADINGS.get(tag, self._level)
-        self._in_title = tag == "title"
+        self._in_title = tag == "title" and not self._inside["dropped"]
 
     def end(self, tag: str) -> None:
-        self._depth -= 1
         self._separate(tag)
-        self._dropped -= tag in DROPPED
+        self._inside[self._open.pop()] -= 1
+        self._in_title = False
         if tag in HEADINGS:
             self._level = 0
 
     def data(self, text: str) -> None:
-        if not self._dropped:
+        if not self._inside["dropped"]:
             self._texts.append(text)
+            # A block of buttons alone is a menu.
+            self._has_text |= bool(text.strip() and (self._level or not self._inside["button"]))
 
     def comment(self, text: str) -> None:
         """Leave comments out."""
@@ -69,7 +81,12 @@ class _Target:
 
     def close(self) -> Content:
         self._separate("body")
-        return Content(self._title, self._blocks)
+        is_named = sum(level == 1 for level, _ in self._blocks) == 1
+        return Content("" if is_named else self._title, self._blocks)
+
+    def _kind(self, tag: str) -> str:
+        is_dropped = tag in DROPPED or (tag == "header" and not self._inside["part"])
+        return "dropped" if is_dropped else "part" if tag in PARTS else tag if tag == "button" else ""
 
     def _separate(self, tag: str) -> None:
         """End a block, or a word, at the start or the end of an element."""
@@ -80,6 +97,7 @@ class _Target:
         text = "".join(self._texts)
         self._texts.clear()
         if self._in_title:
-            self._title, self._in_title = self._title or text, False
-        else:
+            self._title = self._title or text
+        elif self._has_text:
             self._blocks.append((self._level, text))
+        self._has_text = False

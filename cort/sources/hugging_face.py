@@ -1,15 +1,16 @@
 """Documents, queries and judgements in the layouts of BEIR and MTEB: a local folder, or a dataset on Hugging Face.
 
-| what      | files                                              | columns                    |
-|-----------|----------------------------------------------------|----------------------------|
-| documents | ``corpus.jsonl``, ``corpus/*`` (JSONL or Parquet)   | _id or id, title, text     |
-| queries   | ``queries.jsonl``, ``queries/*`` (JSONL or Parquet) | _id or id, text            |
-| qrels     | ``qrels/SPLIT.*`` (TSV, JSONL or Parquet)           | query-id, corpus-id, score |
+| what      | files                                               | columns                                           |
+|-----------|-----------------------------------------------------|---------------------------------------------------|
+| documents | ``corpus.jsonl``, ``corpus/*`` (JSONL or Parquet)   | _id or id, title, text                            |
+| queries   | ``queries.jsonl``, ``queries/*`` (JSONL or Parquet) | _id or id, text                                   |
+| qrels     | ``qrels/SPLIT.*`` (TSV, JSONL or Parquet)           | query-id, corpus-id, and score (1 without others) |
 
-``default/`` and ``data/`` may stand for ``qrels/``, and ``test.tsv`` for ``qrels/test.tsv``. JSONL and TSV may end in
-``.gz``. A file may be in parts, named ``test-00000-of-00002.parquet`` or ``test/0000.parquet``.
+``default/`` and ``data/`` may stand for ``qrels/``, and ``test.tsv`` for ``qrels/test.tsv``; ``data/`` may have all.
+JSONL and TSV may end in ``.gz``. A file may be in parts: ``test-00000-of-00002.parquet`` or ``test/0000.parquet``.
 
-A source is a folder, or ``NAME@COMMIT``, a dataset on the hub. No code of a dataset is ever run.
+A source is a folder, or ``NAME@COMMIT``, a dataset on the hub. Of a source with several collections, ``SOURCE#PART`` is
+one: its files are in ``PART-corpus``, ``PART/corpus`` or ``corpus/PART-*``. No code of a dataset is ever run.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ log = logging.getLogger(__name__)
 
 ON_HUB = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@([0-9a-f]{40})", re.ASCII)
 WANTED = ["corpus*", "queries*", "qrels/*", "default/*", "data/*", "*.tsv", "*.tsv.gz"]
-LAYOUT = re.compile(
-    r"(?P<texts>corpus|queries)(?:/.+|-\d{5}-of-\d{5})?\.(?:jsonl(?:\.gz)?|parquet)"
-    r"|(?:(?:qrels|default|data)/|(?=(?:train|dev|validation|test)\.tsv))"
-    r"(?P<split>(?!corpus|queries)[^/]+?)(?:-\d{5}-of-\d{5}|/\d{4})?\.(?:(?:tsv|jsonl)(?:\.gz)?|parquet)"
+TEXTS = re.compile(r"(?:data/)?(corpus|queries)(?:/(.+?))?(?:-\d{5}-of-\d{5})?\.(?:jsonl(?:\.gz)?|parquet)")
+JUDGEMENTS = re.compile(
+    r"(?:(?:qrels|default|data)/|(?=(?:train|dev|validation|test)\.tsv))"
+    r"((?!corpus|queries)[^/]+?)(?:-\d{5}-of-\d{5}|/\d{4})?\.(?:(?:tsv|jsonl)(?:\.gz)?|parquet)"
 )
 PART = re.compile(r"(.*)-\d{5}-of-(\d{5})\..*")
 EXPECTED = "corpus.jsonl or corpus/*.parquet, queries likewise, and qrels/SPLIT.tsv, .jsonl or .parquet"
+PARTS = "`SOURCE#PART` is one of several collections (PART-corpus)"
 QRELS = "qrels/"
 ROWS_PER_BATCH, LONGEST_LIST = 1_000, 200
 
@@ -83,7 +85,9 @@ def _iter_records(source: str, key: str, parse: Callable[[Any], Record]) -> Iter
         folder = _folder(source)
         names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
         found = f"no {key} among {shorten(', '.join(layout or names), LONGEST_LIST)}"
-        raise input_error(source, found, EXPECTED, suggest(key, layout, "rename or convert its files"))
+        other = f"if another dataset has them: `hf: NAME-qrels@COMMIT#{key.removeprefix(QRELS)}`"
+        fix = suggest(key, layout, other if key.startswith(QRELS) else f"rename or convert its files; {PARTS}")
+        raise input_error(source, found, EXPECTED, fix)
     for path in layout[key]:
         if ".tsv" in path.suffixes:
             yield from (record for _, record in raw.iter_qrels(path))  # type: ignore[misc]  # of judgements alone
@@ -95,32 +99,54 @@ def _iter_records(source: str, key: str, parse: Callable[[Any], Record]) -> Iter
 @cache
 def _folder(source: str) -> Path:
     """Find or fetch a source; the hub is asked once."""
-    if Path(source).is_dir():
-        return Path(source)
-    if not (match := ON_HUB.fullmatch(source)):
+    name, part = _named(source)
+    if Path(name).is_dir():
+        return Path(name)
+    if not (match := ON_HUB.fullmatch(name)):
         expected = "a folder, or NAME@COMMIT of a dataset on Hugging Face, with the 40 hexadecimal digits of the commit"
-        raise input_error(source, "no such folder", expected, "fix the path, or name a commit")
+        raise input_error(name, "no such folder", expected, "fix the path, or name a commit")
     fix = "check name, commit and network, or name a local folder"
-    return fetch_snapshot(match[1], match[2], "a dataset on the hub", fix, WANTED, kind="dataset")
+    wanted = [f"{part}-*", f"{part}/*", f"*/{part}-*", f"*/{part}.*", *WANTED[2:]] if part else WANTED
+    return fetch_snapshot(match[1], match[2], "a dataset on the hub", fix, wanted, kind="dataset")
+
+
+def _named(source: str) -> tuple[str, str]:
+    """Return the name of a source, and that of the part, or ""."""
+    name, _, part = (source, "", "") if Path(source).is_dir() else source.partition("#")
+    return name, part
 
 
 def _layout(source: str) -> dict[str, list[Path]]:
     """Return the files in order, by what is in them: corpus, queries, or qrels/SPLIT."""
-    folder, layout = _folder(source), defaultdict(list)
+    folder, part, layout = _folder(source), _named(source)[1], defaultdict(list)
     for path in sorted(folder.rglob("*")):
-        if (match := LAYOUT.fullmatch(path.relative_to(folder).as_posix())) and path.is_file():
-            layout[match["texts"] or QRELS + match["split"]].append(path)
-    return {key: _of_one_format(paths) for key, paths in layout.items()}
+        name = path.relative_to(folder).as_posix()
+        own = name.removeprefix(f"{part}-").removeprefix(f"{part}/") if part else name
+        if not path.is_file():
+            continue
+        if match := TEXTS.fullmatch(own):
+            if not part or own != name or match[2] == part:
+                layout[match[1]].append(path)
+        elif match := JUDGEMENTS.fullmatch(own):
+            layout[QRELS + match[1]].append(path)
+    return {key: _of_one_format(source, paths) for key, paths in layout.items()}
 
 
-def _of_one_format(paths: list[Path]) -> list[Path]:
-    """Choose the files of the first format, since some datasets have the same records in several; refuse lost parts."""
+def _of_one_format(source: str, paths: list[Path]) -> list[Path]:
+    """Choose the files of the first format, since some datasets have the same records in several.
+
+    :raises InputError: for lost parts, or several collections.
+    """
     chosen = [path for path in paths if path.suffix == paths[0].suffix]
     if others := [str(path) for path in paths if path not in chosen]:
         log.warning("%s is read, but not %s", paths[0], ", ".join(others))
-    for (name, total), count in Counter(match.groups() for path in chosen if (match := PART.match(str(path)))).items():
+    counts = Counter(match.groups() for path in chosen if (match := PART.match(str(path))))
+    for (name, total), count in counts.items():
         if count != int(total):
             raise input_error(name, f"{count} parts", f"{int(total)}", "fetch all of them")
+    if len(names := sorted(Path(name).name for name, _ in counts)) > 1:
+        found, expected = f"several in one: {shorten(', '.join(names), LONGEST_LIST)}", f"one, as {source}#{names[0]}"
+        raise input_error(source, found, expected, "name one")
     return chosen
 
 
@@ -150,7 +176,7 @@ def _query(record: dict[str, Any]) -> Text:
 
 def _qrel(record: dict[str, Any]) -> Qrel:
     query_id, doc_id = (raw.unquoted_id(name, _id(record, name)) for name in ("query-id", "corpus-id"))
-    score = _value(record, "score")
+    score = _value(record, "score") if len(record) > 2 else 1
     return Qrel(query_id, doc_id, raw.checked_grade(f"{score:g}" if isinstance(score, float) else str(score)))
 
 

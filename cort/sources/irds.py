@@ -2,30 +2,36 @@
 
 ir_datasets looks for files in the folder `IR_DATASETS_HOME` (default: ``~/.ir_datasets``), and downloads those that
 are missing. It checks what it downloads, but not what it finds there, so a dataset with another number of records than
-published is refused.
+published is refused, and the provenance has a digest of the records.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import locale
+import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from types import FunctionType, MethodType
+from contextlib import redirect_stderr
+from importlib.metadata import version
+from itertools import chain, islice
 from typing import Any, Literal, TypeVar
 
 from cort.formats.fields import BadLine, checked_unicode
 from cort.formats.raw import checked_grade, checked_text, unquoted_id
 from cort.formats.records import Qrel, Text
 from cort.sources.documents import Document
-from cort.sources.irds_library import library, one_line
 from cort.sources.undivided import document_of
 from cort.system.errors import InputError, input_error, shorten, suggest
+from cort.system.locks import acquire
 
 Kind = Literal["docs", "queries", "qrels"]
 KINDS: dict[Kind, str] = {"docs": "documents", "queries": "queries", "qrels": "judgements"}
-# Modules of ir_datasets whose objects stand for files.
-OF_FILES = ("ir_datasets.util.download", "ir_datasets.util.fileio", "ir_datasets.datasets.base")
+LONGEST_REASON = 600
 
 Record = TypeVar("Record")
+
+_described: dict[tuple[str, Kind], dict[str, Any]] = {}
 
 
 def iter_documents(name: str) -> Iterator[Document]:
@@ -49,38 +55,69 @@ def iter_qrels(name: str) -> Iterator[Qrel]:
     return _iter_records(name, "qrels", _qrel)
 
 
-def files(name: str, kinds: Iterable[Kind]) -> list[Path]:
-    """List the files that records of these kinds are read from and that exist; all do after records were read."""
-    found: dict[Path, None] = {}
-    for kind in kinds:
-        for place in _places(getattr(_find(name, kind), f"{kind}_handler")(), kind, {}):
-            inside = sorted(path for path in place.rglob("*") if path.is_file())
-            found |= dict.fromkeys(inside if place.is_dir() else [place])
-    return list(found)
+def describe(name: str, kinds: Iterable[Kind]) -> list[dict[str, Any]]:
+    """Describe the records that were read, as `describe_inputs` does files."""
+    return [_described[name, kind] for kind in kinds if (name, kind) in _described]
+
+
+@functools.cache
+def library() -> Any:
+    """Import ir_datasets, which takes half a second."""
+    # It reads text in the encoding of the locale.
+    if (encoding := locale.getpreferredencoding(False)).lower() not in ("utf-8", "utf8"):
+        raise input_error("ir_datasets", f"the encoding {encoding}", "UTF-8, as in its files", "set PYTHONUTF8=1")
+    import ir_datasets
+
+    logger = ir_datasets.log.easy().logger()
+    logger.handlers.clear()
+    logger.propagate = True
+    return ir_datasets
 
 
 def _iter_records(name: str, kind: Kind, parse: Callable[[Any], Record]) -> Iterator[Record]:
-    dataset, source, number = _find(name, kind), f"ir_datasets {name}, {KINDS[kind]}", 0
-
-    def remedy() -> str:
-        paths = ", ".join(map(str, files(name, [kind])[:3]))
-        return f"delete what is damaged, and it is fetched again: {paths}" if paths else "name another dataset"
-
+    dataset, source, number, size = _find(name, kind), f"ir_datasets {name}, {KINDS[kind]}", 0, 0
+    place = library().util.home_path() / name.partition("/")[0]
+    fix = f"delete what is damaged in {place}, or put there what is missing (https://ir-datasets.com/{place.name}.html)"
+    digest = hashlib.sha256()
     try:
-        for record in getattr(dataset, f"{kind}_iter")():
+        for record in _fetched(place, getattr(dataset, f"{kind}_iter")):
             number += 1
             yield parse(record)
+            line = f"{' '.join(map(str, _parts(record, kind)))}\n".encode("utf-8", "replace")
+            size += len(line)
+            digest.update(line)
     except BadLine as bad:
-        found, expected, fix = bad.args
-        raise input_error(source, found, expected, fix, number) from bad
+        found, expected, remedy = bad.args
+        raise input_error(source, found, expected, remedy, number) from bad
     except (InputError, MemoryError):
         raise
     except Exception as error:  # its readers raise errors of many kinds
-        found = f"an error of its reader ({one_line(error)})"
-        raise input_error(source, found, "records that it can read", remedy(), number + 1) from error
+        reason = " ".join(str(error).split())[:LONGEST_REASON] or type(error).__name__
+        raise input_error(source, f"an error of ir_datasets ({reason})", "records", fix, number + 1) from error
     published = getattr(dataset, f"{kind}_metadata")().get("count", number)
     if number != published:
-        raise input_error(source, f"{number} of them", f"{published}, as published", remedy())
+        raise input_error(source, f"{number} of them", f"{published}, as published", fix)
+    path = f"ir_datasets {version('ir_datasets')}: {name}, {number} {KINDS[kind]}"
+    _described[name, kind] = {"path": path, "bytes": size, "sha256": digest.hexdigest()}
+
+
+def _fetched(place: Any, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """Iterate over records; one process at a time fetches and unpacks, which is done before the first record."""
+    place.mkdir(parents=True, exist_ok=True)
+    lock = acquire(place / "cort.lock", timeout=-1)
+    # Progress bars.
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
+        records = iter(iterate())
+        first = list(islice(records, 1))
+    if lock:
+        lock.release()
+    return chain(first, records)
+
+
+def _parts(record: Any, kind: Kind) -> tuple[Any, ...]:
+    if kind == "qrels":
+        return record.query_id, record.doc_id, record.relevance
+    return record.doc_id if kind == "docs" else record.query_id, record.default_text()
 
 
 def _document(record: Any) -> Document:
@@ -112,36 +149,3 @@ def _find(name: str, kind: Kind) -> Any:
         expected = f"one of {', '.join(parts)}" if parts else "a dataset that has them"
         raise input_error(f"ir_datasets {name}", f"no {KINDS[kind]}", expected, "name such a dataset")
     return dataset
-
-
-def _places(part: Any, kind: Kind, seen: dict[int, Any]) -> Iterator[Path]:
-    """Yield the existing files and folders that a reader uses, or an object that it consists of."""
-    if id(part) in seen:
-        return
-    seen[id(part)] = part
-    # What is there is not made again from its source.
-    if type(part).__module__ in OF_FILES and (place := _place_of(part)):
-        yield place
-        return
-    for inner in _parts_of(part, kind):
-        yield from _places(inner, kind, seen)
-
-
-def _place_of(part: Any) -> Path | None:
-    """Return the existing path among the attributes of an object."""
-    paths = (Path(value) for value in vars(part).values() if isinstance(value, str | Path))
-    return next((path for path in paths if library().util.home_path() in path.parents and path.exists()), None)
-
-
-def _parts_of(part: Any, kind: Kind) -> Any:
-    if isinstance(part, list | tuple):
-        return part
-    if isinstance(part, MethodType):
-        return part.__self__, part.__func__
-    if isinstance(part, FunctionType):
-        return [cell.cell_contents for cell in part.__closure__ or ()]
-    if not type(part).__module__.startswith("ir_datasets"):
-        return ()
-    if type(part).__name__ == "Dataset":
-        return [getattr(part, f"{kind}_handler")()] if part.has(kind) else ()
-    return vars(part).values()

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from cort.formats.records import Qrel, Text
 from cort.sources import files, folder, hugging_face, irds
 from cort.sources.documents import Document
 from cort.system.checksums import describe_inputs
+
+Input: TypeAlias = Path | dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -20,23 +23,23 @@ class Source:
     """Documents.
 
     :ivar name: for messages.
-    :ivar files: lists the files that were read.
+    :ivar files: lists the files that were read, or describes the records, if a library reads the files.
     :ivar skipped: files that were left out, by reason, counted while documents are read.
     """
 
     name: str
     documents: Callable[[], Iterator[Document]]
-    files: Callable[[], Iterable[Path]]
+    files: Callable[[], Iterable[Input]]
     skipped: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
 class SplitSource:
-    """Queries, judgements, and the files that both are read from."""
+    """Queries, judgements, and what both are read from."""
 
     queries: Callable[[], Iterator[Text]]
     qrels: Callable[[], Iterator[Qrel]]
-    files: Callable[[], Iterable[Path]]
+    files: Callable[[], Iterable[Input]]
 
 
 def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int) -> Source:
@@ -49,7 +52,7 @@ def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int)
     if kind == "documents":
         return Source(name, partial(files.iter_file_documents, name), lambda: [Path(name)])
     if kind == "irds":
-        return Source(name, partial(irds.iter_documents, name), partial(irds.files, name, ("docs",)))
+        return Source(name, partial(irds.iter_documents, name), partial(irds.describe, name, ("docs",)))
     if kind == "hf":
         return Source(name, partial(hugging_face.iter_documents, name), partial(hugging_face.files, name))
     skips = folder.Skips()
@@ -58,15 +61,20 @@ def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int)
 
 
 def open_split(in_irds: str | None, on_hf: str | None, part: str) -> SplitSource:
-    """Open queries and judgements in ir_datasets, or a part of a collection on Hugging Face."""
+    """Open queries and judgements in ir_datasets, or in a collection on Hugging Face.
+
+    :param part: split of the collection, or ``SOURCE#SPLIT`` if another dataset has the judgements.
+    """
     if in_irds is not None:
         readers = partial(irds.iter_queries, in_irds), partial(irds.iter_qrels, in_irds)
-        return SplitSource(*readers, partial(irds.files, in_irds, ("queries", "qrels")))
+        return SplitSource(*readers, partial(irds.describe, in_irds, ("queries", "qrels")))
     name = str(on_hf)
-    readers = partial(hugging_face.iter_queries, name), partial(hugging_face.iter_qrels, name, part)
-    return SplitSource(*readers, partial(hugging_face.files, name))
+    judged, _, split = part.rpartition("#") if "#" in part else (name, "", part)
+    readers = partial(hugging_face.iter_queries, name), partial(hugging_face.iter_qrels, judged, split)
+    return SplitSource(*readers, lambda: chain(*map(hugging_face.files, dict.fromkeys((name, judged)))))
 
 
-def with_checksums(files: Iterable[Path]) -> dict[str, Any]:
-    """Describe files for the provenance: path, bytes, SHA-256."""
-    return {"inputs": describe_inputs(list(map(str, files)))}
+def with_checksums(files: Iterable[Input]) -> dict[str, Any]:
+    """Describe files, or what is described already, for the provenance: path, bytes, SHA-256."""
+    inputs = ([one] if isinstance(one, dict) else describe_inputs([str(one)]) for one in files)
+    return {"inputs": [*chain.from_iterable(inputs)]}

@@ -13,11 +13,9 @@ _FILE_NAME = re.compile(r"\.\w{2,4}$|^untitled", re.IGNORECASE)
 
 
 def read(data: bytes) -> Content:
-    """Return the title and the paragraphs of all pages; without pypdf, or with a password, raise `Unread`."""
-    try:
-        import pypdf
-    except ImportError as error:
-        raise Unread("PDF without pypdf", "`pip install pypdf`") from error
+    """Return the title and the paragraphs of all pages; with a password, or without text, raise `Unread`."""
+    import pypdf
+
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     reader = pypdf.PdfReader(io.BytesIO(data))
     # The password of many is empty.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 import unicodedata
 from pathlib import Path
@@ -14,6 +15,7 @@ from cort.sources.folder import LARGEST, Skips, iter_documents, list_files, stat
 from cort.sources.passages import divide
 from cort.system.errors import InputError
 from tests.support.common import logged, write_file
+from tests.support.office import docx_of, epub_of, pptx_of, xlsx_of
 from tests.support.pdf import pdf_of
 
 LATIN = "Café à la crème, naïve.".encode("latin-1")
@@ -93,7 +95,6 @@ BAD = {
     "binary.txt": (b"text \0 text", "binary data"),
     "utf16.txt": (b"\xff\xfea\0b", "broken text"),
     "deep.md": (b">" * 5000 + b" text", "read as plain text"),
-    "deep.rst": (b"\n".join(b"  " * level + b"* item" for level in range(300)), "read as plain text"),
     "junk.pdf": (b"%PDF-1.7 junk", "broken file"),
     "cut.pdf": (pdf_of("Some text.")[:300], "broken file"),
     "locked.pdf": (pdf_of("Some text.", password="secret"), "encrypted PDF"),  # noqa: S106
@@ -124,7 +125,7 @@ def test_bad_files_are_one_line_and_one_count(folder, name, caplog):
     assert line.startswith(f"{name!r}: {reason} (")
     assert "good.txt" in found
     rows = {"quotes.csv": 1, "open.csv": 1, "lines.jsonl": 1, "latin.csv": 1}
-    still_read = name.startswith(("latin.txt", "deep.md", "deep.rst"))
+    still_read = name.startswith(("latin.txt", "deep.md"))
     assert len(found) == 1 + (1 if still_read else rows.get(name, 0))
 
 
@@ -152,8 +153,14 @@ def test_latin_1_on_the_web_has_the_quotes_of_windows(folder):
 
 def test_huge_files_are_not_opened(folder, caplog):
     write_all(folder, {"good.txt": "Text."})
-    with (folder / "huge.txt").open("wb") as file:
-        file.truncate(2 * LARGEST)
+    for name in ("huge.txt", "rows/huge.jsonl.gz", "rows/huge.tsv", "rows/huge.parquet"):
+        write_all(folder, {name: b""})
+        os.truncate(folder / name, 2 * LARGEST)
+    # Rows are streamed, whatever their number.
+    assert [file.path for file in list_files(folder) if file.path.startswith("rows/")] == [
+        *("rows/huge.jsonl.gz", "rows/huge.parquet", "rows/huge.tsv")
+    ]
+    shutil.rmtree(folder / "rows")
     found, counts = read(folder)
     assert (list(found), counts) == (["good.txt"], {"a file of more than 100 MB": 1})
     assert logged(caplog, "WARNING") == ["'huge.txt': a file of more than 100 MB (200,000,000 bytes)"]
@@ -272,6 +279,14 @@ def test_rows_with_the_same_id(folder, rows):
     assert "\n" not in str(caught.value)
 
 
+def test_rows_of_a_single_file_keep_their_ids(folder):
+    rows, fields = "id,text\nx 1,one\n", {"id": "id", "text": "text"}
+    write_all(folder, {"data/rows.csv": rows, "LICENSE": "none"})
+    assert [*read(folder, fields=fields)[0]] == ["x%201"]
+    write_all(folder, {"data/readme.md": "Text."})
+    assert [*read(folder, fields=fields)[0]] == ["data/readme.md", "data/rows.csv/x%201"]
+
+
 def change(folder):
     (folder / "b.txt").write_text("Longer text.")
 
@@ -325,11 +340,57 @@ def test_a_folder_that_is_none(tmp_path, name, reason):
         read(tmp_path / name)
 
 
-def test_pdf_without_pypdf(folder, monkeypatch, caplog):
-    write_all(folder, {"good.txt": "Text.", "paper.pdf": pdf_of("Text.")})
-    monkeypatch.setitem(sys.modules, "pypdf", None)
-    assert read(folder)[1] == {"PDF without pypdf": 1}
-    assert logged(caplog, "WARNING") == ["'paper.pdf': PDF without pypdf (`pip install pypdf`)"]
+CELLS = [
+    {"cell_type": "markdown", "metadata": {}, "source": ["# Guide\n", "\n", "Some *text*.\n"]},
+    {"cell_type": "code", "metadata": {}, "source": "x = 1", "outputs": [{"text": ["printed"]}], "execution_count": 1},
+    {"cell_type": "raw", "metadata": {}, "source": ["raw"]},
+]
+# Before version 4, headings were cells, and what is "source" of code was "input".
+OLD = [{"cell_type": "heading", "level": 1, "source": ["Guide"]}, {"cell_type": "code", "input": ["x = ", "1"]}]
+
+
+def test_notebooks_of_both_layouts(folder):
+    new = {"cells": CELLS, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
+    old = {"metadata": {"name": ""}, "nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": OLD, "metadata": {}}]}
+    write_all(
+        folder, {"new.ipynb": json.dumps(new), "old.ipynb": json.dumps(old), "no.ipynb": "{}", "list.ipynb": "[]"}
+    )
+    found, counts = read(folder)
+    assert counts == {"broken notebook": 2}
+    assert [document.title for document in found.values()] == ["Guide", "Guide"]
+    assert found["new.ipynb"].sections == (Section((), ("Some text.", "x = 1")),)
+    assert found["old.ipynb"].sections == (Section((), ("x = 1",)),)
+
+
+def test_office_files_are_counted_with_one_line_if_markitdown_is_missing(folder, monkeypatch, caplog):
+    write_all(
+        folder, {"a.docx": docx_of(("Normal", "Text.")), "b.epub": epub_of("T", "<p>Text.</p>"), "c.txt": "Text."}
+    )
+    monkeypatch.setitem(sys.modules, "markitdown", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found, counts = read(folder)
+    assert ([*found], counts) == (["c.txt"], {"office files without markitdown": 2})
+    expected = "'a.docx': office files without markitdown (`pip install 'markitdown[docx,pptx,xlsx]'`, then run again)"
+    assert logged(caplog, "WARNING") == [expected]
+
+
+def test_office_files(folder):
+    pytest.importorskip("markitdown")
+    files = {
+        "a.docx": docx_of(("Heading1", "Guide"), ("Heading2", "Use"), ("Normal", "Some text.")),
+        "b.epub": epub_of("Guide", "<h2>Use</h2><p>Some text.</p>"),
+        "c.pptx": pptx_of(("Guide", "Some text."), ("Use", "More.")),
+        "d.xlsx": xlsx_of(Stock=[["item", None, "price"], ["nut", None, 3]]),
+        "broken.docx": b"PK\3\4 junk",
+    }
+    write_all(folder, files)
+    found, counts = read(folder)
+    assert counts == {"broken file": 1}
+    assert [document.title for document in found.values()] == ["Guide", "Guide", "Guide", ""]
+    use = (Section(("Use",), ("Some text.",)),)
+    assert [found["a.docx"].sections, found["b.epub"].sections] == [use, use]
+    assert found["c.pptx"].sections == (Section((), ("Some text.",)), Section(("Use",), ("More.",)))
+    assert found["d.xlsx"].sections == (Section(("Stock",), ("item price", "nut 3")),)
 
 
 def test_a_change_of_one_file_changes_its_passages_only(folder):

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from cort.sources import html
-from cort.sources.documents import Content, Unread
+from cort.sources.documents import Content, Unread, outline
 
 CODE = "<script>var evil = '<p>evil</p>'</script><style>.evil {}</style>"
 
@@ -20,12 +20,41 @@ def test_titles_headings_blocks_and_rows():
         <h1>First <em>level</em></h1>Loose text<p>a<b>b</b>c<br>d<!-- comment -->
         <ul><li>one<li>two</ul><table><tr><th>x</th><th>y</th></tr><tr><td>1<td>2</table><h3>Third</h3><pre>code</pre>
         <footer>Imprint</footer></body></html>"""
+    assert html.read(page.replace("h1", "h2")).title == "The & title"
     title, blocks = html.read(page)
-    assert title == "The & title"
+    assert title == ""
     assert [(level, " ".join(text.split())) for level, text in blocks if text.strip()] == [
         *[(1, "First level"), (0, "Loose text"), (0, "abc d"), (0, "one"), (0, "two"), (0, "x y"), (0, "1 2")],
         *[(3, "Third"), (0, "code")],
     ]
+
+
+@pytest.mark.parametrize(
+    ("page", "title"),
+    [
+        # As Sphinx, Docusaurus, WordPress, pandoc and a page of several sections.
+        ("<title>sqlite3 — 3.12 documentation</title><h1>sqlite3<a class=headerlink>¶</a></h1><p>a", "sqlite3"),
+        ("<title>Use | Site</title><header>Site</header><article><header><h1>Use</h1></header>a</article>", "Use"),
+        ("<title>Post - Blog</title><header><h1>Blog</h1></header><main><h1><a>Post</a></h1><p>a</main>", "Post"),
+        ("<title>Paper</title><header><h1>Paper</h1></header><h1>1 Aim</h1><p>a<h1>2 Method</h1><p>b", "Paper"),
+        ("<title></title>text<h1>One</h1><h1>Two</h1>", "One"),
+        ("<svg><title>Logo</title></svg>text<title>Page</title>", "Page"),
+    ],
+)
+def test_the_title_is_the_only_heading_of_level_1_or_that_of_the_page(page, title):
+    document = outline("d", html.read(page))
+    assert document.title == title
+    assert document.sections
+
+
+def test_what_follows_an_empty_title_or_that_of_a_picture_stays():
+    assert text_of("<title></title>one <b>two</b> three") == "one two three"
+    assert text_of("<title>Page</title><svg><title>Logo</title><path></svg>text.<p>More.</p>") == "text. More."
+
+
+def test_a_button_in_a_sentence_is_part_of_it():
+    page = "<p>Click <button>Save</button> to go on.<h3><button>Which?</button></h3><div><button>Menu</button></div>b"
+    assert text_of(page) == "Click Save to go on. Which? b"
 
 
 @pytest.mark.parametrize(

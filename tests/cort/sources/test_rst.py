@@ -1,5 +1,7 @@
 """Text of reStructuredText."""
 
+import time
+
 import pytest
 
 from cort.sources import rst
@@ -104,14 +106,36 @@ def test_mistakes_keep_the_text(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_the_markup_of_sphinx_and_programs_stays_apart():
+    text = """.. sectnum::
+
+Title
+=====
+
+Use ``[Debug|Release]`` or [a|b|c], ``__init__`` and __str__, a_name, `the manual
+<manual_page>`_ and Python_. Footnote [1]_.
+
+.. [1] Below.
+.. _target: http://x.y
+
+.. option:: -c COUNT
+   :name: c
+
+   .. tip:: Nested *text*::
+
+      code_ **kwargs
+"""
+    paragraphs = document_of(text).sections[0].paragraphs
+    assert paragraphs == (
+        "Use [Debug|Release] or [a|b|c], __init__ and __str__, a_name, the manual and Python. Footnote [1].",
+        *("Below.", "-c COUNT", "Nested text:", "code **kwargs"),
+    )
+
+
 @pytest.mark.parametrize(
-    "text", ["* .. oddity:: a\n", ".. oddity :: a", "x :Oddity:`a` `b`:oddity:", "+---+\n| .. oddity:: a\n"]
+    "text", ["a.b-" * 50_000, "*a `" * 50_000, "x" * 200_000 + "\n", ".. a::\n  " * 5000, "=\n" * 50_000]
 )
-def test_other_files_change_nothing(text):
-    alone = rst.read(text.replace("ddity", "ther"))
-    rst.read(".. oddity:: a\n\n:oddity:`b`\n\n.. role:: oddity(strong)\n\n.. default-role:: oddity\n")
-    assert repr(rst.read(text)) == repr(alone).replace("ther", "ddity")
-
-
-def test_names_of_unknown_directives_do_not_stay():
-    assert text_of(".. strange:: Argument\n   :option: 1\n\n   Content.") == "Argument Content."
+def test_time_grows_with_the_length(text):
+    start = time.process_time()
+    rst.read(f"{text}\n\nText.\n")
+    assert time.process_time() - start < 5

@@ -1,0 +1,142 @@
+"""Layouts of collections on Hugging Face, each as it is published."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cort.sources import hugging_face
+from cort.sources.opened import open_split
+from cort.system.errors import InputError
+from tests.support.common import write_file
+
+CORPUS = [{"_id": "d1", "title": "T", "text": "one"}, {"_id": "d2", "title": "", "text": "two"}]
+QUERIES = [{"_id": "q1", "text": "which?"}]
+QRELS = [{"query-id": "q1", "corpus-id": "d2", "score": 1}]
+BARE = [{"query-id": "q1", "corpus-id": "d2"}]
+TSV = "query-id\tcorpus-id\tscore\nq1\td2\t1\n"
+OTHER = [{"_id": "x", "title": "", "text": "other"}]
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write(folder, files):
+    """Write rows as the suffix says, or text as it is."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".parquet"):
+            pq.write_table(pa.Table.from_pylist(content), path)
+        else:
+            write_file(path, content if isinstance(content, str) else lines(content))
+
+
+SHARD = "00000-of-00001.parquet"
+LAYOUTS = {
+    "BEIR's archive": ({"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": TSV}, "", "test"),
+    "mteb/scifact": (
+        {"corpus.jsonl.gz": CORPUS, "queries.jsonl": QUERIES, "qrels/test.jsonl": QRELS, "qrels/train.jsonl": []},
+        *("", "test"),
+    ),
+    "mteb/scifact now": (
+        {f"corpus/corpus-{SHARD}": CORPUS, f"queries/queries-{SHARD}": QUERIES, f"default/test-{SHARD}": QRELS},
+        *("", "test"),
+    ),
+    "pushed as three splits": (
+        {f"data/corpus-{SHARD}": CORPUS, f"data/queries-{SHARD}": QUERIES, f"data/test-{SHARD}": QRELS},
+        *("", "test"),
+    ),
+    "zeta-alpha-ai/NanoSciFact": (
+        {f"corpus/train-{SHARD}": CORPUS, f"queries/train-{SHARD}": QUERIES, f"qrels/train-{SHARD}": BARE},
+        *("", "train"),
+    ),
+    "sentence-transformers/NanoBEIR-en": (
+        {
+            **{f"corpus/NanoSciFact-{SHARD}": CORPUS, f"corpus/NanoNQ-{SHARD}": OTHER},
+            **{f"queries/NanoSciFact-{SHARD}": QUERIES, f"queries/NanoNQ-{SHARD}": OTHER},
+            **{f"qrels/NanoSciFact-{SHARD}": BARE, f"qrels/NanoNQ-{SHARD}": BARE, f"bm25/NanoNQ-{SHARD}": OTHER},
+        },
+        *("#NanoSciFact", "NanoSciFact"),
+    ),
+    "mteb/MIRACLRetrieval": (
+        {
+            **{f"ar-corpus/dev-{SHARD}": CORPUS, f"ar-queries/dev-{SHARD}": QUERIES, f"ar-qrels/dev-{SHARD}": QRELS},
+            **{f"de-corpus/dev-{SHARD}": OTHER, f"de-queries/dev-{SHARD}": OTHER, f"de-qrels/dev-{SHARD}": BARE},
+        },
+        *("#ar", "dev"),
+    ),
+    "folders of languages": (
+        {"ar/corpus.jsonl": CORPUS, "ar/queries.jsonl": QUERIES, "ar/qrels/test.tsv": TSV, "de/corpus.jsonl": OTHER},
+        *("#ar", "test"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_as_they_are_published(tmp_path, name):
+    files, part, split = LAYOUTS[name]
+    write(tmp_path, files)
+    source = f"{tmp_path}{part}"
+    documents = [(one.doc_id, one.text) for one in hugging_face.iter_documents(source)]
+    assert documents == [("d1", "T one"), ("d2", "two")]
+    assert [*map(tuple, hugging_face.iter_queries(source))] == [("q1", "which?")]
+    assert [*map(tuple, hugging_face.iter_qrels(source, split))] == [("q1", "d2", 1)]
+    assert len(hugging_face.files(source)) >= 3
+
+
+def test_judgements_in_a_dataset_of_their_own(tmp_path):
+    write(tmp_path, {"nq/corpus.jsonl": CORPUS, "nq/queries.jsonl": QUERIES, "nq-qrels/test.tsv": TSV})
+    split = open_split(None, f"{tmp_path}/nq", f"{tmp_path}/nq-qrels#test")
+    assert [*map(tuple, split.queries())] == [("q1", "which?")]
+    assert [*map(tuple, split.qrels())] == [("q1", "d2", 1)]
+    assert [path.name for path in split.files()] == ["corpus.jsonl", "queries.jsonl", "test.tsv"]
+    with pytest.raises(InputError, match=r"found no qrels/test among .*; if another dataset has them"):
+        [*open_split(None, f"{tmp_path}/nq", "test").qrels()]
+
+
+BAD = {
+    "several collections": (
+        {f"corpus/NanoNQ-{SHARD}": OTHER, f"corpus/NanoSciFact-{SHARD}": CORPUS},
+        r"found several in one: 'NanoNQ, NanoSciFact', expected .*#NanoNQ",
+    ),
+    "of another language": ({f"de-corpus/dev-{SHARD}": OTHER}, r"found no corpus among 'de-corpus/dev-.*#PART"),
+    "a lost part": ({"corpus/train-00000-of-00002.parquet": OTHER}, "found 1 parts, expected 2"),
+    "damaged": ({"corpus/0000.parquet": OTHER}, "found no readable Parquet"),
+    "no text": ({"corpus.jsonl": [{"_id": "1", "text": 7}]}, r"corpus\.jsonl: row 1: found 7 as text"),
+    "no id": ({"corpus.jsonl": [{"_id": 1.5, "text": "a"}]}, "found 1.5 as _id"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_refused(tmp_path, name):
+    files, message = BAD[name]
+    write(tmp_path, files)
+    if name == "damaged":
+        path = tmp_path / "corpus" / "0000.parquet"
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match=message) as caught:
+        [*hugging_face.iter_documents(str(tmp_path))]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_column_that_may_be_the_grade_is_not_passed_over(tmp_path):
+    write(tmp_path, {f"qrels/test-{SHARD}": [{"query-id": "q1", "corpus-id": "d2", "gain": 2}]})
+    with pytest.raises(InputError, match="found no column score among 'query-id, corpus-id, gain'"):
+        [*hugging_face.iter_qrels(str(tmp_path), "test")]
+
+
+def test_only_the_named_part_is_fetched(monkeypatch, tmp_path):
+    asked = []
+    write(tmp_path, LAYOUTS["mteb/MIRACLRetrieval"][0])
+    monkeypatch.setattr(hugging_face, "fetch_snapshot", lambda *given, **_: asked.append(given) or tmp_path)
+    source = f"mteb/MIRACLRetrieval@{'0' * 40}#ar"
+    assert [one.doc_id for one in hugging_face.iter_documents(source)] == ["d1", "d2"]
+    ((name, commit, _, _, wanted),) = asked
+    assert (name, commit) == ("mteb/MIRACLRetrieval", "0" * 40)
+    from huggingface_hub.utils import filter_repo_objects
+
+    names = [f"{language}-{kind}/dev-{SHARD}" for language in ("ar", "de") for kind in ("corpus", "queries", "qrels")]
+    assert [*filter_repo_objects(names, allow_patterns=wanted)] == names[:3]
