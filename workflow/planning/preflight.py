@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 import requests
 
 from cort.downloads.catalog import PublicFile, load_catalog
-from cort.downloads.fetch import by_hand
-from cort.downloads.transfer import explain, new_session
+from cort.downloads.fetch import by_hand, explain, new_session
 from cort.experiment.config import splits_of
 from cort.experiment.downloads import PREFIX
 from cort.experiment.models import place_of_base_model, released_name, triples_file

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from cort.downloads.archives import extract
+from cort.download import extract
 from cort.downloads.catalog import PublicFile
 from cort.evaluation.values import read_recall, write_recall
 from cort.formats import embeddings, expansions, lines, raw, tables, token_embeddings, tokens
