@@ -103,7 +103,6 @@ def _msmarco(passages, topics):
         "msmarco/top1000.dev.tsv": tsv((query, doc_id, text, passages[doc_id]) for query, text, doc_id in ranked),
         "msmarco/qidpidtriples.train.full.tsv.gz": numbers,
         "msmarco/qidpidtriples.train.full.2.tsv.gz": numbers,
-        "msmarco/triples.train.small.tsv": tsv((text, passages[one], passages[two]) for _, text, one, two in triples),
     }
     places = ((query, doc_id, row % CANDIDATES + 1) for row, (query, _, doc_id) in enumerate(ranked))
     contents["doctttttquery/run.dev.small.tsv"] = tsv(places)
