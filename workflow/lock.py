@@ -55,7 +55,7 @@ OWNERS = snakemake_api.FOLDER / "owners"
 # Snakemake writes here, too.
 OTHER_FOLDERS = ("logs", "benchmarks")
 # Rules that check queries and judgements, and rules that need not wait for them.
-CHECKS, BESIDE = ("split", "leakage"), ("download", "extract")
+CHECKS, BESIDE = ("split", "leakage"), ("download",)
 HINT = "`make why` shows what changed; docs/reruns.md explains how to keep these models, and how to replace them."
 #: Environment variable of jobs with the token of their workflow.
 VARIABLE = "CORT_WORKFLOW"

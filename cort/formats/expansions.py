@@ -87,38 +87,37 @@ def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Q
     if str(path).endswith(".zip") != (samples is not None):
         found = "no number of samples" if samples is None else f"{samples} samples"
         raise input_error(path, found, "a number of samples for a .zip, and only for one", "fix --queries")
-    with refusing_damage(path):
-        if samples is not None:
-            yield from _of_samples(path, samples)
-            return
-        lines = _of_tar(path) if str(path).endswith(TARS) else (line.strip() for _, line in iter_lines(path))
-        yield from ([line] if line else [] for line in lines)
+    if samples is not None:
+        yield from _of_samples(path, samples)
+        return
+    lines = _of_tar(path) if str(path).endswith(TARS) else (line.strip() for _, line in iter_lines(path))
+    yield from ([line] if line else [] for line in lines)
 
 
 def _of_tar(path: str | Path) -> Iterator[str]:
     """Yield the lines of the only file in an archive."""
     names = []
-    for name, content in iter_members(path):
-        names.append(name)
-        if len(names) > 1:
-            break
-        yield from _lines(content, f"{path}: {name}")
+    with refusing_damage(path):
+        for name, content in iter_members(path):
+            names.append(name)
+            if len(names) > 1:
+                break
+            yield from _lines(content, f"{path}: {name}")
     if len(names) != 1:
         found = f"the files {', '.join(map(shorten, names))}" if names else "no file in it"
         raise input_error(path, found, "one file with a line per passage", "unpack it and name the right one")
 
 
 def _of_samples(path: str | Path, samples: int) -> Iterator[Queries]:
-    with ZipFile(path) as archive, ExitStack() as stack:
+    with refusing_damage(path), ZipFile(path) as archive:
         for part in _parts(path, names_in(archive), samples):
-            opened = [stack.enter_context(archive.open(name)) for name in part]
-            files = [_lines(content, f"{path}: {name}") for name, content in zip(part, opened, strict=True)]
-            for row, lines in enumerate(zip_longest(*files)):
-                if None in lines:
-                    found = f"no line after {row} in {part[lines.index(None)]}"
-                    raise input_error(path, found, "as many lines in each sample of a part", FETCH)
-                yield [line for line in lines if line]
-            stack.pop_all().close()
+            with ExitStack() as opened:
+                files = [_lines(opened.enter_context(archive.open(name)), f"{path}: {name}") for name in part]
+                for row, lines in enumerate(zip_longest(*files)):
+                    if None in lines:
+                        found = f"no line after {row} in {part[lines.index(None)]}"
+                        raise input_error(path, found, "as many lines in each sample of a part", FETCH)
+                    yield [line for line in lines if line]
 
 
 def _parts(path: str | Path, names: Sequence[str], samples: int) -> list[list[str]]:
@@ -155,14 +154,13 @@ class Weighted(NamedTuple):
 
 def iter_documents(path: str | Path) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield (file, documents) in batches; the files in a ``.zip`` are read in the order of their names."""
-    with refusing_damage(path):
-        if not str(path).endswith(".zip"):
-            yield from _weighted(str(path), iter_lines(path))
-            return
-        with ZipFile(path) as archive:
-            for name in sorted(name for name in names_in(archive) if name.endswith((".json", ".jsonl"))):
-                with archive.open(name) as content:
-                    yield from _weighted(f"{path}: {name}", iter_member_lines(content, f"{path}: {name}"))
+    if not str(path).endswith(".zip"):
+        yield from _weighted(str(path), iter_lines(path))
+        return
+    with refusing_damage(path), ZipFile(path) as archive:
+        for name in sorted(name for name in names_in(archive) if name.endswith((".json", ".jsonl"))):
+            with archive.open(name) as content:
+                yield from _weighted(f"{path}: {name}", iter_member_lines(content, f"{path}: {name}"))
 
 
 def to_batch(documents: Iterable[Weighted]) -> pa.RecordBatch:

@@ -31,7 +31,7 @@ def rules():
 
 RULES = rules()
 # What makes raw files; the tiny experiment has its own.
-RAW = {"pydocs", "download", "extract"}
+RAW = {"pydocs", "download"}
 #: rules without a job in the tiny experiment: its models are trained, without a teacher, no weights tuned, no latency
 UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
 UNUSED |= {"import_collection", "import_split", "generate", "aggregate", "overlap", "agreement", "latency"}
