@@ -143,7 +143,7 @@ gpu-check: $(VENV)/.installed-dev
 rehearsal: environment
 	$(BIN)/python -m scripts.rehearsal --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) $(if $(STEPS),--steps $(STEPS))
 
-# Runs shipped experiments, unchanged, with small files and models; needs cbor2 to make TREC-CAR's files.
+# Runs shipped experiments with small files and models, unchanged but for the source of TREC-CAR's paragraphs.
 # DATA=FOLDER takes passages from samples of MS MARCO (default: ../shared/data if it exists, else made-up passages);
 # CONFIGS="config/nfcorpus.yaml" chooses experiments, KILLS=0 how often each is killed, SLURM=1 uses a SLURM on this machine.
 dress-rehearsal: $(VENV)/.installed-dev

@@ -1,9 +1,7 @@
 """Import released training triples, such as those of MS MARCO, for an encoder or, as pairs, for a re-ranker.
 
-Lines consist of ids or texts (cort/formats/released_triples.py). A text stands for the query or passage with exactly
-this text, and if several share it, for the one with the lowest id. Triples with unknown queries or passages are refused
-or, optionally, dropped and counted; triples whose positive is also the negative are always dropped. Each epoch has
-every kept triple once, in random order or in that of the file.
+Triples with unknown queries or passages are refused or, optionally, dropped and counted; triples whose positive is also
+the negative are always dropped. Each epoch has every kept triple once, in random order or in that of the file.
 
 Reads:  the triples, queries.train.parquet, passages.parquet
 Writes: triples.parquet (with rank 0: unknown) or pairs.parquet, and as JSON how many triples each filter dropped
@@ -15,18 +13,16 @@ Usage:  python -m cort.import_triples --triples qidpidtriples.train.full.2.tsv.g
 import logging
 import sys
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.formats.lines import iter_lines
-from cort.formats.released_triples import COLUMNS, SEPARATOR, Known, holds_texts, iter_triples, read_known
+from cort.formats.ids import positions
+from cort.formats.released_triples import COLUMNS, iter_triples
 from cort.settings.fields import SEED
 from cort.settings.models import Triples
 from cort.system import cli
@@ -65,17 +61,16 @@ class Options:
     output_counts: str = required("JSON")
 
 
-def find_rows(
-    options: Options, queries: Known, passages: Known, of_texts: bool, counts: dict[str, int]
-) -> Iterator[Rows]:
+def find_rows(options: Options, query_ids: pa.Array, doc_ids: pa.Array, counts: dict[str, int]) -> Iterator[Rows]:
     """Look up the queries and passages of each line; yield their rows, (lines, 3), and count what is dropped."""
-    lines = _first_lines(iter_triples(options.triples, of_texts), options.limit)
+    lines = _first_lines(iter_triples(options.triples), options.limit)
     for table in tables.regroup(track(lines, None, "triples", size=len), LOOKED_UP):
         documents = pa.chunked_array([*table["positive"].chunks, *table["negative"].chunks])
-        rows = np.column_stack([queries.rows_of(table["query"]), *passages.rows_of(documents).reshape(2, -1)])
+        rows = np.column_stack([positions(table["query"], query_ids), *positions(documents, doc_ids).reshape(2, -1)])
+        rows = rows.astype(np.int32)
         unknown = rows < 0
         if unknown.any() and options.unknown_ids == "refuse":
-            raise _unknown(options, counts[READ], unknown, of_texts)
+            raise _unknown(options, counts[READ], table, int(unknown.ravel().argmax()))
         # A line counts once: for its query if that is unknown, otherwise for its first unknown passage.
         first = unknown & (np.cumsum(unknown, axis=1) == 1)
         for name, count in zip(UNKNOWN, first.sum(axis=0).tolist(), strict=True):
@@ -96,30 +91,23 @@ def _first_lines(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.R
             return
 
 
-def _unknown(options: Options, before: int, unknown: npt.NDArray[np.bool_], of_texts: bool) -> InputError:
-    """Create the error about the first line with an unknown id or text."""
-    line = int(unknown.any(axis=1).argmax())
-    column = int(unknown[line].argmax())
-    row = before + line + 1
-    _, text = next(islice(iter_lines(options.triples), row - 1, row))
+def _unknown(options: Options, before: int, table: pa.Table, place: int) -> InputError:
+    """Create the error about the first unknown id, counted along the lines of the table."""
+    line, column = divmod(place, len(COLUMNS))
     kind, source = ("passage", options.passages) if column else ("query", options.queries)
-    found = f"the {'text' if of_texts else 'id'} {shorten(text.split(SEPARATOR)[column])} of no {kind}"
+    found = f"the id {shorten(table[column][line].as_py())} of no {kind}"
     fix = "name triples of this collection or, if queries were held out or passages sampled, set unknown_ids to drop"
-    return input_error(options.triples, found, f"one of {source}", fix, row)
+    return input_error(options.triples, found, f"one of {source}", fix, before + line + 1)
 
 
-def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, dict[str, int]]:
-    """Write the kept triples, as rows of queries and passages, to a file in the folder; return it, both, and counts."""
-    of_texts = holds_texts(options.triples)
-    queries = read_known(options.queries, tables.QUERIES, of_texts)
-    passages = read_known(options.passages, tables.PASSAGES, of_texts)
+def read_triples(options: Options, folder: Path) -> tuple[Path, pa.Array, pa.Array, dict[str, int]]:
+    """Write the kept triples, as rows of queries and passages, to a file in the folder; return it, ids, and counts."""
+    query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id").combine_chunks()
+    doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id").combine_chunks()
     counts = dict.fromkeys((READ, *UNKNOWN, SAME, NOT_DRAWN), 0)
-    if of_texts:
-        counts["queries with the text of another one"] = queries.repeated
-        counts["passages with the text of another one"] = passages.repeated
     known, kept = folder / "known", folder / "kept"
     with open(known, "wb") as file:
-        for rows in find_rows(options, queries, passages, of_texts, counts):
+        for rows in find_rows(options, query_ids, doc_ids, counts):
             rows.tofile(file)
     total = counts[READ] - sum(counts[name] for name in (*UNKNOWN, SAME))
     if not total:
@@ -132,7 +120,7 @@ def read_triples(options: Options, folder: Path) -> tuple[Path, Known, Known, di
             counts[KEPT] += len(rows)
     counts[NOT_DRAWN] = total - counts[KEPT]
     known.unlink()
-    return kept, queries, passages, counts
+    return kept, query_ids, doc_ids, counts
 
 
 def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, form: str) -> pa.Table:
@@ -152,7 +140,7 @@ def stage(options: Options) -> None:
     """Look up the triples, draw a sample, and write all epochs."""
     schema = tables.TRIPLES if options.form == "triples" else tables.PAIRS
     with temporary_folder(options.output) as folder:
-        kept, queries, passages, counts = read_triples(options, folder)
+        kept, query_ids, doc_ids, counts = read_triples(options, folder)
         for name, count in counts.items():
             log.info("%s: %d", name, count)
         with tables.open_writer(options.output, schema) as writer:
@@ -163,7 +151,7 @@ def stage(options: Options) -> None:
                     else iter_rows(kept, len(COLUMNS))
                 )
                 for rows in blocks:
-                    writer.write_table(table_of(rows, epoch, queries.ids, passages.ids, options.form))
+                    writer.write_table(table_of(rows, epoch, query_ids, doc_ids, options.form))
             write_artifact(options.output_counts, counts)
     log.info("wrote %d epochs of %d triples", options.epochs, counts[KEPT])
 

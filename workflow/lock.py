@@ -55,7 +55,7 @@ OWNERS = snakemake_api.FOLDER / "owners"
 # Snakemake writes here, too.
 OTHER_FOLDERS = ("logs", "benchmarks")
 # The rule that checks queries and judgements, and rules that need not wait for it.
-CHECKS, BESIDE = ("split",), ("download", "extract")
+CHECKS, BESIDE = ("split",), ("download",)
 HINT = "`make why` shows what changed; docs/reruns.md explains how to keep these models, and how to replace them."
 #: Environment variable of jobs with the token of their workflow.
 VARIABLE = "CORT_WORKFLOW"

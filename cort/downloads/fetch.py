@@ -1,47 +1,61 @@
-"""Sources of public files: the user's folder, this project's downloads, or the first mirror that works."""
+"""Sources of public files: the user's folder, this project's downloads, or the first mirror with the right file.
+
+A transfer appends to FILE.part, which stays when it ends early and which the next attempt continues, from any mirror.
+Only complete files are checked: a checksum also reveals parts of different versions.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import random
-import shutil
-import signal
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
+import urllib3.exceptions
 from filelock import Timeout
 
-from cort.downloads.catalog import Catalog, PublicFile, load_catalog, problem_with
-from cort.downloads.transfer import Broken, Partial, Patience, Refused, new_session, transfer
-from cort.system.errors import InputError, input_error
-from cort.system.files import atomic_file, temporary_folder
-from cort.system.interruption import Interrupted, exit_status
+from cort import __version__
+from cort.downloads.catalog import Catalog, PublicFile, problem_with
+from cort.system.errors import InputError, input_error, shorten
+from cort.system.files import temporary_folder
 from cort.system.locks import acquire
-from cort.system.options import optional, options_class, required
+from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
 
-# Bytes by which a partial file must grow to count as progress.
-GAIN = 10**6
+CHUNK, MB = 1 << 18, 10**6
+# Seconds to wait for a connection, and for the next bytes.
+PATIENCE = (20, 60)
+# Attempts with less progress than a megabyte before giving up on a mirror; seconds between them, and the longest wait
+# that a server may ask for.
+ATTEMPTS, FIRST_WAIT, LONGEST_WAIT, LONGEST_ASKED = 6, 1.0, 60.0, 900.0
+REDIRECTS = 10
+# Statuses worth a retry, like SERVER_ERROR and above: the server is busy, restarting or broken.
+TEMPORARY, SERVER_ERROR = frozenset({408, 425, 429}), 500
+OK, PARTIAL, UNSATISFIABLE = 200, 206, 416
+# NIST's server answers 403 to clients that do not look like a browser.
+AGENT = f"Mozilla/5.0 (X11; Linux x86_64) cort/{__version__}"
+# Errors that a retry cannot help; requests raises ValueErrors for malformed URLs.
+NEVER = (requests.TooManyRedirects, ValueError)
 
 
-@options_class
-class FileOptions:
-    """Options of both commands: which file, where to look for it, and where to put it."""
+class Refused(Exception):
+    """A URL does not provide the file, and a retry would not help."""
 
-    name: str = required(help="in the catalogue, for example msmarco/qrels.train.tsv")
-    catalog: str | None = optional(None, "a catalogue other than this project's", "YAML")
-    downloads: str = required("FOLDER", "for complete and partial downloads")
-    folder: str | None = optional(None, "your copies of the files; only read", "FOLDER")
-    stall: float = optional(Patience.stall, "abort a transfer after stalling for this many seconds", "S")
-    attempts: int = optional(Patience.attempts, "attempts without progress before giving up on a mirror", "N")
-    output: str = required("FILE")
+
+class Broken(Exception):
+    """A transfer failed, but a retry may succeed; `wait` is the time in seconds that the server asks for, or empty."""
+
+    def __init__(self, message: str, wait: str = "") -> None:
+        super().__init__(message)
+        self.wait = wait
 
 
 @dataclass(frozen=True)
@@ -51,34 +65,14 @@ class Sources:
     catalog: Catalog
     own: Path
     folder: Path | None = None
-    patience: Patience = field(default_factory=Patience)
-
-    @classmethod
-    def of(cls, options: FileOptions) -> Sources:
-        """Read the catalogue, and check the options."""
-        if options.stall <= 0 or options.attempts < 1:
-            found, fix = f"{options.stall} and {options.attempts}", "give positive numbers"
-            raise input_error("--stall, --attempts", found, "more than 0", fix)
-        folder = Path(options.folder) if options.folder else None
-        if folder is not None and not folder.is_dir():
-            raise input_error(folder, "no such folder", "the folder with your files", "fix downloads.folder")
-        patience = Patience(stall=options.stall, attempts=options.attempts)
-        return cls(load_catalog(options.catalog), Path(options.downloads), folder, patience)
 
     def in_folder(self, file: PublicFile) -> Path | None:
-        """Find a file in the user's folder; None if it is not there.
-
-        :raises InputError: if all files with its names differ from the catalogue.
-        """
-        problems = {}
+        """Find a file in the user's folder; other files of its name are passed over."""
         for path in file.copies_in(self.folder):
             if (problem := problem_with(path, file)) is None:
                 log.info("%s is %s", file.name, path)
                 return path
-            problems[path] = problem
-        for path, problem in problems.items():
-            fix = f"fetch it again{f' from {file.urls[0]}' if file.urls else ''}, or move it out of that folder"
-            raise input_error(path, problem, f"{file.name} ({file.facts})", fix)
+            log.warning("%s: found %s, expected %s (%s); passed over", path, problem, file.name, file.facts)
         return None
 
     def obtain(self, file: PublicFile) -> Path:
@@ -87,58 +81,53 @@ class Sources:
             return copy
         kept = self.own / file.name
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with _parts(kept, file.name) as parts:
+        with _alone(kept) as folder:
             if kept.exists():
                 if (problem := problem_with(kept, file)) is None:
                     log.info("%s was downloaded before", file.name)
                     return kept
                 kept.unlink()
                 log.warning("%s: found %s, expected %s; deleted, fetching it again", kept, problem, file.facts)
-            part = fetch(file, self.catalog, parts, self.patience)
-            with open(part, "rb") as handle:
-                os.fsync(handle.fileno())
+            part = folder / f"{kept.name}.part"
+            fetch(file, self.catalog, part)
             os.replace(part, kept)
-            # Parts from all mirrors, including those that the catalogue no longer lists.
-            for path in parts.glob(f"{file.name}.{'[0-9a-f]' * 8}.*"):
-                if path.suffix in (".part", ".json"):
-                    path.unlink(missing_ok=True)
         return kept
 
 
-def place(source: Path, output: str | Path) -> None:
-    """Link or copy a file to its place."""
-    with atomic_file(output) as temporary:
-        try:
-            # A file of another user is copied, because Snakemake sets the times of outputs.
-            if source.stat().st_uid != os.geteuid():
-                raise PermissionError
-            os.link(source.resolve(), temporary)
-        except OSError:
-            shutil.copyfile(source, temporary)
+@contextmanager
+def _alone(kept: Path) -> Iterator[Path]:
+    """Wait until no other process is fetching the file; yield the folder for the partial one.
 
-
-def fetch(file: PublicFile, catalog: Catalog, folder: Path, patience: Patience) -> Path:
-    """Fetch and check a file; return the path of the complete partial file, which the caller moves.
-
-    Partial files stay in `folder`, one per mirror, until a call succeeds. If no mirror works, the error says how to
-    fetch the file by hand; Ctrl-C becomes an `Interrupted`.
+    Where files cannot be locked, no process waits; each has its own folder, which is deleted at its end.
     """
+    path = kept.with_name(f"{kept.name}.lock")
+    try:
+        lock = acquire(path)
+    except Timeout:
+        log.info("another process is fetching %s; waiting for it", kept.name)
+        lock = acquire(path, timeout=-1)
+    try:
+        with nullcontext(kept.parent) if lock else temporary_folder(kept) as folder:
+            yield folder
+    finally:
+        if lock:
+            lock.release()
+
+
+def fetch(file: PublicFile, catalog: Catalog, part: Path) -> None:
+    """Fetch a file to this path, and check it; if no mirror works, the error says how to fetch it by hand."""
     reasons = []
     for url in file.urls:
-        partial = Partial(folder, file.name, url)
         with new_session() as session:
             session.headers.update(catalog.headers_for(url))
             try:
-                log.info("fetching %s from %s%s", file.name, url, partial)
-                _fetch_from(session, partial, file, patience)
+                log.info("fetching %s from %s%s", file.name, url, _place(part))
+                _fetch_from(session, url, part, file)
             except Refused as reason:
                 log.warning("%s: %s", url, reason)
                 reasons.append((url, str(reason)))
-            except KeyboardInterrupt:
-                message = f"{file.name}: interrupted; {partial.size} bytes are kept, call it again to resume"
-                raise Interrupted(message, exit_status(signal.SIGINT)) from None
             else:
-                return partial.path
+                return
     raise by_hand(file, reasons)
 
 
@@ -150,60 +139,100 @@ def by_hand(file: PublicFile, reasons: Sequence[tuple[str, str]]) -> InputError:
     return input_error(file.name, found, f"the file ({file.facts})", fix)
 
 
-def _fetch_from(session: requests.Session, partial: Partial, file: PublicFile, patience: Patience) -> None:
+def new_session() -> requests.Session:
+    """Create a session with the headers that servers expect; proxies come from the environment."""
+    session = requests.Session()
+    session.max_redirects = REDIRECTS
+    session.headers.update({"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"})
+    return session
+
+
+def _fetch_from(session: requests.Session, url: str, part: Path, file: PublicFile) -> None:
     """Fetch from one mirror, with retries; a wrong file is deleted.
 
     :raises Refused: if the mirror does not provide the right file.
     """
-    failures, furthest, resumed = 0, partial.size, partial.size > 0
+    failures, again = 0, False
     while True:
+        start = _size(part)
         try:
-            transfer(session, partial, file, patience)
+            _transfer(session, url, part, file)
         except Broken as broken:
-            if partial.size >= furthest + GAIN:
-                failures, furthest = 0, partial.size
-            failures, resumed = failures + 1, resumed or partial.size > 0
-            _wait(broken, failures, partial, patience)
+            failures = 1 if _size(part) >= start + MB else failures + 1
+            _wait(broken, url, part, failures)
             continue
-        if (problem := problem_with(partial.path, file)) is None:
+        if (problem := problem_with(part, file)) is None:
             return
-        partial.discard()
-        if not resumed:
+        part.unlink()
+        if again or not start:
             raise Refused(f"{problem}, expected {file.facts}; deleted")
         # It was assembled from several transfers; a single one may give the right file.
-        log.warning("%s: assembled from several transfers: %s; deleted, fetching it again", partial.url, problem)
-        resumed = False
+        log.warning("%s: assembled from several transfers: %s; deleted, fetching it again", url, problem)
+        again = True
 
 
-def _wait(broken: Broken, failures: int, partial: Partial, patience: Patience) -> None:
-    if failures >= patience.attempts:
+def _transfer(session: requests.Session, url: str, part: Path, file: PublicFile) -> None:
+    """Continue a partial file to its end; received bytes are kept however the transfer ends.
+
+    Bytes are kept as received: requests ask for ``identity``, and checksums reveal content that was compressed anyway.
+
+    :raises Broken: if a retry may succeed.
+    :raises Refused: if it cannot.
+    """
+    start = _size(part)
+    headers = {"Range": f"bytes={start}-"} if start else {}
+    try:
+        with session.get(url, headers=headers, stream=True, timeout=PATIENCE) as response:
+            status = response.status_code
+            if status in TEMPORARY or status >= SERVER_ERROR:
+                raise Broken(f"status {status}", response.headers.get("Retry-After", ""))
+            if start and status == UNSATISFIABLE:
+                # There are no more bytes.
+                return
+            if status not in (OK, PARTIAL):
+                raise Refused(f"status {status}")
+            if start and status == OK and response.headers.get("Content-Type", "").startswith("text/html"):
+                # It must not replace what was received.
+                raise Refused("a web page")
+            # A server without ranges sends all again.
+            mode, total = "ab" if status == PARTIAL else "wb", file.about // MB or None
+            with open(part, mode) as out, Counter(total, "MB", out.tell() // MB) as done:
+                # One read from the socket, which may be short: waiting for a full chunk would lose it in a stall.
+                while chunk := response.raw.read1(CHUNK, decode_content=False):
+                    out.write(chunk)
+                    out.flush()
+                    done.advance(out.tell() // MB - done.count)
+    except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
+        never = isinstance(error, NEVER) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+        raise (Refused if never else Broken)(explain(error)) from error
+
+
+def _wait(broken: Broken, url: str, part: Path, failures: int) -> None:
+    """Wait before the next attempt; refuse one too many."""
+    if failures >= ATTEMPTS:
         raise Refused(f"{broken}, {failures} times") from broken
-    seconds = broken.wait
-    if seconds is None:
-        longest = min(patience.first_wait * 2 ** (failures - 1), patience.longest_wait)
-        seconds = longest * random.uniform(0.5, 1)  # noqa: S311 - so that clients do not all retry at once
-    elif seconds > patience.longest_asked:
-        raise Refused(f"{broken}, and asks to wait {seconds:.0f} s") from broken
-    log.warning("%s: %s; trying again in %.1f s%s", partial.url, broken, seconds, partial)
+    # They vary, so that clients do not all retry at once.
+    seconds = min(FIRST_WAIT * 2 ** (failures - 1), LONGEST_WAIT) * random.uniform(0.5, 1)  # noqa: S311
+    if broken.wait.isdigit():
+        seconds = float(broken.wait)
+        if seconds > LONGEST_ASKED:
+            raise Refused(f"{broken}, and asks to wait {seconds:.0f} s") from broken
+    log.warning("%s: %s; trying again in %.1f s%s", url, broken, seconds, _place(part))
     time.sleep(seconds)
 
 
-@contextmanager
-def _parts(kept: Path, name: str) -> Iterator[Path]:
-    """Wait until no other process is fetching the file; yield the folder for its parts.
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
 
-    Where files cannot be locked, no process waits; each has its own parts, which are deleted at its end.
-    """
-    path = kept.with_name(f"{kept.name}.lock")
-    try:
-        lock = acquire(path)
-    except Timeout:
-        log.info("another process is fetching %s; waiting for it", name)
-        lock = acquire(path, timeout=-1)
-    try:
-        # Parts are named like the file in the catalogue, SOURCE/FILE.
-        with nullcontext(kept.parents[1]) if lock else temporary_folder(kept) as folder:
-            yield folder
-    finally:
-        if lock is not None:
-            lock.release()
+
+def _place(part: Path) -> str:
+    return f", from byte {_size(part)}" if _size(part) else ""
+
+
+def explain(error: BaseException) -> str:
+    """Extract the cause from the nested errors of requests and urllib3."""
+    nested = [part for part in (getattr(error, "reason", None), *error.args) if isinstance(part, BaseException)]
+    if nested and nested[0] is not error:
+        return explain(nested[0])
+    words = re.sub(r"^<?[\w.]+\(.*?\)>?: |^[\w.]*Connection\w*\(.*?\): ", "", " ".join(str(error).split()))
+    return shorten(words or type(error).__name__, 120).strip("'\"")

@@ -4,12 +4,9 @@ Only that file turns it on, and only for its own folder. Downloads are then kept
 files runs again, and report and provenance say that it is a rehearsal.
 """
 
-import re
 from pathlib import Path
 
 FILE = Path("rehearsal.yaml")
-# Addresses of all files in a rehearsal.
-LOOPBACK = re.compile(r"http://127\.0\.0\.1:[0-9]+/[!-~]*")
 NOTICE = "REHEARSAL WITH SMALL FILES, no number means anything"
 
 

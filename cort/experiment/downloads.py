@@ -80,7 +80,7 @@ def check_triples(place: str, file: str | None) -> Iterator[str]:
         yield from check_suffix(place, file, LINES)
 
 
-def file_pattern(extracted: bool) -> str:
-    """Return a regular expression, with look-behind, for the file names that one of the two download rules makes."""
-    names = [file.name.split("/") for file in load_catalog().files.values() if bool(file.archive) == extracted]
+def file_pattern() -> str:
+    """Return a regular expression, with look-behind, for the names of public files."""
+    names = (name.split("/") for name in load_catalog().files)
     return "|".join(f"(?<=/{re.escape(source)}/){re.escape(file)}" for source, file in names)

@@ -4,23 +4,23 @@ Our tables of both have a row per passage, in the order of the passages; several
 files published for doc2query, docTTTTTquery and DeepCT are read here, too.
 """
 
-import gzip
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, NamedTuple
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.formats.fields import BadLine, checked_id, checked_unicode, parse_json_line
-from cort.formats.lines import Parts, Rows, iter_lines, iter_record_batches, iter_records, place_of
-from cort.formats.members import FETCH, choose, iter_member_lines, iter_tar, open_zip, refusing_damage
-from cort.system.errors import InputError, input_error, shorten
+from cort.formats.lines import Parts, Rows, iter_lines, iter_record_batches, iter_records
+from cort.formats.members import FETCH, iter_member_lines, iter_members, names_in, refusing_damage
+from cort.system.errors import input_error, shorten
 
 #: the predicted queries of one passage
 Queries = list[str]
@@ -28,7 +28,6 @@ Queries = list[str]
 OTHERS = ("a row per passage, in the order of the collection", "delete it and let it be built again")
 TARS = (".tar.gz", ".tgz")
 SAMPLE = re.compile(r"(?:.*/)?[\w.-]*sample([0-9]{1,9})\.txt([0-9]{1,9})(?:-[0-9]+)?")
-JSON_LINES = re.compile(r".*\.jsonl?", re.DOTALL)
 KEYS = ("id", "contents")
 
 
@@ -55,11 +54,12 @@ def iter_beside(
     ahead, done = tables.regroup(others, rows), 0
     for table in tables.regroup(tables.iter_batches(passages, tables.PASSAGES, rows), rows):
         batch, beside = _to_batch(table), _to_batch(next(ahead, schema.empty_table()))
-        _compare(batch["doc_id"], beside["doc_id"], files, schema, done)
+        if not batch["doc_id"].equals(beside["doc_id"]):
+            raise input_error(files[-1], f"other passages than the collection's from row {done + 1} on", *OTHERS)
         yield batch, beside
         done += batch.num_rows
     if next(ahead, None) is not None:
-        raise _more(files[-1], done)
+        raise input_error(files[-1], f"more rows than the {done} passages", *OTHERS)
 
 
 def parts_of(files: Sequence[str], schema: pa.Schema) -> Parts:
@@ -67,27 +67,8 @@ def parts_of(files: Sequence[str], schema: pa.Schema) -> Parts:
     return [(path, range(1, tables.count_rows(path, schema) + 1)) for path in files]
 
 
-def _more(source: str, passages: int) -> InputError:
-    return input_error(source, f"more rows than the {passages} passages", *OTHERS)
-
-
 def _to_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
-
-
-def _compare(ids: pa.Array, others: pa.Array, files: Sequence[str], schema: pa.Schema, done: int) -> None:
-    """Refuse rows that do not belong to the passages with these ids."""
-    if ids.equals(others):
-        return
-    if len(others) < len(ids):
-        raise input_error(files[-1], f"{done + len(others)} rows for more passages", *OTHERS)
-    pairs = enumerate(zip(ids, others, strict=False))
-    row = next((row for row, (doc_id, other) in pairs if doc_id != other), None)
-    if row is None:
-        raise _more(files[-1], done + len(ids))
-    found = f"passage {shorten(others[row].as_py())} where the collection has {shorten(ids[row].as_py())}"
-    source, place = place_of(parts_of(files, schema), done + row)
-    raise input_error(source, found, *OTHERS, row=place)
 
 
 # Published predictions: line i has the queries of passage i.
@@ -101,39 +82,35 @@ def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Q
     (docTTTTTquery).
 
     :param samples: how many samples of a ``.zip`` to take, in ascending order of their numbers.
-    :raises InputError: for a damaged file, samples that do not fit together, or too few samples.
+    :raises InputError: for a damaged file, samples that do not fit together, or too few of them.
     """
     if str(path).endswith(".zip") != (samples is not None):
         found = "no number of samples" if samples is None else f"{samples} samples"
         raise input_error(path, found, "a number of samples for a .zip, and only for one", "fix --queries")
     if samples is not None:
-        if samples < 1:
-            raise input_error(path, f"{samples} samples to take", "1 or more", "fix --queries")
         yield from _of_samples(path, samples)
-    else:
-        lines = _of_tar(path) if str(path).endswith(TARS) else (line.strip() for _, line in iter_lines(path))
-        yield from ([line] if line else [] for line in lines)
+        return
+    lines = _of_tar(path) if str(path).endswith(TARS) else (line.strip() for _, line in iter_lines(path))
+    yield from ([line] if line else [] for line in lines)
 
 
 def _of_tar(path: str | Path) -> Iterator[str]:
     """Yield the lines of the only file in an archive."""
-    with refusing_damage(path), gzip.open(path) as packed:
-        name = None
-        for archive, member in iter_tar(path, cast("IO[bytes]", packed)):
-            if not member.isfile():
-                continue
-            if name is not None:
-                found = f"the files {shorten(name)} and {shorten(member.name)}"
-                raise input_error(path, found, "one file with a line per passage", "unpack it and name the right one")
-            name = member.name
-            yield from _lines(cast("IO[bytes]", archive.extractfile(member)), f"{path}: {name}")
-        if name is None:
-            raise input_error(path, "no file in it", "one with a line per passage", FETCH)
+    names = []
+    with refusing_damage(path):
+        for name, content in iter_members(path):
+            names.append(name)
+            if len(names) > 1:
+                break
+            yield from _lines(content, f"{path}: {name}")
+    if len(names) != 1:
+        found = f"the files {', '.join(map(shorten, names))}" if names else "no file in it"
+        raise input_error(path, found, "one file with a line per passage", "unpack it and name the right one")
 
 
 def _of_samples(path: str | Path, samples: int) -> Iterator[Queries]:
-    with open_zip(path) as (archive, names):
-        for part in _parts(path, choose(path, names, SAMPLE), samples):
+    with refusing_damage(path), ZipFile(path) as archive:
+        for part in _parts(path, names_in(archive), samples):
             with ExitStack() as opened:
                 files = [_lines(opened.enter_context(archive.open(name)), f"{path}: {name}") for name in part]
                 for row, lines in enumerate(zip_longest(*files)):
@@ -145,27 +122,23 @@ def _of_samples(path: str | Path, samples: int) -> Iterator[Queries]:
 
 def _parts(path: str | Path, names: Sequence[str], samples: int) -> list[list[str]]:
     """List the files of the first samples, in order, for each part of the collection."""
-    files: dict[tuple[int, ...], str] = {}
-    for match in filter(None, map(SAMPLE.fullmatch, names)):
-        name, key = match[0], tuple(map(int, match.groups()))
-        if (other := files.setdefault(key, name)) != name:
-            both = f"the files {shorten(other)} and {shorten(name)}"
-            raise input_error(path, both, "one file of each part of a sample", "remove one of the two")
+    matches = [match for match in map(SAMPLE.fullmatch, names) if match]
+    files = {(int(match[1]), int(match[2])): match[0] for match in matches}
     numbers, parts = sorted({number for number, _ in files}), sorted({part for _, part in files})
     if len(numbers) < samples:
         expected = f"at least {samples}, in files named *sample<number>.txt<part>-*"
         raise input_error(path, f"{len(numbers)} samples", expected, "take fewer (queries), or name another file")
-    if parts != list(range(len(parts))):
-        raise input_error(path, f"the parts {', '.join(map(str, parts))}", "0, 1 and so on", FETCH)
-    for number in numbers[:samples]:
-        for part in parts:
+    if len(files) < len(matches):
+        raise input_error(path, "two files of one part of a sample", "one", "remove one of the two")
+    for part in parts:
+        for number in numbers[:samples]:
             if (number, part) not in files:
                 raise input_error(path, f"no part {part} of sample {number}", "each part of each sample", FETCH)
     return [[files[number, part] for number in numbers[:samples]] for part in parts]
 
 
-def _lines(handle: IO[bytes], source: str) -> Iterator[str]:
-    return (line.strip() for _, line in iter_member_lines(handle, source))
+def _lines(content: IO[bytes], source: str) -> Iterator[str]:
+    return (line.strip() for _, line in iter_member_lines(content, source))
 
 
 # Term weights as published for DeepCT: JSON lines of `id` and `contents`, each word repeated according to its weight.
@@ -184,11 +157,10 @@ def iter_documents(path: str | Path) -> Iterator[tuple[str, pa.RecordBatch]]:
     if not str(path).endswith(".zip"):
         yield from _weighted(str(path), iter_lines(path))
         return
-    with open_zip(path) as (archive, names):
-        for name in sorted(choose(path, names, JSON_LINES)):
-            source = f"{path}: {name}"
-            with archive.open(name) as handle:
-                yield from _weighted(source, iter_member_lines(handle, source))
+    with refusing_damage(path), ZipFile(path) as archive:
+        for name in sorted(name for name in names_in(archive) if name.endswith((".json", ".jsonl"))):
+            with archive.open(name) as content:
+                yield from _weighted(f"{path}: {name}", iter_member_lines(content, f"{path}: {name}"))
 
 
 def to_batch(documents: Iterable[Weighted]) -> pa.RecordBatch:

@@ -1,29 +1,25 @@
-"""Files in archives: which ones have data, and streams of their lines."""
+"""Files in archives: their names, and streams of their content."""
 
+import gzip
 import io
-import logging
 import lzma
 import re
-import struct
 import tarfile
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
 from cort.formats.lines import SMALL_BLOCK, Rows, decode_lines, iter_blocks_of
-from cort.system.errors import InputError, input_error, shorten
-
-log = logging.getLogger(__name__)
+from cort.system.errors import InputError, input_error
 
 FETCH = "fetch it again"
 # What the standard library raises for damaged archives.
 DAMAGE = (
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
-    *(EOFError, NotImplementedError, RuntimeError, OSError, ValueError, TypeError, OverflowError),
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(EOFError, NotImplementedError, RuntimeError, OSError, ValueError, OverflowError),
 )
 # Files with attributes that macOS adds to archives.
 LITTER = re.compile(r"(.*/)?(__MACOSX/.*|\._[^/]*|\.DS_Store)", re.DOTALL)
@@ -35,43 +31,31 @@ def iter_member_lines(handle: IO[bytes], source: str) -> Rows[str]:
         yield from decode_lines(source, block)
 
 
-@contextmanager
-def open_zip(path: str | Path) -> Iterator[tuple[zipfile.ZipFile, list[str]]]:
-    """Yield a ``.zip`` and the names of its files, without those that macOS adds.
+def names_in(archive: zipfile.ZipFile) -> list[str]:
+    """List the files in a ``.zip``, without those that macOS adds."""
+    return [one.filename for one in archive.infolist() if not one.is_dir() and not LITTER.fullmatch(one.filename)]
 
-    :raises InputError: for a damaged archive, a duplicate name, or several archives in one file.
+
+def iter_members(path: str | Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield (name, content) of the files in a ``.tar.gz``, ``.tgz``, ``.tar.xz`` or ``.zip``.
+
+    Nothing is unpacked to disk, so links and paths in an archive lead nowhere.
     """
-    with refusing_damage(path), zipfile.ZipFile(path) as archive:
-        entries = archive.infolist()
-        if min((entry.header_offset for entry in entries), default=0):
-            raise input_error(path, "bytes before its first file", "one archive", FETCH)
-        names = [entry.filename for entry in entries if not entry.is_dir() and not LITTER.fullmatch(entry.filename)]
-        for name, times in Counter(names).items():
-            if times > 1:
-                raise input_error(path, f"the file {shorten(name)} {times} times", "each name once", FETCH)
-        yield archive, names
-
-
-def choose(path: str | Path, names: Sequence[str], pattern: re.Pattern[str]) -> list[str]:
-    """Keep the names that match, and log the others."""
-    if others := [name for name in names if not pattern.fullmatch(name)]:
-        log.warning("%s: files ignored because of their names: %s", path, shorten(", ".join(others), 200))
-    return [name for name in names if pattern.fullmatch(name)]
-
-
-def iter_tar(path: str | Path, packed: IO[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """Yield an unpacked archive with each member, without those that macOS adds; then read to the end of the file.
-
-    :raises InputError: for data after the archive; `refusing_damage` handles damage.
-    """
-    with tarfile.open(fileobj=packed, mode="r|") as tar:
-        for entry in tar:
-            if not LITTER.fullmatch(entry.name):
-                yield tar, entry
-    # The checksum follows the padding.
-    while chunk := packed.read(SMALL_BLOCK):
-        if chunk.strip(b"\0"):
-            raise input_error(path, "data after the end of the archive", "one archive", FETCH)
+    if str(path).endswith(".zip"):
+        with zipfile.ZipFile(path) as archive:
+            for name in names_in(archive):
+                with archive.open(name) as content:
+                    yield name, content
+        return
+    with (lzma.open if str(path).endswith(".xz") else gzip.open)(path, "rb") as packed:
+        stream = cast("IO[bytes]", packed)
+        with tarfile.open(fileobj=stream, mode="r|") as tar:
+            for entry in tar:
+                if entry.isreg() and not LITTER.fullmatch(entry.name):
+                    yield entry.name.removeprefix("./"), cast("IO[bytes]", tar.extractfile(entry))
+        # The checksum follows the padding.
+        while stream.read(SMALL_BLOCK):
+            pass
 
 
 @contextmanager

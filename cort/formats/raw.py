@@ -4,7 +4,6 @@
 |----------|---------------------------|---------------------------------------------------------------------|
 | passages | ``.tsv .txt``             | ``doc_id TAB text``, no header (MS MARCO)                           |
 | passages | ``.jsonl``                | ``{"_id": ..., "title": ..., "text": ...}`` (BEIR)                  |
-| passages | ``.cbor``                 | TREC-CAR paragraphs (`_iter_paragraphs`)                            |
 | queries  | ``.tsv .txt``             | ``query_id TAB text``, no header (MS MARCO)                         |
 | queries  | ``.txt``                  | a query and no TAB; its id is the number of its row (`_iter_txt`)   |
 | queries  | ``.jsonl``                | ``{"_id": ..., "text": ...}`` (BEIR)                                |
@@ -20,16 +19,14 @@ Arrow parses large TSV files of passages. It lacks our error messages, so a bloc
 read again line by line, either for the same records or for its error.
 """
 
-import gzip
 import json
 import logging
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +46,6 @@ from cort.formats.lines import (
     parse_block,
     parse_lines,
     place_of,
-    unpacked,
 )
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
 from cort.formats.tables import PASSAGES
@@ -59,7 +55,7 @@ from cort.system.files import atomic_file
 log = logging.getLogger(__name__)
 
 TEXTS = (".tsv", ".txt", ".jsonl")
-PARAGRAPHS, TOPICS, QUOTATIONS = ".cbor", ".qrels", ".jsonl"
+TOPICS, QUOTATIONS = ".qrels", ".jsonl"
 BEIR_QRELS_HEADER = "query-id\tcorpus-id\tscore"
 # Lower-cased column names of headers; no real file has such a text under such an id.
 KINDS = ("", "doc", "document", "passage", "corpus", "query", "topic")
@@ -81,25 +77,21 @@ QUOTATION = {"query_id": str, "text": str, "relevance": int}
 # Fewest letters and digits of a quotation, so that few passages begin with it.
 SHORTEST = 20
 
-# TREC-CAR: the opener of an array, its end, and the type in the header of files of paragraphs.
-LIST, BREAK, PARAGRAPH_FILE = b"\x9f", b"\xff", 2
-# Text of the eight paragraphs without one: nothing is indexed for it, but their ids stay known.
+# Text of a document without one: nothing is indexed for it, but its id stays known.
 EMPTY = "."
+# TREC-CAR's topics.
 PREFIX = "enwiki:"
-DEEPEST = 16
-WHOLE = ("a complete file of TREC-CAR v2.0 paragraphs", "fetch or unpack it again")
 
 
 def iter_passages(path: str | Path) -> Rows[Text]:
     """Stream (row, passage); a BEIR passage is its title, a space and its text."""
-    if _suffix_of(path, *TEXTS, PARAGRAPHS) == PARAGRAPHS:
-        return _iter_paragraphs(path)
+    _suffix_of(path, *TEXTS)
     return _iter_texts(path, "doc_id")
 
 
 def iter_titled(path: str | Path) -> Rows[tuple[str, str, str]]:
     """Stream (row, (doc_id, title, text)) of passages; only BEIR has titles."""
-    if _suffix_of(path, *TEXTS, PARAGRAPHS) == ".jsonl":
+    if _suffix_of(path, *TEXTS) == ".jsonl":
         return iter_records(path, iter_lines(path), _parse_titled)
     return ((row, (doc_id, "", text)) for row, (doc_id, text) in iter_passages(path))
 
@@ -126,7 +118,7 @@ def iter_qrels(path: str | Path) -> Rows[Qrel]:
 
 def iter_passage_batches(path: str | Path, block_bytes: int = BLOCK_BYTES) -> Iterator[pa.RecordBatch]:
     """Stream the passages of a file, as `iter_passages` reads them, in batches of about the same size."""
-    if _suffix_of(path, *TEXTS, PARAGRAPHS) in (".jsonl", PARAGRAPHS):
+    if _suffix_of(path, *TEXTS) == ".jsonl":
         yield from iter_record_batches(iter_passages(path), PASSAGES)
         return
     for block in iter_blocks(path, block_bytes):
@@ -398,70 +390,7 @@ def _parse_quotation(line: str) -> Quotation:
     return Quotation(checked_id("query_id", record["query_id"]), text, relevance)
 
 
-# TREC-CAR (Dietz and Gamari, 2017): Wikipedia.
-
-
-def _iter_paragraphs(path: str | Path) -> Rows[Text]:
-    """Stream (number of the paragraph, paragraph) from a CBOR file.
-
-    The file is the array ``["CAR", [2, []], provenance]`` followed by an array of indefinite length. A paragraph in it
-    is ``[0, id, parts]``; a part is ``[0, text]`` or a link, ``[1, [0, page, section, page's id, text]]``. The texts of
-    all parts are joined without a separator, as in Anserini's index.
-    """
-    try:
-        from cbor2 import CBORDecodeEOF, CBORDecodeError, CBORDecoder
-    except ImportError as error:
-        raise input_error(path, "CBOR", "the Python package cbor2, which reads it", "`pip install cbor2`") from error
-    number = 0
-    try:
-        with open(path, "rb") as packed:
-            file = unpacked(path, packed)
-            # The decoder must not read ahead: it would seek back, and gzip would unpack again from the start.
-            decoder = CBORDecoder(cast("IO[bytes]", file), max_depth=DEEPEST, read_size=1)
-            _check_header(path, decoder.decode(), file.read(1))
-            while (first := file.peek(1)[:1]) != BREAK:
-                number += 1
-                if not first:
-                    raise input_error(path, f"the end of the file after {number - 1} paragraphs", *WHOLE)
-                doc_id, text = _paragraph(decoder.decode())
-                yield number, _checked_text("doc_id", doc_id, text or EMPTY)
-            # Reading to the end also verifies the checksum of gzip.
-            if len(file.read(2)) > 1:
-                raise input_error(path, f"data after the last of {number} paragraphs", *WHOLE)
-    except BadLine as bad:
-        found, expected, fix = bad.args
-        raise input_error(path, found, expected, fix, number) from bad
-    except (CBORDecodeEOF, EOFError) as error:
-        raise input_error(path, "a truncated file", *WHOLE, number or None) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise input_error(path, f"damaged gzip data after {number} paragraphs ({error})", *WHOLE) from error
-    except (CBORDecodeError, RecursionError) as error:
-        raise input_error(path, f"invalid CBOR ({shorten(str(error))})", *WHOLE, number or None) from error
-
-
-def _check_header(path: str | Path, header: object, opened: bytes) -> None:
-    match header:
-        case ["CAR", [kind, *_], *_] if kind == PARAGRAPH_FILE and opened == LIST:
-            return
-        case ["CAR", [kind, *_], *_] if opened == LIST:
-            found = f"TREC-CAR pages or outlines (type {shorten(str(kind))})"
-            raise input_error(path, found, "paragraphs", "name dedup.articles-paragraphs.cbor")
-        case _:
-            raise input_error(path, "no TREC-CAR header", *WHOLE)
-
-
-def _paragraph(item: object) -> tuple[str, str]:
-    match item:
-        case [0, bytes(doc_id), list(parts)]:
-            return doc_id.decode("ascii", "backslashreplace"), "".join(map(_text_of, parts)).strip()
-    raise BadLine(f"{shorten(str(item))}", "a paragraph: 0, id and parts", WHOLE[1])
-
-
-def _text_of(part: object) -> str:
-    match part:
-        case [0, str(text)] | [1, [_, _, _, _, str(text)]]:
-            return text
-    raise BadLine(f"{shorten(str(part))}", "a text, or a link with one", WHOLE[1])
+# TREC-CAR (Dietz and Gamari, 2017): sections of Wikipedia.
 
 
 def _iter_topics(path: str | Path) -> Rows[Text]:

@@ -75,9 +75,9 @@ class Collection(Aggregation):
     """Where the passages come from: one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and `pydocs`."""
 
     passages: str | Passages | None = None
-    """File of passages: `.tsv` or `.txt` (`doc_id TAB text`), BEIR's `corpus.jsonl` or TREC-CAR's paragraphs, `.cbor`,
-    plain or `.gz`. Or, beside another source, how its documents are divided into passages; those of `documents` and
-    `folder` always are. The passages of the document `x` are `x#0`, `x#1` and so on."""
+    """File of passages: `.tsv` or `.txt` (`doc_id TAB text`) or BEIR's `corpus.jsonl`, plain or `.gz`. Or, beside
+    another source, how its documents are divided into passages; those of `documents` and `folder` always are. The
+    passages of the document `x` are `x#0`, `x#1` and so on."""
     documents: str | None = None
     """File of documents, in the formats of files of passages."""
     folder: str | None = None

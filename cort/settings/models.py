@@ -51,9 +51,9 @@ class Examples:
     maximum_queries: int = setting(0, ge=0, le=1_000_000_000)
     """Train on this many queries drawn at random; 0 for all."""
     file: str | None = None
-    """Train on these released triples instead, `.tsv` or `.txt`, plain or `.gz`. A line is `query TAB positive TAB
-    negative`, all ids (MS MARCO's `qidpidtriples.*.tsv`) or all texts (`triples.train.small.tsv`). An epoch is one pass
-    over the file, and `training.epochs` is 1 unless it is set. The keys above then apply to validation only."""
+    """Train on these released triples instead, `.tsv` or `.txt`, plain or `.gz`. A line has the ids `query TAB
+    positive TAB negative`, as in MS MARCO's `qidpidtriples.*.tsv`. An epoch is one pass over the file, and
+    `training.epochs` is 1 unless it is set. The keys above then apply to validation only."""
     limit: int = setting(0, ge=0, le=1_000_000_000)
     """With `file`, read only this many lines from its beginning; 0 for all."""
     sample: int = setting(0, ge=0, le=1_000_000_000)

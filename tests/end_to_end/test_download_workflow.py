@@ -72,27 +72,25 @@ def test_names_become_paths_and_nothing_else_changes():
     assert len(list(named_files(config))) == 4
 
 
-def test_each_file_is_made_by_one_rule():
-    for file in load_catalog().files.values():
-        path = f"results/public/raw/{file.name}"
-        makers = [extracted for extracted in (True, False) if re.search(f"/({file_pattern(extracted)})$", path)]
-        assert makers == [bool(file.archive)]
+def test_each_file_is_made_by_the_rule():
+    paths = [f"results/public/raw/{name}" for name in load_catalog().files]
+    assert all(re.search(f"/({file_pattern()})$", path) for path in paths)
+    assert not re.search(f"/({file_pattern()})$", "results/public/raw/msmarco/other.tsv")
 
 
-@pytest.mark.parametrize("rule", ["download", "extract"])
-def test_plan_and_rules_look_into_the_same_folder(rule):
-    assert "downloads=paths.KEPT," in RULES[rule]
+def test_plan_and_rule_look_into_the_same_folder():
+    assert "downloads=paths.KEPT," in RULES["download"]
 
 
-def fetching(name, rule="extract"):
+def fetching(name):
     source, _, file = name.partition("/")
-    return job(rule, dataset="public", source=source, file=file)
+    return job("download", dataset="public", source=source, file=file)
 
 
 JOBS = [
     fetching("msmarco/collection.tsv"),
     fetching("msmarco/qrels.dev.small.tsv"),
-    fetching("trec-dl/qrels.2019.txt", "download"),
+    fetching("trec-dl/qrels.2019.txt"),
     job("collection"),
 ]
 
@@ -209,7 +207,7 @@ def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built,
     assert (status, "Nothing to be done" in output) == (0, True), output
     # The folder has all, the archive's files one by one.
     (tree / "results" / "tiny" / "raw").rename(tree / "raw")
-    status, output = snakemake(tree, "--cores", 2, "--configfile", config, "--until", "download", "extract")
+    status, output = snakemake(tree, "--cores", 2, "--configfile", config, "--until", "download")
     assert status == 0, output[-5_000:]
     target = "results/tiny/raw/tiny/collection.tsv"
     status, output = snakemake(tree, "--cores", 2, "--configfile", config, "--force", target)
@@ -256,4 +254,4 @@ def test_the_plan_refuses_what_nobody_has_and_says_what_to_do(tmp_path):
         file.write("downloads: {folder: mine}\n")
     status, output = run_module(tree, "workflow.plan", "--configfile", config)
     assert (status, ": found " in output) == (0, False)
-    assert re.search(r"^download .+  (download, )?extract", output, re.MULTILINE)
+    assert re.search(r"^download .+  download", output, re.MULTILINE)

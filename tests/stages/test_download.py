@@ -1,11 +1,14 @@
 import errno
 import fcntl
 import gzip
+import lzma
 import os
 import random
 import signal
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -13,16 +16,15 @@ import pytest
 import yaml
 
 from cort import download
+from cort.downloads import fetch
+from cort.downloads.catalog import _load
+from tests.support.archives import tar_of, zip_of
 from tests.support.common import ROOT, md5_of, wait_until
 from tests.support.misbehaving_server import Step, serving
 
 TEXT = "".join(f"{number}\ta line of text\n" for number in range(150_000)).encode()
 PACKED = gzip.compress(TEXT, 1, mtime=0)
 CONTENT = random.Random(1).randbytes(4_000_000)  # noqa: S311
-
-
-def download_file(words):
-    return download.main(["file", *words])
 
 
 @pytest.fixture
@@ -33,11 +35,11 @@ def server():
 
 @pytest.fixture
 def catalog(server, tmp_path):
-    """A catalogue of four files on the server; its path."""
+    """A catalogue of files on the server; its path."""
     files = {
         "test/text.tsv": {"bytes": len(TEXT), "md5": md5_of(TEXT), "lines": 150_000},
         "test/text.tsv.gz": {"size": len(PACKED), "md5": md5_of(PACKED), "lines": 150_000},
-        "test/counted.tsv.gz": {"size": len(PACKED), "md5": md5_of(PACKED), "lines": 149_999},
+        "test/counted.tsv.gz": {"size": len(PACKED), "lines": 149_999},
         "test/large.bin": {"bytes": len(CONTENT), "md5": md5_of(CONTENT)},
     }
     contents = [TEXT, PACKED, PACKED, CONTENT]
@@ -64,13 +66,13 @@ def output(tmp_path):
 
 
 def start(arguments):
-    command = [sys.executable, "-m", "cort.download", "file", *arguments]
+    command = [sys.executable, "-m", "cort.download", *arguments]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
 def test_another_experiment_shares_what_was_fetched_before(server, arguments, output, tmp_path):
     again = tmp_path / "other" / "file"
-    assert download_file(arguments("test/text.tsv")) == download_file(arguments("test/text.tsv", output=again)) == 0
+    assert download.main(arguments("test/text.tsv")) == download.main(arguments("test/text.tsv", output=again)) == 0
     assert len(server.sent["/published-text.tsv"]) == 1
     assert output.read_bytes() == TEXT
     # One disk, one copy.
@@ -78,23 +80,17 @@ def test_another_experiment_shares_what_was_fetched_before(server, arguments, ou
 
 
 def test_lines_of_a_compressed_file_are_those_of_its_text(arguments, complaint, output):
-    assert download_file(arguments("test/text.tsv.gz")) == 0
-    line = complaint(download_file, arguments("test/counted.tsv.gz", output=output.with_name("other")))
+    assert download.main(arguments("test/text.tsv.gz")) == 0
+    line = complaint(download.main, arguments("test/counted.tsv.gz", output=output.with_name("other")))
     assert "150000 lines, expected" in line
-
-
-def test_a_member_of_an_archive_is_not_for_this_stage(complaint, tmp_path):
-    argv = ["--name", "msmarco/collection.tsv", "--downloads", tmp_path, "--output", tmp_path / "x"]
-    line = complaint(download_file, argv)
-    assert line.startswith("msmarco/collection.tsv: found a member of msmarco/collectionandqueries.tar.gz, expected")
 
 
 def test_an_unknown_name_gets_the_nearest_and_a_folder_that_is_not_there_is_refused(
     arguments, complaint, output, tmp_path
 ):
-    line = complaint(download_file, arguments("test/txt.tsv"), output)
+    line = complaint(download.main, arguments("test/txt.tsv"), output)
     assert line.endswith("did you mean test/text.tsv?")
-    line = complaint(download_file, arguments("test/text.tsv", tmp_path / "nowhere"), output)
+    line = complaint(download.main, arguments("test/text.tsv", tmp_path / "nowhere"), output)
     assert line.startswith(f"{tmp_path / 'nowhere'}: found no such folder")
 
 
@@ -103,57 +99,56 @@ def test_a_copy_is_used_under_any_of_its_names(server, arguments, output, tmp_pa
     mine = tmp_path / "mine" / place
     mine.parent.mkdir(parents=True)
     mine.write_bytes(TEXT)
-    assert download_file(arguments("test/text.tsv", mine.parents[place.count("/")])) == 0
+    assert download.main(arguments("test/text.tsv", mine.parents[place.count("/")])) == 0
     assert output.read_bytes() == TEXT
     assert not server.sent
     assert mine.read_bytes() == TEXT
 
 
-@pytest.mark.parametrize("reason", ["another user", "another disk"])
-def test_a_file_that_cannot_be_linked_is_copied(arguments, output, tmp_path, monkeypatch, reason):
+def test_a_file_of_the_user_is_copied_and_left_as_it_is(arguments, output, tmp_path):
     (tmp_path / "text.tsv").write_bytes(TEXT)
     (tmp_path / "text.tsv").chmod(0o444)
-    if reason == "another user":
-        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    else:
-        monkeypatch.setattr(os, "link", Mock(side_effect=OSError(reason)))
-    assert download_file(arguments("test/text.tsv", tmp_path)) == 0
+    before = (tmp_path / "text.tsv").stat()
+    assert download.main(arguments("test/text.tsv", tmp_path)) == 0
+    # As Snakemake does.
+    os.utime(output, (1, 1))
+    after = (tmp_path / "text.tsv").stat()
+    assert (after.st_mtime_ns, after.st_mode, after.st_nlink) == (before.st_mtime_ns, before.st_mode, 1)
     assert output.read_bytes() == TEXT
-    assert not os.path.samefile(output, tmp_path / "text.tsv")
+
+
+def test_a_download_of_another_user_is_copied(arguments, output, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert download.main(arguments("test/text.tsv")) == 0
+    assert (output.read_bytes(), output.stat().st_nlink) == (TEXT, 1)
 
 
 def test_a_link_in_the_folder_is_followed(arguments, output, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "real").write_bytes(TEXT)
     (tmp_path / "data" / "text.tsv").symlink_to(tmp_path / "real")
-    assert download_file(arguments("test/text.tsv", tmp_path / "data")) == 0
+    assert download.main(arguments("test/text.tsv", tmp_path / "data")) == 0
     assert output.read_bytes() == TEXT
     assert not output.is_symlink()
 
 
-@pytest.mark.parametrize(("content", "found"), [(TEXT[:-1] + b"!", "the md5 "), (TEXT[:-15], "4138875 bytes")])
-def test_a_wrong_copy_is_refused_and_left_alone(server, arguments, complaint, output, tmp_path, content, found):
+@pytest.mark.parametrize(
+    ("content", "found"), [(TEXT[:-1] + b"!", "the md5 "), (TEXT[:-15], f"{len(TEXT) - 15} bytes")]
+)
+def test_another_file_of_the_same_name_is_passed_over(server, arguments, output, tmp_path, capsys, content, found):
     mine = tmp_path / "text.tsv"
     mine.write_bytes(content)
-    line = complaint(download_file, arguments("test/text.tsv", tmp_path), output)
-    assert line.startswith(f"{mine}: found ")
-    assert "expected test/text.tsv (" in line
-    assert line.endswith("or move it out of that folder")
-    assert mine.read_bytes() == content
-    assert not server.sent
+    assert download.main(arguments("test/text.tsv", tmp_path)) == 0
+    assert (output.read_bytes(), mine.read_bytes()) == (TEXT, content)
+    assert f"{mine}: found {found}" in capsys.readouterr().err
 
 
 def test_a_right_copy_is_preferred_to_a_wrong_one(arguments, output, tmp_path):
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "text.tsv").write_bytes(b"another one\n")
     (tmp_path / "text.tsv").write_bytes(TEXT)
-    assert download_file(arguments("test/text.tsv", tmp_path)) == 0
+    assert download.main(arguments("test/text.tsv", tmp_path)) == 0
     assert output.read_bytes() == TEXT
-
-
-@pytest.mark.parametrize("option", ["stall", "attempts"])
-def test_impossible_patience_is_refused(arguments, complaint, output, option):
-    assert "expected more than 0" in complaint(download_file, arguments("test/text.tsv", **{option: 0}), output)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -166,12 +161,10 @@ def test_a_download_that_was_ended_is_resumed(server, arguments, output, number,
     log = process.communicate(timeout=60)[1]
     assert process.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
     assert "Traceback" not in log
-    if number == signal.SIGINT:
-        assert "bytes are kept, call it again to resume" in log
     kept = next((tmp_path / "own").rglob("*.part")).stat().st_size
     assert kept > 500_000
     assert not output.exists()
-    assert download_file(arguments("test/large.bin")) == 0
+    assert download.main(arguments("test/large.bin")) == 0
     assert output.read_bytes() == CONTENT
     assert server.asked[path][1]["Range"] == f"bytes={kept}-"
     # Not one byte twice.
@@ -188,7 +181,7 @@ def test_of_two_processes_one_fetches_the_file(server, arguments, tmp_path):
     assert (first.returncode, second.returncode) == (0, 0), logs
     assert server.sent[path] == [len(CONTENT)]
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes() == CONTENT
-    assert "another process is fetching test/large.bin" in logs[1]
+    assert "another process is fetching large.bin" in logs[1]
 
 
 def test_a_waiting_process_resumes_the_download_of_a_killed_one(server, arguments, tmp_path):
@@ -208,6 +201,126 @@ def test_a_waiting_process_resumes_the_download_of_a_killed_one(server, argument
 
 def test_without_file_locks_each_process_has_its_own_parts(server, arguments, output, monkeypatch, tmp_path):
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
-    assert download_file(arguments("test/large.bin")) == 0
+    assert download.main(arguments("test/large.bin")) == 0
     assert output.read_bytes() == CONTENT
     assert sorted(path.name for path in (tmp_path / "own" / "test").iterdir()) == ["large.bin", "large.bin.lock"]
+
+
+ROWS = "".join(f"{number}\ttext {number * 7919 % 10_007}\n" for number in range(20_000)).encode()
+#: packs files
+PACK = {
+    "tar.gz": tar_of,
+    "tar.xz": lambda *files: tar_of(*files, form="xz"),
+    "zip": lambda *files: zip_of(*files, compression=zipfile.ZIP_DEFLATED),
+}
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """Options for an archive with this content in a folder, and a catalogue with a file of the archive."""
+
+    def make(content, suffix="tar.gz", urls=("http://127.0.0.1:9/archive",), name="archive", known=(), **member):
+        folder = tmp_path / "mine"
+        folder.mkdir(exist_ok=True)
+        if name:
+            (folder / f"{name}.{suffix}").write_bytes(content)
+        archive = {"urls": list(urls), **(known or {"md5": md5_of(content)})}
+        member = {"archive": f"test/archive.{suffix}", "member": "file.tsv", "lines": 20_000} | member
+        files = {f"test/archive.{suffix}": archive, "test/taken.tsv": member}
+        # Catalogues are cached by path.
+        _load.cache_clear()
+        (tmp_path / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
+        named = {"name": "test/taken.tsv", "catalog": tmp_path / "catalog.yaml", "downloads": tmp_path / "own"}
+        named |= {"folder": folder, "output": tmp_path / "raw" / "file"}
+        return [str(part) for option, value in named.items() for part in (f"--{option}", value)]
+
+    return make
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_only_the_member_asked_for_is_extracted(packed, output, tmp_path, suffix):
+    files = [("other.tsv", b"x" * 50_000), ("../escaped", b"1"), ("set/file.tsv", ROWS), ("set/more.tsv", b"1")]
+    assert download.main(packed(PACK[suffix](*files), suffix, member="set/file.tsv")) == 0
+    assert output.read_bytes() == ROWS
+    assert [path.name for path in output.parent.glob("[!.]*")] == ["file"]
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "raw", "catalog.yaml"}
+
+
+def test_names_in_an_archive_may_begin_with_a_dot(packed, output):
+    assert download.main(packed(tar_of(("./file.tsv", ROWS)))) == 0
+    assert output.read_bytes() == ROWS
+
+
+def test_the_archive_is_fetched_if_need_be_and_kept(packed, output):
+    content = tar_of(("file.tsv", ROWS))
+    with serving() as server:
+        argv = packed(content, urls=[server.serve("/a.tar.gz", content)], name="")
+        for _ in range(2):
+            assert download.main(argv) == 0
+            assert output.read_bytes() == ROWS
+            output.unlink()
+        assert server.sent["/a.tar.gz"] == [len(content)]
+
+
+@pytest.mark.parametrize("name", ["taken.tsv", "file.tsv", "test/taken.tsv"])
+def test_a_copy_of_the_member_is_used_without_the_archive(packed, output, tmp_path, name):
+    argv = packed(b"not fetched", name="")
+    (tmp_path / "mine" / "test").mkdir()
+    (tmp_path / "mine" / name).write_bytes(ROWS)
+    assert download.main(argv) == 0
+    assert output.read_bytes() == ROWS
+
+
+def test_a_copy_is_ignored_if_the_catalogue_cannot_check_it(packed, output, tmp_path):
+    argv = packed(tar_of(("file.tsv", ROWS)), lines=None)
+    (tmp_path / "mine" / "file.tsv").write_bytes(b"another file of that name\n")
+    assert download.main(argv) == 0
+    assert output.read_bytes() == ROWS
+
+
+def test_a_copy_with_other_lines_is_passed_over(packed, output, tmp_path, capsys):
+    argv = packed(tar_of(("file.tsv", ROWS)))
+    mine = tmp_path / "mine" / "file.tsv"
+    mine.write_bytes(ROWS + b"one more\n")
+    assert download.main(argv) == 0
+    assert (output.read_bytes(), mine.read_bytes()) == (ROWS, ROWS + b"one more\n")
+    assert f"{mine}: found 20001 lines, expected test/taken.tsv (20000 lines)" in capsys.readouterr().err
+
+
+def test_without_network_and_folder_the_error_names_the_archive(packed, complaint, output, monkeypatch):
+    monkeypatch.setattr(fetch, "ATTEMPTS", 1)
+    line = complaint(download.main, packed(b"x", name=""), output)
+    assert line.startswith("test/archive.tar.gz: found no working mirror (127.0.0.1:9: ")
+    assert "fetch http://127.0.0.1:9/archive elsewhere and put it into the folder" in line
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_a_file_that_the_archive_lacks_is_one_line(packed, complaint, output, suffix):
+    argv = packed(PACK[suffix](("raw/file.tsv", ROWS)), suffix)
+    assert "found no file.tsv in it, expected that file" in complaint(download.main, argv, output)
+
+
+def test_a_link_in_the_place_of_the_file_is_none(packed, complaint, output):
+    link = tarfile.TarInfo("file.tsv")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    assert "found no file.tsv in it" in complaint(download.main, packed(tar_of((link, b""))), output)
+
+
+XZ = tar_of(("file.tsv", ROWS), form="xz")
+
+
+@pytest.mark.parametrize("damaged", [XZ[:-2000], XZ[:90] + bytes([XZ[90] ^ 1]) + XZ[91:]], ids=["cut", "flipped"])
+def test_an_archive_without_a_published_checksum_is_unpacked_to_be_checked(packed, output, tmp_path, damaged):
+    known = {"no_checksum": "none is published", "size": len(XZ)}
+    with serving() as server:
+        argv = packed(damaged, "tar.xz", [server.serve("/a", XZ)], known=known)
+        assert download.main(argv) == 0
+    assert output.read_bytes() == ROWS
+    assert lzma.decompress((tmp_path / "own" / "test" / "archive.tar.xz").read_bytes())
+
+
+def test_a_full_disk_is_one_line(packed, complaint, mount_disk, output):
+    mount_disk(output.parent, 64)
+    line = complaint(download.main, packed(tar_of(("file.tsv", os.urandom(300_000)))))
+    assert "No space left" in line
+    assert not output.exists()

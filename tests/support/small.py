@@ -103,7 +103,6 @@ def _msmarco(passages, topics):
         "msmarco/top1000.dev.tsv": tsv((query, doc_id, text, passages[doc_id]) for query, text, doc_id in ranked),
         "msmarco/qidpidtriples.train.full.tsv.gz": numbers,
         "msmarco/qidpidtriples.train.full.2.tsv.gz": numbers,
-        "msmarco/triples.train.small.tsv": tsv((text, passages[one], passages[two]) for _, text, one, two in triples),
     }
     places = ((query, doc_id, row % CANDIDATES + 1) for row, (query, _, doc_id) in enumerate(ranked))
     contents["doctttttquery/run.dev.small.tsv"] = tsv(places)
@@ -158,20 +157,17 @@ def _beir(passages):
     return {f"{name}/{file}": content for name in ("nfcorpus", "scifact") for file, content in files.items()}
 
 
-def _trec_car(passages, topics):
-    """Make paragraphs that begin with a link, and judgements whose topics are a page and two headings."""
-    import cbor2
+def car_ids(passages):
+    """Number passages as TREC-CAR does its paragraphs: doc_id -> id."""
+    return {doc_id: f"{row:040x}" for row, doc_id in enumerate(passages)}
 
-    ids = {doc_id: f"{row:040x}" for row, doc_id in enumerate(passages)}
-    body = b""
-    for doc_id, text in passages.items():
-        first, rest = text[:4], text[4:]
-        link = [1, [0, first, None, f"enwiki:{first}".encode(), first]]
-        body += cbor2.dumps([0, ids[doc_id].encode(), [link, [0, rest]]])
-    head = cbor2.dumps(["CAR", [2, []], [["enwiki", "en", "small"], ["made", []]]])
+
+def _trec_car(passages, topics):
+    """Make judgements whose topics are a page and two headings."""
+    ids = car_ids(passages)
     parts = {f"fold-{number}": topics["train"][number::4] for number in range(4)}
     parts |= {"fold-4": topics["dev"][:1_000], "test": topics["dev"][1_000:]}
-    contents = {"trec-car/paragraphs.cbor": head + b"\x9f" + body + b"\xff"}
+    contents = {}
     for name, part in parts.items():
         named = (("enwiki:{}%20{}%20{}/{}/{}".format(*text.split()), ids[doc_id]) for _, text, doc_id in part)
         contents[f"trec-car/{name}.qrels"] = tsv(((topic, 0, doc_id, 1) for topic, doc_id in named), " ")
@@ -300,6 +296,11 @@ def small_world(server, tree, data):
     """Put the catalogue of small files into a copy of the project; serve them, and all models."""
     catalog, passages = load_catalog(CATALOG), passages_of(data)
     (tree / rehearsal.FILE).write_text(publish(server, catalog, contents_of(catalog, passages)), "utf-8")
+    # ir_datasets takes only as many paragraphs as TREC-CAR has.
+    (tree / "paragraphs.tsv").write_bytes(tsv(zip(car_ids(passages).values(), passages.values(), strict=True)))
+    config = tree / "config" / "trec-car.yaml"
+    text = config.read_text("utf-8").replace("collection: {irds: car/v2.0}", "collection: {passages: paragraphs.tsv}")
+    config.write_text(text, "utf-8")
     for name, revision in named_models().items():
         write_model(tree.parent / "hub" / name, name, list(passages.values()))
         serve_model(server, name, revision, tree.parent / "hub" / name)

@@ -31,7 +31,7 @@ def rules():
 
 RULES = rules()
 # What makes raw files; the tiny experiment has its own.
-RAW = {"pydocs", "download", "extract"}
+RAW = {"pydocs", "download"}
 #: rules without a job in the tiny experiment: its models are trained, without a teacher, no weights tuned, no latency
 UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
 UNUSED |= {"import_collection", "import_split", "generate", "aggregate", "overlap", "agreement", "latency"}
@@ -179,7 +179,7 @@ def late_config(tiny, indexed=False):
     cross = tiny["rerankers"]["cross"]
     late = {key: cross[key] for key in ("base_model", "query_length", "depth", "training")}
     encoder = {key: part for key, part in tiny["encoders"]["encoder"].items() if key not in ("onng", "hnsw")}
-    triples, taken = "tiny/data/triples.train", {"unknown_ids": "drop"}
+    taken = {"unknown_ids": "drop"}
     late |= {"kind": "late_interaction", "dimension": 16, "max_length": 64, "term_weights": True, "loss": "softmax"}
     late |= {"ivfpq": {"lists": 16, "bytes": 4}} if indexed else {}
     encoder |= {"ivfpq": {"lists": 8, "bytes": 4}} if indexed else {}
@@ -188,8 +188,10 @@ def late_config(tiny, indexed=False):
     config |= {"audit": {"probes": [1, 4, 16], "candidates": 64, "depths": [10]}} if indexed else {}
     return config | {
         "dataset": "late",
-        "encoders": {"taught": {**encoder, "triples": {**encoder["triples"], **taken, "file": f"{triples}.tsv"}}},
-        "rerankers": {"late": {**late, "pairs": {**cross["pairs"], **taken, "file": f"{triples}.texts.tsv"}}},
+        "encoders": {
+            "taught": {**encoder, "triples": {**encoder["triples"], **taken, "file": "tiny/data/triples.train.tsv"}}
+        },
+        "rerankers": {"late": {**late, "pairs": {**cross["pairs"], **taken, "file": "tiny/data/pairs.train.tsv"}}},
         "systems": {
             "bm25": {"retrieve": "bm25"},
             "taught": {"retrieve": "taught"},

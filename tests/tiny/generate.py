@@ -179,9 +179,8 @@ def write_experiment(folder: str | Path, seed: int = 7) -> Path:
         _write(data / f"queries.{name}.tsv", [f"{query_id}\t{text}" for query_id, text in queries.items()])
         _write(data / f"qrels.{name}.tsv", [f"{query_id} 0 d{target} 1" for query_id, target in asked])
         triples = [(query_id, target, (target + 1) % PASSAGES) for query_id, target in asked]
-        _write(data / f"triples.{name}.tsv", [f"{query_id}\td{good}\td{bad}" for query_id, good, bad in triples])
-        of_texts = ["\t".join([queries[query_id], texts[good], texts[bad]]) for query_id, good, bad in triples]
-        _write(data / f"triples.{name}.texts.tsv", of_texts)
+        for kind in ("triples", "pairs"):
+            _write(data / f"{kind}.{name}.tsv", [f"{query_id}\td{good}\td{bad}" for query_id, good, bad in triples])
         ranked = [
             (query_id, rank, *result)
             for query_id, text in queries.items()

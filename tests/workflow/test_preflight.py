@@ -95,15 +95,28 @@ def test_a_java_that_hangs_is_refused(monkeypatch, tmp_path):
     assert "timed out" in one(preflight.check_java([job("bm25")]))
 
 
-@pytest.mark.parametrize("rule", ["ivfpq", "audit_ivfpq", "retrieve_ivfpq"])
-def test_faiss_is_looked_for_where_a_job_uses_it(monkeypatch, rule):
+@pytest.mark.parametrize(
+    ("rule", "irds", "line"),
+    [
+        (
+            "audit_ivfpq",
+            None,
+            "faiss: found no such package, expected faiss, for systems with ivfpq; `pip install faiss",
+        ),
+        (
+            "import_collection",
+            "car/v2.0",
+            "trec_car: found no such package, expected trec-car-tools, for irds: car; `pip",
+        ),
+    ],
+)
+def test_packages_are_looked_for_where_a_job_uses_them(monkeypatch, rule, irds, line):
+    config = {"collection": {"irds": irds}}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert preflight.check_faiss([job("retrieve_tokens"), job("hnsw"), job("import_encoder")]) == []
-    assert one(preflight.check_faiss([job(rule)])) == (
-        "faiss: found no such package, expected faiss, for systems with ivfpq; `pip install faiss-cpu==1.15.1`"
-    )
+    assert preflight.check_packages([job("retrieve_tokens"), job("hnsw"), job("import_encoder")], config) == []
+    assert one(preflight.check_packages([job(rule)], config)).startswith(line)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert preflight.check_faiss([job(rule)]) == []
+    assert preflight.check_packages([job(rule)], config) == []
 
 
 def test_gpus_that_are_not_there_are_refused(config):

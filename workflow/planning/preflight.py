@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 import requests
 
 from cort.downloads.catalog import PublicFile, load_catalog
-from cort.downloads.fetch import by_hand
-from cort.downloads.transfer import explain, new_session
+from cort.downloads.fetch import by_hand, explain, new_session
 from cort.experiment.config import splits_of
 from cort.experiment.downloads import PREFIX
 from cort.experiment.models import place_of_base_model, released_name, triples_file
@@ -51,6 +50,7 @@ PROVIDERS = {"base_model": "base_models"}
 PROVIDERS |= {f"pretrained_{one}": f"{one}s" for one in ("encoder", "reranker", "weigher", "expander")}
 TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
 OF_FAISS = {"ivfpq", "audit_ivfpq", "retrieve_ivfpq"}
+OF_COLLECTION, INSTALL_CAR = {"collection", "import_collection"}, "`pip install trec-car-tools`"
 
 
 def check_all(jobs: Sequence[Job], config: Config, folder: Path, disk: float) -> list[str]:
@@ -70,7 +70,7 @@ def check_machine(jobs: Sequence[Job], config: Config, gpus: int, largest: str, 
     return [
         *check_memory(largest, memory, available_memory()),
         *check_java(jobs),
-        *check_faiss(jobs),
+        *check_packages(jobs, config),
         *check_gpus(jobs, config, gpus),
     ]
 
@@ -175,10 +175,18 @@ def check_gpus(jobs: Iterable[Job], config: Config, gpus: int) -> list[str]:
     return lines
 
 
-def check_faiss(jobs: Iterable[Job]) -> list[str]:
-    """Look for faiss, if a job uses an IVF-PQ index."""
-    wanted = any(job.rule in OF_FAISS for job in jobs) and importlib.util.find_spec("faiss") is None
-    return _line("faiss", "no such package", "faiss, for systems with ivfpq", INSTALL_FAISS) if wanted else []
+def check_packages(jobs: Sequence[Job], config: Config) -> list[str]:
+    """Look for faiss, if a job uses an IVF-PQ index, and for the reader of TREC-CAR, if a job reads the collection."""
+    of_car = (config["collection"].get("irds") or "").startswith("car/")
+    needed = (
+        ("faiss", OF_FAISS, "faiss, for systems with ivfpq", INSTALL_FAISS),
+        ("trec_car", OF_COLLECTION if of_car else set(), "trec-car-tools, for irds: car", INSTALL_CAR),
+    )
+    lines = []
+    for package, rules, expected, fix in needed:
+        if any(job.rule in rules for job in jobs) and importlib.util.find_spec(package) is None:
+            lines += _line(package, "no such package", expected, fix)
+    return lines
 
 
 def base_model_of(job: Job) -> str | None:

@@ -8,11 +8,12 @@ if rehearsal.is_on():
     config["title"] = f"{rehearsal.NOTICE}: {config['title']}"
 
 
+# An archive is no input: it is not needed if the extracted file exists, and deleting it must rerun nothing.
 rule download:
     output:
         paths.PUBLIC_FILE,
     wildcard_constraints:
-        file=file_pattern(extracted=False),
+        file=file_pattern(),
     localrule: True
     resources:
         disk_mb=disk(sizes.download),
@@ -21,26 +22,7 @@ rule download:
     params:
         downloads=paths.KEPT,
     message:
-        "Fetch {wildcards.source}/{wildcards.file}"
+        "Get {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m cort.download file --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
-        " --folder {resources.folder:q} --output {output:q} --log {log:q}"
-
-
-# The archive is no input: it is not needed if the extracted file exists, and deleting it must rerun nothing.
-rule extract:
-    output:
-        paths.PUBLIC_FILE,
-    wildcard_constraints:
-        file=file_pattern(extracted=True),
-    localrule: True
-    resources:
-        disk_mb=disk(sizes.download),
-        folder=config["downloads"]["folder"],
-    params:
-        downloads=paths.KEPT,
-    message:
-        "Extract {wildcards.source}/{wildcards.file}"
-    shell:
-        "python -m cort.download member --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
+        "python -m cort.download --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"

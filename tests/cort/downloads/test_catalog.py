@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from cort.downloads import rehearsal
-from cort.downloads.catalog import CATALOG, Tally, difference, load_catalog, problem_with
-from cort.system.errors import InputError
+from cort.downloads.catalog import CATALOG, load_catalog, problem_with
 from tests.support.common import ROOT
 
 # Copies of published files by the catalogue's name.
@@ -59,10 +58,25 @@ def _downloads(tree):
             yield from [value] if "url" in value else _downloads(value)
 
 
-def test_all_files_are_fetched_over_encrypted_connections():
-    urls = [url for file in load_catalog().files.values() for url in file.urls]
-    assert urls
-    assert all(url.startswith("https://") for url in urls)
+SUMS = {"md5": "[0-9a-f]{32}", "sha256": "[0-9a-f]{64}"}
+
+
+def test_entries_of_the_catalogue_are_complete():
+    catalog = load_catalog()
+    for file in catalog.files.values():
+        assert re.fullmatch(r"[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*", file.name)
+        assert bool(file.urls) != bool(file.archive) and bool(file.archive) == bool(file.member), file.name
+        assert all(re.fullmatch(r"https://[A-Za-z0-9.-]+/[!-~]*", url) for url in file.urls), file.name
+        assert not file.archive or catalog.files[file.archive].urls, file.name
+        if file.urls:
+            # Only .xz checks itself.
+            known = file.md5 or file.sha256 or (file.no_checksum and file.name.endswith(".xz"))
+            assert file.about and known, file.name
+        sums = {name: getattr(file, name) for name in SUMS}
+        assert all(value is None or re.fullmatch(SUMS[name], value) for name, value in sums.items()), file.name
+        numbers = (file.bytes, file.size, file.lines, file.records)
+        assert all(value is None or (isinstance(value, int) and value > 0) for value in numbers), file.name
+    assert all(isinstance(value, str) for host in catalog.headers.values() for value in host.values())
 
 
 SUFFIXES = (".zip", ".tar.gz")
@@ -74,7 +88,8 @@ def test_every_raw_file_has_a_name_that_tells_its_form():
     files -= {name for name in files if name.startswith(("doc2query/", "doctttttquery/")) and name.endswith(SUFFIXES)}
     # Collections that ir_datasets reads.
     files -= {"msmarco-document/msmarco-docs.trec.gz", "msmarco-passage-v2/msmarco_v2_passage.tar"}
-    assert all(name.removesuffix(".gz").endswith((".tsv", ".txt", ".jsonl", ".cbor", ".qrels")) for name in files)
+    files -= {"trec-car/paragraphCorpus.v2.0.tar.xz"}
+    assert all(name.removesuffix(".gz").endswith((".tsv", ".txt", ".jsonl", ".qrels")) for name in files)
 
 
 def shared(name):
@@ -89,60 +104,9 @@ def shared(name):
 def test_checksums_and_counts_hold_for_the_published_files(name, tmp_path):
     file, content = load_catalog().find(name), shared(name).read_bytes()
     assert problem_with(shared(name), file) is None
-    # The same content in chunks.
-    tally = Tally(file)
-    for start in range(0, len(content), 1_000):
-        tally.add(content[start : start + 1_000])
-    assert difference(tally, file) is None
     for wrong in (content[:-1] + b"\n\n", content + b"x\n", content[: len(content) // 2]):
         (tmp_path / "wrong").write_bytes(wrong)
         assert problem_with(tmp_path / "wrong", file) is not None
-
-
-GOOD = {"urls": ["https://x/y"], "size": 1, "md5": "0" * 32}
-BROKEN = {
-    "no urls": ({"size": 1, "md5": "0" * 32}, "found neither, expected urls, or archive and member"),
-    "no checksum": ({"urls": ["https://x/y"], "size": 1}, "found no checksum"),
-    "no checksum of what does not check itself": (
-        {"urls": ["https://x/y"], "size": 1, "no_checksum": "none is published"},
-        "found no_checksum, expected it only for .xz",
-    ),
-    "no size": ({"urls": ["https://x/y"], "md5": "0" * 32}, "found no size"),
-    "short checksum": ({**GOOD, "md5": "00"}, "found the md5 '00', expected 32"),
-    "a number": ({**GOOD, "md5": 7}, "found the md5 7, expected 32 hexadecimal digits"),
-    "no member": ({"archive": "a/b", "size": 1}, "found neither"),
-    "unknown archive": ({"archive": "a/c", "member": "x"}, "found the archive a/c, expected one with urls"),
-    "unknown key": ({"url": "https://x/y"}, "found no valid catalogue (KeyError('a/b: url'))"),
-    "no lines": ({**GOOD, "lines": 0}, "found lines 0, expected"),
-    "a text of urls": ({**GOOD, "urls": "https://x/y"}, "a/b: urls that are not a list of http://"),
-    "a file": ({**GOOD, "urls": ["file:///etc/passwd"]}, "a/b: urls that are not a list of http://"),
-    "junk": ({**GOOD, "urls": ["http://[x/y", 3]}, "a/b: urls that are not a list of http://"),
-    "no mapping": (3, "found no valid catalogue"),
-}
-
-
-@pytest.mark.parametrize(("entry", "words"), BROKEN.values(), ids=BROKEN)
-def test_mistakes_in_a_catalogue_are_named(tmp_path, entry, words):
-    path = tmp_path / "catalog.yaml"
-    path.write_text(yaml.safe_dump({"files": {"a/b": entry}}), "utf-8")
-    with pytest.raises(InputError) as error:
-        load_catalog(path)
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["plain", "A/b", "a/../b", "a/b/c", "a/.b"])
-def test_names_are_a_source_and_a_file(tmp_path, name):
-    path = tmp_path / "catalog.yaml"
-    path.write_text(yaml.safe_dump({"files": {name: GOOD}}), "utf-8")
-    with pytest.raises(InputError, match="expected SOURCE/FILE"):
-        load_catalog(path)
-
-
-def test_invalid_yaml_is_one_line(tmp_path):
-    (tmp_path / "catalog.yaml").write_text("files: [", "utf-8")
-    with pytest.raises(InputError, match=r"row 1: found no YAML .*, expected a catalogue"):
-        load_catalog(tmp_path / "catalog.yaml")
 
 
 HERE = "http://127.0.0.1:1/a"
@@ -161,15 +125,6 @@ def test_a_catalogue_in_the_working_folder_is_the_one_in_use_and_none_is_shipped
     assert (rehearsal.is_on(), list(load_catalog().files)) == (True, ["a/b"])
     # One that is asked for is the one meant.
     assert "msmarco/collection.tsv" in load_catalog(CATALOG).files
-
-
-@pytest.mark.parametrize("url", ["http://example.org/a", "https://127.0.0.1:1/a", "http://127.0.0.1.example.org:1/a"])
-def test_a_rehearsal_with_files_from_elsewhere_is_refused(tmp_path, url):
-    rehearse(tmp_path, HERE, url)
-    with pytest.raises(InputError) as error:
-        load_catalog(tmp_path / rehearsal.FILE)
-    [line] = str(error.value).splitlines()
-    assert f"a/b: found {url!r}, expected http://127.0.0.1:PORT/ in a rehearsal; remove the file" in line
 
 
 def test_downloads_of_a_rehearsal_are_kept_apart(tmp_path):

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from cort.downloads.archives import extract
+from cort.download import extract
 from cort.downloads.catalog import PublicFile
 from cort.evaluation.values import read_recall, write_recall
 from cort.formats import embeddings, expansions, lines, raw, tables, token_embeddings, tokens
@@ -187,7 +187,6 @@ def _extract(member):
 
 
 WEIGHTED = '{"id": "d1", "contents": "a a b"}\n{"id": "d2", "contents": ""}\n'
-CBOR = bytes.fromhex("8363434152820280809f8300426431828200636f6e658201850061708041706374776fff")
 TOPICS = "enwiki:a/b 0 d1 1\nenwiki:a%20c Q0 d2 1\n"
 QRELS = "q1 0 d1 1\nq2\tQ0\td2\t-3\n"
 
@@ -212,7 +211,6 @@ READERS = {
     "passages, tsv": ("c.tsv", _text(TSV), _passages_alike),
     "passages, jsonl": ("c.jsonl", _text(JSONL), _listed(raw.iter_passage_batches)),
     "passages, packed": ("c.txt.gz", _text(TSV), _listed(raw.iter_passage_batches)),
-    "passages, cbor": ("c.cbor", _bytes(CBOR), _listed(raw.iter_passage_batches)),
     "predictions": ("p.txt", _text("what is it\n\nhow é\n"), _listed(expansions.iter_predictions)),
     "predictions, packed": ("p.txt.gz", _text("what is it\n\nhow é\n"), _listed(expansions.iter_predictions)),
     "predictions, tar": ("p.tar.gz", _bytes(TAR), _listed(expansions.iter_predictions)),

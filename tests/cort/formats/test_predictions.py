@@ -46,10 +46,8 @@ def test_an_empty_prediction_is_none(tmp_path):
 @pytest.mark.parametrize(
     ("samples", "changed", "words"),
     [
-        (0, {}, "found 0 samples to take, expected 1 or more"),
         (4, {}, "found 3 samples, expected at least 4, in files named"),
         (2, {"s1p1": None}, "found no part 1 of sample 1, expected each part of each sample"),
-        (2, {"s0p0": None, "s1p0": None, "s2p0": None}, "found the parts 1, expected 0, 1 and so on"),
         (2, {"s1p1": "one\n"}, "found no line after 1 in predicted_queries_topk_sample001.txt001-1004000, expected as"),
         (
             2,
@@ -68,23 +66,20 @@ def test_samples_that_do_not_fit_together_are_refused(tmp_path, samples, changed
     assert words in str(error.value)
 
 
-TAR, SAMPLE, OTHER = tar_of(("p", "1\n")), ("x_sample0.txt0", "1\n"), ("x_sample0.txt1", "2\n")
-TWICE = zip_of(SAMPLE, OTHER).replace(b"txt1", b"txt0")
-BOTH = "found the files 'x_sample0.txt0' and 'b/x_sample00.txt000-9'"
+TAR, SAMPLE = tar_of(("p", "1\n")), ("x_sample0.txt0", "1\n")
 DAMAGED = {
     "no file": ("p.tar.gz", tar_of(), "found no file in it"),
-    "two files": ("p.tar.gz", tar_of(("a", "1\n"), ("b", "2\n")), "found the files 'a' and 'b', expected one file"),
+    "two files": ("p.tar.gz", tar_of(("a", "1\n"), ("b", "2\n")), "found the files 'a', 'b', expected one file"),
     "half a tar": ("p.tar.gz", TAR[: len(TAR) // 2], "found a damaged archive"),
     "half a zip": ("p.zip", zip_of(SAMPLE)[:60], "found a damaged archive"),
     "checksum": ("p.tar.gz", TAR[:-8] + bytes([TAR[-8] ^ 1]) + TAR[-7:], "found a damaged archive (CRC check failed"),
-    "length": ("p.tar.gz", TAR[:-1] + b"\1", "found a damaged archive (Incorrect length"),
     "cut": ("p.tar.gz", TAR[:-8], "found a damaged archive (Compressed file ended"),
-    "junk": ("p.tar.gz", TAR + b"junk", "found a damaged archive (Not a gzipped file"),
-    "two tars": ("p.tar.gz", TAR + TAR, "found data after the end of the archive, expected one archive"),
     "UTF-16": ("p.tar.gz", tar_of(("p", "1".encode("utf-16"))), "p.tar.gz: p: found UTF-16 text, expected UTF-8 text"),
-    "two zips": ("p.zip", zip_of(SAMPLE) + zip_of(SAMPLE), "found bytes before its first file, expected one archive"),
-    "a name twice": ("p.zip", TWICE, "found the file 'x_sample0.txt0' 2 times, expected each name"),
-    "a sample twice": ("p.zip", zip_of(SAMPLE, ("b/x_sample00.txt000-9", "2\n")), f"{BOTH}, expected one file of each"),
+    "a sample twice": (
+        "p.zip",
+        zip_of(SAMPLE, ("b/x_sample00.txt000-9", "2\n")),
+        "found two files of one part of a sample",
+    ),
 }
 
 
@@ -104,9 +99,3 @@ def test_files_that_macos_adds_and_byte_order_marks_are_ignored(tmp_path):
     texts = [b"\0\5", b"\0\5", "\ufeff1\r\n".encode()]
     (tmp_path / "p.zip").write_bytes(zip_of(*zip(names, texts, strict=True)))
     assert list(iter_predictions(tmp_path / "p.zip", 1)) == [["1"]]
-
-
-def test_files_with_other_names_are_logged(tmp_path, caplog):
-    (tmp_path / "p.zip").write_bytes(zip_of(SAMPLE, ("sample1.txt", "2\n")))
-    list(iter_predictions(tmp_path / "p.zip", 1))
-    assert "p.zip: files ignored because of their names: 'sample1.txt'" in caplog.text

@@ -178,8 +178,8 @@ def test_json_that_exhausts_the_parser_is_refused(tmp_path, line):
 @pytest.mark.parametrize(
     ("reader", "name", "complaint"),
     [
-        (raw.iter_passages, "corpus.json", "a file name ending in '.json', expected .tsv, .txt, .jsonl or .cbor"),
-        (raw.iter_passages, "corpus.csv.gz", "a file name ending in '.csv', expected .tsv, .txt, .jsonl or .cbor"),
+        (raw.iter_passages, "corpus.json", "a file name ending in '.json', expected .tsv, .txt or .jsonl"),
+        (raw.iter_passages, "corpus.csv.gz", "a file name ending in '.csv', expected .tsv, .txt or .jsonl"),
         (raw.iter_queries, "queries", "a file name without a suffix, expected .tsv, .txt, .jsonl or .qrels"),
         (raw.iter_queries, "queries.gz", "a file name without a suffix, expected .tsv, .txt, .jsonl or .qrels"),
         (raw.iter_qrels, "qrels.jsonl", "a file name ending in '.jsonl', expected .tsv, .txt or .qrels"),

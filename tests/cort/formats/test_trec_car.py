@@ -1,14 +1,16 @@
-"""TREC-CAR: three pages as its publishers write them, from paragraphs to a split, and damaged files."""
+"""TREC-CAR: three pages as its publishers write them, from paragraphs to a split."""
 
-import gzip
+import os
+import tarfile
+from pathlib import Path
 
-import cbor2
 import pytest
 
 from cort import collection, split
-from cort.formats.raw import iter_passages, iter_queries
+from cort.formats.raw import iter_queries
 from cort.formats.tables import QRELS, QUERIES, read_table
-from tests.support.common import command_line, refusal, write_file
+from tests.support.common import ROOT, command_line, refusal, write_file
+from tests.support.irds import run_with
 
 HEADER = ["CAR", [2, []], [["enwiki", "en"], []]]
 # Page -> heading, or none for the lead -> paragraphs; a link is a pair of a page and its text.
@@ -32,45 +34,45 @@ def body(part):
     return [1, [0, part[0], ["Some section"], b"enwiki:" + part[0].encode(), part[1]]]
 
 
-def write_pages(folder):
-    """Write paragraphs and hierarchical judgements of the pages as trec-car-create does."""
-    paragraphs, qrels = [], []
+def paragraphs_of_pages():
+    """Yield (topic, id, parts) of each paragraph."""
+    number = 0
     for page, sections in PAGES.items():
         for heading, texts in sections.items():
-            topic = f"enwiki:{page}/{heading}".rstrip("/")
             for parts in texts:
-                qrels.append(f"{topic} 0 {paragraph_id(len(paragraphs)).decode()} 1\n")
-                paragraphs.append([0, paragraph_id(len(paragraphs)), list(map(body, parts))])
-    encoded = b"".join(map(cbor2.dumps, paragraphs))
-    (folder / "paragraphs.cbor").write_bytes(cbor2.dumps(HEADER) + b"\x9f" + encoded + b"\xff")
-    (folder / "test.qrels").write_text("".join(qrels))
-    return folder / "paragraphs.cbor", folder / "test.qrels"
+                yield f"enwiki:{page}/{heading}".rstrip("/"), paragraph_id(number), parts
+                number += 1
+
+
+def write_qrels(folder):
+    """Write hierarchical judgements of the pages as trec-car-create does."""
+    lines = (f"{topic} 0 {doc_id.decode()} 1\n" for topic, doc_id, _ in paragraphs_of_pages())
+    return write_file(folder / "test.qrels", "".join(lines))
 
 
 TEXTS = ["Aftertaste is the taste left in the mouth.", "The aftertaste of wine lasts.", "Tasters count seconds."]
-# The id of "." is judged, so it stays.
-TEXTS += ["Turtles eat seagrass.", ".", "It is old."]
+TEXTS += ["Turtles eat seagrass.", "", "It is old."]
 
 
-def test_paragraphs_are_their_parts_without_anything_in_between(tmp_path):
-    path, _ = write_pages(tmp_path)
-    expected = [(paragraph_id(number).decode(), text) for number, text in enumerate(TEXTS)]
-    assert list(iter_passages(path)) == list(enumerate(expected, 1))
-    packed = tmp_path / "packed.cbor.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert list(iter_passages(packed)) == list(iter_passages(path))
-
-
-def test_paragraphs_are_those_of_their_publishers_reader(tmp_path):
-    trec_car = pytest.importorskip("trec_car.read_data")
-    path, _ = write_pages(tmp_path)
-    with open(path, "rb") as file:
-        expected = [(paragraph.para_id, paragraph.get_text() or ".") for paragraph in trec_car.iter_paragraphs(file)]
-    assert [passage for _, passage in iter_passages(path)] == expected
+def test_paragraphs_are_read_by_ir_datasets_without_anything_between_their_parts(tmp_path):
+    tools = pytest.importorskip("trec_car", reason="needs trec-car-tools")
+    cbor = pytest.importorskip("cbor")
+    encoded = b"".join(cbor.dumps([0, doc_id, list(map(body, parts))]) for _, doc_id, parts in paragraphs_of_pages())
+    path = write_file(tmp_path / "paragraphs.cbor", cbor.dumps(HEADER) + b"\x9f" + encoded + b"\xff")
+    (tmp_path / "home" / "car").mkdir(parents=True)
+    with tarfile.open(tmp_path / "home" / "car" / "paragraphCorpus.v2.0.tar.xz", "w:xz") as tar:
+        tar.add(path, "paragraphCorpus/dedup.articles-paragraphs.cbor")
+    code = "from itertools import islice; from cort.sources.irds import iter_documents\n"
+    # After the last one, it would miss 29 million.
+    code += "for one in islice(iter_documents('car/v2.0'), 6): print(one.doc_id, one.text, sep='\\t')"
+    known = os.pathsep.join([str(ROOT), *map(str, {Path(one.__path__[0]).parent for one in (tools, cbor)})])
+    done = run_with(tmp_path / "home", code, PYTHONPATH=known)
+    expected = [f"{paragraph_id(number).decode()}\t{text}" for number, text in enumerate(TEXTS)]
+    assert done.stdout.splitlines() == expected, done.stderr
 
 
 def test_topics_are_those_of_the_judgements_as_the_paper_writes_them(tmp_path):
-    _, path = write_pages(tmp_path)
+    path = write_qrels(tmp_path)
     assert [(row, topic.id, topic.text) for row, topic in iter_queries(path)] == [
         (1, "enwiki:Aftertaste", "Aftertaste"),
         (2, "enwiki:Aftertaste/Wine/Length", "Aftertaste Wine Length"),
@@ -80,7 +82,9 @@ def test_topics_are_those_of_the_judgements_as_the_paper_writes_them(tmp_path):
 
 
 def test_judgements_of_a_file_per_fold_are_those_of_one_file(tmp_path):
-    paragraphs, qrels = write_pages(tmp_path)
+    qrels = write_qrels(tmp_path)
+    texts = (f"{doc_id.decode()}\t{''.join(map(str, parts))}.\n" for _, doc_id, parts in paragraphs_of_pages())
+    paragraphs = write_file(tmp_path / "paragraphs.tsv", "".join(texts))
     passages, queries, judged = (tmp_path / f"{name}.parquet" for name in ("passages", "queries", "qrels"))
     assert collection.main(command_line({"passages": paragraphs, "output": passages}, {})) == 0
     lines = qrels.read_text().splitlines(keepends=True)
@@ -91,60 +95,6 @@ def test_judgements_of_a_file_per_fold_are_those_of_one_file(tmp_path):
     assert split.main(command_line({"queries": qrels, "qrels": qrels}, outputs)) == 0
     assert (read_table(queries, QUERIES), read_table(judged, QRELS)) == tables
     assert [table.num_rows for table in tables] == [4, len(TEXTS)]
-
-
-WHOLE = "expected a complete file of TREC-CAR v2.0 paragraphs; fetch or unpack it again"
-PART = "expected a text, or a link with one; fetch or unpack it again"
-PARAGRAPH = "expected a paragraph: 0, id and parts; fetch or unpack it again"
-ONE = cbor2.dumps([0, b"ab", [[0, "text"]]])
-START = cbor2.dumps(HEADER) + b"\x9f"
-
-
-def whole(paragraph):
-    return START + cbor2.dumps(paragraph) + b"\xff"
-
-
-PAGE_FILE = cbor2.dumps(["CAR", [0, []], []]) + b"\x9f\xff"
-BAD_FILES = {
-    "cut in a paragraph": (START + ONE + ONE[:-3], f"row 2: found a truncated file, {WHOLE}"),
-    "cut between two": (START + ONE, f"found the end of the file after 1 paragraphs, {WHOLE}"),
-    "cut in the header": (START[:9], f"found a truncated file, {WHOLE}"),
-    "empty": (b"", f"found a truncated file, {WHOLE}"),
-    "another list": (cbor2.dumps([1, 2]), f"found no TREC-CAR header, {WHOLE}"),
-    "text": (b"some text of many words", f"found no TREC-CAR header, {WHOLE}"),
-    "pages": (PAGE_FILE, "found TREC-CAR pages or outlines (type '0'), expected paragraphs; name dedup.articles-para"),
-    "no paragraph": (whole([1, b"ab", []]), f"row 1: found \"[1, b'ab', []]\", {PARAGRAPH}"),
-    "a part of another kind": (whole([0, b"ab", [[2, "x"]]]), f"row 1: found \"[2, 'x']\", {PART}"),
-    "an id with a blank": (whole([0, b"a b", [[0, "x"]]]), "row 1: found doc_id 'a b' with whitespace, expected a doc"),
-    "none": (START + b"\xff", "found no passages, expected one passage per line"),
-    "duplicate": (START + ONE + ONE + b"\xff", "row 2: found doc_id 'ab' again (it is already in row 1), expected"),
-    "two files in one": (START + ONE + b"\xff" + START, f"found data after the last of 1 paragraphs, {WHOLE}"),
-    "an impossible length": (START + b"\x83\x00\x5b" + b"\x7f" * 8 + b"ab", "row 1: found "),
-}
-
-
-@pytest.mark.parametrize(("content", "line"), BAD_FILES.values(), ids=BAD_FILES)
-def test_bad_paragraphs_are_refused_in_one_line(tmp_path, complaint, content, line):
-    path, output = tmp_path / "p.cbor", tmp_path / "out" / "passages.parquet"
-    path.write_bytes(content)
-    assert complaint(collection.main, ["--passages", path, "--output", output], output).startswith(f"{path}: {line}")
-
-
-PACKED = gzip.compress(START + ONE + b"\xff", mtime=0)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        *(PACKED[:-8] + b"\1" + PACKED[-7:], PACKED[:-1] + b"\1", PACKED[:-8], PACKED + PACKED, PACKED + b"junk"),
-        PACKED[:16] + bytes([PACKED[16] ^ 0xFF]) + PACKED[17:],
-    ],
-    ids=["checksum", "length", "cut", "twice", "junk", "stream"],
-)
-def test_gzip_is_read_to_its_end(tmp_path, complaint, data):
-    path, output = tmp_path / "p.cbor.gz", tmp_path / "out" / "passages.parquet"
-    path.write_bytes(data)
-    assert WHOLE in complaint(collection.main, ["--passages", path, "--output", output], output)
 
 
 @pytest.mark.parametrize("topic", ["enwiki:", "enwiki:/History", "Aftertaste/Wine", "42"])

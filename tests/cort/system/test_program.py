@@ -120,7 +120,7 @@ def test_data_belongs_to_the_modules_that_name_it(edited, module, path):
 
 
 def test_mirrors_and_modules_that_are_not_there_are_no_part_of_a_program():
-    assert "cort/downloads/catalog.yaml" not in program_of("cort.download file")
+    assert "cort/downloads/catalog.yaml" not in program_of("cort.download")
     assert "cort/nothing.py" not in program_of("cort.nothing")
 
 
