@@ -10,7 +10,8 @@
 | ``.csv .jsonl``                  | one in each row (`cort/sources/rows.py`)           |
 
 The id of a document is the path of its file from the folder, with ``/`` between names; `encoded_id` writes the
-characters that ids may not have. Hidden files and folders are ignored. Only links to files in the folder are followed.
+characters that ids may not have. Of a row, it is the path and the id of the row; the latter alone if there is one
+file. Hidden files and folders are ignored. Only links to files in the folder are followed.
 Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252, which
 is reported. Files that give no document are reported and left out.
 """
@@ -119,7 +120,8 @@ def iter_documents(
     parsed = _parse_in_parallel(root, files, processes) if processes > 1 else ((file, None) for file in files)
     for file, future in parsed:
         if file.path.lower().endswith(ROWS):
-            yield from _iter_rows(root, file.path, fields, on_skip)
+            prefix = f"{encoded_id(file.path)}/" if len(files) > 1 else ""
+            yield from _iter_rows(root, file.path, prefix, fields, on_skip)
             continue
         try:
             document, skips = future.result() if future else parse_file(root, file.path)
@@ -244,18 +246,14 @@ def _read(path: Path, doubt: Callable[[Unread], None]) -> Content:
         return _read_plain(text)
 
 
-def _iter_rows(root: str, path: str, fields: Fields, on_skip: OnSkip) -> Iterator[Document]:
+def _iter_rows(root: str, path: str, prefix: str, fields: Fields, on_skip: OnSkip) -> Iterator[Document]:
     def doubt(unread: Unread) -> None:
         on_skip(Skipped(path, *unread.args))
 
     try:
-        text = _decoded(Path(root, path).read_bytes(), doubt)
-    except Unread as error:
-        doubt(error)
+        yield from iter_rows(Path(root, path), prefix, fields, doubt)
     except OSError as error:
         doubt(Unread("unreadable file", error.strerror))
-    else:
-        yield from iter_rows(path, text, fields, doubt)
 
 
 def _decoded(data: bytes, doubt: Callable[[Unread], None]) -> str:
