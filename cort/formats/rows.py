@@ -88,7 +88,7 @@ def iter_rows(
 ) -> Rows[Row]:
     """Stream (row, record or what is wrong with it); rows are lines counted from 1, or records of Parquet.
 
-    :param wanted: columns of Parquet that are read; if it has none of them, all are.
+    :param wanted: columns of Parquet that are read; if it has fewer than two, which is an error, all are.
     :param header: of a TSV without one.
     """
     if form == PARQUET:
@@ -167,7 +167,7 @@ def _iter_parquet(path: str | Path, wanted: Collection[str]) -> Rows[Record]:
     with refuse_damage(path, "parquet file", "fetch it again"):
         file = pq.ParquetFile(path)
         columns = [name for name in file.schema_arrow.names if name in wanted]
-        for batch in file.iter_batches(ROWS_PER_BATCH, columns=columns or None):
+        for batch in file.iter_batches(ROWS_PER_BATCH, columns=columns if len(columns) > 1 else None):
             for number, record in enumerate(batch.to_pylist(), number + 1):  # noqa: B020
                 yield number, record
 

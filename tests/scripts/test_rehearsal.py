@@ -32,7 +32,7 @@ MODELS |= {
 # Streams of one file each, or of texts; bound by the network, and by unpacking.
 STREAMS = {"import_triples", "expand filter", "download file", "download member", "weigh import", "leakage"}
 STREAMS |= {"aggregate", "analyze overlap", "analyze sparsity", "deploy"}
-STREAMS |= {"import_collection", "import_split", "generate", "passage_queries", "judge"}
+STREAMS |= {"import_split", "generate", "passage_queries", "judge"}
 # Repeats others with more parameters, or on parts; or of an extra.
 REPEATED = {"tune bm25", "tune weights", "audit graph", "audit ivfpq", "retrieve merge"}
 REPEATED |= {"index ivfpq", "retrieve ivfpq", "index impacts", "retrieve impacts"}

@@ -88,6 +88,7 @@ QUOTED = {"query_id": "q", "text": "A text of more than 20 letters", "relevance"
 QUOTABLE = {"doc_id": ["d"], "text": ["A text of more than 20 letters and more"]}
 IDS = pa.array(["a", "b", "é"])
 EPOCHS = pa.table([[0, 0, 1]], schema=tables.EPOCHS)
+TEXTS = pa.table([["a", "b"], ["x", "y"]], schema=tables.PASSAGES)
 TOKENS = [(IDS, [[1, 2], [], [3]]), (IDS, [[], [5], [6]])]
 GRADES = pa.table([["q", "q"], ["d", "e"], [1, -2]], schema=tables.QRELS)
 VECTORS = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -217,7 +218,7 @@ READERS = {
     "passages, tsv": ("c.tsv", _text(TSV), _passages_alike),
     "passages, jsonl": ("c.jsonl", _text(JSONL), _listed(iter_passage_batches)),
     "passages, table": ("c.csv", _text("_id,title,text\n1,t,x\n"), _listed(iter_passage_batches)),
-    "passages, Parquet": ("c", _written(tables.write_table, GRADES), _listed(iter_passage_batches)),
+    "passages, Parquet": ("c", _written(tables.write_table, TEXTS), _listed(iter_passage_batches)),
     "passages, TREC": ("c", _text(DOCUMENTS), _listed(iter_passage_batches)),
     "passages, SMART": ("c", _text(SMART), _listed(iter_passage_batches)),
     "topics, TREC": ("t", _text(SGML), _listed(iter_queries)),
