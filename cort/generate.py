@@ -4,7 +4,7 @@ Documents are divided among the splits by a hash of the seed and their ids: anot
 above texts of several documents is dropped, whatever their splits are; one above several texts of a document has all of
 these as relevant passages.
 
-Reads:  queries with the ids of passages, of `cort.import_collection --generate` or `cort.passage_queries`; or the
+Reads:  queries with the ids of passages, of `cort.collection --generate` or `cort.passage_queries`; or the
         predicted queries of each passage
 Writes: queries as BEIR .jsonl, judgements as TREC qrels, JSON of how many queries are kept and dropped
 Usage:  python -m cort.generate --candidates candidates.parquet --splits validation test --split test --seed 42
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import plain
-from cort.formats.raw import write_judged
+from cort.formats.judgements import write_judged
 from cort.formats.records import Qrel, Text
 from cort.formats.tables import EXPANSIONS, PASSAGES, has_column, read_table
 from cort.retrieval.documents import documents_of, split_of

@@ -1,8 +1,8 @@
 """Make a split (train, dev, test), or a part of one, from queries and judgements, checked against the collection.
 
-Reads:  queries as MS MARCO .tsv or .txt, .txt with a query per row, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or
-        BEIR (cort/formats/raw.py), or judgements that quote passages, each in one or more files; passages.parquet
-        apart.parquet: texts of splits that systems are measured on, which a split for training may not have
+Reads:  queries (cort/formats/topics.py) and judgements (cort/formats/judgements.py), each in one or more files;
+        passages.parquet; apart.parquet: texts of splits that systems are measured on, which a split for training may
+        not have
 Writes: queries and qrels as parquet, in the order of their files; JSON of how many judged passages were found by their
         ids, by their texts, or not at all; CSV of what is odd (kind, query_id, doc_id)
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
@@ -26,14 +26,14 @@ import pyarrow.compute as pc
 
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.formats.cleaning import plain
-from cort.formats.ids import has_repeated
-from cort.formats.judgements import is_judged, read_judged
-from cort.formats.lines import Rows, iter_record_batches
-from cort.formats.raw import is_quoted, iter_qrels, iter_queries, iter_quoted, none_of, refuse_duplicates
+from cort.formats.duplicates import kept_rows, refuse_duplicates
+from cort.formats.judgements import is_judged, is_quoted, iter_qrels, iter_quoted, read_judged
+from cort.formats.lines import Parts, Rows, iter_record_batches, none_of
 from cort.formats.records import Qrel
 from cort.formats.tables import APART, PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
+from cort.formats.topics import iter_queries
 from cort.retrieval.documents import documents_of
-from cort.settings.collection import Aggregation, Split
+from cort.settings.collection import Aggregation, Split, Topics
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
@@ -55,11 +55,14 @@ FOUND = ("judgements_found_by_id", "found_by_text", "gone", "withdrawn")
 Part = Literal["held-out", "rest"]
 
 
-def read_queries(paths: Sequence[str]) -> pa.Table:
-    """Read the queries of all files; refuse a file without queries, and an id that occurs twice."""
+def read_queries(paths: Sequence[str], field: str = Topics.field, numbered: bool = True) -> pa.Table:
+    """Read the queries of all files; refuse a file without queries, and an id that occurs twice.
+
+    :param field: of topics; `numbered` as for `iter_queries`.
+    """
     parts, queries = [], []
     for path in paths:
-        rows, table = _gather(iter_queries(path), QUERIES)
+        rows, table = _gather(iter_queries(path, field, numbered), QUERIES)
         if not table.num_rows:
             fix = "name the file that holds the queries"
             raise input_error(path, none_of("queries", path), "one query per line", fix)
@@ -80,17 +83,17 @@ def read_qrels(options: "Options", query_ids: pa.ChunkedArray) -> tuple[pa.Table
     :raises InputError: for a pair with two grades, for no known query, and if most judged documents are absent.
     """
     counts: Counter[str] = Counter()
-    files = []
-    for number, path in enumerate(options.qrels):
+    parts, files = [], []
+    for path in options.qrels:
         rows, table = _gather(_judgements(path, options, counts), QRELS)
         if not table.num_rows:
             fix = "name the file that holds the judgements"
             raise input_error(path, none_of("judgements", path), "at least one", fix)
         if pc.max(table["relevance"]).as_py() < 1:
             raise input_error(path, "no grade above 0", "at least one relevant passage", "name other judgements")
-        place = {"file": np.full(len(rows), number), "row": rows}
-        files.append(pa.table({**dict(zip(QRELS.names, table.columns, strict=True)), **place}))
-    qrels = _without_repeated(options.qrels, pa.concat_tables(files), counts)
+        parts.append((path, rows))
+        files.append(table)
+    qrels = _without_repeated(parts, pa.concat_tables(files), counts)
     names = ", ".join(options.qrels)
     has_text = pc.is_in(qrels["query_id"], value_set=query_ids)
     if not pc.any(has_text).as_py():
@@ -111,7 +114,7 @@ def read_qrels(options: "Options", query_ids: pa.ChunkedArray) -> tuple[pa.Table
     counts.update({WITHOUT_TEXT: len(textless), ABSENT: len(absent)})
     qrels = qrels.filter(pc.invert(is_absent)) if options.for_training else qrels
     return (
-        qrels.select(QRELS.names),
+        qrels,
         {name: count for name, count in counts.items() if count or name in FOUND},
         oddities,
     )
@@ -133,21 +136,15 @@ def _judgements(path: str, options: "Options", counts: Counter[str]) -> Rows[Qre
     return iter_quoted(path, iter_batches(options.passages, PASSAGES))
 
 
-def _without_repeated(paths: Sequence[str], qrels: pa.Table, counts: Counter[str]) -> pa.Table:
+def _without_repeated(parts: Parts, qrels: pa.Table, counts: Counter[str]) -> pa.Table:
     """Keep one of several equal rows; refuse a pair with two grades."""
-
-    # Ids have no whitespace, so joined ones are unambiguous.
-    def keys(*columns: str) -> pa.ChunkedArray:
-        return pc.binary_join_element_wise(*(qrels[name].cast("string") for name in columns), " ")
-
-    if has_repeated(keys("query_id", "doc_id")):
-        codes = keys(*QRELS.names).combine_chunks().dictionary_encode().indices.to_numpy()
-        _, first = np.unique(codes, return_index=True)
-        counts["repeated rows"] = len(codes) - len(first)
-        qrels = qrels.take(np.sort(first))
-        by_file = (qrels.filter(pc.equal(qrels["file"], number))["row"].to_pylist() for number in range(len(paths)))
-        refuse_duplicates(list(zip(paths, by_file, strict=True)), keys("query_id", "doc_id"), JUDGEMENT)
-    return qrels
+    # Ids have no whitespace, so joined pairs are unambiguous.
+    pairs = pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
+    kept = kept_rows(parts, pairs, lambda: qrels["relevance"].to_numpy(), JUDGEMENT, "grade")
+    if kept is None:
+        return qrels
+    counts["repeated rows"] = qrels.num_rows - len(kept)
+    return qrels.take(kept)
 
 
 def in_collection(doc_ids: pa.Array, passages: str, aggregate: str) -> pa.Array:
@@ -199,13 +196,11 @@ def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[Sequence[int], pa.Ta
 
 
 @options_class
-class Options(Aggregation):
+class Options(Aggregation, Topics):
     """Options of this stage."""
 
-    queries: tuple[str, ...] = required("FILE", "MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, plain or .gz")
-    qrels: tuple[str, ...] = optional(
-        (), "TREC or BEIR judgements, or quotations .jsonl; none: keep all queries", "FILE"
-    )
+    queries: tuple[str, ...] = required("FILE", "queries, in any format of cort/formats/topics.py")
+    qrels: tuple[str, ...] = optional((), "judgements; none: keep all queries", "FILE")
     passages: str = required("FILE", "table that cort.collection wrote")
     output_queries: str = required("FILE", "parquet table to write")
     output_qrels: str = required("FILE", "parquet table to write")
@@ -220,6 +215,7 @@ class Options(Aggregation):
     part: Part | None = optional(None, "which side of --hold-out to write")
     without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
     apart: str | None = optional(None, "what `cort.apart` wrote: queries of other splits to leave out", "FILE")
+    numbered: bool = flag("queries without ids have the number of their row, also if there are judgements")
     sample: int | None = optional(None, "keep N of the remaining queries, drawn at random", "N")
     at_most: bool = flag("if fewer than --sample remain, keep all")
     seed: int | None = optional(None, "seed of the draws; required by --hold-out and --sample")
@@ -228,7 +224,8 @@ class Options(Aggregation):
 def stage(options: Options) -> None:
     """Select queries and judgements, and write them."""
     _check_draws(options)
-    queries = read_queries(options.queries)
+    numbered = options.numbered or all(map(is_quoted, options.qrels))
+    queries = read_queries(options.queries, options.field, numbered)
     qrels, counts, oddities = QRELS.empty_table(), dict[str, int](), Oddities()
     if options.qrels:
         qrels, counts, oddities = read_qrels(options, queries["query_id"])

@@ -72,6 +72,7 @@ CLASSES: dict[str, dict[str, str]] = {
     f"{LUCENE}search/Explanation": {"toString": "()String"},
     f"{LUCENE}search/IndexSearcher": {
         "new": "(IndexReader)void",
+        "static setMaxClauseCount": "(int)void",
         "setSimilarity": "(Similarity)void",
         "search": "(Query, int, Sort, boolean)TopFieldDocs",
         "explain": "(Query, int)Explanation",
@@ -253,8 +254,6 @@ class Lucene:
         try:
             yield
         except self._java.JavaException as error:
-            if "TooManyClauses" in str(error):
-                raise input_error("query", "too many words", "1,024 different words at most", "shorten it") from None
             raise anserini.unreadable(self._index, str(error)) from None
 
 
@@ -290,6 +289,8 @@ def start_java(memory_mb: int) -> SimpleNamespace:
                 described[name] = static(signature)
         short = re.split(r"[/$]", path)[-1]
         setattr(java, short, jnius.MetaJavaClass(short, (jnius.JavaClass,), described))
+    # Queries may have any number of terms, as in the stage.
+    java.IndexSearcher.setMaxClauseCount(2**31 - 1)
     # Otherwise Lucene reports on stderr how it maps files.
     java.Logger.getLogger("").setLevel(java.Level.WARNING)
     return java

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -41,6 +42,7 @@ def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
         yield process
 
 
+ROOT = Path(__file__).parents[2]
 MANIFEST = "manifest.json"
 #: what an index of term weights has, instead of texts of a form
 IMPACTS = "impacts"
@@ -85,20 +87,25 @@ def fat_jar() -> Path:
 
 
 def run_java(
-    main_class: str, arguments: Sequence[str], memory_mb: int, threads: int, folder: Path | None = None
+    main_class: str,
+    arguments: Sequence[str],
+    memory_mb: int,
+    threads: int,
+    folder: Path | None = None,
+    limited: bool = True,
 ) -> list[str]:
     """Run a main class of Anserini, log its progress and return the last lines it wrote.
 
     :param memory_mb: the heap in MB; the process takes more.
     :param threads: processors that Java sees, which also determine the threads of its garbage collector.
     :param folder: working directory, because Anserini splits some paths at spaces.
+    :param limited: refuse queries of more than `MOST_WORDS` distinct terms, as Lucene does unless code tells it.
     :raises InputError: for failures with a known remedy, such as lack of memory.
     :raises RuntimeError: for any other failure.
     """
     if memory_mb < 1 or threads < 1:
         raise input_error("--memory-mb, --threads", f"{memory_mb}, {threads}", "1 or more of each", "fix them")
-    command = [
-        str(java_home().absolute() / "bin" / "java"),
+    options = [
         f"-Xmx{memory_mb}m",
         # 1,000 queries at depth 1,000 take 5.2 s; with the default collector (G1) 6.8 s and twice the memory.
         "-XX:+UseParallelGC",
@@ -106,13 +113,17 @@ def run_java(
         # Otherwise only a thread dies, and its query or file is lost silently.
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
-        *("-cp", str(fat_jar().absolute()), main_class, *arguments),
     ]
+    java = [str(java_home().absolute() / "bin" / "java"), *options, "-cp", str(fat_jar().absolute())]
+    # Not `-m`: Python would import this module twice.
+    unlimited = [sys.executable, "-c", f"from {__name__} import main; main()", " ".join(options)]
+    command = [*(java if limited else unlimited), main_class, *arguments]
+    python_path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     with running(
         command,
         cwd=folder,
         # With this locale Java opens non-ASCII paths and writes numbers as "20,958".
-        env={**os.environ, "LC_ALL": "C.UTF-8"},
+        env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONPATH": os.pathsep.join(python_path)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -125,6 +136,20 @@ def run_java(
         # After an exit, the reason may be in the lines that follow the first error.
         raise _failure(main_class, status, [*failures, *lines[-3:]] if status else failures, memory_mb)
     return lines
+
+
+def main() -> None:
+    """Run a main class of Anserini in this process, after lifting Lucene's limit of terms in a query."""
+    options, main_class, *arguments = sys.argv[1:]
+    import jnius_config
+
+    os.environ["JAVA_HOME"] = str(java_home())
+    jnius_config.set_classpath(str(fat_jar()))
+    jnius_config.add_options(*options.split())
+    import jnius
+
+    jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(2**31 - 1)
+    jnius.autoclass(main_class).main(arguments)
 
 
 def _follow(stream: Iterable[str]) -> tuple[list[str], list[str]]:

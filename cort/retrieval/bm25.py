@@ -1,6 +1,7 @@
 """BM25 for many queries at once, with Anserini's batch search, and its parameters."""
 
 import json
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,15 +10,16 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from cort.formats import tables
 from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run
 from cort.retrieval import anserini
 from cort.retrieval.options import BM25Options
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import InputError, input_error
 from cort.system.progress import track
+
+log = logging.getLogger(__name__)
 
 MAIN_CLASS = "io.anserini.search.SearchCollection"
 # Name of the file that Anserini writes.
@@ -56,21 +58,26 @@ class Searcher:
         """
         k1s, bs = (list(dict.fromkeys(map(str, values))) for values in zip(*grid, strict=True))
         converted = convert(pa.array(texts, "string"), self._form).to_pylist()
+        model = ["-language", self._language, "-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs]
         try:
-            model = ["-language", self._language, "-bm25", "-bm25.k1", *k1s, "-bm25.b", *bs]
             search_all(self.options, converted, model, folder)
         except InputError as error:
             if anserini.TOO_MANY not in str(error):
                 raise
-            raise _too_many_words(self.options.queries, texts) from error
+            long = sum(len(set(re.findall(r"\w+", text.lower()))) > anserini.MOST_WORDS for text in texts)
+            log.warning("searching again, as about %d queries have more than %d terms", long, anserini.MOST_WORDS)
+            search_all(self.options, converted, model, folder, limited=False)
         for pair in grid:
             yield pair, take_run(folder, "" if len(grid) == 1 else f"_bm25(k1={pair.k1},b={pair.b})_default")
 
 
-def search_all(options: BM25Options, texts: Sequence[str], model: Sequence[str], folder: Path) -> None:
+def search_all(
+    options: BM25Options, texts: Sequence[str], model: Sequence[str], folder: Path, limited: bool = True
+) -> None:
     """Search for all `texts` in one Java process, which writes its runs into `folder`.
 
     :param model: options of Anserini that say how passages are scored.
+    :param limited: as for `run_java`.
     """
     topics = folder / "topics.jsonl"
     with open(topics, "w", encoding="ascii", newline="\n") as handle:
@@ -80,7 +87,7 @@ def search_all(options: BM25Options, texts: Sequence[str], model: Sequence[str],
     arguments = ["-index", str(Path(options.index).resolve()), "-topics", topics.name]
     arguments += ["-topicReader", "JsonString", "-output", RUN, "-runtag", "anserini"]
     arguments += ["-hits", str(options.reach), "-threads", str(options.threads), *model]
-    anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads, folder)
+    anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads, folder, limited)
     topics.unlink()
 
 
@@ -157,15 +164,6 @@ def queries_per_command(queries: int, depth: int, memory_mb: int) -> int:
     most = max(1, memory_mb * 1_000_000 // (BYTES_PER_RESULT * depth))
     queries = max(1, queries)
     return math.ceil(queries / math.ceil(queries / most))
-
-
-def _too_many_words(queries: str, texts: Sequence[str]) -> InputError:
-    """Name the query with the most distinct words, counted without Lucene's stemming and stop words."""
-    counts = [len(set(re.findall(r"\w+", text.lower()))) for text in texts]
-    table = tables.read_table(queries, tables.QUERIES)
-    row = table["text"].to_pylist().index(texts[counts.index(max(counts))])
-    found = f"{max(counts)} distinct words in the query {shorten(table['query_id'][row].as_py())}"
-    return input_error(queries, found, f"at most {anserini.MOST_WORDS} distinct terms for Lucene", "shorten it")
 
 
 def _refuse_truncated(path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Where documents, queries and judgements come from, besides the files that `cort.formats.raw` reads."""
+"""Where documents, queries and judgements come from, besides the files that `cort.formats` reads."""

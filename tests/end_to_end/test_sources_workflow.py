@@ -131,7 +131,7 @@ def test_a_changed_file_of_a_folder_changes_its_own_passages_only(tree):
     assert "an empty file" in (results / "report/index.html").read_text("utf-8")
     (folder / "guide" / "3.md").write_text("# Chapter 3\n\nRewritten in a word.\n", "utf-8")
     results, output = build(tree, "handbook", collection, split)
-    assert planned(output)["import_collection"] == 1
+    assert planned(output)["collection"] == 1
     after = dict(zip(*read_table(results / "collection/passages.parquet", PASSAGES).to_pydict().values(), strict=True))
     others = {key: text for key, text in before.items() if not key.startswith("guide/3.md#")}
     assert {key: text for key, text in after.items() if not key.startswith("guide/3.md#")} == others

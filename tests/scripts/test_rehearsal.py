@@ -9,7 +9,9 @@ import pytest
 
 from cort.formats import tables
 from cort.formats.expansions import iter_predictions
-from cort.formats.raw import iter_passages, iter_qrels, iter_queries
+from cort.formats.judgements import iter_qrels
+from cort.formats.passages import iter_passages
+from cort.formats.topics import iter_queries
 from scripts import rehearsal
 from tests.support.workflow import RULES, command_of
 
@@ -30,7 +32,7 @@ MODELS |= {
 # Streams of one file each, or of texts; bound by the network, and by unpacking.
 STREAMS = {"import_triples", "expand filter", "download", "weigh import", "apart", "inspect"}
 STREAMS |= {"aggregate", "analyze overlap", "analyze sparsity", "deploy"}
-STREAMS |= {"import_collection", "import_split", "generate", "passage_queries", "judge"}
+STREAMS |= {"import_split", "generate", "passage_queries", "judge"}
 # Repeats others with more parameters, or on parts; or of an extra.
 REPEATED = {"tune bm25", "tune weights", "audit graph", "audit ivfpq", "retrieve merge"}
 REPEATED |= {"index ivfpq", "retrieve ivfpq", "index impacts", "retrieve impacts"}

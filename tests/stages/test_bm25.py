@@ -18,7 +18,7 @@ from cort.retrieval import bm25 as library
 from cort.retrieval.options import BM25Options
 from cort.system.errors import InputError
 from cort.system.files import temporary_folder
-from tests.support.common import write_rows
+from tests.support.common import logged, write_rows
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "squad"
 
@@ -224,14 +224,15 @@ def test_unreadable_parameters_are_refused(tmp_path, text):
         library.read_parameters(path)
 
 
-def test_query_too_long_for_lucene_is_not_lost_silently(data, tmp_path, capsys):
-    write_rows(data / "long.parquet", tables.QUERIES, [("a", "oil"), ("b", " ".join(f"w{n}" for n in range(1100)))])
-    assert search(data, tmp_path / "run.trec", queries="long.parquet") == 1
-    assert last_error(capsys) == (
-        f"{data}/long.parquet: found 1100 distinct words in the query 'b', "
-        "expected at most 1024 distinct terms for Lucene; shorten it"
-    )
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.usefixtures("record_messages")
+def test_a_query_of_more_terms_than_lucenes_limit_is_ranked_like_others(data, tmp_path, caplog):
+    words = " ".join(f"w{n}" for n in range(1100))
+    write_rows(data / "short.parquet", tables.QUERIES, [("a", "oil"), ("b", "oil")])
+    write_rows(data / "long.parquet", tables.QUERIES, [("a", "oil"), ("b", f"{words} oil")])
+    for name in ("short", "long"):
+        assert search(data, tmp_path / name, queries=f"{name}.parquet") == 0
+    assert (tmp_path / "long").read_bytes() == (tmp_path / "short").read_bytes()
+    assert logged(caplog, "WARNING") == ["searching again, as about 1 queries have more than 1024 terms"]
 
 
 # Words that neither the stemmer nor the stop word list changes.

@@ -123,11 +123,11 @@ TOGETHER = "expected --hold-out and --part together or not at all, --seed with t
 PAIR = "found judgement (query_id doc_id) 'q1 d1' again"
 BAD_FILES = [
     ({"queries": "q1\ta\nq2\tb\nq1\td\n"}, "queries.tsv: row 3: found query_id 'q1' again (it is already in row 1)"),
-    ({"qrels": "q1 0 d1 1\nq2 0 d1 1\nq1 0 d1 0\n"}, f"qrels.tsv: row 3: {PAIR} (it is already in row 1)"),
+    ({"qrels": "q1 0 d1 1\nq2 0 d1 1\nq1 0 d1 0\n"}, f"qrels.tsv: row 3: {PAIR}, with another grade (it is al"),
     # Rows that say the same are not in the way.
     (
         {"qrels": BEIR + 2 * "q1\td1\t1\n" + "q1\td2\t0\nq1\td1\t2\n"},
-        f"qrels.tsv: row 5: {PAIR} (it is already in row 2)",
+        f"qrels.tsv: row 5: {PAIR}, with another grade (it is already in row 2)",
     ),
     ({"qrels": "q8 0 d1 1\n"}, "qrels.tsv: found no query_id of {0}/queries.tsv, expected judgements of these queries"),
     (
@@ -168,16 +168,16 @@ def test_bad_input_leaves_nothing_behind(files, tmp_path, caplog, options, chang
     assert not output.exists() or list(output.iterdir()) == []
 
 
-AGAIN = "again (it is already in row"
+AGAIN, OTHER = "again (it is already in row", "again, with another grade (it is already in row"
 
 
 @pytest.mark.parametrize(
     ("name", "lines", "complaint"),
     [
         ("more.tsv", "q4\tfour\nq1\tone\n", f"found query_id 'q1' {AGAIN} 2 of {{0}}/queries.tsv)"),
-        ("more.qrels", "q9 0 d1 1\nq2 0 d1 0\n", f"found judgement (query_id doc_id) 'q2 d1' {AGAIN} 1 of {{0}}/q"),
+        ("more.qrels", "q9 0 d1 1\nq2 0 d1 3\n", f"found judgement (query_id doc_id) 'q2 d1' {OTHER} 1 of {{0}}/q"),
         # Each line quotes two passages.
-        ("more.jsonl", [1, 2], f"found judgement (query_id doc_id) 'q9 d1' {AGAIN} 1 of {{0}}/m"),
+        ("more.jsonl", [1, 2], f"found judgement (query_id doc_id) 'q9 d1' {OTHER} 1 of {{0}}/m"),
     ],
 )
 def test_a_row_is_that_of_its_own_file(files, tmp_path, caplog, name, lines, complaint):
@@ -189,6 +189,24 @@ def test_a_row_is_that_of_its_own_file(files, tmp_path, caplog, name, lines, com
     option, first = ("--queries", "queries.tsv") if name == "more.tsv" else ("--qrels", "qrels.tsv")
     assert files(option, str(tmp_path / first), str(tmp_path / name))[0] == 1
     assert f"{name}: row 2: {complaint.format(tmp_path)}" in logged(caplog, "ERROR")[0]
+
+
+def test_lines_are_numbered_if_judgements_say_so(files, caplog):
+    plain = {"queries": "one\ntwo\n", "names": ("questions.txt", "qrels.tsv")}
+    assert files(qrels="1 0 d1 1\n", **plain)[0] == 1
+    found = "questions.txt: row 1: found a query without an id, expected one with the id that its judgements have"
+    assert found in logged(caplog, "ERROR")[0]
+    status, output = files("--numbered", qrels="1 0 d1 1\n", **plain)
+    assert (status, read(output)) == (0, ([("1", "one")], [("1", "d1", 1)]))
+
+
+def test_topics_of_smart_and_their_judgements_have_the_same_ids(files):
+    topics, cran = ".I 001\n.W\none\n.I 004\n.W\ntwo\n", "2 d1 3\n1 d2 -1\n"
+    status, output = files(queries=topics, qrels=cran, names=("cran.qry", "cranqrel"))
+    assert (status, read(output)) == (0, ([("1", "one"), ("2", "two")], [("2", "d1", 3), ("1", "d2", -1)]))
+    topics = "<top><num> Number: 1 <title> one <desc> Description: two </top>"
+    _, output = files("--field", "description", queries=topics, qrels="1 0 d1 1\n", names=("topics.txt", "qrels.txt"))
+    assert read(output)[0] == [("1", "two")]
 
 
 def test_judged_documents_and_queries_that_are_missing_are_kept_as_trec_eval_does_and_listed(files, tmp_path, caplog):

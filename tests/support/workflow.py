@@ -34,7 +34,7 @@ RULES = rules()
 RAW = {"pydocs", "download"}
 #: rules without a job in the tiny experiment: its models are trained, without a teacher, no weights tuned, no latency
 UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
-UNUSED |= {"import_collection", "import_split", "generate", "aggregate", "overlap", "agreement", "latency"}
+UNUSED |= {"import_split", "generate", "aggregate", "overlap", "agreement", "latency"}
 UNUSED |= {"passage_queries", "judge", "import_encoder", "expand", "weigh", "score_triples"}
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts", "sparsity"}
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}

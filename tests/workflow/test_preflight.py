@@ -104,7 +104,7 @@ def test_a_java_that_hangs_is_refused(monkeypatch, tmp_path):
             "faiss: found no such package, expected faiss, for systems with ivfpq; `pip install faiss",
         ),
         (
-            "import_collection",
+            "collection",
             "car/v2.0",
             "trec_car: found no such package, expected trec-car-tools, for irds: car; `pip",
         ),

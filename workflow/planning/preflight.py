@@ -29,7 +29,7 @@ from cort.reporting.labels import memory as memory_text
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.graphs import INSTALL_FAISS
 from cort.settings import paths
-from cort.settings.config import LEARNERS, SOURCES, Config, one_or_more, source_of
+from cort.settings.config import LEARNERS, SOURCES, Config, files_of, one_or_more, source_of
 from cort.settings.paths import KEPT
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
@@ -50,7 +50,7 @@ PROVIDERS = {"base_model": "base_models"}
 PROVIDERS |= {f"pretrained_{one}": f"{one}s" for one in ("encoder", "reranker", "weigher", "expander")}
 TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
 OF_FAISS = {"ivfpq", "audit_ivfpq", "retrieve_ivfpq"}
-OF_COLLECTION, INSTALL_CAR = {"collection", "import_collection"}, "`pip install trec-car-tools`"
+OF_COLLECTION, INSTALL_CAR = {"collection"}, "`pip install trec-car-tools`"
 
 
 def check_all(jobs: Sequence[Job], config: Config, folder: Path, disk: float) -> list[str]:
@@ -332,7 +332,9 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
     """List the files in the config that jobs may read, each with its key."""
     collection = config["collection"]
     key = "documents" if source_of(config) in SOURCES else "passages"
-    files = [(f"collection.{key}", collection.get(key))]
+    named = collection.get(key, [])
+    files: list[tuple[str, str | None]] = []
+    files += [(f"collection.{key}", file) for file in ([] if isinstance(named, dict) else files_of(named))]
     for name, split in config["splits"].items():
         for kind in ("queries", "qrels"):
             files += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cort import collection, split
-from cort.formats.raw import iter_queries
 from cort.formats.tables import QRELS, QUERIES, read_table
+from cort.formats.topics import iter_queries
 from tests.support.common import ROOT, command_line, refusal, write_file
 from tests.support.irds import run_with
 
