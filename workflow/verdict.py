@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -176,6 +177,8 @@ def check(args: argparse.Namespace) -> None:
             raise input_error(key, file, "a file", "fix the path")
     if args.qrels and not args.queries:
         raise input_error("QRELS", args.qrels, "QUERIES, too", "name the queries that are judged")
+    if args.model and "@" not in args.model and not Path(args.model).is_dir():
+        raise input_error("MODEL", args.model, "a folder, or NAME@COMMIT of a model on the hub", "fix it")
     if not NAME.fullmatch(args.name):
         raise input_error("NAME", args.name, "small letters, digits, dots, dashes and _", "set NAME=")
     for path in filter(Path.exists, (args.main, args.synthetic)):
@@ -271,7 +274,7 @@ def cost(path: Path, config: Config, system: str) -> str:
         if lexical := part.lexical_index():
             folder = Path(paths.at(paths.LEXICAL_INDEX, config, lexical=lexical)).parent
             size += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    index = f"{size / 1e6:,.0f} MB of index"
+    index = f"{math.ceil(size / 1e6):,} MB of index"
     latency = config["latency"] or {"systems": []}
     if system not in latency["systems"]:
         return f"{index}; add {system} to latency.systems of {path} to measure its time"

@@ -57,6 +57,7 @@ def test_each_call_writes_both_files_anew_for_what_it_names(folder, build):
 
     first = written("docs")
     model = "models/a"
+    (folder / model).mkdir(parents=True)
     second = written("docs/", "--queries", "questions.txt", "--model", model)
     assert "a+bm25" in second[0]
     assert [*load("config/docs.yaml")["splits"]] == ["queries"]
@@ -93,6 +94,7 @@ def test_an_edited_file_may_have_what_a_later_call_names(folder, build, capsys):
     path = folder / "config" / "docs.yaml"
     edited = path.read_text("utf-8").replace("splits: {", "splits: {of_people: {queries: questions.txt}, ")
     path.write_text(edited.replace("encoders:\n", "encoders:\n  mine: {pretrained: models/mine}\n"), "utf-8")
+    (folder / "models" / "mine").mkdir(parents=True)
     build.clear()
     verdict.main(["--folder", "docs", "--queries", "./questions.txt", "--model", "models/mine/"])
     assert "error" not in capsys.readouterr().err
@@ -130,6 +132,7 @@ def test_a_sample_that_nobody_chose_is_at_most_so_large(folder, build):
         (["--folder", "questions.txt"], "FOLDER: found questions.txt, expected a folder of documents"),
         (["--folder", "docs", "--queries", "absent.txt"], "QUERIES: found absent.txt, expected a file"),
         (["--folder", "docs", "--qrels", "judged.tsv"], "QRELS: found judged.tsv, expected QUERIES, too"),
+        (["--folder", "docs", "--model", "models/absent"], "MODEL: found models/absent, expected a folder, or NAME@COMM"),
         (["--folder", "docs", "--name", "My Docs"], "NAME: found My Docs, expected small letters"),
     ],
 )
