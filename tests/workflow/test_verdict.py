@@ -132,7 +132,7 @@ def test_a_sample_that_nobody_chose_is_at_most_so_large(folder, build):
         (["--folder", "questions.txt"], "FOLDER: found questions.txt, expected a folder of documents"),
         (["--folder", "docs", "--queries", "absent.txt"], "QUERIES: found absent.txt, expected a file"),
         (["--folder", "docs", "--qrels", "judged.tsv"], "QRELS: found judged.tsv, expected QUERIES, too"),
-        (["--folder", "docs", "--model", "models/absent"], "MODEL: found models/absent, expected a folder, or NAME@COMM"),
+        (["--folder", "docs", "--model", "models/absent"], "MODEL: found models/absent, expected a folder, or NAME@"),
         (["--folder", "docs", "--name", "My Docs"], "NAME: found My Docs, expected small letters"),
     ],
 )
