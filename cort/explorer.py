@@ -103,10 +103,11 @@ def stage(options: Options) -> None:
     if how != "none":
         doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id").combine_chunks()
         rows = positions(pa.array(relevant.doc_ids, "string"), documents_of(doc_ids, how))
-        if (missing := np.flatnonzero(rows < 0)).size:
-            found = f"no passage of the document {shorten(relevant.doc_ids[int(missing[0])])}"
-            raise input_error(options.passages, found, "one of every judged document", "name the matching file")
-        relevant = relevant._replace(doc_ids=doc_ids.take(pa.array(rows)).to_pylist())
+        first = (
+            doc_ids[row].as_py() if row >= 0 else name
+            for row, name in zip(rows.tolist(), relevant.doc_ids, strict=True)
+        )
+        relevant = relevant._replace(doc_ids=[*first])
     rankings = combine(tops, relevant, ranks, how)
     experiment = Experiment(
         dataset=options.dataset,
@@ -120,7 +121,7 @@ def stage(options: Options) -> None:
         aggregate=how,
     )
     with temporary_folder(options.output) as parts, atomic_folder(options.output) as folder:
-        texts = select_texts(options.passages, rankings.ids, parts)
+        texts = select_texts(options.passages, rankings.ids, relevant.doc_ids, parts)
         written = write_page(folder, experiment, texts, options.megabytes)
     size, queries, systems = written.bytes / 1e6, len(query_ids), len(options.systems)
     log.info("%d queries, %d systems, %d texts, %.1f MB", queries, systems, written.texts, size)

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from cort import explorer
-from cort.formats.tables import PASSAGES, QRELS, QUERIES
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
 from tests.support.common import contents, write_rows
 from tests.support.explorer import (
     MEASURES,
@@ -240,9 +240,12 @@ def test_the_page_is_small_and_asks_for_nothing_elsewhere(page):
     assert "unsafe" not in texts["index.html"]
 
 
-def test_judged_documents_without_passages_are_refused(tmp_path, capsys):
-    words = write_experiment(tmp_path, documents=True)
-    write_rows(tmp_path / "passages.parquet", PASSAGES, [("d0#0", "x")])
-    assert explorer.main(words) == 1
-    assert "found no passage of the document 'd1', expected one of every judged document" in capsys.readouterr().err
-    assert not (tmp_path / "page").exists()
+@pytest.mark.parametrize("documents", [False, True])
+def test_relevant_documents_that_the_collection_lacks_are_shown_as_such(tmp_path, documents):
+    words = write_experiment(tmp_path, documents=documents)
+    qrels = read_table(tmp_path / "qrels.parquet", QRELS).to_pylist()
+    rows = [*(tuple(row.values()) for row in qrels), (qrels[0]["query_id"], "gone", 1)]
+    write_rows(tmp_path / "qrels.parquet", QRELS, rows)
+    assert explorer.main(words) == 0
+    texts = [text for record in queries_of(tmp_path / "page") for text in record["texts"]]
+    assert texts.count("(The collection lacks this document.)") == 1

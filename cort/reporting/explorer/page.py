@@ -66,8 +66,11 @@ class Texts:
         ]
 
 
-def select_texts(passages: str | Path, ids: pa.Array, folder: Path) -> Texts:
-    """Stream the passages and keep the texts of `ids` in a file in `folder`; a missing id is refused."""
+ABSENT = "(The collection lacks this document.)"
+
+
+def select_texts(passages: str | Path, ids: pa.Array, judged: Sequence[str], folder: Path) -> Texts:
+    """Stream the passages and keep the texts of `ids` in a file in `folder`; only judged ones may be absent."""
     path, rows = folder / "texts.arrow", np.full(len(ids), -1, dtype=np.int64)
     kept = 0
     with arrow_writer(path, KEPT) as file:
@@ -79,9 +82,15 @@ def select_texts(passages: str | Path, ids: pa.Array, folder: Path) -> Texts:
             texts = batch["text"].take(pa.array(selected))
             lengths = pc.utf8_length(texts)
             file.write_batch(pa.record_batch([pc.utf8_slice_codeunits(texts, 0, LONGEST), lengths], schema=KEPT))
-    if (missing := np.flatnonzero(rows < 0)).size:
-        found, expected = f"no doc_id {shorten(ids[int(missing[0])].as_py())}", "every id in the runs and judgements"
-        raise input_error(passages, found, expected, "name the matching file")
+        missing = np.flatnonzero(rows < 0)
+        unknown = ids.take(pa.array(missing))
+        unknown = unknown.filter(pc.invert(pc.is_in(unknown, value_set=pa.array(judged, "string"))))
+        if len(unknown):
+            found = f"no doc_id {shorten(unknown[0].as_py())}"
+            raise input_error(passages, found, "every id in the runs", "name the matching file")
+        if missing.size:
+            rows[missing] = kept
+            file.write_batch(pa.record_batch([[ABSENT], pa.array([len(ABSENT)], "int32")], schema=KEPT))
     return Texts(path, rows)
 
 
