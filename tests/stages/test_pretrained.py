@@ -9,7 +9,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from cort import pretrained
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.cross_encoder import PairSettings, load_cross_encoder, new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder
 from cort.models.settings import EncoderSettings

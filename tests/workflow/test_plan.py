@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from cort.experiment.checks import load
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from scripts.sandbox import copy_with_tiny
 from tests.support.changes import altered, mark_as_built, prepare, run_module
 from tests.support.common import COMMIT, ROOT
