@@ -31,12 +31,19 @@ import pyarrow as pa
 from cort.evaluation.measures import Qrels, evaluate_run, means, read_qrels
 from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
-from cort.formats.embeddings import Shard, all_vectors, count_rows, open_both, open_shards
-from cort.formats.precisions import Precision, precision_of_queries
 from cort.formats.records import Integers, Ranking
 from cort.formats.runs import run_of, strictly_decreasing
-from cort.formats.token_embeddings import open_token_shards
-from cort.formats.tokens import Tokens
+from cort.formats.shards import (
+    Precision,
+    Shard,
+    Tokens,
+    all_vectors,
+    count_rows,
+    open_both,
+    open_shards,
+    open_token_shards,
+    precision_of_queries,
+)
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.documents import as_documents

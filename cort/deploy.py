@@ -26,9 +26,9 @@ import numpy.typing as npt
 from cort.deployment.folder import TEMPLATES, analysis, are_unit, read_passages, render_all, write_target
 from cort.formats import tables
 from cort.formats.artifacts import to_json
-from cort.formats.embeddings import Shard, all_ids, all_vectors, open_both
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, tag_of
+from cort.formats.shards import Shard, all_ids, all_vectors, open_both
 from cort.retrieval.bm25 import Parameters, read_parameters
 from cort.retrieval.fusion import K, Settings, are_equal, fuse
 from cort.retrieval.weights import check_weights, read_weights

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from cort.formats import embeddings, tables, token_embeddings
-from cort.formats.precisions import precision_of_queries, read_precision
-from cort.formats.tokens import Tokens
+from cort.formats import shards, tables
+from cort.formats.shards import Tokens, precision_of_queries, read_precision
 from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
@@ -70,7 +69,7 @@ class VectorOptions(EncodeOptions):
     """
 
     kind: Literal["passage", "query"] = required()
-    storage: embeddings.Storage = optional(models.Encoder.storage, "of the vectors")
+    storage: shards.Storage = optional(models.Encoder.storage, "of the vectors")
     passages: str | None = optional(None, "of queries: a shard of the passages, whose precision they get", "ARROW")
 
 
@@ -121,12 +120,12 @@ def encode_block(
         found = f"in {precision} a vector of length {float(lengths[row]):.4g} of the text {shorten(ids[row].as_py())}"
         expected = "length 1" if encoder.unit_length else "finite numbers"
         raise input_error(texts.tokens.path, found, expected, "use precision fp32 or train the encoder again")
-    return embeddings.to_batch(ids, vectors.cpu().numpy(), storage)
+    return shards.vector_batch(ids, vectors.cpu().numpy(), storage)
 
 
 def count_zeros(
-    source: str, blocks: Iterable[tuple[pa.Array, embeddings.Matrix]]
-) -> Iterator[tuple[pa.Array, embeddings.Matrix]]:
+    source: str, blocks: Iterable[tuple[pa.Array, shards.Matrix]]
+) -> Iterator[tuple[pa.Array, shards.Matrix]]:
     """Pass on blocks of ids and vectors; at the end, warn if vectors are zeros, of which each scores 0."""
     count, first = 0, ""
     for ids, vectors in blocks:
@@ -159,7 +158,7 @@ def encode_token_block(
         found = f"in {precision} a token vector of the text {passage} with {float(np.abs(vectors[token]).max()):.4g}"
         fix = "use precision fp32 and similarity cosine, or train the model again"
         raise input_error(texts.tokens.path, found, "finite numbers up to 65504", fix)
-    return token_embeddings.to_batch(ids, stored, counts)
+    return shards.token_vector_batch(ids, stored, counts)
 
 
 def encode_vectors(options: VectorOptions) -> None:
@@ -173,7 +172,7 @@ def encode_vectors(options: VectorOptions) -> None:
     log_truncation(log, options.tokens, tokens.lengths, texts.max_length - texts.template.extra)
     model, dimension = model_fingerprint(options.model), encoder.dimension
     if options.passages is not None:
-        stored = embeddings.open_shards([options.passages], model)[0].precision
+        stored = shards.open_shards([options.passages], model)[0].precision
         options = replace(options, precision=precision_of_queries(stored, options.precision))
     elif encoder.transformer is None and options.precision == "auto":
         options = replace(options, precision="fp32")
@@ -183,9 +182,9 @@ def encode_vectors(options: VectorOptions) -> None:
         return lambda rows: encode_block(rows, encoder, texts, job.device, job.precision, options.storage)
 
     def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
-        embeddings.write_shard(
+        shards.write_shard(
             options.output,
-            count_zeros(options.tokens, map(embeddings.from_batch, batches)),
+            count_zeros(options.tokens, map(shards.from_batch, batches)),
             model=model,
             dimension=dimension,
             count=count,
@@ -194,9 +193,9 @@ def encode_vectors(options: VectorOptions) -> None:
         )
 
     decisive, files = ("kind", "storage"), [options.tokens]
-    shard, rows = options.shard, len(tokens)
+    shard, lengths = options.shard, texts.lengths(np.arange(len(tokens)))
     done = compute_shard(
-        "cort.encode vectors", options, shard, rows, BLOCK, prepare, write, decisive, files, items="texts"
+        "cort.encode vectors", options, shard, lengths, BLOCK, prepare, write, decisive, files, items="texts"
     )
     log.info("encoded %s", done)
 
@@ -215,11 +214,11 @@ def encode_tokens(options: TokenOptions) -> None:
         return lambda rows: encode_token_block(rows, model, texts, job.device, job.precision)
 
     def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
-        token_embeddings.write_token_shard(options.output, batches, origin_of(options.model, model), count, precision)
+        shards.write_token_shard(options.output, batches, origin_of(options.model, model), count, precision)
 
-    files, shard, rows = [options.tokens], options.shard, len(tokens)
+    files, shard, lengths = [options.tokens], options.shard, texts.lengths(np.arange(len(tokens)))
     done = compute_shard(
-        "cort.encode tokens", options, shard, rows, TOKEN_BLOCK, prepare, write, (), files, items="texts"
+        "cort.encode tokens", options, shard, lengths, TOKEN_BLOCK, prepare, write, (), files, items="texts"
     )
     log.info("encoded %s", done)
 
@@ -265,10 +264,11 @@ def encode_impacts(options: ImpactOptions) -> None:
         job.place(encoder)
         return lambda rows: encode_impact_block(rows, encoder, texts, job.device, most)
 
-    shard, rows, write = options.shard, len(tokens), table_writer(options.output, tables.IMPACTS)
+    shard, write = options.shard, table_writer(options.output, tables.IMPACTS)
+    lengths = texts.lengths(np.arange(len(tokens)))
     files = [options.tokens]
     done = compute_shard(
-        "cort.encode impacts", options, shard, rows, TOKEN_BLOCK, prepare, write, ("kind",), files, items="texts"
+        "cort.encode impacts", options, shard, lengths, TOKEN_BLOCK, prepare, write, ("kind",), files, items="texts"
     )
     log.info("encoded %s", done)
 

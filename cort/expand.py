@@ -16,6 +16,7 @@ import logging
 import math
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, takewhile
@@ -33,7 +34,7 @@ from cort.formats.expansions import OTHERS, Queries, iter_predictions, parts_of
 from cort.formats.ids import alphabetic_codes
 from cort.formats.lines import place_of
 from cort.formats.records import Integers, offsets_of
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.layout import read_prompts
 from cort.models.settings import LONGEST_QUERY
 from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, table_writer
@@ -48,7 +49,6 @@ from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
-    import torch
     from tokenizers import Tokenizer
     from torch import Tensor
 
@@ -92,7 +92,7 @@ def generate(
     rows: Integers,
     generator: Generator,
     passages: FramedTexts,
-    device: torch.device,
+    job: Job,
     options: ExpandOptions,
 ) -> Tensor:
     """Generate queries for the passages in some rows; returns tokens of shape (rows, queries, length).
@@ -104,13 +104,14 @@ def generate(
     from cort.models.expander import numbers_of
 
     sequences = passages.sequences(rows)
-    batch = {name: tensor.to(device) for name, tensor in sequences.batch(np.arange(len(rows))).items()}
+    batch = {name: tensor.to(job.device) for name, tensor in sequences.batch(np.arange(len(rows))).items()}
+    job.counter.advance(len(rows))
     try:
         if options.beams is not None:
             return generator.search(batch, options.beams, options.queries, options.query_length)
         doc_ids = [passages.tokens.ids[int(row)].as_py() for row in rows]
         numbers = [numbers_of(options.seed, doc_id, options.queries, options.query_length) for doc_id in doc_ids]
-        return generator.sample(batch, torch.from_numpy(np.stack(numbers)).to(device), options.top_k)
+        return generator.sample(batch, torch.from_numpy(np.stack(numbers)).to(job.device), options.top_k)
     except FloatingPointError:
         doc_id = shorten(passages.tokens.ids[int(rows[0])].as_py())
         found = (
@@ -153,7 +154,7 @@ def predict_queries(options: ExpandOptions) -> None:
     """Predict the queries of one shard and write them."""
     from cort.models.batching import FramedTexts
     from cort.models.expander import Generator, load_expander
-    from cort.models.transformer import place, resumable
+    from cort.models.transformer import place
 
     check(options)
     transformer, template = load_expander(options.model, options.passage_length, options.query_length)
@@ -165,10 +166,9 @@ def predict_queries(options: ExpandOptions) -> None:
         # A batch may take long; updating the counter at each step shows that work goes on.
         transformer.register_forward_hook(lambda *_: job.counter.advance(0))
         generator = Generator(transformer)
-        compute = partial(generate, generator=generator, passages=passages, device=job.device, options=options)
         return partial(
             expand_block,
-            generate_rows=resumable(compute, job.finished, job.device, job.counter),
+            generate_rows=partial(generate, generator=generator, passages=passages, job=job, options=options),
             ends=generator.ends,
             passages=passages,
             tokenizer=tokenizer,
@@ -177,8 +177,12 @@ def predict_queries(options: ExpandOptions) -> None:
 
     decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "seed")
     write, files = table_writer(options.output, tables.EXPANSIONS), [options.tokens]
-    rows, shard = len(tokens), options.shard
-    done = compute_shard("cort.expand predict", options, shard, rows, EXPANDED_BLOCK, prepare, write, decisive, files)
+    # Tokens that are read and, at most, written.
+    lengths = passages.lengths(np.arange(len(tokens))) + options.queries * options.query_length
+    shard = options.shard
+    done = compute_shard(
+        "cort.expand predict", options, shard, lengths, EXPANDED_BLOCK, prepare, write, decisive, files
+    )
     log.info("predicted queries for %s", done)
 
 
@@ -327,31 +331,36 @@ def score_block(
 
 
 def iter_blocks(options: ScoreOptions, ranges: Ranges) -> Iterator[tuple[int, tuple[int, pa.Table]]]:
-    """Yield (number, (first row, predicted queries)) for each block."""
+    """Yield (first row, (first row, predicted queries)) for each block."""
     files = chain.from_iterable(tables.iter_batches(path, tables.EXPANSIONS) for path in options.expansions)
-    sizes = {start // SCORED_BLOCK: end - start for start, end in ranges}
-    for number, table in enumerate(tables.regroup(files, SCORED_BLOCK)):
-        if (size := sizes.pop(number, None)) is not None:
-            if table.num_rows != size:
-                found = f"{number * SCORED_BLOCK + table.num_rows} rows for {number * SCORED_BLOCK + size} passages"
-                raise input_error(options.expansions[-1], found, *OTHERS)
-            yield number, (number * SCORED_BLOCK, table)
-        if not sizes:
+    left, done = deque(ranges), 0
+    for table in tables.regroup(files, SCORED_BLOCK):
+        while left and left[0][1] <= done + table.num_rows:
+            start, end = left.popleft()
+            yield start, (start, table.slice(start - done, end - start))
+        done += table.num_rows
+        if not left:
             return
-    raise input_error(options.expansions[-1], "too few rows", *OTHERS)
+    if left:
+        raise input_error(options.expansions[-1], f"{done} rows for {left[-1][1]} passages", *OTHERS)
+
+
+def tokens_of_pairs(options: ScoreOptions, passages: Tokens) -> Integers:
+    """Estimate the tokens of each passage's pairs, as if all passages had as many queries as the first ones."""
+    first = next(tables.iter_batches(options.expansions[0], tables.EXPANSIONS, SCORED_BLOCK), None)
+    queries = len(pc.list_flatten(first["queries"])) // first.num_rows if first else 0
+    return passages.lengths * max(queries, 1)
 
 
 def score_queries(options: ScoreOptions) -> None:
     """Score the queries of one shard and write the scores."""
     from cort.models.rerankers import load_reranker
-    from cort.models.transformer import resume
 
     model = load_reranker(options.model, options.precision)
     passages = Tokens(options.tokens, fingerprint(options.model))
 
     def prepare(job: Job) -> partial[pa.RecordBatch]:
         model.place(job.device, job.precision)
-        resume(model, job.finished, job.device)
         # A block may take long; updating the counter at each batch shows that work goes on.
         model.register_forward_hook(lambda *_: job.counter.advance(0))
         tokenizer = load_tokenizer(options.model)
@@ -368,7 +377,7 @@ def score_queries(options: ScoreOptions) -> None:
         "cort.expand score",
         options,
         options.shard,
-        len(passages),
+        tokens_of_pairs(options, passages),
         SCORED_BLOCK,
         prepare,
         table_writer(options.output, tables.EXPANSION_SCORES),

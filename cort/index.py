@@ -35,8 +35,8 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.cleaning import FORMS, convert
-from cort.formats.embeddings import Shard, count_rows
 from cort.formats.expansions import iter_beside, iter_expanded
+from cort.formats.shards import Shard, count_rows
 from cort.retrieval import anserini
 from cort.retrieval.graph import (
     HNSW_SPACE,

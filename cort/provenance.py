@@ -22,7 +22,7 @@ from cort.experiment.config import ranked_runs
 from cort.experiment.metadata import describe_run
 from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_json, write_artifact
-from cort.formats.precisions import read_precision
+from cort.formats.shards import read_precision
 from cort.formats.yaml_files import write_yaml
 from cort.settings import paths
 from cort.system import cli

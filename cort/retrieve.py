@@ -40,21 +40,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.embeddings import Shard, count_rows, open_both, open_shards, part_of
-from cort.formats.precisions import precision_of_queries
 from cort.formats.records import Integers, Ranking, offsets_of
-from cort.formats.runs import (
-    Run,
-    find_repeated,
-    iter_rankings,
-    sort_ties,
-    top,
-    write_rankings,
-    write_run,
-    write_runs,
+from cort.formats.runs import Run, find_repeated, iter_rankings, sort_ties, top, write_rankings, write_run, write_runs
+from cort.formats.shards import (
+    Origin,
+    Shard,
+    Tokens,
+    TokenShard,
+    count_rows,
+    open_both,
+    open_shards,
+    open_token_shards,
+    part_of,
+    precision_of_queries,
 )
-from cort.formats.token_embeddings import Origin, TokenShard, open_token_shards
-from cort.formats.tokens import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
 from cort.retrieval import bm25, impacts

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
+from cort.formats.records import Integers
 from cort.formats.runs import Run, read_run
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.shards import Job, ModelOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import Limits, log_truncation, read_limits
@@ -59,22 +60,11 @@ def _distinct(parts: list[pa.Table]) -> pa.Table:
     return pairs.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])
 
 
-def make_scorer(
-    model: Reranker,
-    pairs: Pairs,
-    limits: Limits,
-    table: pa.Table,
-    source: str,
-    device: torch.device,
-    precision: str,
-) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-    """Look up all pairs; return a function that scores the pairs in a range of rows.
+def look_up(pairs: Pairs, limits: Limits, table: pa.Table, source: str) -> tuple[Integers, Integers]:
+    """Return the rows of the queries and passages of all pairs, from the file `source`.
 
-    :param source: of the pairs, for messages, as is the `precision`.
-    :raises InputError: for unknown ids, and NaN or infinite scores.
+    :raises InputError: for unknown ids.
     """
-    import torch
-
     queries = pairs.queries.rows_of(table["query_id"], source)
     passages = pairs.passages.rows_of(table["doc_id"], source)
     lengths, others = pairs.queries.lengths, pairs.passages.lengths[passages]
@@ -83,6 +73,27 @@ def make_scorer(
     else:
         log_truncation(log, "queries", lengths[np.unique(queries)], limits.query)
     log_truncation(log, "passages of the pairs", others, limits.of_passages(lengths[queries]))
+    return queries, passages
+
+
+def make_scorer(
+    model: Reranker,
+    pairs: Pairs,
+    places: tuple[Integers, Integers],
+    table: pa.Table,
+    source: str,
+    device: torch.device,
+    precision: str,
+) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+    """Return a function that scores the pairs in a range of rows.
+
+    :param places: rows of the queries and passages.
+    :param source: of the pairs, for messages, as is the `precision`.
+    :raises InputError: for NaN or infinite scores.
+    """
+    import torch
+
+    queries, passages = places
 
     def score_block(block: tuple[int, int]) -> pa.RecordBatch:
         part = slice(*block)
@@ -128,14 +139,16 @@ def stage(options: Options) -> None:
         log.info("%d different pairs of %d runs at depth %d", table.num_rows, len(options.candidates), options.depth)
         source = ", ".join(options.candidates)
 
+    places = look_up(pairs, limits, table, source)
+
     def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
         job.place(model)
-        return make_scorer(model, pairs, limits, table, source, job.device, job.precision)
+        return make_scorer(model, pairs, places, table, source, job.device, job.precision)
 
     write = table_writer(options.output, tables.SCORES)
     files = [*([options.triples] if options.triples else sorted(options.candidates)), options.queries, options.passages]
     done = compute_shard(
-        "cort.score", options, "1-of-1", table.num_rows, BLOCK, prepare, write, ("depth",), files, items="pairs"
+        "cort.score", options, "1-of-1", pairs.lengths(*places), BLOCK, prepare, write, ("depth",), files, items="pairs"
     )
     log.info("scored %s", done)
 

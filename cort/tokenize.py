@@ -19,9 +19,9 @@ from itertools import zip_longest
 
 import pyarrow as pa
 
-from cort.formats import tables, tokens
-from cort.formats.blocks import shard_range
+from cort.formats import tables
 from cort.formats.cleaning import Form, convert
+from cort.formats.shards import TOKENS, Tokens, shard_range, write_tokens
 from cort.models.layout import read_prompts
 from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
 from cort.settings.models import BaseModel
@@ -64,12 +64,12 @@ def joined(options: "Options") -> Iterator[tuple[pa.Array, pa.ListArray]]:
     :raises InputError: if they are not those of the texts, in order.
     """
     schema, tokenizer = schema_of(options.texts), fingerprint(options.tokenizer)
-    batches = (batch for path in options.shards for batch in tokens.Tokens(path, tokenizer).batches())
+    batches = (batch for path in options.shards for batch in Tokens(path, tokenizer).batches())
     expected = tables.iter_batches(options.texts, pa.schema([schema[0]]), ROWS)
     for own, texts in zip_longest(batches, expected):
         if own is None or texts is None or not own[0].equals(texts[0]):
             source, found = ", ".join(options.shards), "tokens of other texts, or in another order"
-            raise input_error(source, found, f"all shards of {options.texts}", tokens.AGAIN)
+            raise input_error(source, found, f"all shards of {options.texts}", TOKENS.again())
         yield own
 
 
@@ -92,8 +92,8 @@ def stage(options: Options) -> None:
     os.environ["RAYON_NUM_THREADS"] = str(options.threads)
     named = (options.tokenizer, options.texts, options.cleaning, options.shard)
     batches = joined(options) if options.shards else token_batches(*named)
-    rows = tokens.write_tokens(options.output, batches, fingerprint(options.tokenizer))
-    cache = tokens.Tokens(options.output)
+    rows = write_tokens(options.output, batches, fingerprint(options.tokenizer))
+    cache = Tokens(options.output)
     log.info("%d texts, %d tokens, %.1f on average", rows, cache.lengths.sum(), cache.lengths.sum() / max(rows, 1))
 
 

@@ -26,7 +26,7 @@ from cort.formats.expansions import Weighted, iter_documents, to_batch
 from cort.formats.ids import positions
 from cort.formats.lines import Parts, place_of
 from cort.formats.records import Integers, offsets_of
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.settings import lexical
@@ -117,9 +117,8 @@ def predict_weights(options: WeighOptions) -> None:
 
     decisive = ("passage_length", "scale", "square_root")
     write, files = table_writer(options.output, tables.TERM_WEIGHTS), [options.tokens]
-    done = compute_shard(
-        "cort.weigh predict", options, options.shard, len(tokens), BLOCK, prepare, write, decisive, files
-    )
+    lengths = passages.lengths(np.arange(len(tokens)))
+    done = compute_shard("cort.weigh predict", options, options.shard, lengths, BLOCK, prepare, write, decisive, files)
     log.info("weighed %s", done)
 
 

@@ -33,8 +33,7 @@ import pyarrow as pa
 import torch
 
 from cort.encode import BLOCK, encode_block
-from cort.formats.embeddings import Shard, to_batch
-from cort.formats.tokens import Tokens, write_tokens
+from cort.formats.shards import Tokens, open_shards, write_shard, write_tokens
 from cort.models.encoder import Encoder, Texts, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.retrieval.exact import ExactIndex
@@ -167,7 +166,8 @@ def search(device: str, folder: Path) -> Finding:
     unit = torch.nn.functional.normalize(torch.randn(count + 256, DIMENSION, device=device)).cpu().numpy()
     vectors, queries = unit[256:], unit[:256]
     ids = pa.array(np.arange(count)).cast(pa.string())
-    shard = Shard(folder, pa.Table.from_batches([to_batch(ids, vectors, "fp32")]), "drawn", DIMENSION, "fp32", "fp32")
+    write_shard(folder / "vectors", [(ids, vectors)], model="drawn", dimension=DIMENSION, count=count)
+    [shard] = open_shards([folder / "vectors"])
     reading = 4 * count * DIMENSION / bandwidth(device)
     times, rankings = dict[str, Any](), []
     for name, coded in (("codes", True), ("fp32", False)):

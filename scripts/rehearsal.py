@@ -31,10 +31,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from cort.formats import tables
-from cort.formats.embeddings import write_shard
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
-from cort.formats.token_embeddings import to_batch, write_token_shard
+from cort.formats.shards import token_vector_batch, write_shard, write_token_shard
 from scripts.bench.common import parse, print_table, run_stage, words
 from scripts.sandbox import ROOT, size_of
 
@@ -169,7 +168,7 @@ def write_token_vectors(path: Path, count: int, base: Path, model: Path) -> None
         for start in range(0, count, 1_024):
             generator, ids = np.random.default_rng([3, start]), strings(np.arange(start, min(start + 1_024, count)))
             counts = generator.normal(TOKENS, TOKENS / 3, len(ids)).astype(np.int64).clip(5, origin.passage_length)
-            yield to_batch(ids, unit(generator, int(counts.sum())).astype(np.float16), counts)
+            yield token_vector_batch(ids, unit(generator, int(counts.sum())).astype(np.float16), counts)
 
     write_token_shard(path, batches(), origin, count)
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.formats import tables
-from cort.formats.embeddings import Shard
+from cort.formats.shards import Shard
 from cort.settings.lexical import Language
 from cort.system.errors import input_error, shorten
 

@@ -7,10 +7,10 @@ import dataclasses
 import functools
 import io
 import json
-import sys
 import types
 import typing
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,9 +51,8 @@ def to_json(artifact: Any) -> str:
 def read_artifact(path: str | Path, kind: type[Artifact]) -> Artifact:
     """Read what `write_artifact` wrote: a dataclass `kind`, or any type that a field of one can have.
 
-    Integers must not be negative. Members that are not fields are ignored. A dataclass may have a method
-    ``check(node)`` that compares its fields, and raises an error about the `Node`. The first field that is missing or
-    of another type is refused.
+    Members that are not fields are ignored. A dataclass may have a method ``check(node)`` that compares its fields, and
+    raises an error about the `Node`. The first field that is missing or of another type is refused.
     """
     artifact: Artifact = read_json(path).read(kind)
     return artifact
@@ -76,14 +75,14 @@ def _fields(kind: type) -> list[tuple[str, str, Any]]:
     return [(field.name, field.metadata.get("key", field.name), hints[field.name]) for field in fields]
 
 
+@dataclass(frozen=True)
 class Node:
     """A value in a JSON file, and its place there for error messages."""
 
-    def __init__(self, source: str | Path, value: Any, place: str = "", fix: str = FIX) -> None:
-        self.source = source
-        self.value = value
-        self.place = place
-        self.fix = fix
+    source: str | Path
+    value: Any
+    place: str = ""
+    fix: str = FIX
 
     def __getitem__(self, key: str) -> Node:
         """Return the member `key` of an object; refuse other types, and objects without that member."""
@@ -98,38 +97,25 @@ class Node:
 
     def read(self, kind: Any) -> Any:
         """Convert the value to a dataclass, str, int, float, bool, a list, tuple or dict of these, or X | None."""
-        arguments = typing.get_args(kind)
+        arguments, origin = typing.get_args(kind), typing.get_origin(kind) or kind
         if dataclasses.is_dataclass(kind):
-            return self._read_fields(kind)
-        match typing.get_origin(kind) or kind:
-            case types.UnionType:
-                return None if self.value is None else self.read(arguments[0])
-            case origin if origin in (list, tuple):
-                return origin(item.read(arguments[0]) for item in self.items())
-            case origin if origin is dict and arguments:
-                return {key: self[key].read(arguments[1]) for key in self.of(dict)}
-        value = self.of(kind)
-        if kind is int and value < 0:
-            raise self.complain(value, "0 or more")
-        return kind(value)
-
-    def _read_fields(self, kind: Any) -> Any:
-        record = kind(**{name: self[key].read(hint) for name, key, hint in _fields(kind)})
-        if hasattr(record, "check"):
-            record.check(self)
-        return record
+            record = origin(**{name: self[key].read(hint) for name, key, hint in _fields(origin)})
+            if hasattr(record, "check"):
+                record.check(self)
+            return record
+        if origin is types.UnionType:
+            return None if self.value is None else self.read(arguments[0])
+        if origin is dict and arguments:
+            return {key: self[key].read(arguments[1]) for key in self.of(dict)}
+        return origin(item.read(arguments[0]) for item in self.items()) if arguments else kind(self.of(kind))
 
     def of(self, kind: type) -> Any:
         """Return the value, which must be of `kind`: str, int, float (also takes integers), bool, dict or list."""
-        allowed = (int, float) if kind is float else kind
-        wrong = not isinstance(self.value, allowed) or (kind is not bool and isinstance(self.value, bool))
-        # JSON can hold integers that are too large for a float, or for any count.
-        most = {float: sys.float_info.max, int: sys.maxsize}
-        if wrong or (kind in most and not abs(self.value) <= most[kind]):
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(self.value, accepted) or (isinstance(self.value, bool) and kind is not bool):
             # Text is quoted, to distinguish "3" from 3; other values appear as in the file.
-            is_text = isinstance(self.value, str)
-            found = shorten(self.value) if is_text else shorten(json.dumps(self.value, ensure_ascii=False)).strip("'")
-            raise self.complain(found, KINDS[kind])
+            text = self.value if isinstance(self.value, str) else json.dumps(self.value, ensure_ascii=False)
+            raise self.complain(shorten(text) if text is self.value else shorten(text).strip("'"), KINDS[kind])
         return self.value
 
     def within(self, kind: type, least: float, most: float) -> Any:
@@ -142,8 +128,7 @@ class Node:
     def complain(self, found: object, expected: str = "the fields that the previous stage writes") -> InputError:
         """Create an error about this place in the file."""
         where = f" at {self.place}" if self.place else ""
-        is_option = str(self.source).startswith("--")
-        return input_error(self.source, f"{found}{where}", expected, "fix it" if is_option else self.fix)
+        return input_error(self.source, f"{found}{where}", expected, self.fix)
 
 
 def read_json(path: str | Path, fix: str = FIX) -> Node:
@@ -163,12 +148,8 @@ def json_option(option: str, text: str) -> dict[str, Any]:
 def parse_document(source: str | Path, raw: bytes, fix: str) -> Node:
     """Parse JSON in UTF-8; errors name its `source`, and what to do."""
     try:
-        value = parse_json(raw.decode("utf-8"))
-        if b"\\u" in raw:
-            # An unpaired surrogate could not be written again.
-            json.dumps(value, ensure_ascii=False).encode()
-        return Node(source, value, fix=fix)
-    except (ValueError, RecursionError) as error:
+        return Node(source, parse_json(raw.decode("utf-8")), fix=fix)
+    except ValueError as error:
         raise input_error(source, f"unreadable content ({error})", "a JSON document in UTF-8", fix) from error
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.layout import TASKS
 from cort.models.tokenizer import Template
 from cort.system.errors import input_error

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.batching import Frame, Ids, Lengths, Rows, Sequences, frame_pair
 from cort.models.building import SCORES, dense, new_transformer, set_tokenizer
 from cort.models.layout import has_modules

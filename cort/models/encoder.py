@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts, Rows
 from cort.models.building import EMBEDDING, dense, routed
 from cort.models.layout import TASKS, has_modules, read_prompts

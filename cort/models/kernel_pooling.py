@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cort.formats.artifacts import write_artifact
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.batching import Frame, Ids, Lengths, Rows
 from cort.models.cross_encoder import Pairs
 from cort.models.layout import tokenizer_folder

@@ -24,8 +24,7 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cort.formats.token_embeddings import Origin
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Origin, Tokens
 from cort.models.batching import Frame, FramedTexts, Lengths, Rows, Sequences
 from cort.models.building import TOKENS, dense, routed
 from cort.models.cross_encoder import Pairs

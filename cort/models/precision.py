@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from cort.formats.precisions import KEY
+from cort.formats.shards import KEY
 from cort.models.transformer import TOKEN_BUDGETS
 from cort.system.files import temporary_folder, write_text
 

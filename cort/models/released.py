@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.cross_encoder import CrossEncoder, check_lengths
 from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
 from cort.models.late_interaction import LateInteraction, similarity_of

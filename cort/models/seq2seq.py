@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cort.formats.artifacts import write_artifact
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.cross_encoder import Pairs, check_lengths, longest_query
 from cort.models.hub import open_tokenizer
 from cort.models.loading import SEQ2SEQ, load_transformer, read_settings

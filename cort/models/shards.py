@@ -1,8 +1,8 @@
 """Job a model on one shard of texts, on a leased device; imports torch only then.
 
-Texts are divided into blocks of fixed size, and a shard is a sequence of complete blocks, so the number of shards does
-not change the result. With a folder of checkpoints, finished blocks are kept until the shard is complete, and an
-interrupted shard resumes after its last finished block.
+Texts are divided into groups of fixed size, and a shard is a sequence of complete groups, so the number of shards does
+not change the result. A group with many tokens is computed in several blocks. With a folder of checkpoints, finished
+blocks are kept until the shard is complete, and an interrupted shard resumes after its last finished block.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.blocks import FinishedBlocks, shard_blocks
-from cort.formats.precisions import KEY
+from cort.formats.checkpoints import FinishedBlocks
+from cort.formats.shards import KEY, shard_range
 from cort.settings import models
 from cort.settings.fields import PrecisionOrAuto
 from cort.system.devices import lease
@@ -25,6 +25,7 @@ from cort.system.progress import Counter
 if TYPE_CHECKING:
     import torch
 
+    from cort.models.batching import Lengths
     from cort.models.modules import TextModel
     from cort.models.rerankers import Reranker
     from cort.models.weigher import Weigher
@@ -53,26 +54,37 @@ class PassageOptions(ModelOptions):
 
 
 class Job(NamedTuple):
-    """Where and in which precision the model runs, the blocks that are finished, and the counter of texts."""
+    """Where and in which precision the model runs, and the counter of texts."""
 
     device: torch.device
     precision: str
-    finished: FinishedBlocks
     counter: Counter
 
     def place(self, model: TextModel | Weigher | Reranker) -> None:
-        """Move a model to the device, and have it compute only what is not finished."""
-        from cort.models.transformer import resume
-
+        """Move a model to the device, and count the texts or pairs that go through it."""
         model.place(self.device, self.precision)
-        resume(model, self.finished, self.device, self.counter)
+        model.register_forward_hook(lambda module, inputs, outputs: self.counter.advance(len(outputs)))
+
+
+def blocks_of(lengths: Lengths, shard: str, size: int, most: int) -> Ranges:
+    """Divide the texts of shard "i-of-n" into blocks of consecutive rows, at most `size` and about `most` tokens.
+
+    Shards are as even as possible, and begin at multiples of `size`, so that `most` may differ between them.
+    """
+    first, last = shard_range(-(-len(lengths) // size), shard, "--shard")
+    blocks = []
+    for start in range(first * size, min(last * size, len(lengths)), size):
+        rows = min(size, len(lengths) - start)
+        count = min(max(-(-int(lengths[start : start + rows].sum()) // most), 1), rows)
+        blocks += [(start + rows * part // count, start + rows * (part + 1) // count) for part in range(count)]
+    return blocks
 
 
 def compute_shard(
     stage: str,
     options: ModelOptions,
     shard: str,
-    rows: int,
+    lengths: Lengths,
     size: int,
     prepare: Callable[[Job], Callable[[Any], pa.RecordBatch]],
     write: Callable[[Iterator[pa.RecordBatch], int, str], None],
@@ -83,31 +95,31 @@ def compute_shard(
 ) -> str:
     """Compute the blocks of a shard except finished ones, and write all; returns a description of this for the log.
 
-    :param rows: number of texts in all shards; each block has `size` of them.
+    :param lengths: tokens of each text, of all shards; a batch in the output has `size` texts.
     :param prepare: moves the model to a device and returns the function that computes a block.
     :param write: called with the batches, the number of texts in the shard, and the precision.
     :param decisive: options that the result depends on, besides the model, its precision and the `files`.
-    :param read: yields the number and the input of each block; by default, the input is the block's range of rows.
+    :param read: yields the first row and the input of each block; by default, the input is the block's range of rows.
     :param items: what the log calls the texts.
     """
     from cort.models.precision import forget, settle
-    from cort.models.transformer import choose_device, identity
+    from cort.models.transformer import BATCHES_PER_BLOCK, TOKEN_BUDGETS, choose_device, identity
 
-    ranges = shard_blocks(rows, shard, size)
-    numbers, count = [start // size for start, _ in ranges], sum(end - start for start, end in ranges)
     with lease() as leased:
         device = choose_device(options.threads, leased)
+        ranges = blocks_of(lengths, shard, size, BATCHES_PER_BLOCK * TOKEN_BUDGETS[device.type])
+        numbers, count = [start for start, _ in ranges], sum(end - start for start, end in ranges)
         precision = settle(options.precision, device, options.checkpoints)
         values = {name: getattr(options, name) for name in decisive} | {"device": device.type, "precision": precision}
         finished = FinishedBlocks(options.checkpoints, partial(identity, stage, values, files, options.model))
         blocks = read(ranges) if read else zip(numbers, ranges, strict=True)
         with Counter(count, items) as counter:
-            compute = prepare(Job(device, precision, finished, counter))
-            write(finished.each(blocks, compute, counter), count, precision)
+            tables_of = tables.regroup(finished.each(blocks, prepare(Job(device, precision, counter)), counter), size)
+            write((table.combine_chunks().to_batches()[0] for table in tables_of), count, precision)
     if shard == "1-of-1":
         forget(options.checkpoints)
     finished.remove(numbers)
-    return f"{count} of {rows} {items} on {device} in {precision}"
+    return f"{count} of {len(lengths)} {items} on {device} in {precision}"
 
 
 def table_writer(output: str, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch], int, str], None]:

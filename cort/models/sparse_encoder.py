@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.building import EMBEDDING, new_transformer, set_tokenizer
 from cort.models.encoder import check_lengths
 from cort.models.layout import has_modules

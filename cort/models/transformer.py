@@ -9,16 +9,14 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.formats.blocks import FinishedBlocks
 from cort.models.batching import Sequences, by_length
 from cort.models.layout import model_fingerprint
 from cort.system.checksums import checksum
@@ -27,8 +25,6 @@ from cort.system.program import program_of
 from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
-
-Batch = TypeVar("Batch")
 
 #: libraries whose releases can change what a model computes
 LIBRARIES = ("accelerate", "numpy", "sentence-transformers", "torch", "transformers")
@@ -39,6 +35,8 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float
 # sorted by length, 0.1 % at 1,024, 2 % at 16,384, 7 % at 65,536; unsorted 67 %). Not a setting: padding affects the
 # last bits of the result.
 TOKEN_BUDGETS = {"cpu": 1_024, "cuda": 16_384}
+# Batches between two checkpoints: half a minute of a BERT-base on a few cores. Not a setting either.
+BATCHES_PER_BLOCK = 64
 
 
 def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str, ...]:
@@ -144,33 +142,6 @@ def counted(model: nn.Module, counter: Counter) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def resumable(
-    compute: Callable[[Batch], Tensor], finished: FinishedBlocks, device: torch.device, counter: Counter | None = None
-) -> Callable[[Batch], Tensor]:
-    """Wrap a function that computes the parts of blocks, batch by batch, so that stored parts are not recomputed.
-
-    :param counter: counts the texts or pairs in the batches.
-    """
-
-    def part(batch: Batch) -> Tensor:
-        if (kept := finished.kept_part()) is not None:
-            if counter:
-                counter.reach(counter.count + len(kept))
-            return torch.from_numpy(kept).to(device)
-        computed = compute(batch)
-        finished.keep_part(partial(computed.numpy, force=True))
-        if counter:
-            counter.advance(len(computed))
-        return computed
-
-    return part
-
-
-def resume(model: nn.Module, finished: FinishedBlocks, device: torch.device, counter: Counter | None = None) -> None:
-    """Make the outputs of a model parts of blocks, as in `resumable`."""
-    vars(model)["forward"] = resumable(model.forward, finished, device, counter)
 
 
 def choose_device(threads: int, leased: Sequence[str]) -> torch.device:

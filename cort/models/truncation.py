@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cort.formats.artifacts import read_json
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.layout import (
     PAIR_PROMPT,
     PROMPTS,

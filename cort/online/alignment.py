@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.batching import Sequences
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import texts_of

@@ -13,10 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.cleaning import convert
-from cort.formats.embeddings import all_ids, open_shards
-from cort.formats.precisions import read_precision
 from cort.formats.records import Ranking
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens, all_ids, open_shards, read_precision
 from cort.models.layout import model_fingerprint, read_prompts
 from cort.models.light import Vectors, light_encoder
 from cort.models.tokenizer import load_tokenizer

@@ -14,11 +14,16 @@ import numpy.typing as npt
 import torch
 
 from cort.experiment.stored import REMEDY
-from cort.formats.embeddings import STORAGE, Shard, open_shards
-from cort.formats.precisions import precision_of_queries, read_precision
 from cort.formats.records import Ranking
-from cort.formats.token_embeddings import open_token_shards
-from cort.formats.tokens import Tokens
+from cort.formats.shards import (
+    STORAGE,
+    Shard,
+    Tokens,
+    open_shards,
+    open_token_shards,
+    precision_of_queries,
+    read_precision,
+)
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import InteractingPairs, load_late_interaction, origin_of

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cort.formats.embeddings import Shard
+from cort.formats.shards import Shard
 from cort.retrieval.products import IN_CACHE, QUERIES, SCORES_ON_GPU, bound_errors, norms_of, vector_norms
 from cort.retrieval.topk import GROUP, FirstPass, Scores, sample_step
 from cort.retrieval.vectors import copy_vectors

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cort.formats.embeddings import Shard, all_ids, from_batch
 from cort.formats.records import Ranking
+from cort.formats.shards import Shard, all_ids, from_batch
 from cort.retrieval.codes import QUERIES_ON_CPU, Codes, blocks_of, is_fast, is_right, needed, rows_of_block
 from cort.retrieval.products import Few, Products
 from cort.retrieval.topk import Alphabet, Sieve, guess

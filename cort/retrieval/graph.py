@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats.artifacts import read_json, write_artifact
-from cort.formats.embeddings import Shard, all_ids, all_vectors, count_rows, from_batch, open_shards
+from cort.formats.shards import Shard, all_ids, all_vectors, count_rows, from_batch, open_shards
 from cort.formats.tables import arrow_writer
 from cort.retrieval.graphs import GRAPHS
 from cort.system.errors import input_error, shorten

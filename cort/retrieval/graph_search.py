@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.embeddings import Shard, from_batch
 from cort.formats.records import Integers, Ranking
 from cort.formats.runs import order
+from cort.formats.shards import Shard, from_batch
 from cort.formats.tables import open_arrow, refuse_damage
 from cort.retrieval.graph import FIX, HNSW_SPACE, IDS, IDS_FILE, Meta, Vectors, library, read_meta
 from cort.retrieval.graphs import GRAPHS

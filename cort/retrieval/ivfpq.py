@@ -24,9 +24,19 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from cort.formats.artifacts import read_artifact
-from cort.formats.embeddings import AGAIN, Matrix, Shard, all_ids, count_rows, open_shards
+from cort.formats.shards import (
+    AGAIN,
+    Matrix,
+    Origin,
+    Shard,
+    TokenBlock,
+    TokenShard,
+    all_ids,
+    count_rows,
+    open_shards,
+    open_token_shards,
+)
 from cort.formats.tables import open_arrow
-from cort.formats.token_embeddings import Origin, TokenBlock, TokenShard, open_token_shards
 from cort.retrieval.graph import FIX, META_FILE, check_size
 from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
 from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex, measure, widest

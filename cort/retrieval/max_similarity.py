@@ -20,10 +20,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cort.formats.embeddings import all_ids
 from cort.formats.records import Ranking
-from cort.formats.token_embeddings import Half, TokenBlock, TokenShard
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Half, TokenBlock, Tokens, TokenShard, all_ids
 from cort.models.late_interaction import LOWEST, TokenVectors
 from cort.retrieval.products import SMALLEST, UNIT_ROUNDOFF, vector_norms
 from cort.retrieval.topk import GROUP, Alphabet, Scores, Sieve

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from cort.formats.embeddings import Matrix, Shard, from_batch
+from cort.formats.shards import Matrix, Shard, from_batch
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cort.formats import tables
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.cross_encoder import Pairs
 from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cort.formats import tables
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.encoder import Encoder, Texts, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder

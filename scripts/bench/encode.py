@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from cort import encode, tokenize
-from cort.formats.embeddings import all_vectors, open_shards
+from cort.formats.shards import all_vectors, open_shards
 from cort.formats.tables import PASSAGES, read_table
 from scripts.bench import common
 

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.formats.embeddings import all_vectors, open_shards, write_shard
+from cort.formats.shards import all_vectors, open_shards, write_shard
 from cort.retrieval.codes import is_fast
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.graph_search import open_index

@@ -12,9 +12,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
-from cort.formats.embeddings import all_vectors, open_shards
-from cort.formats.precisions import read_precision
 from cort.formats.runs import read_run
+from cort.formats.shards import all_vectors, open_shards, read_precision
 from cort.formats.tables import EXPANSIONS, PASSAGES, QUERIES, TRIPLES, read_table
 from cort.models.encoder import load_encoder
 from cort.online.searcher import open_searcher

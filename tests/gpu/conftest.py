@@ -74,7 +74,7 @@ def plain(make_base_model):
 @pytest.fixture(scope="session")
 def long_caches(world, plain, tmp_path_factory):
     """Token caches like `caches`, of random tokens and as long as passages and queries of MS MARCO."""
-    from cort.formats.tokens import write_tokens
+    from cort.formats.shards import write_tokens
     from cort.models.tokenizer import fingerprint
 
     folder, generator = tmp_path_factory.mktemp("long"), np.random.default_rng(3)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cort.formats import tables
-from cort.formats.embeddings import all_vectors, open_shards
+from cort.formats.shards import all_vectors, open_shards
 from cort.models.kernel_pooling import TOKENIZER_FILES
 from tests.support.common import ROOT
 

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort.formats.embeddings import open_shards
-from cort.formats.token_embeddings import TokenShard, to_batch
+from cort.formats.shards import TokenShard, open_shards, token_vector_batch
 from cort.retrieval.codes import is_right
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
@@ -61,7 +60,7 @@ def test_passages_are_found_as_on_the_cpu(device, passages, coded, devices, stre
 def test_tokens_are_found_as_on_the_cpu(device, similarity):
     counts = np.random.default_rng(6).integers(0, 30, 300 if device == "cpu" else 4_000)
     ids = pa.array(vectors.names("d", len(counts)))
-    batch = to_batch(ids, ties(7, counts.sum()).astype(np.float16), counts)
-    shard = TokenShard(Path("token vectors"), pa.Table.from_batches([batch]), "drawn", "fp32")
+    batch = token_vector_batch(ids, ties(7, counts.sum()).astype(np.float16), counts)
+    shard = TokenShard(Path("token vectors"), pa.Table.from_batches([batch]), {"dimension": str(DIMENSION)})
     asked = [QueryVectors(ties(seed, 8), np.ones(8, np.float32)) for seed in range(20)]
     check(TokenIndex([shard], similarity, device), TokenIndex([shard], similarity, "cpu"), asked, 100)

@@ -17,8 +17,8 @@ from cort import deploy, fuse, index, retrieve
 from cort.deployment import folder as writing
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.formats.embeddings import write_shard
 from cort.formats.runs import read_run
+from cort.formats.shards import write_shard
 from tests.support.common import ROOT, TEXTS, command_line, contents, write_rows
 
 TARGETS = ["opensearch", "elasticsearch", "pgvector", "parquet"]

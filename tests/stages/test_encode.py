@@ -8,10 +8,15 @@ import pytest
 import torch
 
 from cort import encode
-from cort.formats.embeddings import all_ids, all_vectors, open_shards
-from cort.formats.precisions import read_precision
-from cort.formats.token_embeddings import open_token_shards
-from cort.formats.tokens import Tokens, write_tokens
+from cort.formats.shards import (
+    Tokens,
+    all_ids,
+    all_vectors,
+    open_shards,
+    open_token_shards,
+    read_precision,
+    write_tokens,
+)
 from cort.models import precision
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.late_interaction import load_late_interaction

@@ -6,7 +6,7 @@ import torch
 
 from cort import expand
 from cort.formats import tables
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import load_tokenizer
 from tests.support.common import command_line, write_rows

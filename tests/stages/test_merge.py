@@ -5,9 +5,9 @@ import pytest
 
 from cort import retrieve
 from cort.formats import tables
-from cort.formats.embeddings import all_ids, open_shards, part_of
 from cort.formats.records import Ranking
 from cort.formats.runs import iter_rankings, write_rankings
+from cort.formats.shards import all_ids, open_shards, part_of
 from cort.system.errors import InputError
 from tests.support.common import write_rows
 from tests.support.vectors import names, random_unit, shards

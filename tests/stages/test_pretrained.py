@@ -10,7 +10,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from cort import pretrained
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.cross_encoder import PairSettings, load_cross_encoder, new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder
 from cort.models.settings import EncoderSettings
@@ -390,7 +390,7 @@ BAD = {
     "no list of inputs": (edit(TOKENIZER, model_input_names="x"), "'x' at model_input_names, expected a list"),
     "negative heads": (edit(CONFIG, num_attention_heads=-1), "num_attention_heads -1, expected more than 0"),
     "length 0": (edit(TOKENIZER, model_max_length=0), "0 at model_max_length, expected 1 or more"),
-    "negative limit": (edit(SETTINGS, max_seq_length=-1), "-1 at max_seq_length, expected 0 or more"),
+    "negative limit": (edit(SETTINGS, max_seq_length=-1), "-1 at max_seq_length, expected 1 or more"),
     "quoted length": (edit(TOKENIZER, model_max_length="512"), "'512' at model_max_length, expected a number; correct"),
     "argument": (edit(SETTINGS, model_args={"subfolder": ".."}), "model_args 'subfolder' of the Transformer"),
     "another tokenizer": (

@@ -12,7 +12,7 @@ from cort.evaluation.agreement import Agreement
 from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Judged, Measures
 from cort.evaluation.overlap import Common, Overlap
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.reporting.labels import MINUS, MISSING
 from cort.training.outcome import Selection
 from tests.support.common import contents

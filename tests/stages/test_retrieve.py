@@ -8,7 +8,7 @@ import torch
 from cort import audit, encode, index, retrieve
 from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.runs import read_run
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.late_interaction import load_late_interaction
 from cort.models.modules import TextModel
 from cort.online.neural import Model, Opening, TokenEncoder
@@ -85,7 +85,7 @@ def test_other_models_and_dimensions_are_refused(tmp_path, generator, capsys):
     assert f"{other[0]}: found embeddings of model n, expected model m" in capsys.readouterr().err
     wide = shards(tmp_path, "wide", ["q"], random_unit(generator, 1, 9))
     assert run(tmp_path, wide, passages)[0] == 1
-    assert f"{wide[0]}: found 9 dimensions, expected 8 as in the passages" in capsys.readouterr().err
+    assert f"{wide[0]}: found embeddings of dimension 9, expected dimension 8" in capsys.readouterr().err
     assert not output.parent.exists()
 
 

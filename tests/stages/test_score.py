@@ -5,9 +5,8 @@ import torch
 
 from cort import score
 from cort.formats import tables
-from cort.formats.precisions import read_precision
 from cort.formats.runs import read_run
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens, read_precision
 from cort.models.rerankers import load_reranker
 from tests.support.common import command_line, write_ranked, write_rows
 

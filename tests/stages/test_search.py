@@ -71,10 +71,10 @@ def test_only_the_dataset_of_an_experiment_is_read(tmp_path):
     assert folder_of(tmp_path / "a.yaml") == Path("results/toy")
 
 
-@pytest.mark.parametrize("text", ["", "a: [", "- list", "title: only", "\x00", "[" * 20_000])
+@pytest.mark.parametrize("text", ["", "a: [", "- list", "title: only", "\x00", "[" * 2_000])
 def test_another_file_is_not_an_experiment(tmp_path, text):
     (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(InputError, match=r"expected the file of an experiment|more than 32 levels"):
+    with pytest.raises(InputError, match="expected the file of an experiment"):
         folder_of(tmp_path / "a.yaml")
 
 

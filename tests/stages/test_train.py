@@ -11,7 +11,7 @@ from cort import score, train
 from cort.evaluation.measures import evaluate_run, means, qrels_by_query
 from cort.formats import tables
 from cort.formats.runs import Run, read_run
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.encoder import load_encoder, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.system.errors import shorten

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from cort import tokenize
 from cort.formats import tables
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.cross_encoder import load_cross_encoder
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.tokenizer import fingerprint

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cort.formats.embeddings import write_shard
-from cort.formats.token_embeddings import Origin, to_batch, write_token_shard
+from cort.formats.shards import Origin, token_vector_batch, write_shard, write_token_shard
 from cort.system.checksums import record_of
 
 DIMENSION = 16
@@ -50,7 +49,9 @@ def token_shards(folder, ids, passages, bounds=(), batch=64, similarity="cosine"
     origin, paths = Origin(passages[0].shape[1], 24, similarity, model), []
     for number, parts in enumerate(cut(len(ids), bounds, batch)):
         batches = [
-            to_batch(pa.array(ids[part]), np.concatenate(passages[part]), np.array(list(map(len, passages[part]))))
+            token_vector_batch(
+                pa.array(ids[part]), np.concatenate(passages[part]), np.array(list(map(len, passages[part])))
+            )
             for part in parts
         ]
         paths.append(folder / f"{number}-{batch}-{len(bounds)}.arrow")

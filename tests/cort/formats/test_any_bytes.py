@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from cort.download import extract
 from cort.downloads.catalog import PublicFile
 from cort.evaluation.values import read_recall, write_recall
-from cort.formats import embeddings, expansions, lines, tables, token_embeddings, tokens
+from cort.formats import expansions, lines, shards, tables
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
-from cort.formats.blocks import FinishedBlocks
+from cort.formats.checkpoints import FinishedBlocks
 from cort.formats.judgements import iter_qrels, iter_quoted, read_judged
 from cort.formats.passages import iter_passage_batches, iter_passages
 from cort.formats.records import Ranking
@@ -63,22 +63,22 @@ class Record:
 
 
 def all_tokens(path):
-    cache = tokens.Tokens(path)
+    cache = shards.Tokens(path)
     return [cache[row].tolist() for row in range(len(cache))], cache.ids.to_pylist()
 
 
 def all_vectors(path):
-    shards = embeddings.open_shards([path])
-    return embeddings.all_ids(shards).to_pylist(), embeddings.all_vectors(shards).tolist()
+    opened = shards.open_shards([path])
+    return shards.all_ids(opened).to_pylist(), shards.all_vectors(opened).tolist()
 
 
-TOKEN_ORIGIN = token_embeddings.Origin(dimension=2, passage_length=9, similarity="dot", model="m")
+TOKEN_ORIGIN = shards.Origin(dimension=2, passage_length=9, similarity="dot", model="m")
 
 
 def all_token_vectors(path):
-    shards = token_embeddings.open_token_shards([path], TOKEN_ORIGIN)
-    vectors = [block.of(row).tolist() for shard in shards for block in shard.blocks() for row in range(len(block))]
-    return embeddings.all_ids(shards).to_pylist(), vectors
+    opened = shards.open_token_shards([path], TOKEN_ORIGIN)
+    vectors = [block.of(row).tolist() for shard in opened for block in shard.blocks() for row in range(len(block))]
+    return shards.all_ids(opened).to_pylist(), vectors
 
 
 RECORD = Record("é", True, {"a": Part("x", [1.5, -2.0], None), "b": Part("", [], 3)})
@@ -99,12 +99,12 @@ def _curve(path):
 
 
 def _shard(path):
-    embeddings.write_shard(path, [(IDS, VECTORS)], model="m", dimension=2, count=3, storage="fp16")
+    shards.write_shard(path, [(IDS, VECTORS)], model="m", dimension=2, count=3, storage="fp16")
 
 
 def _token_shard(path):
-    batch = token_embeddings.to_batch(IDS, VECTORS, np.array([1, 0, 2]))
-    token_embeddings.write_token_shard(path, [batch], TOKEN_ORIGIN, 3)
+    batch = shards.token_vector_batch(IDS, VECTORS, np.array([1, 0, 2]))
+    shards.write_token_shard(path, [batch], TOKEN_ORIGIN, 3)
 
 
 def _json(value):
@@ -251,7 +251,7 @@ READERS = {
     "rows of a table": ("t.parquet", TABLE, lambda path: tables.count_rows(path, tables.QRELS)),
     "columns of a table": ("t.parquet", TABLE, lambda path: tables.has_column(path, "doc_id")),
     "epochs": ("e.parquet", _written(tables.write_table, EPOCHS), tables.count_epochs),
-    "tokens": ("t.arrow", _written(tokens.write_tokens, TOKENS, "f"), all_tokens),
+    "tokens": ("t.arrow", _written(shards.write_tokens, TOKENS, "f"), all_tokens),
     "embeddings": ("e.arrow", _shard, all_vectors),
     "token embeddings": ("e.arrow", _token_shard, all_token_vectors),
     "block": ("block-0.arrow", _block, _block),

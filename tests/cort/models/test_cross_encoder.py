@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.batching import frame_pair, pad
 from cort.models.cross_encoder import load_cross_encoder, new_cross_encoder
 from cort.models.rerankers import load_reranker

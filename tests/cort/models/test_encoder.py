@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts, pad
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import EncoderSettings, load_encoder, new_encoder, texts_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.kernel_pooling import LEAST, MEANS, WIDTHS, new_kernel_pooling, pool_kernels
 from cort.models.loading import load_transformer
 from cort.models.rerankers import load_reranker

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.late_interaction import find_punctuation, load_late_interaction, max_similarity, new_late_interaction
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_tokenizer

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.cross_encoder import load_cross_encoder, new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder, texts_of
 from cort.models.loading import load_transformer

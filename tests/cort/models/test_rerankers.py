@@ -10,7 +10,7 @@ import torch
 
 from cort import train_reranker
 from cort.formats import tables
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.cross_encoder import Pairs, new_cross_encoder
 from cort.models.kernel_pooling import new_kernel_pooling
 from cort.models.rerankers import RERANKERS, Kind, load_reranker, new_reranker

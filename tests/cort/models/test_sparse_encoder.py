@@ -11,7 +11,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, 
 from transformers import AutoModelForMaskedLM
 
 from cort import pretrained
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.encoder import texts_of
 from cort.models.layout import model_fingerprint
 from cort.models.settings import EncoderSettings

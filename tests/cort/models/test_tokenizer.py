@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from cort import tokenize
 from cort.formats import tables
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.batching import frame_pair, frame_text
 from cort.models.tokenizer import Template, fingerprint, load_template, load_tokenizer
 from cort.system.errors import InputError

@@ -3,7 +3,7 @@ import logging
 import numpy as np
 import pytest
 
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models import truncation
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.rerankers import load_reranker

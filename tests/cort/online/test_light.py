@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from cort.experiment.stored import open_systems
-from cort.formats.embeddings import open_shards, write_shard
-from cort.formats.tokens import Tokens, write_tokens
+from cort.formats.shards import Tokens, open_shards, write_shard, write_tokens
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.layout import model_fingerprint
 from cort.online.light import LightSearch, Tokenizer, open_light

@@ -15,10 +15,9 @@ from cort.experiment.stored import needed_for, open_systems, read_experiment, ty
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
-from cort.formats.embeddings import open_shards, write_shard
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens, open_shards, write_shard
 from cort.models import precision
 from cort.models.layout import model_fingerprint
 from cort.online.neural import ExactSearch, Model, QueryEncoder, Reranker, TokenEncoder, Tokenizer

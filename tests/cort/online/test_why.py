@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort.formats.embeddings import write_shard
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens, write_shard
 from cort.models.layout import model_fingerprint
 from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores

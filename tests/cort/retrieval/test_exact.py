@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort.formats import embeddings
-from cort.formats.embeddings import open_shards
+from cort.formats.shards import STORAGE, open_shards
 from cort.retrieval import codes, exact, topk
 from cort.system.errors import InputError
 from tests.support.vectors import names, random_unit, shards
@@ -107,7 +106,7 @@ def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch
 @pytest.mark.parametrize("storage", ["fp32", "fp16"])
 def test_equals_brute_force_in_either_layout(tmp_path, generator, monkeypatch, held, queries, storage):
     monkeypatch.setattr("cort.retrieval.vectors.HELD_BLOCK", held)
-    kind = embeddings.STORAGE[storage].to_pandas_dtype()
+    kind = STORAGE[storage].to_pandas_dtype()
     asked, passages = (random_unit(generator, rows, 16).astype(kind) for rows in (queries, 300))
     for depth, one_by_one in ((1, True), (20, False), (20, True), (400, True)):
         names_of_queries = names("q", queries)

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from cort import index as stage
-from cort.formats.embeddings import open_shards
-from cort.formats.token_embeddings import open_token_shards
+from cort.formats.shards import open_shards, open_token_shards
 from cort.retrieval import ivfpq
 from cort.retrieval.exact import ExactIndex, StoredVectors
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex

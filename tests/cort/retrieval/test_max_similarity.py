@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cort.formats.token_embeddings import Origin, open_token_shards, write_token_shard
+from cort.formats.shards import Origin, open_token_shards, write_token_shard
 from cort.models.late_interaction import LOWEST
 from cort.retrieval import max_similarity
 from cort.retrieval.max_similarity import ExactScores, QueryVectors, TokenIndex

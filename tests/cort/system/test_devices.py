@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from cort import retrieve
-from cort.formats.embeddings import write_shard
+from cort.formats.shards import write_shard
 from cort.models import transformer
 from cort.system import devices
 from cort.system.devices import lease, parse_listing, select, visible_devices

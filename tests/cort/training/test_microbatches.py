@@ -12,7 +12,7 @@ import torch
 from accelerate.state import AcceleratorState
 
 from cort.formats import tables
-from cort.formats.tokens import Tokens
+from cort.formats.shards import Tokens
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder, texts_of
 from cort.models.rerankers import new_reranker

@@ -5,31 +5,39 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from cort import encode
-from cort.formats import blocks, tables
-from cort.formats.blocks import FinishedBlocks, shard_blocks
-from cort.formats.tokens import Tokens
+from cort.formats import tables
+from cort.formats.checkpoints import FinishedBlocks
+from cort.formats.shards import Tokens
+from cort.models import transformer
+from cort.models.shards import blocks_of
 from cort.system.errors import InputError
 from tests.support.common import ROOT, die_while_writing, wait_until
 
 
 @pytest.mark.parametrize("rows", [0, 1, 9, 10, 11, 95, 100])
-@pytest.mark.parametrize("shards", [1, 2, 3, 7, 20])
-def test_shards_are_whole_blocks_in_order_and_even(rows, shards):
-    parts = [shard_blocks(rows, f"{number}-of-{shards}", 10) for number in range(1, shards + 1)]
-    blocks = [block for part in parts for block in part]
-    assert blocks == [(start, min(start + 10, rows)) for start in range(0, rows, 10)]
-    sizes = [len(part) for part in parts]
-    assert max(sizes) - min(sizes) <= 1
+@pytest.mark.parametrize("most", [1, 7, 40, 1_000])
+def test_shards_are_even_and_blocks_have_about_so_many_tokens(rows, most):
+    lengths = np.random.default_rng(rows).integers(1, 9, rows)
+    whole = blocks_of(lengths, "1-of-1", 10, most)
+    assert [row for block in whole for row in range(*block)] == list(range(rows))
+    assert all(end - start == 1 or lengths[start:end].sum() < 2 * most + 9 for start, end in whole)
+    assert {start for start in range(0, rows, 10)} <= {start for start, _ in whole}
+    for shards in (1, 2, 3, 7, 20):
+        parts = [blocks_of(lengths, f"{number}-of-{shards}", 10, most) for number in range(1, shards + 1)]
+        assert [block for part in parts for block in part] == whole
+        sizes = [-(-sum(end - start for start, end in part) // 10) for part in parts]
+        assert max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.parametrize("shard", ["0-of-3", "4-of-3", "1-of-0", "1of3", "a-of-b", "1-of-3-of-5", "-1-of-3", ""])
 def test_a_wrong_shard_is_refused(shard):
     with pytest.raises(InputError, match=r"^--shard: found '.*', expected i-of-n with 1 <= i <= n; fix it$"):
-        shard_blocks(10, shard, 4)
+        blocks_of(np.ones(10, np.int64), shard, 4, 100)
 
 
 def square(number):
@@ -103,7 +111,7 @@ def test_files_of_a_killed_writer_are_removed_with_the_last_block(tmp_path):
 PROGRAM = """
     import sys, time
     from cort import encode
-    from cort.formats.blocks import FinishedBlocks
+    from cort.formats.checkpoints import FinishedBlocks
     encode.BLOCK, keep = 16, FinishedBlocks._keep
     def keep_and_wait(self, number, batch):
         keep(self, number, batch)
@@ -151,50 +159,44 @@ def test_a_killed_stage_resumes_after_its_last_block(tmp_path, caches, make_enco
 
     monkeypatch.setattr(encode, "BLOCK", 16)
     monkeypatch.setattr(FinishedBlocks, "_keep", keep_and_count)
-    assert run("complete") == [0, 1, 2, 3]
+    assert run("complete") == [0, 16, 32, 48]
     words = [*arguments, "--checkpoints", kept, "--output", tmp_path / "resumed"]
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), *map(str, words)], cwd=ROOT)
     wait_until(lambda: process.poll() is not None or list(kept.glob("block-0.arrow")), "the first block")
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "resumed").exists()
-    assert run("resumed") == [1, 2, 3]
+    assert run("resumed") == [16, 32, 48]
     assert (tmp_path / "resumed").read_bytes() == (tmp_path / "complete").read_bytes()
     assert not kept.exists()
 
 
 @pytest.mark.parametrize("stage", ["encode", "encode tokens", "expand predict", "score", "expand score"])
-def test_a_stage_that_was_interrupted_in_a_block_recomputes_no_batch(
+def test_an_interrupted_stage_computes_no_finished_block_again(
     stage, tmp_path, caches, make_encoder, make_reranker, t5, monkeypatch
 ):
-    import cort.models.transformer
-
-    module, budgets, made = importlib.import_module(f"cort.{stage.split()[0]}"), {"cpu": 200}, []
-    monkeypatch.setattr(cort.models.transformer, "TOKEN_BUDGETS", budgets)
-    if stage == "expand predict":
-        monkeypatch.setattr(module, "TOKEN_BUDGETS", budgets)
+    module, made, keep = importlib.import_module(f"cort.{stage.split()[0]}"), [], FinishedBlocks._keep
+    monkeypatch.setattr(transformer, "TOKEN_BUDGETS", {"cpu": 200})
+    monkeypatch.setattr(transformer, "BATCHES_PER_BLOCK", 1)
     arguments = stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5)
-    keep = FinishedBlocks.keep_part
 
     def run(name, limit=1_000):
-        def counting(self, read):
-            made.append(read().shape)
-            keep(self, read)
+        def keep_and_count(self, number, batch):
+            keep(self, number, batch)
+            made.append(number)
             if len(made) == limit:
                 raise KeyboardInterrupt
 
         made.clear()
-        monkeypatch.setattr(FinishedBlocks, "keep_part", counting)
+        monkeypatch.setattr(FinishedBlocks, "_keep", keep_and_count)
         words = map(str, [*arguments, "--checkpoints", tmp_path / "kept", "--output", tmp_path / name])
         return module.main(list(words)), list(made)
 
-    status, batches = run("complete")
+    status, blocks = run("complete")
     assert status == 0
-    assert len(batches) > 4
-    # Parts are kept every half minute; here, after every batch but the last.
-    monkeypatch.setattr(blocks, "KEEP_EVERY", 0)
-    assert run("resumed", 3) == (130, batches[:3])
-    (tmp_path / "kept" / "block-0.2.arrow").write_bytes(b"cut off")
-    assert run("resumed") == (0, batches[2:])
+    assert len(blocks) > 4
+    assert run("resumed", 3) == (130, blocks[:3])
+    (tmp_path / "kept" / f"block-{blocks[2]}.arrow").write_bytes(b"cut off")
+    assert run("resumed") == (0, blocks[2:])
     assert (tmp_path / "resumed").read_bytes() == (tmp_path / "complete").read_bytes()
     assert not (tmp_path / "kept").exists()

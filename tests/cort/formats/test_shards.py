@@ -7,9 +7,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort.formats.embeddings import all_ids, all_vectors, open_shards, write_shard
-from cort.formats.token_embeddings import Origin, open_token_shards, to_batch, write_token_shard
-from cort.formats.tokens import SCHEMA, Tokens, write_tokens
+from cort.formats.shards import (
+    TOKENS,
+    Origin,
+    Tokens,
+    all_ids,
+    all_vectors,
+    open_shards,
+    open_token_shards,
+    token_vector_batch,
+    write_shard,
+    write_token_shard,
+    write_tokens,
+)
 from cort.system.errors import InputError
 from tests.support.common import refusal
 from tests.support.vectors import without_precision
@@ -36,7 +46,9 @@ def write_token_vectors(path, ids="abcde", *, count=None, batch=2, blocks=None, 
     parts = [slice(at, min(at + batch, len(ids))) for at in range(0, len(ids), batch)]
     matrix = vectors(10).astype(np.float16)
     blocks = blocks or [
-        to_batch(pa.array(list(ids[part]), pa.string()), matrix[ends[part.start] : ends[part.stop]], counts[part])
+        token_vector_batch(
+            pa.array(list(ids[part]), pa.string()), matrix[ends[part.start] : ends[part.stop]], counts[part]
+        )
         for part in parts
     ]
     write_token_shard(path, blocks, ORIGIN, len(ids) if count is None else count, **changes)
@@ -97,18 +109,9 @@ def test_truncated_and_other_files_are_refused(tmp_path, kind):
 @vector_kinds
 @pytest.mark.parametrize("count", [4, 6])
 def test_a_wrong_announced_count_leaves_nothing(tmp_path, kind, count):
-    with pytest.raises(RuntimeError, match=f"5 (vectors|passages) written where {count} were announced"):
+    with pytest.raises(RuntimeError, match=f"5 rows written where {count} were announced"):
         kind.write(tmp_path / "x.arrow", count=count)
     assert list(tmp_path.iterdir()) == []
-
-
-@vector_kinds
-def test_a_file_that_disagrees_with_itself_is_refused(tmp_path, kind):
-    path = kind.write(tmp_path / "x.arrow")
-    table = pa.ipc.open_file(str(path)).read_all()
-    for key in (b"count", b"dimension"):
-        write_arrow(tmp_path / "y.arrow", table.replace_schema_metadata(table.schema.metadata | {key: b"6"}))
-        assert refusal(kind.open, tmp_path / "y.arrow").startswith("found 5 ")
 
 
 @vector_kinds
@@ -121,9 +124,6 @@ def test_shards_of_different_precisions_are_refused(tmp_path, kind):
         with pytest.raises(InputError, match=f"^{second}: found vectors in bf16, expected fp32 as in {single}; {fix}$"):
             kind.open(single, second)
     assert [shard.precision for shard in kind.open(kind.write(tmp_path / "4", "zu"), old)] == ["fp32", None]
-    table = pa.ipc.open_file(str(first)).read_all()
-    write_arrow(old, table.replace_schema_metadata(table.schema.metadata | {b"precision": b"fp33"}))
-    assert refusal(kind.open, old).startswith("found unreadable bytes (")
 
 
 @vector_kinds
@@ -132,13 +132,6 @@ def test_a_duplicate_id_is_refused_within_and_across_shards(tmp_path, kind):
     with pytest.raises(InputError, match=f"^{first}, {second}: found an id twice, expected each id once"):
         kind.open(first, second)
     assert refusal(kind.open, within).startswith("found an id twice")
-
-
-@vector_kinds
-@pytest.mark.parametrize("bad", ["", "a b", "a\u200b"])
-def test_ids_that_no_run_can_have_are_refused(tmp_path, kind, bad):
-    path = kind.write(tmp_path / "x.arrow", ["a", bad])
-    assert refusal(kind.open, path).startswith("found an id that is empty or has whitespace")
 
 
 @pytest.mark.parametrize(("storage", "kind"), [("fp32", np.float32), ("fp16", np.float16)])
@@ -181,9 +174,9 @@ def test_shards_of_another_model_dimension_or_storage_are_refused(tmp_path):
     assert refusal(lambda path: open_shards([path], model="m"), other) == expected
     wide = write_embeddings(tmp_path / "3.arrow", "b", vectors(1, 5))
     half = write_embeddings(tmp_path / "4.arrow", "b", storage="fp16")
-    for path, found in ((wide, "5 dimensions in fp32"), (half, "4 dimensions in fp16")):
+    for path, found in ((wide, "dimension 5, expected dimension 4"), (half, "storage fp16, expected storage fp32")):
         line = refusal(lambda path: open_shards([first, path]), path)
-        assert line.startswith(f"found {found}, expected 4 in fp32 as in {first}")
+        assert line == f"found embeddings of {found}; delete it and encode again"
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
@@ -243,9 +236,9 @@ def test_the_tokens_of_another_tokenizer_are_refused(tmp_path):
     assert line.startswith("found tokens of tokenizer abc, expected tokenizer xyz; delete it")
 
 
-@pytest.mark.parametrize(("ids", "tokens"), [(["a", None], [[1], [2]]), (["a", "b"], [[1], None]), (["a"], [[None]])])
+@pytest.mark.parametrize(("ids", "tokens"), [(["a", None], [[1], [2]]), (["a", "b"], [[1], None])])
 def test_missing_values_are_refused(tmp_path, ids, tokens):
-    write_arrow(tmp_path / "x.arrow", pa.table([ids, tokens], schema=SCHEMA))
+    write_arrow(tmp_path / "x.arrow", pa.table([ids, tokens], schema=TOKENS.schema({"tokenizer": "abc"})))
     assert refusal(Tokens, tmp_path / "x.arrow").startswith("found empty cells in column")
 
 

@@ -1,0 +1,404 @@
+"""Shards: Arrow IPC files of texts' ids and what a model or tokenizer made of each text, memory-mapped.
+
+| kind | column beside ``id: string`` |
+|---|---|
+| vectors | ``embedding: fixed_size_list<float32 or float16>[dimension]`` |
+| token vectors | ``vectors: list<fixed_size_list<float16>[dimension]>``, without masked tokens |
+| tokens | ``tokens: list<int32>``, without special tokens and not truncated: each reader truncates |
+
+Metadata are the fingerprint of the model or tokenizer, and the settings that the column depends on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cort.formats.ids import has_repeated
+from cort.formats.records import Integers, offsets_of
+from cort.formats.tables import WHOLE, arrow_writer, open_arrow, refuse_damage
+from cort.system.errors import input_error, shorten
+
+Storage = Literal["fp32", "fp16"]
+STORAGE: dict[str, pa.DataType] = {"fp32": pa.float32(), "fp16": pa.float16()}
+#: what a model computed vectors or scores in; metadata of their files
+Precision = Literal["fp32", "bf16", "fp16"]
+KEY = "precision"
+
+Matrix = npt.NDArray[np.floating]
+Half = npt.NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of shard: what errors call it, the stage that writes it, and the column beside the ids.
+
+    `decisive` are the metadata in which the shards of one set agree.
+    """
+
+    name: str
+    stage: str
+    column: str
+    decisive: tuple[str, ...]
+    type: Callable[[Mapping[str, str]], pa.DataType]
+
+    def schema(self, metadata: Mapping[str, str]) -> pa.Schema:
+        """Return the columns of a file with these metadata."""
+        return pa.schema({"id": "string", self.column: self.type(metadata)}, metadata=dict(metadata))
+
+    def again(self) -> str:
+        """Say how to replace a file."""
+        return f"delete it and {self.stage.removesuffix('_tokens')} again"
+
+
+def _half_lists(of: Mapping[str, str]) -> pa.DataType:
+    return pa.list_(pa.list_(pa.float16(), int(of["dimension"])))
+
+
+def _vector(of: Mapping[str, str]) -> pa.DataType:
+    return pa.list_(STORAGE[of["storage"]], int(of["dimension"]))
+
+
+ORIGIN = ("dimension", "passage_length", "similarity", "model")
+VECTORS = Kind("shard of embeddings", "encode", "embedding", ("model", "dimension", "storage"), _vector)
+TOKEN_VECTORS = Kind("shard of token vectors", "encode_tokens", "vectors", ORIGIN, _half_lists)
+TOKENS = Kind("token cache", "tokenize", "tokens", ("tokenizer",), lambda _: pa.list_(pa.int32()))
+AGAIN = VECTORS.again()
+
+
+def _write(path: str | Path, kind: Kind, metadata: Mapping[str, str], batches: Iterable[tuple[object, object]]) -> int:
+    """Write (ids, column) batches atomically; return the number of rows, which is checked if it was announced."""
+    schema, rows = kind.schema(metadata), 0
+    with arrow_writer(path, schema) as file:
+        for ids, column in batches:
+            columns = [pa.array(ids, "string"), pa.array(column, schema.field(1).type)]
+            file.write_batch(pa.record_batch(columns, schema=schema))
+            rows += len(columns[0])
+        if rows != int(metadata.get("count", rows)):
+            raise RuntimeError(f"{path}: {rows} rows written where {metadata['count']} were announced")
+    return rows
+
+
+def _open(path: str | Path, kind: Kind) -> tuple[pa.Table, dict[str, str]]:
+    """Map a file and return it with its metadata; refuse damaged files and those of another kind."""
+    with refuse_damage(path, kind.name, kind.again()):
+        table = open_arrow(Path(path), kind.name, kind.again())
+        metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+        if not {*kind.decisive} <= {*metadata} or not table.schema.equals(kind.schema(metadata)):
+            raise input_error(path, "another Arrow file", f"a {kind.name}", f"name the file that `{kind.stage}` wrote")
+        return table, metadata
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """What shards of vectors and of token vectors have in common."""
+
+    kind: ClassVar[Kind]
+    path: Path
+    table: pa.Table
+    metadata: Mapping[str, str]
+
+    @property
+    def model(self) -> str:
+        """The fingerprint of the model."""
+        return self.metadata["model"]
+
+    @property
+    def dimension(self) -> int:
+        """The number of components of each vector."""
+        return int(self.metadata["dimension"])
+
+    @property
+    def precision(self) -> Precision | None:
+        """What the model computed in; files of earlier versions do not say."""
+        return cast("Precision | None", self.metadata.get(KEY))
+
+
+class Shard(VectorFile):
+    """A file of vectors, one per text."""
+
+    kind = VECTORS
+
+    @property
+    def storage(self) -> str:
+        """The type of the numbers."""
+        return self.metadata["storage"]
+
+    def blocks(self) -> Iterator[tuple[pa.Array, Matrix]]:
+        """Yield (ids, vectors of shape (rows, dimension)) without copying."""
+        return map(from_batch, self.table.to_batches())
+
+
+class TokenShard(VectorFile):
+    """A file of token vectors."""
+
+    kind = TOKEN_VECTORS
+
+    @property
+    def origin(self) -> Origin:
+        """How the vectors were made."""
+        length, similarity = int(self.metadata["passage_length"]), self.metadata["similarity"]
+        return Origin(self.dimension, length, similarity, self.model)
+
+    def blocks(self) -> Iterator[TokenBlock]:
+        """Yield the record batches that have passages."""
+        for column in (batch["vectors"] for batch in self.table.to_batches() if batch.num_rows):
+            offsets = column.offsets.to_numpy().astype(np.int64)
+            flat = column.flatten().flatten().to_numpy(zero_copy_only=True)
+            yield TokenBlock(offsets - offsets[0], flat.reshape(-1, self.dimension))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How token vectors were made: the settings that an index depends on, and the fingerprint of the model."""
+
+    dimension: int
+    passage_length: int
+    similarity: str
+    model: str
+
+
+@dataclass(frozen=True)
+class TokenBlock:
+    """Vectors of the tokens of consecutive passages, (tokens, dimension), not copied.
+
+    Passage i has the rows ``offsets[i]:offsets[i + 1]``.
+    """
+
+    offsets: Integers
+    vectors: Matrix
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def of(self, passage: int) -> Matrix:
+        """Return the vectors of one passage."""
+        return self.vectors[self.offsets[passage] : self.offsets[passage + 1]]
+
+
+def vector_batch(ids: Sequence[str] | pa.Array, vectors: Matrix, storage: str) -> pa.RecordBatch:
+    """Put ids and vectors, (rows, dimension), into the columns of a shard, as "fp32" or "fp16"."""
+    schema = VECTORS.schema({"dimension": str(vectors.shape[1]), "storage": storage}).remove_metadata()
+    values = np.ascontiguousarray(vectors, dtype=STORAGE[storage].to_pandas_dtype()).reshape(-1)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(values), type=schema.field(1).type)
+    return pa.record_batch([pa.array(ids, "string"), column], schema=schema)
+
+
+def token_vector_batch(ids: pa.Array, vectors: Half, counts: npt.NDArray[np.integer]) -> pa.RecordBatch:
+    """Put ids, the vectors of their tokens (tokens, dimension) and the number of tokens of each id into columns."""
+    schema = TOKEN_VECTORS.schema({"dimension": str(vectors.shape[1])}).remove_metadata()
+    kind = schema.field(1).type
+    flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float16).reshape(-1))
+    values = pa.FixedSizeListArray.from_arrays(flat, type=kind.value_type)
+    lists = pa.ListArray.from_arrays(pa.array(offsets_of(counts), "int32"), values, type=kind)
+    return pa.record_batch([ids, lists], schema=schema)
+
+
+def from_batch(batch: pa.RecordBatch) -> tuple[pa.Array, Matrix]:
+    """Return ids and vectors, without copying."""
+    column = batch["embedding"]
+    matrix: Matrix = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, column.type.list_size)
+    return batch["id"], matrix
+
+
+def write_shard(
+    path: str | Path,
+    blocks: Iterable[tuple[Sequence[str] | pa.Array, Matrix]],
+    *,
+    model: str,
+    dimension: int,
+    count: int,
+    storage: str = "fp32",
+    precision: str = "fp32",
+) -> None:
+    """Write blocks of ids and vectors, (rows, dimension), atomically, with fingerprint and precision of the `model`.
+
+    :param count: total number of rows.
+    """
+    metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage, KEY: precision}
+    batches = (vector_batch(ids, vectors, storage) for ids, vectors in blocks)
+    _write(path, VECTORS, metadata, (batch.columns for batch in batches))
+
+
+def write_token_shard(
+    path: str | Path, batches: Iterable[pa.RecordBatch], origin: Origin, count: int, precision: str = "fp32"
+) -> None:
+    """Write batches from `token_vector_batch` atomically.
+
+    :param count: total number of passages.
+    """
+    metadata = {**_texts(dataclasses.asdict(origin)), "count": str(count), KEY: precision}
+    _write(path, TOKEN_VECTORS, metadata, (batch.columns for batch in batches))
+
+
+def open_shards(paths: Sequence[str | Path], model: str | None = None, dimension: int | None = None) -> list[Shard]:
+    """Open the shards of one set: same model (`model`, or that of the first), dimension and storage; no id twice."""
+    return _open_set(paths, Shard, {"model": model, "dimension": dimension})
+
+
+def open_token_shards(paths: Sequence[str | Path], expected: Origin | None = None) -> list[TokenShard]:
+    """Open the shards of a collection, all of the `expected` origin (default: that of the first); no id twice."""
+    return _open_set(paths, TokenShard, dataclasses.asdict(expected) if expected else {})
+
+
+def open_both(passages: Sequence[str], queries: Sequence[str]) -> tuple[list[Shard], list[Shard]]:
+    """Open the shards of passages and queries, of one model and dimension."""
+    shards = open_shards(passages)
+    return shards, open_shards(queries, shards[0].model, shards[0].dimension)
+
+
+AnyShard = TypeVar("AnyShard", Shard, TokenShard)
+
+
+def _open_set(paths: Sequence[str | Path], kind: type[AnyShard], expected: Mapping[str, object]) -> list[AnyShard]:
+    """Open the shards of one set; refuse one that was made in another way, and ids that occur twice."""
+    shards = [kind(Path(path), *_open(path, kind.kind)) for path in paths]
+    first = shards[0]
+    needed = {key: first.metadata[key] for key in kind.kind.decisive} | _texts(expected)
+    for shard in shards:
+        for key, value in needed.items():
+            if (found := shard.metadata[key]) != value:
+                what, name = kind.kind.name.removeprefix("shard of "), key.replace("_", " ")
+                raise input_error(shard.path, f"{what} of {name} {found}", f"{name} {value}", AGAIN)
+        if (precision := shard.precision or "fp32") != (other := first.precision or "fp32"):
+            fix = "set one of them instead of auto, and encode again"
+            raise input_error(shard.path, f"vectors in {precision}", f"{other} as in {first.path}", fix)
+    if has_repeated(all_ids(shards).cast("string")):
+        source = ", ".join(map(str, paths))
+        raise input_error(source, "an id twice", "each id once", "delete the shards and encode again")
+    return shards
+
+
+def _texts(metadata: Mapping[str, object]) -> dict[str, str]:
+    return {key: str(value) for key, value in metadata.items() if value is not None}
+
+
+def count_rows(shards: Sequence[VectorFile]) -> int:
+    """Count the rows of all shards."""
+    return sum(shard.table.num_rows for shard in shards)
+
+
+def all_ids(shards: Sequence[VectorFile]) -> pa.ChunkedArray:
+    """Return the ids of all shards, in order; as large strings, because those of a collection may exceed 2 GB."""
+    ids = pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], "string")
+    return ids.cast("large_string")
+
+
+def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
+    """Copy all vectors into one float32 matrix, (rows, dimension), which must fit in memory."""
+    parts = [np.asarray(vectors, dtype=np.float32) for shard in shards for _, vectors in shard.blocks()]
+    return np.concatenate(parts) if parts else np.zeros((0, shards[0].dimension), dtype=np.float32)
+
+
+def part_of(shards: Sequence[Shard], part: str) -> list[Shard]:
+    """Take the rows of part "i-of-n" of all shards, in order.
+
+    :raises InputError: for more parts than there are rows.
+    """
+    first, last = shard_range(count_rows(shards), part, "--part")
+    if first == last:
+        raise input_error("--part", part, f"at most {count_rows(shards)} parts, one per passage", "divide into fewer")
+    slices, start = [], 0
+    for shard in shards:
+        begin, end = max(first - start, 0), min(last - start, len(shard.table))
+        if begin < end:
+            slices.append(dataclasses.replace(shard, table=shard.table.slice(begin, end - begin)))
+        start += len(shard.table)
+    return slices
+
+
+def shard_range(count: int, shard: str, option: str) -> tuple[int, int]:
+    """Return the range of shard "i-of-n" among `count` items: its first, and the first of the next shard."""
+    match = re.fullmatch(r"([0-9]+)-of-([0-9]+)", shard)
+    number, shards = (int(part) for part in match.groups()) if match else (0, 0)
+    if not 1 <= number <= shards:
+        raise input_error(option, repr(shard), "i-of-n with 1 <= i <= n", "fix it")
+    return count * (number - 1) // shards, count * number // shards
+
+
+def read_precision(path: str | Path) -> Precision | None:
+    """Read the precision of a file of vectors (Arrow IPC) or scores (parquet)."""
+    with refuse_damage(path, *WHOLE):
+        is_table = Path(path).suffix == ".parquet"
+        schema = pq.read_schema(path) if is_table else pa.ipc.open_file(str(path)).schema
+        stored = (schema.metadata or {}).get(KEY.encode())
+        return cast(Precision, stored.decode()) if stored else None
+
+
+def precision_of_queries(stored: Precision | None, configured: Precision | Literal["auto"]) -> Precision:
+    """Return the precision of the passages, which queries share.
+
+    Vectors of earlier versions are of the configured precision, which was not `auto` then.
+    """
+    return stored or ("fp32" if configured == "auto" else configured)
+
+
+class Tokens:
+    """Token ids of many texts, by row."""
+
+    def __init__(self, path: str | Path, tokenizer: str | None = None) -> None:
+        """Open a cache, which must have the fingerprint `tokenizer` if one is given."""
+        self.path = Path(path)
+        self._map(_open(path, TOKENS)[0])
+        if tokenizer not in (None, self.tokenizer):
+            found = f"tokens of tokenizer {self.tokenizer}"
+            raise input_error(path, found, f"tokenizer {tokenizer}", TOKENS.again())
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[npt.NDArray[np.int32]]) -> Tokens:
+        """Hold the token ids of texts that are not in a file; their ids are row numbers."""
+        tokens = cls.__new__(cls)
+        tokens.path = Path()
+        values = np.concatenate([np.empty(0, np.int32), *texts])
+        lists = pa.ListArray.from_arrays(pa.array(offsets_of([*map(len, texts)]), "int32"), pa.array(values))
+        tokens._map(pa.table([[str(row) for row in range(len(texts))], lists], schema=TOKENS.schema({})))
+        return tokens
+
+    def _map(self, table: pa.Table) -> None:
+        self.tokenizer = (table.schema.metadata or {}).get(b"tokenizer", b"").decode()
+        self.ids: pa.ChunkedArray = table["id"]
+        self._tokens: pa.ChunkedArray = table["tokens"]
+        self._values: list[npt.NDArray[np.int32]] = [chunk.values.to_numpy() for chunk in self._tokens.chunks]
+        self._offsets = [chunk.offsets.to_numpy() for chunk in self._tokens.chunks]
+        self._first_row = offsets_of([len(offsets) - 1 for offsets in self._offsets])
+        #: number of tokens of each row, shape (rows,)
+        self.lengths: Integers = np.concatenate([np.empty(0, np.int64), *map(np.diff, self._offsets)])
+
+    def batches(self) -> Iterator[tuple[pa.Array, pa.ListArray]]:
+        """Yield (ids, token ids) in the batches in which they were written."""
+        return zip(self.ids.chunks, self._tokens.chunks, strict=True)
+
+    def __len__(self) -> int:
+        return int(self._first_row[-1])
+
+    def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
+        chunk = int(np.searchsorted(self._first_row, row, side="right")) - 1
+        local = row - int(self._first_row[chunk])
+        offsets = self._offsets[chunk]
+        return self._values[chunk][offsets[local] : offsets[local + 1]]
+
+    def rows_of(self, ids: pa.Array | pa.ChunkedArray, source: str | Path) -> Integers:
+        """Return the rows of ids; the error for an unknown id names `source`."""
+        rows = pc.index_in(ids.cast("large_string"), value_set=self.ids.cast("large_string"))
+        if rows.null_count:
+            unknown = ids.filter(pc.is_null(rows))[0].as_py()
+            found = f"the unknown id {shorten(unknown)}"
+            raise input_error(source, found, f"ids of {self.path}", "rebuild both from one collection")
+        return np.asarray(rows, np.int64)
+
+
+def write_tokens(
+    path: str | Path, batches: Iterable[tuple[pa.Array, list[list[int]] | pa.ListArray]], tokenizer: str
+) -> int:
+    """Write (ids, token ids) batches atomically; return the number of rows."""
+    return _write(path, TOKENS, {"tokenizer": tokenizer}, batches)
