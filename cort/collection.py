@@ -1,33 +1,117 @@
-"""Turn a passage collection as published into the table that every other stage reads.
+"""Read a collection from files, a folder, ir_datasets or Hugging Face, and write its passages as a table.
 
-Reads:  passages as MS MARCO .tsv or .txt, or BEIR .jsonl, plain or .gz (see cort/formats/raw.py)
-Writes: passages.parquet with doc_id and text, in the order of the file; ids occur once
+Reads:  files of passages as they are (cort/formats/passages.py), or documents, which `--words` divides into passages
+Writes: passages.parquet with doc_id and text, in the order of the source; ids occur once. JSON of what was read, left
+        out or empty; JSON of the files it came from, with their checksums; with --generate, a table of queries and the
+        passages below them
 Usage:  python -m cort.collection --passages collection.tsv --output passages.parquet
+        python -m cort.collection --folder docs --words 150 --overlap 50 --headings True
+            --output passages.parquet --output-counts imported.json --output-sources sources.json
 """
 
 import logging
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from cort.formats.passages import write_passages
-from cort.formats.raw import iter_passage_batches
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cort.formats.artifacts import write_artifact
+from cort.formats.passages import REPEATED, iter_passage_batches, write_passages
+from cort.formats.tables import PASSAGES, open_writer
+from cort.settings.collection import Fields, Passages
+from cort.sources.files import iter_file_documents
+from cort.sources.headed import REMEDIES, Division, Origin
+from cort.sources.opened import Source, open_source, with_checksums
 from cort.system import cli
-from cort.system.options import options_class, required
+from cort.system.errors import input_error
+from cort.system.options import optional, options_class, required, thread_count
 
 log = logging.getLogger(__name__)
 
+SOURCES = ("passages", "documents", "folder", "irds", "hf")
+
 
 @options_class
-class Options:
-    """Options of this stage."""
+class Options(Fields):
+    """Options of this stage; one of the first five names the source."""
 
-    passages: str = required("FILE", "MS MARCO .tsv or .txt, or BEIR .jsonl, plain or .gz")
+    passages: tuple[str, ...] = optional((), "files of passages", "FILE")
+    documents: tuple[str, ...] = optional((), "files of documents, in the same formats", "FILE")
+    folder: str | None = optional(None, "folder of documents", "FOLDER")
+    irds: str | None = optional(None, "collection in ir_datasets", "NAME")
+    hf: str | None = optional(None, "collection on Hugging Face, or in a folder of that layout", "NAME@COMMIT")
+    words: int | None = optional(None, "divide documents into passages of at most N words", "N")
+    overlap: int = optional(Passages.overlap, "words that a passage repeats at most from the one before", "N")
+    headings: bool = optional(Passages.headings, "begin each passage with title and headings")
+    generate: Origin | None = optional(None, "leave out of the passages what becomes a query")
+    output_candidates: str | None = optional(None, "with --generate, parquet table of queries to write", "FILE")
     output: str = required("FILE", "parquet table to write")
+    output_counts: str | None = optional(None, "JSON to write, of what was read and left out", "FILE")
+    output_sources: str | None = optional(None, "JSON to write, of the files that were read", "FILE")
+    threads: int = thread_count(help="processes that read the files of a folder, and divide documents")
+
+
+def apart(
+    batches: Iterable[pa.RecordBatch], source: Source, origin: Origin | None, writer: pq.ParquetWriter | None
+) -> Iterator[pa.RecordBatch]:
+    """Stream the passages as they are indexed, and write the queries above them, each with the id of a passage.
+
+    :raises InputError: at the end, if there are no passages, or no queries, though these are to be generated.
+    """
+    passages = queries = 0
+    for batch in batches:
+        above = batch["queries"]
+        if writer:
+            columns = [batch["doc_id"].take(pc.list_parent_indices(above)), pc.list_flatten(above)]
+            writer.write_batch(pa.record_batch(columns, schema=PASSAGES))
+            queries += len(columns[0])
+        passages += len(batch)
+        yield batch.select(PASSAGES.names)
+    if not passages:
+        skipped = ", ".join(f"{count} {reason}" for reason, count in source.skipped.items())
+        found = f"no documents (skipped: {skipped})" if skipped else "no documents"
+        raise input_error(source.name, found, "one or more", "name another source")
+    if origin and not queries:
+        raise input_error(source.name, f"no {origin} with text below them", "some", REMEDIES[origin])
+
+
+def _source(options: Options, fields: dict[str, Any]) -> Source:
+    named = [kind for kind in SOURCES if getattr(options, kind)]
+    if len(named) != 1:
+        found = " and ".join(f"--{kind}" for kind in named) or "no source"
+        raise input_error("command line", found, f"one of {', '.join(f'--{kind}' for kind in SOURCES)}", "name one")
+    if paths := options.passages or options.documents:
+        return Source(", ".join(paths), partial(iter_file_documents, paths, fields), lambda: map(Path, paths))
+    return open_source(named[0], getattr(options, named[0]), fields, options.threads)
 
 
 def stage(options: Options) -> None:
-    """Read the passages and write them as a table."""
-    count = write_passages(options.passages, iter_passage_batches(options.passages), options.output)
-    log.info("%d passages from %s", count, options.passages)
+    """Read the documents and write their passages."""
+    fields = {name: value for name in ("id", "title", "text") if (value := getattr(options, name))}
+    source, counts = _source(options, fields), dict.fromkeys(("documents", "documents without text", "passages"), 0)
+    if options.passages:
+        parts = ((path, iter_passage_batches(path, fields)) for path in options.passages)
+        counts |= write_passages(parts, options.output)
+        counts["documents"] = counts["passages"] + counts.get(REPEATED, 0)
+    else:
+        how = Division(options.generate, options.words, options.overlap, options.headings)
+        table = open_writer(options.output_candidates, PASSAGES) if options.output_candidates else nullcontext()
+        with table as writer:
+            batches = how.batches(source.documents(), options.threads, counts)
+            written = write_passages([(source.name, apart(batches, source, options.generate, writer))], options.output)
+        counts = written | counts | {"passages": written["passages"]}
+    counts |= {f"files: {reason}": number for reason, number in sorted(source.skipped.items())}
+    if options.output_counts:
+        write_artifact(options.output_counts, counts)
+    if options.output_sources:
+        write_artifact(options.output_sources, with_checksums(source.files()))
+    log.info("%s: %s", source.name, ", ".join(f"{name} {count}" for name, count in counts.items()))
 
 
 main = cli.main_of(Options, stage)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import plain
-from cort.formats.raw import write_judged
+from cort.formats.judgements import write_judged
 from cort.formats.records import Qrel, Text
 from cort.formats.tables import EXPANSIONS, PASSAGES, has_column, read_table
 from cort.retrieval.documents import documents_of, split_of

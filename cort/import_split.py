@@ -9,7 +9,7 @@ Usage:  python -m cort.import_split --irds beir/scifact/test --output-queries qu
 import sys
 
 from cort.formats.artifacts import write_artifact
-from cort.formats.raw import write_judged
+from cort.formats.judgements import write_judged
 from cort.sources.opened import open_split, with_checksums
 from cort.system import cli
 from cort.system.errors import input_error

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from cort.formats.artifacts import write_artifact
-from cort.formats.raw import write_judged
+from cort.formats.judgements import write_judged
 from cort.formats.records import Qrel, Text
 from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, read_queries, select_texts

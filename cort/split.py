@@ -1,7 +1,7 @@
 """Make a split (train, dev, test), or a part of one, from queries and judgements, checked against the collection.
 
-Reads:  queries as MS MARCO .tsv or .txt, .txt with a query per row, BEIR .jsonl or TREC-CAR .qrels, qrels as TREC or
-        BEIR (cort/formats/raw.py), or judgements that quote passages, each in one or more files; passages.parquet
+Reads:  queries (cort/formats/topics.py) and judgements (cort/formats/judgements.py), each in one or more files;
+        passages.parquet
 Writes: queries and qrels as parquet, in the order of their files; JSON of how many judged passages were found by their
         ids, by their texts, or not at all
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
@@ -24,14 +24,15 @@ import pyarrow.compute as pc
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import plain
+from cort.formats.duplicates import kept_rows, refuse_duplicates
 from cort.formats.ids import is_in
-from cort.formats.judgements import is_judged, read_judged
-from cort.formats.lines import Rows, iter_record_batches
-from cort.formats.raw import is_quoted, iter_qrels, iter_queries, iter_quoted, none_of, refuse_duplicates
+from cort.formats.judgements import is_judged, is_quoted, iter_qrels, iter_quoted, read_judged
+from cort.formats.lines import Rows, iter_record_batches, none_of
 from cort.formats.records import Qrel
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_column, read_table
+from cort.formats.topics import iter_queries
 from cort.retrieval.documents import documents_of
-from cort.settings.collection import Aggregation, Split
+from cort.settings.collection import Aggregation, Split, Topics
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import flag, optional, options_class, required
@@ -44,11 +45,14 @@ JUDGEMENT = "judgement (query_id doc_id)"
 Part = Literal["held-out", "rest"]
 
 
-def read_queries(paths: Sequence[str]) -> pa.Table:
-    """Read the queries of all files; refuse a file without queries, and an id that occurs twice."""
+def read_queries(paths: Sequence[str], field: str = Topics.field, numbered: bool = True) -> pa.Table:
+    """Read the queries of all files; refuse a file without queries, and an id that occurs twice.
+
+    :param field: of topics; `numbered` as for `iter_queries`.
+    """
     parts, queries = [], []
     for path in paths:
-        rows, table = _gather(iter_queries(path), QUERIES)
+        rows, table = _gather(iter_queries(path, field, numbered), QUERIES)
         if not table.num_rows:
             fix = "name the file that holds the queries"
             raise input_error(path, none_of("queries", path), "one query per line", fix)
@@ -87,7 +91,11 @@ def read_qrels(
     joined = pa.concat_tables(qrels for _, qrels in files)
     # Ids have no whitespace, so joined pairs are unambiguous.
     pairs = pc.binary_join_element_wise(joined["query_id"], joined["doc_id"], " ")
-    refuse_duplicates([(path, rows) for path, (rows, _) in zip(paths, files, strict=True)], pairs, JUDGEMENT)
+    parts = [(path, rows) for path, (rows, _) in zip(paths, files, strict=True)]
+    kept = kept_rows(parts, pairs, lambda: joined["relevance"].to_numpy(), JUDGEMENT, "grade")
+    if kept is not None:
+        log.warning("%d repeated judgements dropped from %s", joined.num_rows - len(kept), ", ".join(paths))
+        joined = joined.take(kept)
     return joined, counts
 
 
@@ -148,13 +156,11 @@ def _gather(records: Rows[Any], schema: pa.Schema) -> tuple[Sequence[int], pa.Ta
 
 
 @options_class
-class Options(Aggregation):
+class Options(Aggregation, Topics):
     """Options of this stage."""
 
-    queries: tuple[str, ...] = required("FILE", "MS MARCO .tsv or .txt, BEIR .jsonl or TREC-CAR .qrels, plain or .gz")
-    qrels: tuple[str, ...] = optional(
-        (), "TREC or BEIR judgements, or quotations .jsonl; none: keep all queries", "FILE"
-    )
+    queries: tuple[str, ...] = required("FILE", "queries, in any format of cort/formats/topics.py")
+    qrels: tuple[str, ...] = optional((), "judgements; none: keep all queries", "FILE")
     passages: str = required("FILE", "table that cort.collection wrote")
     output_queries: str = required("FILE", "parquet table to write")
     output_qrels: str = required("FILE", "parquet table to write")
@@ -165,6 +171,7 @@ class Options(Aggregation):
     hold_out: int | None = optional(None, "hold out N judged queries, drawn at random", "N")
     part: Part | None = optional(None, "which side of --hold-out to write")
     without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
+    numbered: bool = flag("queries without ids have the number of their row, also if there are judgements")
     sample: int | None = optional(None, "keep N of the remaining queries, drawn at random", "N")
     at_most: bool = flag("if fewer than --sample remain, keep all")
     seed: int | None = optional(None, "seed of the draws; required by --hold-out and --sample")
@@ -173,7 +180,8 @@ class Options(Aggregation):
 def stage(options: Options) -> None:
     """Select queries and judgements, and write them."""
     _check_draws(options)
-    queries = read_queries(options.queries)
+    numbered = options.numbered or all(map(is_quoted, options.qrels))
+    queries = read_queries(options.queries, options.field, numbered)
     qrels, counts = QRELS.empty_table(), dict[str, int]()
     if options.qrels:
         qrels, counts = read_qrels(options.qrels, queries["query_id"], options.passages, options.aggregate)

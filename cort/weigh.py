@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.duplicates import refuse_duplicates
 from cort.formats.expansions import Weighted, iter_documents, to_batch
 from cort.formats.ids import positions
 from cort.formats.lines import Parts, place_of
-from cort.formats.raw import refuse_duplicates
 from cort.formats.records import Integers, offsets_of
 from cort.formats.tokens import Tokens
 from cort.models.shards import Job, PassageOptions, compute_shard, table_writer

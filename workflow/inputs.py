@@ -15,6 +15,7 @@ from cort.settings import paths
 from cort.settings.config import (
     LEARNERS,
     Config,
+    files_of,
     files_of_split,
     is_copied,
     is_imported,
@@ -52,10 +53,11 @@ def origin_of_split(config: Config, wildcards: Wildcards) -> list[str]:
 
 
 def origin_of_collection(config: Config) -> list[str]:
-    """Files that an imported collection is read from, as far as they are here; those of a folder are a param."""
-    source = source_of(config)
-    name = config["collection"].get(source)
-    return [name] if source in ("documents", "passages") else local_files(name) if source == "hf" else []
+    """Files that a collection is read from, as far as they are here; those of a folder are a param."""
+    source, collection = source_of(config) or "passages", config["collection"]
+    if source in ("documents", "passages"):
+        return files_of(collection.get(source, paths.at(paths.RAW_COLLECTION, config)))
+    return local_files(collection[source]) if source == "hf" else []
 
 
 def local_files(folder: str) -> list[str]:
@@ -89,7 +91,7 @@ def raw_inputs(config: Config) -> list[str]:
     """Every file that the workflow reads but does not make."""
     collection = config["collection"]
     files: list[str | None] = ["requirements.lock" if "pydocs" in collection else None]
-    files += [] if source_of(config) else [collection.get("passages")]
+    files += [] if source_of(config) else files_of(collection.get("passages", []))
     for split in config["splits"].values():
         files += [file for kind in ("queries", "qrels") if kind in split for file in one_or_more(split[kind])]
     systems = all_systems(config).values()

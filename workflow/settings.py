@@ -16,6 +16,7 @@ from cort.settings import paths
 from cort.settings.config import (
     Config,
     copied_from,
+    files_of_split,
     flat,
     generated_from,
     is_judged,
@@ -27,7 +28,7 @@ from cort.settings.config import (
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
-from workflow.inputs import searched_exactly
+from workflow.inputs import origin_of_collection, searched_exactly
 from workflow.params import Part, Wildcards, Words, all_of, among, at, entry_of, join, option
 
 # Keys that define an encoder or re-ranker; for a released one, its files give them.
@@ -116,12 +117,21 @@ def released_examples(model: str, source: str) -> Part:
     return join(among(f"{model}.{source}", *sorted(OF_TRIPLES)), f"{model}.training.epochs")
 
 
-def imported_collection(config: Config, wildcards: Wildcards) -> Words:
-    """Give the source of documents, how they are divided, and names of fields."""
+def collection(config: Config, wildcards: Wildcards) -> Words:
+    """Give the source of passages or documents, how these are divided, and names of fields."""
     keys = [key for key in ("passages", "fields") if isinstance(config["collection"].get(key), dict)]
-    source = str(source_of(config))
-    name = at(f"collection.{source}", "documents" if source == "passages" else source)
-    words = join(name, *(all_of(f"collection.{key}") for key in keys))(config, wildcards)
+    source = source_of(config)
+    if source in ("folder", "irds", "hf"):
+        words = at(f"collection.{source}")(config, wildcards)
+    else:
+        # The passages of a file, if queries are made of their titles or sentences, are documents that stay whole.
+        files = origin_of_collection(config)
+        words = Words(
+            option("documents" if source else "passages", files), {f"collection.{source or 'passages'}": files}
+        )
+    if source:
+        words += Words(["--output-sources", paths.at(paths.IMPORT_SOURCES, config)])
+    words += join(*(all_of(f"collection.{key}") for key in keys))(config, wildcards)
     if origin := copied_from(config):
         keys = [f"splits.{name}.generate.from" for name in config["splits"]]
         table = ["--output-candidates", paths.at(paths.CANDIDATES, config)]
@@ -175,7 +185,11 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
     """Which queries a split keeps, and which ones are held out of train."""
     split, splits = config["splits"][wildcards.split], config["splits"]
     held = [name for name, other in splits.items() if "hold_out" in other]
-    parts = ["splits.{split}.unjudged_queries"] if is_judged(config, wildcards.split) else []
+    files = files_of_split(config, wildcards.split)
+    name = next(name for name, other in splits.items() if other is files)
+    parts = [part for part in (f"splits.{name}.topics.field",) if "topics" in files]
+    parts += [f"splits.{name}.numbered"] if files["numbered"] else []
+    parts += ["splits.{split}.unjudged_queries"] if is_judged(config, wildcards.split) else []
     sampled = "sample" in split and split.get("generate", {}).get("from") != "endpoint"
     parts += ["splits.{split}.sample"] if sampled else []
     part = ["--at-most"] if sampled and "generate" in split else []

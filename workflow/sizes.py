@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cort.downloads.catalog import load_catalog
-from cort.settings.config import TRAINING_SPLITS, Config, files_of_split, one_or_more, source_of
+from cort.settings.config import TRAINING_SPLITS, Config, files_of, files_of_split, one_or_more, source_of
 from workflow.params import Wildcards
 
 MB = 1e6
@@ -106,8 +106,9 @@ def collection(config: Config) -> Lines:
         return Lines(size / CHARACTERS / (own["passages"]["words"] / 2), size)
     if source in ("irds", "hf"):
         return UNKNOWN
-    name = own.get("passages" if source is None else source)
-    return lines(name) if name else PYDOCS
+    names = files_of(own.get(source or "passages", []))
+    parts = [lines(name) for name in names]
+    return Lines(*map(sum, zip(*parts, strict=True))) if parts else PYDOCS
 
 
 def queries(config: Config, split: str) -> float:

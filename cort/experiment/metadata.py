@@ -118,10 +118,10 @@ def _component(system: System, split: str) -> Config:
 
 def _collection(config: Config, split: str) -> Config:
     collection, files = config["collection"], files_of_split(config, split)
-    sources = [collection[key] for key in (*SOURCES, "passages") if key in collection]
+    sources = [one_or_more(collection[key]) for key in (*SOURCES, "passages") if key in collection]
     return {
         "name": config["dataset"],
-        "source": _addresses(config, sources[:1]),
+        "source": _addresses(config, sources[0] if sources else []),
         "qrels": _addresses(config, files.get("qrels", [])),
         "topics": _addresses(config, files.get("queries", [])),
         "ir_datasets": files.get("irds", collection.get("irds")),

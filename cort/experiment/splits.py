@@ -35,7 +35,7 @@ PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 def check_collection(config: Config) -> Iterator[str]:
     """Check the sources of passages and queries."""
     collection, splits = config["collection"], config["splits"]
-    origins = ["passages"] if isinstance(collection.get("passages"), str) else []
+    origins = ["passages"] if isinstance(collection.get("passages"), str | list) else []
     origins += [key for key in (*SOURCES, "pydocs") if key in collection]
     if len(origins) != 1:
         expected = f"exactly one of passages (a file), {listed([*SOURCES, 'pydocs'])}"
@@ -78,8 +78,8 @@ def _check_source(origin: str, collection: Config) -> Iterator[str]:
     """Check the settings that belong to a source of documents."""
     if origin == "pydocs" and "passages" in collection:
         yield "collection.passages: found passages with pydocs, expected none, as each docstring is one; remove it"
-    if origin != "folder" and "fields" in collection:
-        yield f"collection.fields: found fields with {origin}, expected them with folder; remove them"
+    if origin not in ("passages", "documents", "folder") and "fields" in collection:
+        yield f"collection.fields: found fields with {origin}, expected them with files or a folder; remove them"
     if isinstance(divided := collection.get("passages"), dict) and divided["overlap"] >= divided["words"]:
         expected = f"fewer than the {divided['words']} words of a passage"
         yield f"collection.passages.overlap: found {divided['overlap']}, expected {expected}; lower it"

@@ -5,13 +5,16 @@ import math
 import re
 import unicodedata
 from typing import Any
+from urllib.parse import quote
 
+from cort.formats.records import LARGEST_GRADE
 from cort.system.errors import shorten
 
 # Control and format characters, and surrogates: invisible, but they make a different id.
 INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
 # float() alone also takes "1_000", "nan", "inf" and digits of other scripts.
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+GRADE = re.compile(r"[+-]?[0-9]{1,9}(\.0*)?")
 
 
 class BadLine(Exception):
@@ -24,17 +27,37 @@ def split_fields(line: str) -> list[str]:
 
 
 def checked_id(name: str, value: str) -> str:
-    """Refuse an id that is empty or has whitespace or invisible characters; errors call it `name`."""
+    """Make an id one that run files can hold: percent-encode whitespace and invisible characters inside.
+
+    Whitespace around it is dropped; an empty one is refused, and called `name`.
+    """
     if value.isascii() and value.isprintable() and value and " " not in value:
         return value
-    expected, fix = f"a {name} without whitespace, as run files need it", "give the row another id"
-    if value.split() != [value]:
-        found = f"{name} {shorten(value)} with whitespace" if value.strip() else f"an empty {name}"
-        raise BadLine(found, expected, fix)
-    if odd := next((character for character in value if unicodedata.category(character) in INVISIBLE), None):
-        found = f"{name} {shorten(value)} with the invisible character U+{ord(odd):04X}"
-        raise BadLine(found, f"a {name} of visible characters", fix)
-    return value
+    if not (value := value.strip()):
+        raise BadLine(f"an empty {name}", f"a {name} in every row", "give the row an id")
+    return "".join(quote(one, safe="", errors="replace") if is_odd(one) else one for one in value)
+
+
+def is_odd(character: str) -> bool:
+    """Whether a character is whitespace or invisible, so that run files cannot hold it in an id."""
+    return character.isspace() or unicodedata.category(character) in INVISIBLE
+
+
+def checked_text(text: str) -> str:
+    """Strip whitespace; refuse an empty text, or one with a NUL character."""
+    if not (stripped := text.strip()):
+        raise BadLine("an empty text", "at least one character", "remove the row")
+    if "\x00" in stripped:
+        raise BadLine("a NUL character", "text", "remove it")
+    return stripped
+
+
+def checked_grade(value: str) -> int:
+    """Parse the grade of a judgement, a whole number, which some write as 1.0."""
+    if not GRADE.fullmatch(value) or abs(grade := int(value.partition(".")[0])) > LARGEST_GRADE:
+        expected = f"a whole number from -{LARGEST_GRADE} to {LARGEST_GRADE}"
+        raise BadLine(f"the grade {shorten(value)}", expected, "correct the row")
+    return grade
 
 
 def checked_number(name: str, value: str) -> float:

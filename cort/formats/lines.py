@@ -1,17 +1,22 @@
-"""Lines of a UTF-8 text file, plain or gzipped; anything that could silently corrupt ids or scores is refused.
+"""Lines of a UTF-8 text file, plain or compressed; anything that could silently corrupt ids or scores is refused.
 
-A byte order mark is dropped and CRLF is read as LF, with one message per file in the log.
+The content decides how a file is compressed (gzip, bzip2, xz or zstd), not its name. A byte order mark is dropped and
+CRLF is read as LF, with one message per file in the log.
 """
 
+import bz2
 import functools
 import gzip
 import io
 import logging
+import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -25,14 +30,14 @@ from cort.system.errors import input_error, shorten
 log = logging.getLogger(__name__)
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-GZIP = b"\x1f\x8b"
+# How compressed files begin.
+PACKED = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\x00)|(?P<zstd>\x28\xb5\x2f\xfd)")
+#: what the decompressors raise for damaged data
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, gzip.BadGzipFile, OSError)
 # How files of other types begin, and what to do with them; longer marks first.
 CONVERT = "convert the file (`iconv -f {0} -t UTF-8`)"
 OTHER_FILES = (
     (b"PK\x03\x04", "a zip archive", "unpack it"),
-    (b"\xfd7zXZ\x00", "xz data", "unpack it (`unxz`)"),
-    (b"BZh91AY&SY", "bzip2 data", "unpack it (`bunzip2`)"),
-    (b"\x28\xb5\x2f\xfd", "zstd data", "unpack it (`unzstd`)"),
     (b"\xff\xfe\x00\x00", "UTF-32 text", CONVERT.format("UTF-32")),
     (b"\x00\x00\xfe\xff", "UTF-32 text", CONVERT.format("UTF-32")),
     (b"\xff\xfe", "UTF-16 text", CONVERT.format("UTF-16")),
@@ -44,7 +49,7 @@ ROWS_PER_BATCH, HEAD = 65_536, 4_096
 # A small gzip file may unpack to a line that exhausts memory.
 LONGEST_LINE = 1 << 27
 
-Line = TypeVar("Line", str, bytes)
+Line = TypeVar("Line")
 Record = TypeVar("Record")
 #: lines, or the records parsed from them, each with its row, counted from 1
 Rows = Iterator[tuple[int, Record]]
@@ -73,62 +78,107 @@ def place_of(parts: Parts, record: int) -> tuple[str | Path, int]:
     raise IndexError(record)
 
 
+def none_of(kind: str, path: str | Path) -> str:
+    """Describe a file without passages, queries or judgements, for an error message."""
+    return "an empty file" if Path(path).is_file() and not Path(path).stat().st_size else f"no {kind}"
+
+
 def iter_lines(path: str | Path) -> Rows[str]:
     """Yield (row counted from 1, line without its end); refuse NUL, invalid UTF-8, truncated gzip and other types."""
     for block in iter_blocks(path, SMALL_BLOCK):
         yield from decode_lines(path, block)
 
 
+def iter_text(path: str | Path, report: Callable[[str], None] | None = None) -> Rows[str]:
+    """Yield (row, line) like `iter_lines`, but read rows that are not UTF-8 as Windows-1252, and NUL as a space.
+
+    :param report: is called once if there are such rows; by default, they are logged.
+    """
+    report = functools.cache(report or functools.partial(_log_once, str(path)))
+    for block in iter_blocks(path, SMALL_BLOCK):
+        for row, raw in enumerate(io.BytesIO(memoryview(block.data)[: block.length]), block.row):
+            raw = raw.rstrip(b"\n").replace(b"\0", b" ")
+            try:
+                yield row, raw.decode()
+            except UnicodeDecodeError:
+                report("rows that are not UTF-8 are read as Windows-1252")
+                yield row, raw.decode("cp1252", "replace")
+
+
 def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Yield blocks of about `size` bytes, which share their memory; refuse truncated gzip."""
+    """Yield blocks of about `size` bytes, which share their memory; refuse truncated compressed data."""
     with open(path, "rb") as file:
-        yield from iter_blocks_of(unpacked(path, file), path, size)
+        yield from iter_blocks_of(unpacked(file), path, size)
 
 
 def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int) -> Iterator[Block]:
     """Yield the blocks of a stream like `iter_blocks`; error messages call it `path`."""
     buffer, filled, row = bytearray(size), 0, 1
     more = True
-    try:
-        while more:
+    while more:
+        with refusing_damage(handle, path, lambda: row - 1 + buffer.count(b"\n", 0, filled)):  # noqa: B023
             while filled < len(buffer) and (got := handle.readinto1(memoryview(buffer)[filled:])):
                 filled += got
-            more = filled == len(buffer)
-            end = buffer.rfind(b"\n", 0, filled) + 1 if more else filled
-            if end:
-                if row == 1:
-                    _refuse_other_files(path, bytes(buffer[: min(filled, HEAD)]))
-                yield _plain(path, Block(row, buffer, end), is_last=not more)
-                row += buffer.count(b"\n", 0, end)
-            # The rest is the beginning of a line, which may be longer than the buffer.
-            begun = buffer[end:filled]
-            if len(begun) >= LONGEST_LINE:
-                found = f"a line of more than {LONGEST_LINE:,} bytes"
-                raise input_error(path, found, "shorter lines", "name a file of text", row)
-            buffer = buffer if end else bytearray(2 * len(buffer))
-            buffer[: len(begun)], filled = begun, len(begun)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        if not str(path).endswith(".gz"):
+        more = filled == len(buffer)
+        end = buffer.rfind(b"\n", 0, filled) + 1 if more else filled
+        if end:
+            if row == 1:
+                _refuse_other_files(path, bytes(buffer[: min(filled, HEAD)]))
+            yield _plain(path, Block(row, buffer, end), is_last=not more)
+            row += buffer.count(b"\n", 0, end)
+        # The rest is the beginning of a line, which may be longer than the buffer.
+        begun = buffer[end:filled]
+        if len(begun) >= LONGEST_LINE:
+            found = f"a line of more than {LONGEST_LINE:,} bytes"
+            raise input_error(path, found, "shorter lines", "name a file of text", row)
+        buffer = buffer if end else bytearray(2 * len(buffer))
+        buffer[: len(begun)], filled = begun, len(begun)
+
+
+def head_of(path: str | Path) -> bytes:
+    """Return the first bytes of a file, unpacked, to tell what is in it."""
+    with open(path, "rb") as file, refusing_damage(handle := unpacked(file), path, lambda: 0):
+        return handle.read(HEAD).removeprefix(BYTE_ORDER_MARK)
+
+
+def unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile:
+    """Unpack a file that is compressed; another file is returned as it is."""
+    match _packed_as(cast("io.BufferedReader", file).peek(HEAD)):
+        case "gzip":
+            return gzip.GzipFile(fileobj=file)
+        case "bzip2":
+            return bz2.BZ2File(file)
+        case "xz":
+            return lzma.LZMAFile(file)
+        case "zstd":
+            return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
+    return cast("io.BufferedReader", file)
+
+
+def _packed_as(head: bytes) -> str | None:
+    found = PACKED.match(head)
+    return found and found.lastgroup
+
+
+@contextmanager
+def refusing_damage(handle: io.BufferedIOBase, path: str | Path, complete: Callable[[], int]) -> Iterator[None]:
+    """Refuse compressed data that cannot be unpacked; `complete` counts the rows before it."""
+    kinds = {gzip.GzipFile: "gzip", bz2.BZ2File: "bzip2", lzma.LZMAFile: "xz"}
+    is_plain = isinstance(handle, io.BufferedReader) and isinstance(handle.raw, io.FileIO)
+    try:
+        yield
+    except DAMAGED as error:
+        if is_plain:
             raise
-        complete = row - 1 + buffer.count(b"\n", 0, filled)
-        found = f"damaged gzip data after row {complete} ({error})"
-        raise input_error(path, found, "a complete gzip file", "download or compress it again") from error
-
-
-def unpacked(path: str | Path, file: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
-    """Unpack a file named ``.gz``; refuse a file whose name does not match its content."""
-    is_gzip, named = file.peek(len(GZIP)).startswith(GZIP), str(path).endswith(".gz")
-    if is_gzip and not named:
-        raise input_error(path, "gzip data", "text, as the name says", "name it .gz")
-    if named and not is_gzip and file.peek():
-        raise input_error(path, "no gzip data", "gzip, as the name says", "remove .gz from the name, or compress it")
-    return gzip.GzipFile(fileobj=file) if named else file
+        kind = kinds.get(type(handle), "zstd")
+        found = f"damaged {kind} data after row {complete()} ({' '.join(str(error).split())})"
+        raise input_error(path, found, f"a complete {kind} file", "download or compress it again") from error
 
 
 def _refuse_other_files(path: str | Path, head: bytes) -> None:
     found, fix = next(((kind, fix) for mark, kind, fix in OTHER_FILES if head.startswith(mark)), ("", ""))
-    if not found and head.startswith(GZIP):
-        found, fix = "gzip data in gzip data", "unpack it once"
+    if not found and (kind := _packed_as(head)):
+        found, fix = f"{kind} data in compressed data", "unpack it once"
     if not found and 4 * head.count(0) >= len(head):
         found, fix = "UTF-16 or UTF-32 text without a byte order mark, or binary data", CONVERT.format("UTF-16LE")
     if found:

@@ -1,37 +1,151 @@
-"""Write passages as the table that every other stage reads."""
+"""Documents in files, as passages, and the table of passages that every other stage reads.
+
+| how a file begins                | a document                                                                 |
+|----------------------------------|----------------------------------------------------------------------------|
+| ``{``, a header, Parquet         | a row with an id, a text and perhaps a title (`cort.formats.rows`)         |
+| ``<DOC>`` (TREC), ``.I`` (SMART) | an element, a record (`cort.formats.marked`)                               |
+| another line                     | ``doc_id TAB text`` (MS MARCO)                                             |
+
+A file named ``.cbor`` has TREC-CAR's paragraphs. A passage is the title of a document, a space, and its text. Nothing
+is indexed for documents without both, but their ids stay known, as they may be judged.
+
+Arrow parses large TSV files. It lacks our error messages, so a block with anything but plain rows is read again line by
+line, either for the same records or for its error.
+"""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cort.formats.raw import none_of, refuse_duplicates
-from cort.formats.tables import PASSAGES, open_writer, regroup
+from cort.formats import marked, rows
+from cort.formats.duplicates import kept_rows
+from cort.formats.fields import BadLine, checked_id
+from cort.formats.ids import is_plain, string_bytes
+from cort.formats.lines import (
+    BLOCK_BYTES,
+    Block,
+    Rows,
+    decode_lines,
+    iter_blocks,
+    iter_lines,
+    iter_record_batches,
+    iter_records,
+    none_of,
+    parse_block,
+)
+from cort.formats.records import EMPTY, Integers, Text
+from cort.formats.tables import PASSAGES, iter_batches, open_writer, regroup
+from cort.formats.trec_car import iter_paragraphs
 from cort.system.errors import input_error
+from cort.system.files import atomic_file
 from cort.system.progress import track
 
+#: a count of `write_passages`
+REPEATED = "identical documents dropped"
+
 Item = TypeVar("Item")
+Fields = Mapping[str, Any]
+
+# Printable ASCII except the space: at the ends of a text, these bytes are not whitespace of any kind.
+FIRST_PLAIN, LAST_PLAIN = 0x21, 0x7E
 
 
-def write_passages(source: str | Path, passages: Iterable[pa.RecordBatch], output: str | Path) -> int:
-    """Stream passages into a table and return their number; errors about missing or duplicate passages name `source`.
+def iter_titled(path: str | Path, fields: Fields | None = None) -> Rows[tuple[str, str, str]]:
+    """Stream (row, (doc_id, title, text)) of documents; title and text may be empty.
+
+    :param fields: names of the fields of rows, as in the config.
+    """
+    names = rows.names_of(fields or {})
+    match _form(path, names):
+        case "lines":
+            return ((row, (doc_id, "", text)) for row, (doc_id, text) in _iter_tsv(path))
+        case "marked":
+            return iter_records(path, marked.iter_documents(path), _with_checked_id)
+        case "cbor":
+            return ((row, (doc_id, "", text)) for row, (doc_id, text) in iter_paragraphs(path))
+        case form:
+            return rows.iter_titled_rows(path, form, names)
+
+
+def _form(path: str | Path, names: rows.Names) -> str:
+    if Path(path).name.removesuffix(".gz").endswith(".cbor"):
+        return "cbor"
+    form = rows.form_of(path, names.ids, (*names.titles, *names.texts))
+    return form or ("marked" if marked.is_marked(path) else "lines")
+
+
+def iter_passages(path: str | Path, fields: Fields | None = None) -> Rows[Text]:
+    """Stream (row, passage); a passage is a title, a space and a text."""
+    return iter_records(path, iter_titled(path, fields), _joined)
+
+
+def iter_passage_batches(
+    path: str | Path, fields: Fields | None = None, block_bytes: int = BLOCK_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Stream the passages of a file, as `iter_passages` reads them, in batches of about the same size."""
+    if _form(path, rows.names_of(fields or {})) != "lines":
+        yield from iter_record_batches(iter_passages(path, fields), PASSAGES)
+        return
+    for block in iter_blocks(path, block_bytes):
+        batches = _parse_passages(block)
+        yield from _lines_of(path, block) if batches is None else batches
+
+
+def write_passages(parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], output: str | Path) -> dict[str, int]:
+    """Stream the passages of one or more files into a table, without repeated ones; return counts.
 
     Only the ids are kept in memory. The table appears under `output` after the last check.
+
+    :raises InputError: for a file without passages, or the same id with another text.
     """
     ids: list[pa.Array] = []
-    with open_writer(output, PASSAGES) as writer:
-        for table in track(ahead(regroup(passages)), None, "passages", size=len):
-            writer.write_table(table)
-            ids.extend(table["doc_id"].chunks)
-        if not ids:
-            fix = "name the file that holds the passages"
-            raise input_error(source, none_of("passages", source), "one passage per line", fix)
-        column = pa.chunked_array(ids)
-        refuse_duplicates([(source, range(1, len(column) + 1))], column, "doc_id")
-    return len(column)
+    counts = {"documents without text": 0}
+    sizes: list[tuple[str, range]] = []
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        for source, batches in parts:
+            number = 0
+            for batch in batches:
+                number += batch.num_rows
+                yield batch
+            if not number:
+                expected, fix = "one passage or more", "name the file that holds the passages"
+                raise input_error(source, none_of("passages", source), expected, fix)
+            sizes.append((source, range(1, number + 1)))
+
+    with atomic_file(output) as temporary:
+        with open_writer(temporary, PASSAGES) as writer:
+            for table in track(ahead(regroup(counted())), None, "passages", size=len):
+                writer.write_table(table)
+                ids.extend(table["doc_id"].chunks)
+                counts["documents without text"] += pc.sum(pc.equal(table["text"], EMPTY)).as_py()
+        column = pa.chunked_array(ids, "string")
+        counts["passages"] = len(column) - _drop_repeated(temporary, sizes, column)
+    repeated = len(column) - counts["passages"]
+    return counts | ({REPEATED: repeated} if repeated else {})
+
+
+def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]], column: pa.ChunkedArray) -> int:
+    """Write a table again without repeated passages, if it has any; return their number."""
+
+    def texts() -> Integers:
+        return np.array([hash(text) for batch in iter_batches(path, PASSAGES) for text in batch["text"].to_pylist()])
+
+    kept = kept_rows(sizes, column, texts, "doc_id", "text")
+    if kept is None:
+        return 0
+    mask, start = pa.array(np.isin(np.arange(len(column)), kept)), 0
+    with open_writer(path, PASSAGES) as writer:
+        for table in regroup(iter_batches(path, PASSAGES)):
+            writer.write_table(table.filter(mask.slice(start, len(table))))
+            start += len(table)
+    return len(column) - len(kept)
 
 
 def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
@@ -45,3 +159,63 @@ def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
                 yield item  # type: ignore[misc]
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _joined(document: tuple[str, str, str]) -> Text:
+    doc_id, title, text = document
+    # Within a text, whitespace stays as it is.
+    whole = f"{title} {text}".strip()
+    if "\x00" in whole:
+        raise BadLine("a NUL character", "text", "remove it")
+    return Text(doc_id, whole or EMPTY)
+
+
+def _with_checked_id(document: tuple[str, str, str]) -> tuple[str, str, str]:
+    return (checked_id("doc_id", document[0]), *document[1:])
+
+
+def _iter_tsv(path: str | Path) -> Rows[Text]:
+    lines = ((row, line) for row, line in iter_lines(path) if line.strip())
+    return iter_records(path, lines, _parse_tsv)
+
+
+def _parse_tsv(line: str) -> Text:
+    doc_id, *texts = line.split("\t")
+    if len(texts) != 1:
+        expected = "2 fields (doc_id TAB text)"
+        fix = "separate id and text by one TAB and leave no other TAB in the row, or write a header"
+        raise BadLine(f"{1 + len(texts)} TAB-separated fields", expected, fix)
+    return _joined((checked_id("doc_id", doc_id), "", texts[0]))
+
+
+def _lines_of(path: str | Path, block: Block) -> Iterator[pa.RecordBatch]:
+    """Read a block line by line."""
+    lines = ((row, line) for row, line in decode_lines(path, block) if line.strip())
+    return iter_record_batches(iter_records(path, lines, _parse_tsv), PASSAGES)
+
+
+def _parse_passages(block: Block) -> list[pa.RecordBatch] | None:
+    """Parse a block as a whole; return None if the result might differ from reading line by line."""
+    table = parse_block(block, PASSAGES.names, PASSAGES, "\t")
+    if table is None:
+        return None
+    batches = []
+    for batch in table.to_batches():
+        ids, texts = batch["doc_id"], stripped(batch["text"])
+        if texts is None or not is_plain(ids):
+            return None
+        batches.append(pa.record_batch([ids, texts], schema=PASSAGES))
+    return batches
+
+
+def stripped(texts: pa.Array) -> pa.Array | None:
+    """Strip whitespace as Python does; return None if that leaves a text empty."""
+    data, offsets = string_bytes(texts)
+    if np.diff(offsets).min() == 0:
+        return None
+    ends = np.stack([data[offsets[:-1]], data[offsets[1:] - 1]])
+    doubtful = ((ends < FIRST_PLAIN) | (ends > LAST_PLAIN)).any(axis=0)
+    if not doubtful.any():
+        return texts
+    shorter = [text.strip() for text in texts.filter(doubtful).to_pylist()]
+    return pc.replace_with_mask(texts, doubtful, pa.array(shorter, "string")) if all(shorter) else None

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.fields import BadLine, checked_id
+from cort.formats.fields import BadLine, checked_id, checked_text
 from cort.formats.ids import alphabetic_codes, are_ids, positions, string_bytes
-from cort.formats.lines import iter_blocks, iter_lines, parse_block, parse_lines
-from cort.formats.raw import checked_text, none_of, stripped
+from cort.formats.lines import iter_blocks, iter_lines, none_of, parse_block, parse_lines
+from cort.formats.passages import stripped
 from cort.system.errors import input_error, shorten
 
 COLUMNS = ("query", "positive", "negative")

@@ -8,6 +8,8 @@ from cort.settings.fields import section, setting
 
 # Parts of documents that become queries; the index lacks them.
 COPIED = ("titles", "headings", "sentences")
+# Parts of topics, joined with +.
+PARTS = r"^(title|description|narrative)(\+(title|description|narrative))*$"
 
 
 @section
@@ -60,32 +62,35 @@ class Passages:
 
 @section
 class Fields:
-    """Names of the fields of CSV and JSON lines."""
+    """Names of the fields of CSV, TSV with a header, JSON lines and Parquet."""
 
-    id: str | None = setting(None, "field with the id of a row (default: its number)", "NAME")
-    """Field with the id of a row; if not set, the number of the row."""
+    id: str | None = setting(None, "field with the id of a row", "NAME")
+    """Field with the id of a row; if not set, the first of `_id`, `id`, `pid`, `docid`, `doc_id` and `docno`."""
     title: str | None = setting(None, "field with the title of a row", "NAME")
-    """Field with the title of a row."""
-    text: tuple[str, ...] = setting(("text",), "fields with the text of a row", "NAME", least=1)
-    """Fields with the text of a row."""
+    """Field with the title of a row; if not set, `title`."""
+    text: tuple[str, ...] = setting((), "fields with the text of a row", "NAME")
+    """Fields with the text of a row, which follow each other; if not set, the first of `text`, `contents`, `passage`,
+    `body` and `segment`."""
 
 
 @section
 class Collection(Aggregation):
     """Where the passages come from: one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and `pydocs`."""
 
-    passages: str | Passages | None = None
-    """File of passages: `.tsv` or `.txt` (`doc_id TAB text`), BEIR's `corpus.jsonl` or TREC-CAR's paragraphs, `.cbor`,
-    plain or `.gz`. Or, beside another source, how its documents are divided into passages; those of `documents` and
-    `folder` always are. The passages of the document `x` are `x#0`, `x#1` and so on."""
-    documents: str | None = None
-    """File of documents, in the formats of files of passages."""
+    passages: str | tuple[str, ...] | Passages | None = setting(None, least=1)
+    """File of passages, a list, or a pattern such as `data/*.jsonl.gz`. The content tells the format: `doc_id TAB text`
+    (MS MARCO), rows with names of fields (JSON lines of BEIR, pyserini, Tevatron or MS MARCO v2, CSV, TSV, Parquet),
+    `<DOC>` (TREC), `.I` (SMART), TREC-CAR's `.cbor`; plain, gzip, bzip2, xz or zstd. Or, beside another source, how its
+    documents are divided into passages; those of `documents` and `folder` always are. The passages of the document `x`
+    are `x#0`, `x#1` and so on."""
+    documents: str | tuple[str, ...] | None = setting(None, least=1)
+    """File of documents, a list, or a pattern, in the formats of files of passages."""
     folder: str | None = None
     """Folder of files, read recursively; each is a document whose id is its path in the folder: Markdown, HTML, plain
     text, reStructuredText, PDF, notebooks (`.ipynb`), Word, PowerPoint, Excel and EPUB (`pip install
     'markitdown[docx,pptx,xlsx]'`), and CSV, TSV, JSON lines or Parquet with a document per row."""
     fields: Fields | None = None
-    """With `folder`, the names of the fields of CSV and JSON lines."""
+    """With files or `folder`, the names of the fields of rows, where they are not found."""
     irds: str | None = None
     """Name of a collection in ir_datasets, such as `beir/scifact`."""
     hf: str | None = None
@@ -147,18 +152,31 @@ class Endpoint:
 
 
 @section
+class Topics:
+    """How topics become queries."""
+
+    field: str = setting("title", "part of a topic that is the query", "NAME", pattern=PARTS)
+    """Part of a topic that is the query: `title`, `description`, `narrative`, or several, as in `title+description`."""
+
+
+@section
 class Split:
     """A set of queries, with judgements or without."""
 
     queries: str | tuple[str, ...] | None = setting(None, least=1)
-    """File of queries, or a list: `.tsv` or `.txt` (`query_id TAB text`), `.txt` without TABs (a query per line, with
-    the number of the line as its id), BEIR's `queries.jsonl`, or TREC-CAR's `.qrels`, whose first column names the
-    topics; plain or `.gz`."""
+    """File of queries, or a list. The content tells the format: `query_id TAB text` (MS MARCO), rows with names of
+    fields (BEIR's `queries.jsonl`, CSV, Parquet), topics of TREC (SGML or XML) or SMART, a query per line without TABs
+    (`numbered`), or TREC-CAR's `.qrels`, whose first column names the topics."""
+    topics: Topics | None = None
+    """How topics of TREC become queries."""
+    numbered: bool = setting(False, "queries without ids have the number of their row")
+    """Queries in lines without ids have the number of the line as their id, as the judgements must have, too. Without
+    judgements, or with those made in the explorer, they always do."""
     qrels: str | tuple[str, ...] | None = setting(None, least=1)
-    """File of judgements, or a list: lines of `query 0 doc grade`, or BEIR's three columns with a header; or `.jsonl`
-    of `{"query_id": ..., "text": ..., "relevance": ...}`, which judges the passages that begin with that text, or what
-    `python -m cort.explore --judgements` wrote; plain or `.gz`. A split without judgements is ranked and shown, not
-    measured."""
+    """File of judgements, or a list: lines of `query 0 doc grade` (TREC), columns with a header (BEIR; without one of
+    grades, all are 1), SMART's, Parquet; or JSON lines of `{"query_id": ..., "text": ..., "relevance": ...}`, which
+    judge the passages that begin with that text, or what `python -m cort.explore --judgements` wrote. A split without
+    judgements is ranked and shown, not measured."""
     irds: str | None = None
     """Instead of files, the name of queries and judgements in ir_datasets, such as `beir/scifact/test`."""
     hf: str | None = None

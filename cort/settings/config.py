@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from glob import glob
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from cort.settings.collection import COPIED
@@ -117,6 +119,12 @@ def files_of_split(config: Config, name: str) -> Config:
     """Return the split whose files a split uses: its own or, for a held-out one, those of train."""
     split: Config = config["splits"][name]
     return config["splits"]["train"] if "hold_out" in split else split
+
+
+def files_of(named: str | list[str]) -> list[str]:
+    """List files, where the config has a name, a list, or a pattern; one that matches nothing stays as it is."""
+    found = [[name] if Path(name).exists() else sorted(glob(name)) or [name] for name in one_or_more(named)]
+    return [name for names in found for name in names]
 
 
 def one_or_more(named: str | list[str]) -> list[str]:

@@ -1,13 +1,15 @@
-"""Documents in the files that `cort.formats.raw` reads as passages."""
+"""Documents in the files that `cort.formats.passages` reads."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from cort.formats.raw import iter_titled
+from cort.formats.passages import iter_titled
 from cort.sources.documents import Document, Section, one_line, paragraphs_of
 
 
-def iter_file_documents(path: str | Path) -> Iterator[Document]:
-    """Yield each row as a document, with the title that BEIR keeps apart; the checks are those of passages."""
-    for _, (doc_id, title, text) in iter_titled(path):
-        yield Document(doc_id, one_line(title), (Section((), paragraphs_of(text)),))
+def iter_file_documents(paths: Sequence[str], fields: Mapping[str, Any]) -> Iterator[Document]:
+    """Yield the documents of all files; `fields` names those of rows."""
+    for path in paths:
+        for _, (doc_id, title, text) in iter_titled(path, fields):
+            paragraphs = paragraphs_of(text)
+            yield Document(doc_id, one_line(title), (Section((), paragraphs),) if paragraphs else ())

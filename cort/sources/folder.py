@@ -136,10 +136,9 @@ def iter_documents(
         if document:
             yield document
         elif has_rows(path):
-            alone = f"{encoded_id(path)}/" if len(files) == 1 else ""
             # Rows are faster parsed than passed on.
-            for row in _iter_rows(root, path, fields, on_skip):
-                yield row._replace(doc_id=row.doc_id.removeprefix(alone))
+            prefix = f"{encoded_id(path)}/" if len(files) > 1 else ""
+            yield from _iter_rows(root, path, prefix, fields, on_skip)
     if changes := set(files) ^ set(list_files(folder)):
         found = f"a change of {shorten(min(changes).path)} while the folder was read"
         raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
@@ -264,18 +263,14 @@ def _read(path: Path, doubt: Callable[[Unread], None]) -> Content:
         return _read_plain(text)
 
 
-def _iter_rows(root: str, path: str, fields: Fields, on_skip: OnSkip) -> Iterator[Document]:
+def _iter_rows(root: str, path: str, prefix: str, fields: Fields, on_skip: OnSkip) -> Iterator[Document]:
     def doubt(unread: Unread) -> None:
         on_skip(Skipped(path, *unread.args))
 
     try:
-        text = _decoded(Path(root, path).read_bytes(), doubt)
-    except Unread as error:
-        doubt(error)
+        yield from iter_rows(Path(root, path), prefix, fields, doubt)
     except OSError as error:
         doubt(Unread("unreadable file", error.strerror))
-    else:
-        yield from iter_rows(path, text, fields, doubt)
 
 
 def _decoded(data: bytes, doubt: Callable[[Unread], None]) -> str:

@@ -5,12 +5,17 @@ or all passages lose their first sentence: a single one that lacks it would stan
 not overlap, as the one before would keep the sentence. A passage of one sentence keeps it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from cort.formats.raw import EMPTY
+import pyarrow as pa
+
+from cort.formats.records import EMPTY
+from cort.formats.tables import PASSAGES, regroup
 from cort.sources.documents import Document
 from cort.sources.passages import Passage, divide_apart, first_sentence
+from cort.system.processes import map_in_order
 
 Origin = Literal["titles", "headings", "sentences"]
 #: what to do if a collection has none
@@ -21,6 +26,12 @@ REMEDIES: dict[Origin, str] = {
 }
 
 
+#: passages, each with the queries above it
+HEADED = pa.schema([*PASSAGES, ("queries", pa.list_(pa.string()))])
+# Characters that are divided at once.
+CHUNK = 1 << 20
+
+
 class Headed(NamedTuple):
     """A passage as it is indexed, and the queries above it."""
 
@@ -29,24 +40,70 @@ class Headed(NamedTuple):
     queries: tuple[str, ...]
 
 
-def headed_passages(
-    document: Document, origin: Origin | None, words: int | None, overlap: int, headings: bool
-) -> Iterator[Headed]:
-    """Yield the passages of a document, which is one itself without `words`.
+@dataclass(frozen=True)
+class Division:
+    """How documents are divided into passages, and what becomes a query.
 
-    :param origin: what becomes a query; without it, passages are as `divide` makes them, and have no queries.
+    :ivar origin: without it, passages are as `divide` makes them, and have no queries.
+    :ivar words: most words of a passage; without it, each document is one.
     """
-    headless, cut = origin in ("titles", "headings"), origin == "sentences"
-    if words is None:
+
+    origin: Origin | None
+    words: int | None
+    overlap: int
+    headings: bool
+
+    def batches(
+        self, documents: Iterable[Document], processes: int, counts: dict[str, int]
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the passages of all documents (`HEADED`) and count these; the bytes do not depend on the processes."""
+        divided = map_in_order(self._batch, _chunks(documents), processes if self.words else 1)
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for number, empty, batch in divided:
+                counts["documents"] += number
+                counts["documents without text"] += empty
+                yield batch
+
+        for table in regroup(counted()):
+            yield from table.combine_chunks().to_batches()
+
+    def _batch(self, documents: list[Document]) -> tuple[int, int, pa.RecordBatch]:
+        passages = [passage for document in documents for passage in headed_passages(document, self)]
+        columns = zip(*passages, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, HEADED, strict=True)]
+        empty = sum(not document.text.strip() for document in documents)
+        return len(documents), empty, pa.record_batch(arrays, schema=HEADED)
+
+
+def headed_passages(document: Document, how: Division) -> Iterator[Headed]:
+    """Yield the passages of a document; one without text has an empty one, as its id may be judged."""
+    headless, cut = how.origin in ("titles", "headings"), how.origin == "sentences"
+    if how.words is None:
         passages = iter([_whole(document, headless)])
+    elif document.text.strip():
+        passages = divide_apart(document, how.words, 0 if cut else how.overlap, how.headings and not headless)
     else:
-        passages = divide_apart(document, words, 0 if cut else overlap, headings and not headless)
+        passages = iter([Passage(f"{document.doc_id}#0", "", (), "", EMPTY)])
     for passage in passages:
         sentence = first_sentence(passage.body) if cut else ""
         rest = passage.body[len(sentence) :].strip()
         above = {"titles": (passage.title,), "headings": passage.headings, "sentences": (sentence if rest else "",)}
         indexed = passage._replace(body=rest or passage.body).text
-        yield Headed(*indexed, tuple(filter(None, above.get(str(origin), ()))))
+        yield Headed(*indexed, tuple(filter(None, above.get(str(how.origin), ()))))
+
+
+def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Divide a stream of documents; the chunks depend on nothing else."""
+    chunk, size = list[Document](), 0
+    for document in documents:
+        chunk.append(document)
+        size += len(document.text)
+        if size >= CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def _whole(document: Document, headless: bool) -> Passage:

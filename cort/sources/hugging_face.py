@@ -27,10 +27,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cort.formats import raw
-from cort.formats.fields import BadLine, checked_unicode
+from cort.formats.fields import BadLine, checked_grade, checked_id, checked_text, checked_unicode
+from cort.formats.judgements import iter_qrels as iter_qrels_of_file
 from cort.formats.lines import Rows, iter_lines, iter_records
 from cort.formats.records import Qrel, Text
+from cort.formats.rows import json_object
 from cort.sources.documents import Document
 from cort.sources.undivided import document_of
 from cort.system.errors import input_error, reason_of, shorten, suggest
@@ -90,7 +91,7 @@ def _iter_records(source: str, key: str, parse: Callable[[Any], Record]) -> Iter
         raise input_error(source, found, EXPECTED, fix)
     for path in layout[key]:
         if ".tsv" in path.suffixes:
-            yield from (record for _, record in raw.iter_qrels(path))  # type: ignore[misc]  # of judgements alone
+            yield from (record for _, record in iter_qrels_of_file(path))  # type: ignore[misc]  # of judgements alone
         else:
             rows = _iter_table(path) if path.suffix == ".parquet" else iter_lines(path)
             yield from (record for _, record in iter_records(path, rows, lambda row: parse(_record_of(row))))
@@ -161,7 +162,7 @@ def _iter_table(path: Path) -> Rows[Any]:
 
 
 def _record_of(row: str | dict[str, Any]) -> dict[str, Any]:
-    return raw.json_object(row) if isinstance(row, str) else row
+    return json_object(row) if isinstance(row, str) else row
 
 
 def _document(record: dict[str, Any]) -> Document:
@@ -170,14 +171,14 @@ def _document(record: dict[str, Any]) -> Document:
 
 
 def _query(record: dict[str, Any]) -> Text:
-    text = raw.checked_text(checked_unicode("text", _text(record, "text")))
-    return Text(raw.unquoted_id("query_id", _id(record, "_id", "id")), text)
+    text = checked_text(checked_unicode("text", _text(record, "text")))
+    return Text(checked_id("query_id", _id(record, "_id", "id")), text)
 
 
 def _qrel(record: dict[str, Any]) -> Qrel:
-    query_id, doc_id = (raw.unquoted_id(name, _id(record, name)) for name in ("query-id", "corpus-id"))
+    query_id, doc_id = (checked_id(name, _id(record, name)) for name in ("query-id", "corpus-id"))
     score = _value(record, "score") if len(record) > 2 else 1
-    return Qrel(query_id, doc_id, raw.checked_grade(f"{score:g}" if isinstance(score, float) else str(score)))
+    return Qrel(query_id, doc_id, checked_grade(f"{score:g}" if isinstance(score, float) else str(score)))
 
 
 def _value(record: dict[str, Any], *names: str) -> Any:

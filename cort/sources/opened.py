@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cort.formats.records import Qrel, Text
-from cort.sources import files, folder, hugging_face, irds
+from cort.sources import folder, hugging_face, irds
 from cort.sources.documents import Document
 from cort.system.checksums import describe_inputs
 
@@ -45,12 +45,10 @@ class SplitSource:
 def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int) -> Source:
     """Open documents.
 
-    :param kind: "documents" (a file), "folder", "irds" or "hf".
+    :param kind: "folder", "irds" or "hf".
     :param fields: names of the fields of CSV and JSON lines in a folder.
     :param processes: parse the files of a folder.
     """
-    if kind == "documents":
-        return Source(name, partial(files.iter_file_documents, name), lambda: [Path(name)])
     if kind == "irds":
         return Source(name, partial(irds.iter_documents, name), partial(irds.describe, name, ("docs",)))
     if kind == "hf":

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pytest
 import yaml
 
-from cort.formats.raw import iter_qrels
+from cort.formats.judgements import iter_qrels
 from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
 from cort.models.prompts import GRADE, QUERY

@@ -9,7 +9,7 @@ import zlib
 import pytest
 import yaml
 
-from cort.formats.raw import iter_qrels
+from cort.formats.judgements import iter_qrels
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
 from scripts.sandbox import copy_with_tiny
 from tests.support.changes import run_module, snakemake

@@ -9,7 +9,9 @@ import pytest
 
 from cort.formats import tables
 from cort.formats.expansions import iter_predictions
-from cort.formats.raw import iter_passages, iter_qrels, iter_queries
+from cort.formats.judgements import iter_qrels
+from cort.formats.passages import iter_passages
+from cort.formats.topics import iter_queries
 from scripts import rehearsal
 from tests.support.workflow import RULES, command_of
 

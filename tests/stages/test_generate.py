@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from cort import generate
-from cort.formats.raw import iter_qrels, iter_queries
+from cort.formats.judgements import iter_qrels
 from cort.formats.tables import EXPANSIONS, PASSAGES, write_table
+from cort.formats.topics import iter_queries
 from tests.support.common import command_line
 
 SPLITS = ("validation", "test")

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from cort import judge
-from cort.formats.raw import iter_qrels, iter_queries
+from cort.formats.judgements import iter_qrels
 from cort.formats.tables import PASSAGES, QUERIES, write_table
+from cort.formats.topics import iter_queries
 from cort.models.prompts import GRADE
 from tests.support.common import command_line
 from tests.support.model_server import model_server

@@ -7,8 +7,10 @@ import sysconfig
 import pytest
 
 from cort import pydocs
-from cort.formats.raw import iter_passages, iter_qrels, iter_queries
+from cort.formats.judgements import iter_qrels
+from cort.formats.passages import iter_passages
 from cort.formats.records import Text
+from cort.formats.topics import iter_queries
 from cort.pydocs import Docstring, Options, Source
 from cort.system.errors import InputError
 from tests.support.common import command_line, contents, logged, refusal, write_file

@@ -126,8 +126,10 @@ APART = "remove the row or name the files that belong together"
 QUERY, PASSAGE = f"expected one of the queries; {APART}", f"expected a passage of the collection; {APART}"
 BAD_FILES = [
     ({"queries": "q1\ta\nq2\tb\nq1\td\n"}, "queries.tsv: row 3: found query_id 'q1' again (it is already in row 1)"),
-    ({"qrels": "q1 0 d1 1\nq2 0 d1 1\nq1 0 d1 0\n"}, f"qrels.tsv: row 3: {PAIR} (it is already in row 1)"),
-    ({"qrels": BEIR + "q1\td1\t1\nq1\td1\t1\n"}, f"qrels.tsv: row 3: {PAIR} (it is already in row 2)"),
+    (
+        {"qrels": "q1 0 d1 1\nq2 0 d1 1\nq1 0 d1 0\n"},
+        f"qrels.tsv: row 3: {PAIR}, with another grade (it is al",
+    ),
     ({"qrels": "q1 0 d1 1\nq8 0 d1 1\n"}, f"qrels.tsv: row 2: found the query_id 'q8', {QUERY}"),
     ({"qrels": BEIR + "q1\td1\t1\nq1\td3\t1\n"}, f"qrels.tsv: row 3: found the doc_id 'd3', {PASSAGE}"),
     ({"qrels": ""}, "qrels.tsv: found an empty file, expected at least one; name the file that holds the judgements"),
@@ -163,28 +165,54 @@ def test_bad_input_leaves_nothing_behind(files, tmp_path, caplog, options, chang
     assert not output.exists() or list(output.iterdir()) == []
 
 
-AGAIN = "again (it is already in row"
+AGAIN, OTHER = "again (it is already in row", "again, with another grade (it is already in row"
 
 
 @pytest.mark.parametrize(
     ("name", "lines", "complaint"),
     [
         ("more.tsv", "q4\tfour\nq1\tone\n", f"found query_id 'q1' {AGAIN} 2 of {{0}}/queries.tsv)"),
-        ("more.qrels", "q9 0 d1 1\nq2 0 d1 1\n", f"found judgement (query_id doc_id) 'q2 d1' {AGAIN} 1 of {{0}}/q"),
+        ("more.qrels", "q9 0 d1 1\nq2 0 d1 3\n", f"found judgement (query_id doc_id) 'q2 d1' {OTHER} 1 of {{0}}/q"),
         # Each line quotes two passages.
         ("more.jsonl", ["q9", "q8"], "found the query_id 'q8', expected one of the"),
-        ("more.jsonl", ["q9", "q9"], f"found judgement (query_id doc_id) 'q9 d1' {AGAIN} 1 of {{0}}/m"),
+        ("more.jsonl", ["q9", ("q9", 2)], f"found judgement (query_id doc_id) 'q9 d1' {OTHER} 1 of {{0}}/m"),
     ],
 )
 def test_a_row_is_that_of_its_own_file(files, tmp_path, caplog, name, lines, complaint):
     write_rows(tmp_path / "passages.parquet", PASSAGES, [("d1", "x" * 30), ("d2", "x" * 30)])
     if name == "more.jsonl":
-        quoted = [{"query_id": query_id, "text": 20 * "x", "relevance": 1} for query_id in lines]
+        pairs = [line if isinstance(line, tuple) else (line, 1) for line in lines]
+        quoted = [{"query_id": query_id, "text": 20 * "x", "relevance": grade} for query_id, grade in pairs]
         lines = "".join(json.dumps(record) + "\n" for record in quoted)
     (tmp_path / name).write_text(lines)
     option, first = ("--queries", "queries.tsv") if name == "more.tsv" else ("--qrels", "qrels.tsv")
     assert files(option, str(tmp_path / first), str(tmp_path / name))[0] == 1
     assert f"{name}: row 2: {complaint.format(tmp_path)}" in logged(caplog, "ERROR")[0]
+
+
+def test_identical_judgements_are_dropped_and_counted(files, caplog):
+    status, output = files(qrels=QREL_LINES + "q2 0 d1 1\nq1 0 d2 0\n")
+    assert status == 0
+    assert len(read(output)[1]) == 4
+    assert logged(caplog, "WARNING")[-1].startswith("2 repeated judgements dropped from ")
+
+
+def test_lines_are_numbered_if_judgements_say_so(files, caplog):
+    plain = {"queries": "one\ntwo\n", "names": ("questions.txt", "qrels.tsv")}
+    assert files(qrels="1 0 d1 1\n", **plain)[0] == 1
+    found = "questions.txt: row 1: found a query without an id, expected one with the id that its judgements have"
+    assert found in logged(caplog, "ERROR")[0]
+    status, output = files("--numbered", qrels="1 0 d1 1\n", **plain)
+    assert (status, read(output)) == (0, ([("1", "one")], [("1", "d1", 1)]))
+
+
+def test_topics_of_smart_and_their_judgements_have_the_same_ids(files):
+    topics, cran = ".I 001\n.W\none\n.I 004\n.W\ntwo\n", "2 d1 3\n1 d2 -1\n"
+    status, output = files(queries=topics, qrels=cran, names=("cran.qry", "cranqrel"))
+    assert (status, read(output)) == (0, ([("1", "one"), ("2", "two")], [("2", "d1", 3), ("1", "d2", -1)]))
+    topics = "<top><num> Number: 1 <title> one <desc> Description: two </top>"
+    _, output = files("--field", "description", queries=topics, qrels="1 0 d1 1\n", names=("topics.txt", "qrels.txt"))
+    assert read(output)[0] == [("1", "two")]
 
 
 def test_queries_with_the_id_or_text_of_other_splits_are_left_out(files, tmp_path):

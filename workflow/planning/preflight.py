@@ -30,7 +30,7 @@ from cort.reporting.labels import memory as memory_text
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.graphs import INSTALL_FAISS
 from cort.settings import paths
-from cort.settings.config import LEARNERS, SOURCES, Config, one_or_more, source_of
+from cort.settings.config import LEARNERS, SOURCES, Config, files_of, one_or_more, source_of
 from cort.settings.paths import KEPT
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.machine import java_home
@@ -324,7 +324,9 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
     """List the files in the config that jobs may read, each with its key."""
     collection = config["collection"]
     key = "documents" if source_of(config) in SOURCES else "passages"
-    files = [(f"collection.{key}", collection.get(key))]
+    named = collection.get(key, [])
+    files: list[tuple[str, str | None]] = []
+    files += [(f"collection.{key}", file) for file in ([] if isinstance(named, dict) else files_of(named))]
     for name, split in config["splits"].items():
         for kind in ("queries", "qrels"):
             files += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]

@@ -31,45 +31,28 @@ rule pydocs:
 
 rule collection:
     input:
-        passages=lambda wildcards: config["collection"].get("passages", paths.at(paths.RAW_COLLECTION, config)),
-    output:
-        paths.PASSAGES,
-    wildcard_constraints:
-        dataset=any_of([] if source_of(config) else [config["dataset"]]),
-    resources:
-        disk_mb=disk(sizes.text, 0.5),
-        mem_mb=growing(2000, per_mb=1),
-        runtime=growing(60),
-    message:
-        "Read the passages of {wildcards.dataset}"
-    shell:
-        "python -m cort.collection --passages {input.passages:q} --output {output:q} --log {log:q}"
-
-
-rule import_collection:
-    input:
         inputs.origin_of_collection(config),
     output:
         **({"candidates": paths.CANDIDATES} if copied_from(config) else {}),
+        **({"sources": paths.IMPORT_SOURCES} if source_of(config) else {}),
         passages=paths.PASSAGES,
         counts=paths.IMPORT_COUNTS,
-        sources=paths.IMPORT_SOURCES,
     wildcard_constraints:
-        dataset=any_of([config["dataset"]] if source_of(config) else []),
+        dataset=any_of([config["dataset"]]),
     threads: 2
     resources:
         disk_mb=disk(sizes.text, 0.5),
-        mem_mb=growing(2000),
+        mem_mb=growing(2000, per_mb=1),
         runtime=growing(120),
     params:
-        options=options(settings.imported_collection),
+        options=options(settings.collection),
         # Files of a folder, with sizes and times.
         state=settings.state_of_folder(config),
     message:
         "Read the documents of {wildcards.dataset}"
     shell:
-        "python -m cort.import_collection {params.options:q} --threads {threads} --output {output.passages:q}"
-        " --output-counts {output.counts:q} --output-sources {output.sources:q} --log {log:q}"
+        "python -m cort.collection {params.options:q} --threads {threads} --output {output.passages:q}"
+        " --output-counts {output.counts:q} --log {log:q}"
 
 
 rule import_split:

@@ -1,16 +1,22 @@
-"""Judgements of a person, and how they are found again after the collection was divided otherwise."""
+"""Judgements as published, quotations, and those of a person, which are found again in another division."""
 
 import json
+import re
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from cort.formats.judgements import is_judged, read_judged
+from cort.formats.judgements import is_judged, is_quoted, iter_qrels, iter_quoted, read_judged
 from cort.formats.records import Qrel
 from cort.formats.tables import PASSAGES
 from cort.retrieval.documents import documents_of
-from tests.support.common import refusal, write_file
+from tests.support.common import ROOT, refusal, write_file
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 
 WINE = "Wine\n\nWhite wine has 119 calories in a glass."
 TEXTS = {
@@ -102,9 +108,180 @@ def test_bad_lines_are_refused(tmp_path, line, complaint):
     assert complaint in message
 
 
-def test_the_name_and_the_first_line_tell_judgements(tmp_path):
+def test_the_first_line_tells_judgements(tmp_path):
     quoted = {"query_id": "q", "text": 'a text with "doc_id": in it', "relevance": 1}
     assert is_judged(written(tmp_path, judgement("b"), "and whatever"))
     assert not is_judged(written(tmp_path, quoted))
     assert not is_judged(written(tmp_path))
-    assert not is_judged("qrels.tsv")
+    assert not is_judged(write_file(tmp_path / "qrels.tsv", "q 0 d 1\n"))
+    assert is_quoted(write_file(tmp_path / "q", json.dumps(quoted)))
+    beir = {"query-id": "q", "corpus-id": "d", "score": 1}
+    assert not is_quoted(write_file(tmp_path / "qrels.jsonl", json.dumps(beir)))
+
+
+BEIR = "query-id\tcorpus-id\tscore\n"
+PLAIN = [Qrel("q1", "d1", 1), Qrel("q1", "d2", 3), Qrel("q2", "d1", -2)]
+
+
+@pytest.mark.parametrize("name", ["qrels.tsv", "qrels.trec", "qrels", "qrels.tsv.gz"])
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        # The second column of TREC DL 2019 is Q0; some tracks have negative grades.
+        ("q1\t0\td1\t1\nq1 Q0  d2 3\nq2 0 d1 -2\n", [1, 2, 3]),
+        ("# judged in May\nq1 0 d1 1.0\n\nq1 0 d2 3\nq2 0 d1 -2\n\n \n", [2, 4, 5]),
+        ("q1 0 d1 1 0.5 x\nq1 0 d2 3 1 y\nq2 0 d1 -2 1 z\n", [1, 2, 3]),
+        (BEIR + "q1\td1\t1\nq1\td2\t3\nq2\td1\t-2\n", [2, 3, 4]),
+        ("Query-ID corpus-id score\nq1 d1 1\nq1 d2 3\nq2 d1 -2\n", [2, 3, 4]),
+        ("split\tqid\tlabel\tdocid\na\tq1\t1\td1\na\tq1\t3\td2\na\tq2\t-2\td1\n", [2, 3, 4]),
+        ("query_id,doc_id,relevance\nq1,d1,1\nq1,d2,3\nq2,d1,-2\n", [2, 3, 4]),
+        # cranqrel
+        ("q1 d1 1 \nq1  d2 3\nq2 d1 -2\n", [1, 2, 3]),
+        (
+            '{"query-id": "q1", "corpus-id": "d1", "score": 1}\n{"query-id": "q1", "corpus-id": "d2", "score": 3.0}\n'
+            '{"query-id": "q2", "corpus-id": "d1", "score": -2}\n',
+            [1, 2, 3],
+        ),
+    ],
+)
+def test_judgements_of_trec_beir_and_others(tmp_path, text, rows, name):
+    assert list(iter_qrels(write_file(tmp_path / name, text))) == [*zip(rows, PLAIN, strict=True)]
+
+
+def test_judgements_without_a_grade_are_relevant(tmp_path):
+    nano = write_file(tmp_path / "nano.tsv", "query-id\tcorpus-id\nq1\td1\n")
+    # qrels.text of CACM, CISI.REL
+    cacm, cisi = "01 1410  0 0\n01 1572  0 0\n", "     1     28\t0\t0.000000\n     1     35\t0\t0.000000\n"
+    columns = {"query-id": ["q1"], "corpus-id": ["d1"]}
+    pq.write_table(pa.table(columns), tmp_path / "nano.parquet")
+    for path in (nano, tmp_path / "nano.parquet"):
+        assert [qrel for _, qrel in iter_qrels(path)] == [("q1", "d1", 1)]
+    found = [list(iter_qrels(write_file(tmp_path / "qrels.text", text))) for text in (cacm, cisi)]
+    assert found == [[(1, ("1", a, 1)), (2, ("1", b, 1))] for a, b in (("1410", "1572"), ("28", "35"))]
+    # A document may be called 0.
+    assert list(iter_qrels(write_file(tmp_path / "q", "1 0 0 0\n"))) == [(1, ("1", "0", 0))]
+
+
+def test_ids_are_those_of_passages(tmp_path):
+    rows = 'q\t0\t"Weird Al"\t1\nq\t0\tb\t1\n', BEIR + 'q\t"Weird Al"\t1\nq\tb\t1\n'
+    for text in rows:
+        qrels = [qrel for _, qrel in iter_qrels(write_file(tmp_path / "qrels", text))]
+        assert qrels == [("q", '"Weird%20Al"', 1), ("q", "b", 1)]
+
+
+@pytest.mark.parametrize("text", ["", BEIR, "# nothing\n"])
+def test_files_without_judgements_are_empty(tmp_path, text):
+    assert list(iter_qrels(write_file(tmp_path / "qrels.tsv", text))) == []
+
+
+FIRST = "expected 4 fields (query_id 0 doc_id grade); write four columns, or a header: query-id, corpus-id, score"
+GRADE = "expected a whole number from -1000 to 1000; correct the row"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("q1\td1\n", rf"row 1: found 2 fields in 'q1\td1', {FIRST}"),
+        ("q1 0 d1\n", f"row 1: found 3 fields in 'q1 0 d1', {FIRST}"),
+        (
+            "query_id\tcorpus-id\tx\n",
+            r"row 1: found 3 fields in 'query_id\tcorpus-id\tx', expected a column of grades; call it score",
+        ),
+        ("q1 0 d1 1\nq1 0 d 2 1\n", "row 2: found 5 fields in 'q1 0 d 2 1', expected 4, as in the first row; correct"),
+        *(
+            (f"q1 0 d0 1000\nq1 0 d1 {grade}\n", f"row 2: found the grade '{grade}', {GRADE}")
+            for grade in ("score", "1.5", "1_0", "٣", "²", "9999999999", "1001", "-1001")
+        ),
+        (BEIR + "q1\td1\t\n", f"row 2: found the grade '', {GRADE}"),
+        (BEIR + "q1\t\t1\n", "row 2: found an empty doc_id, expected a doc_id in every row; give the row an id"),
+        ('{"query_id": "q", "doc_id": "d", "x": 1}\n', "row 1: found no score or relevance or rel or label or grade"),
+    ],
+)
+def test_qrels_are_refused(tmp_path, text, complaint):
+    assert refusal(iter_qrels, write_file(tmp_path / "q.tsv", text)).startswith(complaint)
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("msmarco-meta/qrels.dev.small.tsv", 7_437),
+        ("msmarco-meta/qrels.dl19-passage.txt", 9_260),
+        ("vaswani/qrels", 2_083),
+        ("trec_eval/qrels.test", 3_681),
+    ],
+)
+def test_real_files_have_their_published_counts(name, count):
+    assert [row for row, _ in iter_qrels(DATA / name)] == list(range(1, count + 1))
+
+
+QUOTED = {
+    "d1": "Quick Answer. One cubic inch of aluminum weighs 1.56 ounces. The metal sinks.",
+    "d2": "One cubic inch of aluminum weighs 1.56 ounces.",
+    "d3": "quick answer:  one cubic INCH of “aluminum” weighs 1.56 ounces",
+    "d4": "Quick Answer. One cubic inch of iron",
+}
+
+
+def quotations(tmp_path, *records):
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    return write_file(tmp_path / "quoted.jsonl", "\n".join(lines))
+
+
+def quotation(**changes):
+    return {"query_id": "q", "text": "Quick Answer. One cubic inch of aluminum", "relevance": 1, **changes}
+
+
+def test_all_passages_that_begin_with_the_quoted_letters_are_judged(tmp_path):
+    def letters(text):
+        return re.sub("[^a-z0-9]", "", text.lower())
+
+    texts = ["quick answer ONE cubic inch", "One cubic inch of aluminum weighs", "Quick Answer. One cubic inch of al"]
+    expected = [
+        (row, Qrel(f"q{row}", doc_id, row))
+        for row, text in enumerate(texts, 1)
+        for doc_id, passage in QUOTED.items()
+        if letters(passage).startswith(letters(text))
+    ]
+    records = [{"query_id": f"q{row}", "text": text, "relevance": row} for row, text in enumerate(texts, 1)]
+    assert list(iter_quoted(quotations(tmp_path, *records), batches(QUOTED))) == expected
+    assert [len([row for row, _ in expected if row == number]) for number in (1, 2, 3)] == [3, 1, 2]
+
+
+GOLD = "Quick Answer. One cubic inch of gold"
+OBJECT = "expected an object with query_id, text and relevance"
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (quotation(text=GOLD), f"found the text {GOLD!r}, expected the beginning of a passage of the collection; copy"),
+        (quotation(text="Quick Answer"), "found the text 'Quick Answer', expected at least 20 letters or digits"),
+        (quotation(relevance="1"), OBJECT),
+        (quotation(relevance=True), OBJECT),
+        (quotation(more=1), OBJECT),
+        ({"query_id": "q", "relevance": 1}, OBJECT),
+        (quotation(relevance=1001), "found the relevance 1001, expected at most 1000; correct the row"),
+        (quotation(query_id=" "), "found an empty query_id"),
+        (quotation(text="Quick Answer. One cubic inch \ud800"), r"found half a character (\ud800) in 'text', expected"),
+        ("[1]", f"found '[1]', {OBJECT}"),
+        ("{", "each record takes one line"),
+    ],
+)  # fmt: skip
+def test_quotations_are_refused(tmp_path, line, complaint):
+    message = refusal(lambda path: iter_quoted(path, batches(QUOTED)), quotations(tmp_path, line))
+    assert message.startswith("row 1: ")
+    assert complaint in message
+
+
+def test_the_examples_of_cort_are_quoted():
+    """The beginnings of the paper's table as text, with signs and blanks that a copy may have changed."""
+    texts = {
+        "boat": "Question and answer. how much does a western 14 ft. aluminum boat weigh? what is",
+        "ounces": "Quick Answer.  One cubic inch of aluminum weighs 1.56 ounces. The metal",
+        "legally": "Although there are many articles stating one can be declared legally insane if... How long",
+        "record": "The longest recorded time a human has ever gone without sleep is 18 days, 21 hours, and 40 minutes",
+    }
+    for path in sorted((ROOT / "config" / "ablations" / "table-6").glob("*.jsonl")):
+        ((_, qrel),) = iter_quoted(path, batches(texts))
+        assert (qrel.doc_id, qrel.relevance) == (path.stem, 1)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from cort.sources.documents import Document, Section
-from cort.sources.headed import headed_passages
+from cort.sources.headed import Division, headed_passages
 from cort.sources.passages import divide
 from cort.sources.undivided import document_of
 
@@ -24,7 +24,7 @@ TEXTS += ["Use the shell for this purpose. Then wait a bit."]
 
 def headed(document, origin, words=10, overlap=0, headings=True):
     """Ids, texts and queries of a document's passages."""
-    return [tuple(one) for one in headed_passages(document, origin, words, overlap, headings)]
+    return [tuple(one) for one in headed_passages(document, Division(origin, words, overlap, headings))]
 
 
 def test_titles_are_above_all_passages():

@@ -1,0 +1,56 @@
+"""Rows of files that have the same key, such as an id, found without a Python object per row."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from cort.formats.ids import has_repeated
+from cort.formats.lines import Parts, place_of
+from cort.formats.records import Integers
+from cort.system.errors import InputError, input_error, shorten
+
+
+def first_rows(keys: pa.ChunkedArray) -> Integers | None:
+    """Return for each row the first one with the same key; None if every key occurs once."""
+    if not has_repeated(keys):
+        return None
+    # Those of a collection may exceed 2 GB.
+    codes = keys.cast("large_string").combine_chunks().dictionary_encode().indices.to_numpy()
+    _, first = np.unique(codes, return_index=True)
+    return np.asarray(first[codes], np.int64)
+
+
+def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
+    """Refuse files in which two rows have the same key; `kind` is what error messages call a key."""
+    first = first_rows(keys)
+    if first is not None:
+        again = int(np.flatnonzero(first != np.arange(len(first)))[0])
+        raise duplicate(parts, keys, kind, again, int(first[again]), "again")
+
+
+def duplicate(parts: Parts, keys: pa.ChunkedArray, kind: str, again: int, first: int, how: str) -> InputError:
+    """Make the error about a row with the key of another one."""
+    path, row = place_of(parts, again)
+    other, before = place_of(parts, first)
+    where = f"row {before}" + f" of {other}" * (len(parts) > 1)
+    found = f"{kind} {shorten(keys[again].as_py())} {how} (it is already in {where})"
+    return input_error(path, found, f"each {kind} once", "remove one of the two rows", row)
+
+
+def kept_rows(
+    parts: Parts, keys: pa.ChunkedArray, values: Callable[[], Integers], kind: str, value: str
+) -> Integers | None:
+    """Tell which rows to keep if identical ones are dropped; None for all.
+
+    :param values: computes numbers, equal if what belongs to the keys is equal; called only if a key is repeated.
+    :raises InputError: for a key with two values, which are called `value`.
+    """
+    first = first_rows(keys)
+    if first is None:
+        return None
+    numbers = values()
+    if len(differing := np.flatnonzero(numbers != numbers[first])):
+        again = int(differing[0])
+        raise duplicate(parts, keys, kind, again, int(first[again]), f"again, with another {value}")
+    return np.flatnonzero(first == np.arange(len(first)))

@@ -1,0 +1,220 @@
+"""Rows as mappings: JSON lines, CSV or TSV with a header, and Parquet, streamed. The content tells them apart.
+
+The field has many names for the same things (BEIR, MTEB, pyserini, Tevatron, MIRACL, MS MARCO v2); the first name of a
+list that a row has is the one that counts.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from cort.formats.fields import BadLine, checked_id, checked_unicode, parse_json_line
+from cort.formats.lines import Rows, head_of, iter_lines, iter_records
+from cort.formats.tables import refuse_damage
+from cort.system.errors import shorten
+
+Record = Mapping[str, Any]
+#: a record, or what is wrong with it
+Row = Record | BadLine
+PARQUET, JSON, CSV, TSV = "parquet", "json", ",", "\t"
+SUFFIXES = {".json": JSON, ".jsonl": JSON, ".ndjson": JSON, ".csv": CSV, ".parquet": PARQUET}
+PACKED = {".gz", ".bz2", ".xz", ".zst"}
+ROWS_PER_BATCH, LONGEST_LIST = 1_000, 200
+csv.field_size_limit(1 << 30)
+
+
+class Names(NamedTuple):
+    """What fields may be called.
+
+    :ivar texts: of several, the first counts, unless a person named them: then their texts follow each other.
+    """
+
+    ids: Sequence[str]
+    titles: Sequence[str]
+    texts: Sequence[str]
+    given: bool = False
+
+    def all(self) -> set[str]:
+        """Return all names."""
+        return {*self.ids, *self.titles, *self.texts}
+
+
+DOCUMENTS = Names(
+    ("_id", "id", "pid", "docid", "doc_id", "docno"), ("title",), ("text", "contents", "passage", "body", "segment")
+)
+QUERIES = Names(("_id", "id", "qid", "query_id", "query-id", "topic_id"), (), ("text", "query", "question", "title"))
+
+
+def names_of(fields: Mapping[str, Any], default: Names = DOCUMENTS) -> Names:
+    """Return the names of fields, given as in the config."""
+    if not fields:
+        return default
+    given = {key: (value,) if isinstance(value, str) else tuple(value) for key, value in fields.items()}
+    texts = given.get("text", default.texts)
+    return Names(given.get("id", default.ids), given.get("title", default.titles), texts, "text" in given)
+
+
+def form_of(path: str | Path, ids: Collection[str], texts: Collection[str]) -> str | None:
+    """Tell how a file has its rows; None if it is none of these.
+
+    :param ids: names, one of which a header has; `texts` likewise.
+    """
+    head = head_of(path)
+    names = [suffix.lower() for suffix in Path(path).suffixes]
+    suffix = next((name for name in reversed(names) if name not in PACKED), "")
+    if head.startswith(b"PAR1"):
+        return PARQUET
+    if head.lstrip().startswith(b"{"):
+        return JSON
+    first = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    for delimiter in (TSV, CSV):
+        header = {name.strip().lower() for name in _fields(first, delimiter)}
+        if not header.isdisjoint(map(str.lower, ids)) and not header.isdisjoint(map(str.lower, texts)):
+            return delimiter
+    return SUFFIXES.get(suffix)
+
+
+def iter_rows(
+    path: str | Path,
+    form: str,
+    wanted: Collection[str] = (),
+    read: Callable[[str | Path], Rows[str]] = iter_lines,
+    header: Sequence[str] = (),
+) -> Rows[Row]:
+    """Stream (row, record or what is wrong with it); rows are lines counted from 1, or records of Parquet.
+
+    :param wanted: columns of Parquet that are read; if it has none of them, all are.
+    :param header: of a TSV without one.
+    """
+    if form == PARQUET:
+        return _iter_parquet(path, wanted)
+    if form == CSV:
+        return _with_header(_iter_csv(read(path)), header)
+    lines = ((row, line) for row, line in read(path) if line.strip())
+    if form == JSON:
+        return ((row, _or_bad(json_object, line)) for row, line in lines)
+    return _with_header(((row, _fields(line, TSV)) for row, line in lines), header)
+
+
+def checked(row: Row) -> Record:
+    """Return a record, or raise what is wrong with it."""
+    if isinstance(row, BadLine):
+        raise row
+    return row
+
+
+def _or_bad(parse: Callable[[str], Record], line: str) -> Row:
+    try:
+        return parse(line)
+    except BadLine as bad:
+        return bad
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """Parse a row that is one JSON object."""
+    record = parse_json_line(line, "correct the row; each record takes one line")
+    if not isinstance(record, dict):
+        raise BadLine(shorten(line), "one JSON object", "write records as {...}, one per line")
+    return record
+
+
+def value_of(record: Record, names: Sequence[str]) -> Any:
+    """Return the value of the first name that a record has."""
+    for name in names:
+        if name in record:
+            return record[name]
+    keys = shorten(", ".join(map(str, record)), LONGEST_LIST) if record else "none"
+    raise BadLine(f"no {' or '.join(names)} among the fields {keys}", "one of these", "rename a field, or set `fields`")
+
+
+def id_of(record: Record, names: Sequence[str], name: str) -> str:
+    """Return an id, which may be a whole number."""
+    value = value_of(record, names)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise BadLine(f"the {name} {shorten(value)}", "text or a whole number", "give the row an id")
+    return checked_id(name, checked_unicode(name, str(value)))
+
+
+def text_of(record: Record, names: Sequence[str]) -> str:
+    """Return a text; null is an empty one."""
+    value = value_of(record, names)
+    if not isinstance(value, str | int | float | None) or isinstance(value, bool):
+        raise BadLine(f"{shorten(value)} as {names[0]}", "text", "correct or remove the row")
+    return "" if value is None else checked_unicode(names[0], str(value))
+
+
+def titled(row: Row, names: Names) -> tuple[str, str, str]:
+    """Return the id, title and text of a document."""
+    record = checked(row)
+    return id_of(record, names.ids, "doc_id"), *texts_of(record, names)
+
+
+def texts_of(record: Record, names: Names) -> tuple[str, str]:
+    """Return the title and text of a document, which both may be empty; without a title, a text is needed."""
+    title = text_of(record, names.titles) if not record.keys().isdisjoint(names.titles) else ""
+    texts = [(name,) for name in names.texts] if names.given else [names.texts]
+    needed = [keys for keys in texts if not title or not record.keys().isdisjoint(keys)]
+    return title, "\n\n".join(filter(None, (text_of(record, keys) for keys in needed)))
+
+
+def _iter_parquet(path: str | Path, wanted: Collection[str]) -> Rows[Record]:
+    number = 0
+    with refuse_damage(path, "parquet file", "fetch it again"):
+        file = pq.ParquetFile(path)
+        columns = [name for name in file.schema_arrow.names if name in wanted]
+        for batch in file.iter_batches(ROWS_PER_BATCH, columns=columns or None):
+            for number, record in enumerate(batch.to_pylist(), number + 1):  # noqa: B020
+                yield number, record
+
+
+def _with_header(lines: Rows[list[str] | BadLine], header: Sequence[str]) -> Rows[Row]:
+    for row, values in lines:
+        if isinstance(values, BadLine):
+            yield row, values
+        elif not header:
+            header = [name.strip() for name in values]
+            if repeated := sorted({name for name in header if name and header.count(name) > 1}):
+                yield row, BadLine(f"the column {shorten(repeated[0])} twice", "each column once", "rename one")
+                return
+        elif len(values) != len(header):
+            expected = f"{len(header)}, as the header has"
+            yield row, BadLine(f"{len(values)} fields", expected, "separate fields as the header does")
+        else:
+            yield row, dict(zip(header, values, strict=True))
+
+
+def _iter_csv(lines: Rows[str]) -> Rows[list[str] | BadLine]:
+    """Count rows as spreadsheets do, which may have several lines."""
+    row = 0
+    try:
+        for row, values in enumerate(csv.reader((f"{line}\n" for _, line in lines), strict=True), 1):
+            if values:
+                yield row, values
+    except csv.Error as error:
+        yield row + 1, BadLine(f"broken CSV from here on ({error})", "fields in quotes if they have any", "correct it")
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    """Divide a line; TSV may have a field in quotes, but quotes never span lines."""
+    if delimiter == CSV:
+        try:
+            return next(csv.reader([line]), [])
+        except csv.Error:
+            return []
+    fields = line.split(TSV)
+    return [_unquoted(field) if field.startswith('"') else field for field in fields] if '"' in line else fields
+
+
+def _unquoted(field: str) -> str:
+    inner = field[1:-1].replace('""', "")
+    return field[1:-1].replace('""', '"') if len(field) > 1 and field.endswith('"') and '"' not in inner else field
+
+
+def iter_titled_rows(path: str | Path, form: str, names: Names) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    """Stream (row, (doc_id, title, text))."""
+    return iter_records(path, iter_rows(path, form, names.all()), lambda record: titled(record, names))
