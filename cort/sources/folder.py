@@ -23,19 +23,14 @@ from __future__ import annotations
 import codecs
 import hashlib
 import logging
-import multiprocessing
 import os
 import re
-import signal
 import stat
 import sys
 import unicodedata
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,12 +38,11 @@ from cort.sources import html, markdown, notebook, office, pdf, rst
 from cort.sources.documents import Content, Document, TooDeep, Unread, encoded_id, outline, paragraphs_of
 from cort.sources.rows import DEFAULT, Fields, iter_rows
 from cort.system.errors import input_error, shorten
+from cort.system.processes import map_in_order
 
 log = logging.getLogger(__name__)
 
 LARGEST = 100_000_000
-# Files that are parsed at once, and how often as many are in advance.
-GROUP, AHEAD = 64, 3
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -124,20 +118,15 @@ def iter_documents(
     """
     root = os.path.realpath(folder)
     files = list_files(folder, on_skip)
-    parsed = _parsed(root, [file.path for file in files], processes)
-    for path, *_ in files:
-        try:
-            document, skips = next(parsed)
-        except BrokenProcessPool as error:
-            found = "a process that died while it read this file or one of the next"
-            raise input_error(Path(folder, path), found, "a file that can be read", "move it away") from error
+    parsed = map_in_order(partial(parse_file, root), (file.path for file in files), processes)
+    for (path, *_), (document, skips) in zip(files, parsed, strict=True):
         for skipped in skips:
             on_skip(skipped)
         if document:
             yield document
         elif has_rows(path):
-            prefix = f"{encoded_id(path)}/" if len(files) > 1 else ""
             # Rows are faster parsed than passed on.
+            prefix = f"{encoded_id(path)}/" if len(files) > 1 else ""
             yield from _iter_rows(root, path, prefix, fields, on_skip)
     if changes := set(files) ^ set(list_files(folder)):
         found = f"a change of {shorten(min(changes).path)} while the folder was read"
@@ -202,26 +191,6 @@ def _listed(root: str, path: str, entry: os.DirEntry[str]) -> File | None:
         reason = f"a file of more than {LARGEST // 1_000_000} MB" if status.st_size else "an empty file"
         raise Unread(reason, f"{status.st_size:,} bytes")
     return File(path, status.st_size, status.st_mtime_ns)
-
-
-def _parsed(root: str, paths: list[str], processes: int) -> Iterator[tuple[Document | None, list[Skipped]]]:
-    """Parse files, in order."""
-    if processes == 1:
-        yield from (parse_file(root, path) for path in paths)
-        return
-    context = multiprocessing.get_context("spawn")
-    # The main process ends the others after Ctrl-C.
-    pool = ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
-    groups = (paths[start : start + GROUP] for start in range(0, len(paths), GROUP))
-    ahead: deque[Iterator[tuple[Document | None, list[Skipped]]]] = deque()
-    try:
-        for group in groups:
-            ahead.append(pool.map(partial(parse_file, root), group, chunksize=4))
-            if len(ahead) > AHEAD:
-                yield from ahead.popleft()
-        yield from chain.from_iterable(ahead)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def parse_file(root: str, path: str) -> tuple[Document | None, list[Skipped]]:

@@ -18,23 +18,17 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from cort.formats.fields import BadLine, checked_grade, checked_id, checked_text, checked_unicode
-from cort.formats.judgements import iter_qrels as iter_qrels_of_file
-from cort.formats.lines import Rows, iter_lines, iter_records
+from cort.formats import judgements, rows
+from cort.formats.fields import checked_text
+from cort.formats.lines import iter_records
 from cort.formats.records import Qrel, Text
-from cort.formats.rows import json_object
 from cort.sources.documents import Document
 from cort.sources.undivided import document_of
-from cort.system.errors import input_error, reason_of, shorten, suggest
+from cort.system.errors import input_error, shorten, suggest
 from cort.system.hub import fetch_snapshot
 
 log = logging.getLogger(__name__)
@@ -50,9 +44,7 @@ PART = re.compile(r"(.*)-\d{5}-of-(\d{5})\..*")
 EXPECTED = "corpus.jsonl or corpus/*.parquet, queries likewise, and qrels/SPLIT.tsv, .jsonl or .parquet"
 PARTS = "`SOURCE#PART` is one of several collections (PART-corpus)"
 QRELS = "qrels/"
-ROWS_PER_BATCH, LONGEST_LIST = 1_000, 200
-
-Record = TypeVar("Record")
+LONGEST_LIST = 200
 
 
 def iter_documents(source: str) -> Iterator[Document]:
@@ -62,17 +54,21 @@ def iter_documents(source: str) -> Iterator[Document]:
 
     :raises InputError: for a missing source, an unknown layout or split, a damaged file, or an invalid row.
     """
-    return _iter_records(source, "corpus", _document)
+    for path in _files(source, "corpus"):
+        for _, titled in rows.iter_titled_rows(path, _form(path), rows.DOCUMENTS):
+            yield document_of(*titled)
 
 
 def iter_queries(source: str) -> Iterator[Text]:
     """Stream the queries of all splits."""
-    return _iter_records(source, "queries", _query)
+    for path in _files(source, "queries"):
+        yield from (query for _, query in iter_records(path, rows.iter_rows(path, _form(path)), _query))
 
 
 def iter_qrels(source: str, split: str) -> Iterator[Qrel]:
     """Stream the judgements of a split."""
-    return _iter_records(source, QRELS + split, _qrel)
+    for path in _files(source, QRELS + split):
+        yield from (qrel for _, qrel in judgements.iter_qrels(path))
 
 
 def files(source: str) -> list[Path]:
@@ -80,21 +76,19 @@ def files(source: str) -> list[Path]:
     return [path for paths in _layout(source).values() for path in paths]
 
 
-def _iter_records(source: str, key: str, parse: Callable[[Any], Record]) -> Iterator[Record]:
-    layout = _layout(source)
-    if key not in layout:
-        folder = _folder(source)
-        names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-        found = f"no {key} among {shorten(', '.join(layout or names), LONGEST_LIST)}"
-        other = f"if another dataset has them: `hf: NAME-qrels@COMMIT#{key.removeprefix(QRELS)}`"
-        fix = suggest(key, layout, other if key.startswith(QRELS) else f"rename or convert its files; {PARTS}")
-        raise input_error(source, found, EXPECTED, fix)
-    for path in layout[key]:
-        if ".tsv" in path.suffixes:
-            yield from (record for _, record in iter_qrels_of_file(path))  # type: ignore[misc]  # of judgements alone
-        else:
-            rows = _iter_table(path) if path.suffix == ".parquet" else iter_lines(path)
-            yield from (record for _, record in iter_records(path, rows, lambda row: parse(_record_of(row))))
+def _files(source: str, key: str) -> list[Path]:
+    if key in (layout := _layout(source)):
+        return layout[key]
+    folder = _folder(source)
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    found = f"no {key} among {shorten(', '.join(layout or names), LONGEST_LIST)}"
+    other = f"if another dataset has them: `hf: NAME-qrels@COMMIT#{key.removeprefix(QRELS)}`"
+    fix = suggest(key, layout, other if key.startswith(QRELS) else f"rename or convert its files; {PARTS}")
+    raise input_error(source, found, EXPECTED, fix)
+
+
+def _form(path: Path) -> str:
+    return rows.PARQUET if path.suffix == ".parquet" else rows.JSON
 
 
 @cache
@@ -151,52 +145,7 @@ def _of_one_format(source: str, paths: list[Path]) -> list[Path]:
     return chosen
 
 
-def _iter_table(path: Path) -> Rows[Any]:
-    try:
-        batches = pq.ParquetFile(path).iter_batches(ROWS_PER_BATCH)
-        yield from enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), 1)
-    except (pa.ArrowException, OSError) as error:
-        raise input_error(
-            path, f"no readable Parquet ({reason_of(error)})", "a whole file", "fetch it again"
-        ) from error
-
-
-def _record_of(row: str | dict[str, Any]) -> dict[str, Any]:
-    return json_object(row) if isinstance(row, str) else row
-
-
-def _document(record: dict[str, Any]) -> Document:
-    title = "" if record.get("title") is None else _text(record, "title")
-    return document_of(_id(record, "_id", "id"), title, _text(record, "text"))
-
-
-def _query(record: dict[str, Any]) -> Text:
-    text = checked_text(checked_unicode("text", _text(record, "text")))
-    return Text(checked_id("query_id", _id(record, "_id", "id")), text)
-
-
-def _qrel(record: dict[str, Any]) -> Qrel:
-    query_id, doc_id = (checked_id(name, _id(record, name)) for name in ("query-id", "corpus-id"))
-    score = _value(record, "score") if len(record) > 2 else 1
-    return Qrel(query_id, doc_id, checked_grade(f"{score:g}" if isinstance(score, float) else str(score)))
-
-
-def _value(record: dict[str, Any], *names: str) -> Any:
-    for name in names:
-        if name in record:
-            return record[name]
-    found = f"no column {' or '.join(names)} among {shorten(', '.join(record), LONGEST_LIST)}"
-    raise BadLine(found, "that column", "add or rename it")
-
-
-def _text(record: dict[str, Any], name: str) -> str:
-    if not isinstance(value := _value(record, name), str):
-        raise BadLine(f"{shorten(value)} as {name}", "text", "correct or remove the row")
-    return value
-
-
-def _id(record: dict[str, Any], *names: str) -> str:
-    value = _value(record, *names)
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise BadLine(f"{shorten(value)} as {names[0]}", "text or a whole number", "give the row an id")
-    return str(value)
+def _query(row: rows.Row) -> Text:
+    record = rows.checked(row)
+    text = checked_text(rows.text_of(record, rows.QUERIES.texts))
+    return Text(rows.id_of(record, rows.QUERIES.ids, "query_id"), text)

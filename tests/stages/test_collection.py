@@ -175,7 +175,7 @@ def sources(tmp_path, monkeypatch):
     # The real one refuses another number of documents than published.
     documents = [document_of(name, *texts) for name, texts in TEXTS.items()]
     monkeypatch.setattr(irds, "iter_documents", lambda name: iter(documents))
-    monkeypatch.setattr(irds, "files", lambda name, kinds: [])
+    monkeypatch.setattr(irds, "describe", lambda name, kinds: [])
     return {
         "folder": {"folder": tmp_path / "docs", "words": 50},
         "documents": {"documents": file, "words": 50},

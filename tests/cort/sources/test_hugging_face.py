@@ -104,9 +104,9 @@ BAD = {
     ),
     "of another language": ({f"de-corpus/dev-{SHARD}": OTHER}, r"found no corpus among 'de-corpus/dev-.*#PART"),
     "a lost part": ({"corpus/train-00000-of-00002.parquet": OTHER}, "found 1 parts, expected 2"),
-    "damaged": ({"corpus/0000.parquet": OTHER}, "found no readable Parquet"),
-    "no text": ({"corpus.jsonl": [{"_id": "1", "text": 7}]}, r"corpus\.jsonl: row 1: found 7 as text"),
-    "no id": ({"corpus.jsonl": [{"_id": 1.5, "text": "a"}]}, "found 1.5 as _id"),
+    "damaged": ({"corpus/0000.parquet": OTHER}, r"0000\.parquet: found unreadable bytes"),
+    "no text": ({"corpus.jsonl": [{"_id": "1", "text": [7]}]}, r"corpus\.jsonl: row 1: found \[7\] as text"),
+    "no id": ({"corpus.jsonl": [{"_id": 1.5, "text": "a"}]}, "row 1: found the doc_id 1.5"),
 }
 
 
@@ -124,7 +124,7 @@ def test_what_is_refused(tmp_path, name):
 
 def test_a_column_that_may_be_the_grade_is_not_passed_over(tmp_path):
     write(tmp_path, {f"qrels/test-{SHARD}": [{"query-id": "q1", "corpus-id": "d2", "gain": 2}]})
-    with pytest.raises(InputError, match="found no column score among 'query-id, corpus-id, gain'"):
+    with pytest.raises(InputError, match="found no score or .* among the fields 'query-id, corpus-id, gain'"):
         [*hugging_face.iter_qrels(str(tmp_path), "test")]
 
 
