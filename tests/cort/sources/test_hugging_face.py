@@ -124,7 +124,7 @@ def test_what_is_refused(tmp_path, name):
 
 def test_a_column_that_may_be_the_grade_is_not_passed_over(tmp_path):
     write(tmp_path, {f"qrels/test-{SHARD}": [{"query-id": "q1", "corpus-id": "d2", "gain": 2}]})
-    with pytest.raises(InputError, match="found no score or .* among the fields 'query-id, corpus-id, gain'"):
+    with pytest.raises(InputError, match=r"found no score or .* among the fields 'query-id, corpus-id, gain'"):
         [*hugging_face.iter_qrels(str(tmp_path), "test")]
 
 
