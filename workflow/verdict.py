@@ -136,7 +136,7 @@ def write_configs(args: argparse.Namespace, origin: str) -> None:
         f"sample: {{queries: {paths.IMPORTED_QUERIES.format(dataset=f'{name}-synthetic', split='test')}, sample: 100}}"
     )
     if args.queries:
-        qrels = f", qrels: {json.dumps(args.qrels)}" if args.qrels else ""
+        qrels = f", qrels: {json.dumps(args.qrels)}, numbered: true" if args.qrels else ""
         split = f"queries: {{queries: {json.dumps(args.queries)}{qrels}}}"
     values: dict[str, Any] = {
         "written": WRITTEN,

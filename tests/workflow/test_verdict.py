@@ -41,7 +41,8 @@ def test_both_experiments_are_valid_and_their_weights_are_those_of_the_first(fol
     )
     assert main["systems"]["my-model+bm25"]["fuse"]["weights"] == "results/docs-synthetic/weights/my-model+bm25.json"
     assert synthetic["systems"]["my-model+bm25"]["fuse"]["tune"] == "nDCG@10"
-    assert main["splits"]["queries"]["qrels"] == "judged.tsv"
+    # The lines of questions.txt have no ids.
+    assert (main["splits"]["queries"]["qrels"], main["splits"]["queries"]["numbered"]) == ("judged.tsv", True)
     # Headings were tried first; nothing was built, so the next attempt uses sentences. Then judgements are checked.
     files = tuple(f"results/docs-synthetic/raw/imported/counts.{split}.json" for split in ("validation", "test"))
     assert build == [("docs-synthetic.yaml", files), ("docs.yaml", ("results/docs/collection/qrels.queries.parquet",))]
