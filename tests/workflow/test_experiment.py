@@ -11,7 +11,7 @@ from cort.experiment import models, splits
 from cort.experiment.checks import ConfigError, complete, load
 from cort.experiment.config import cross_validated, splits_of
 from cort.experiment.keys import Experiment
-from cort.experiment.splits import labelled_twice, splits_apart
+from cort.experiment.splits import kept_apart, labelled_twice, splits_apart
 from cort.settings.config import deciding, evaluated_splits, is_trained
 from cort.settings.fields import schema_of
 from cort.settings.paths import CURVE, MEASURES
@@ -547,3 +547,22 @@ def test_a_mistake_about_the_experiment_that_is_extended_is_one_line(tmp_path):
             complete({"extends": path}, "own.yaml")
         assert line in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "apart"),
+    [
+        ({}, {"train": ["test"]}),
+        (
+            {"splits validation": {"queries": "q.tsv", "qrels": "r.tsv"}},
+            {"train": ["validation", "test"], "validation": ["test"]},
+        ),
+        # No split waits for itself.
+        ({"splits test without": "train"}, {}),
+        ({"splits validation": {**TRAINING_FILES, "without": "train"}}, {"train": ["test"], "validation": ["test"]}),
+        (NOTHING_LEARNT | FUSED, {"train": ["test"]}),
+        (NOTHING_LEARNT, {}),
+    ],
+)
+def test_splits_for_training_are_kept_apart_from_measured_ones(changes, apart):
+    assert kept_apart(completed(changes)) == apart
