@@ -153,7 +153,8 @@ def predict_queries(options: ExpandOptions) -> None:
     """Predict the queries of one shard and write them."""
     from cort.models.batching import FramedTexts
     from cort.models.expander import Generator, load_expander
-    from cort.models.transformer import place, resumable
+    from cort.models.precision import place
+    from cort.models.transformer import resumable
 
     check(options)
     transformer, template = load_expander(options.model, options.passage_length, options.query_length)
