@@ -154,7 +154,7 @@ def predict_queries(options: ExpandOptions) -> None:
     """Predict the queries of one shard and write them."""
     from cort.models.batching import FramedTexts
     from cort.models.expander import Generator, load_expander
-    from cort.models.transformer import place
+    from cort.models.precision import place
 
     check(options)
     transformer, template = load_expander(options.model, options.passage_length, options.query_length)

@@ -259,6 +259,17 @@ def one_thread():
 
 
 @pytest.fixture
+def bf16():
+    """Skip what takes bf16 where the product would refuse it."""
+    import torch
+
+    from cort.models.precision import is_right
+
+    if not is_right("bf16", torch.device("cpu")):
+        pytest.skip("this processor does not compute correctly in bf16")
+
+
+@pytest.fixture
 def training_process():
     """Leave the process as it was: training fixes threads and algorithms, and accelerate keeps one state for all."""
     import torch

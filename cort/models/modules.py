@@ -31,6 +31,7 @@ from cort.models.layout import (
     transformer_settings,
 )
 from cort.models.loading import check_numbers, check_transformer, check_types
+from cort.models.precision import refuse_wrong
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
 from cort.models.transformer import PRECISIONS, count_tokens, most_tokens, single
@@ -131,6 +132,7 @@ class TextModel(nn.Module):
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference: transformers in `precision`, the layers after them in fp32."""
+        refuse_wrong(precision, device)
         parts = self.transformers_without_heads()
         inside = {id(weight) for part in parts for weight in part.parameters()}
         # One by one: all weights of a large model in fp32 might not fit into the memory.

@@ -1,4 +1,4 @@
-"""What the precision `auto` stands for: bf16 where matrices are multiplied clearly faster in it than in fp32."""
+"""Precisions other than fp32, where a device computes right in them; `auto` is bf16 if it is clearly faster."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import os
 import statistics
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 from cort.formats.shards import KEY
-from cort.models.transformer import TOKEN_BUDGETS
+from cort.models.transformer import PRECISIONS, TOKEN_BUDGETS
+from cort.system.errors import input_error
 from cort.system.files import temporary_folder, write_text
 
 log = logging.getLogger(__name__)
@@ -22,6 +25,8 @@ log = logging.getLogger(__name__)
 LEAST_GAIN = 1.3
 # A layer of a small model, which gains no more than those of larger ones.
 INPUTS, OUTPUTS = 384, 1536
+# Rows and heads of the layer that must be right, and the largest error of its numbers, which are about 1.
+ROWS, HEADS, TOLERANCE = 64, 6, 0.1
 # Rounds that are measured, or as many as fit into some seconds: a processor without bf16 may need a second for one.
 ROUNDS, SECONDS = 10, 1.0
 
@@ -53,9 +58,47 @@ def forget(checkpoints: str | Path | None) -> None:
         (Path(checkpoints) / KEY).unlink(missing_ok=True)
 
 
+def refuse_wrong(precision: str, device: torch.device) -> None:
+    """Refuse a precision in which a device cannot compute, or gives wrong results."""
+    if precision != "fp32" and not is_right(precision, device):
+        found = f"{precision}, in which this {device.type} cannot compute correctly"
+        raise input_error("precision", found, "fp32", "change it, or use another machine")
+
+
+def place(model: nn.Module, transformer: nn.Module, device: torch.device, precision: str) -> None:
+    """Move a model to a device for inference: its transformer in `precision`, the layers after it in fp32.
+
+    Rounding weights once is faster than autocast, which rounds them for each sub-batch and normalizes in fp32.
+    """
+    refuse_wrong(precision, device)
+    model.to(device)
+    transformer.to(PRECISIONS[precision])
+
+
+@cache
+def is_right(precision: str, device: torch.device) -> bool:
+    """Whether a layer computed in a precision on a device is that of double precision, up to rounding."""
+    generator = torch.Generator().manual_seed(1)
+    inputs, weights = (torch.randn(rows, INPUTS, generator=generator) for rows in (ROWS, INPUTS))
+    padding = torch.arange(ROWS) < ROWS - 7  # (rows,)
+
+    def layer(kind: torch.dtype, device: torch.device) -> torch.Tensor:
+        states = functional.linear(inputs.to(device, kind), weights.to(device, kind) / INPUTS**0.5)  # (rows, size)
+        heads = states.reshape(1, ROWS, HEADS, -1).transpose(1, 2)  # (1, heads, rows, size of a head)
+        mask = padding.to(device).expand(1, 1, ROWS, ROWS)
+        attended = functional.scaled_dot_product_attention(heads, heads, heads, mask).transpose(1, 2).flatten(2)[0]
+        return functional.gelu(functional.layer_norm(states + attended, (INPUTS,))).double().cpu()
+
+    try:
+        found = layer(PRECISIONS[precision], device)
+    except RuntimeError:  # what it lacks
+        return False
+    return bool((found - layer(torch.float64, torch.device("cpu"))).abs().max() <= TOLERANCE)
+
+
 def measure(device: torch.device) -> str:
     """Choose bf16 if it is worth its rounding on a device, with the threads of this process."""
-    gain = gain_of_bf16(device)
+    gain = gain_of_bf16(device) if is_right("bf16", device) else 0.0
     chosen = "bf16" if gain >= LEAST_GAIN else "fp32"
     log.info("precision %s: bf16 is %.2f times as fast as fp32 on this %s", chosen, gain, device.type)
     return chosen

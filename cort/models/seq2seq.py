@@ -21,6 +21,7 @@ from cort.models.cross_encoder import Pairs, check_lengths, longest_query
 from cort.models.hub import open_tokenizer
 from cort.models.loading import SEQ2SEQ, load_transformer, read_settings
 from cort.models.pair_prompt import PASSAGE, QUERY, divide
+from cort.models.precision import refuse_wrong
 from cort.models.settings import FIX, PairSettings
 from cort.models.tokenizer import template_of
 from cort.models.transformer import PRECISIONS, single
@@ -72,6 +73,7 @@ class Seq2SeqReranker(nn.Module):
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference: all but the last layer in `precision`, which avoids ties."""
+        refuse_wrong(precision, device)
         self.to(device)
         head = self.transformer.lm_head
         weight = head.weight.detach().float().clone()

@@ -158,15 +158,6 @@ def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
     return torch.device("cpu")
 
 
-def place(model: nn.Module, transformer: nn.Module, device: torch.device, precision: str) -> None:
-    """Move a model to a device for inference: its transformer in `precision`, the layers after it in fp32.
-
-    Rounding weights once is faster than autocast, which rounds them for each sub-batch and normalizes in fp32.
-    """
-    model.to(device)
-    transformer.to(PRECISIONS[precision])
-
-
 def single(states: Tensor) -> Tensor:
     """Convert half to single precision; leave higher precision as it is."""
     return states.to(torch.promote_types(states.dtype, torch.float32))

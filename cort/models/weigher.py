@@ -21,9 +21,10 @@ from torch.nn import functional
 from cort.formats.artifacts import read_json
 from cort.models.batching import FramedTexts, Ids
 from cort.models.loading import load_transformer
+from cort.models.precision import place
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, load_template
-from cort.models.transformer import accepted_inputs, check_length, count_tokens, heads_of, place, single
+from cort.models.transformer import accepted_inputs, check_length, count_tokens, heads_of, single
 from cort.system.errors import input_error
 
 CLASSIFIER = "AutoModelForTokenClassification"

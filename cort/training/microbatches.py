@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from cort.models.batching import Sequences
+from cort.models.precision import refuse_wrong
 from cort.models.transformer import PRECISIONS, TOKEN_BUDGETS, forward_by_length, single
 from cort.training.settings import TrainingSettings
 
@@ -65,6 +66,7 @@ def halve_transformers(model: nn.Module, accelerator: Any) -> None:
     """
     if accelerator.mixed_precision == "no":
         return
+    refuse_wrong(accelerator.mixed_precision, accelerator.device)
     for part in getattr(model, "transformers_without_heads", list)():
         autocast = torch.autocast(accelerator.device.type, PRECISIONS[accelerator.mixed_precision])
         vars(part)["forward"] = autocast(part.forward)

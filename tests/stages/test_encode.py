@@ -116,6 +116,7 @@ def test_half_precision_storage_rounds_the_same_vectors(model, caches, tmp_path)
     assert (tmp_path / "half.arrow").stat().st_size < (tmp_path / "single.arrow").stat().st_size
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_bf16_is_close_to_single_precision(make_encoder, caches, tmp_path, pooling):
     model = make_encoder(pooling)
@@ -181,6 +182,7 @@ def test_blocks_of_an_interrupted_shard_serve_any_number_of_shards(command, cach
     assert not kept.exists()
 
 
+@pytest.mark.usefixtures("bf16")
 def test_a_resumed_shard_keeps_the_precision_that_it_began_with(command, caches, tmp_path, monkeypatch):
     name, model = command
     monkeypatch.setattr(encode, BLOCKS[name], 16)
@@ -207,6 +209,7 @@ def test_a_resumed_shard_keeps_the_precision_that_it_began_with(command, caches,
     assert not (tmp_path / "kept").exists()
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize(
     ("stored", "configured", "expected"),
     [("bf16", "auto", "bf16"), ("fp32", "bf16", "fp32"), (None, "auto", "fp32"), (None, "bf16", "bf16")],

@@ -91,6 +91,7 @@ def test_beam_search_gives_the_queries_of_transformers(request, world, tmp_path,
         assert queries == [text for text in (" ".join(one.split()) for one in texts) if text]
 
 
+@pytest.mark.usefixtures("bf16")
 def test_bf16_predicts_queries_too(t5, caches, tmp_path):
     found = rows(run(t5, caches, tmp_path / "a.parquet", precision="bf16"))
     assert sum(len(queries) for _, queries in found) > 3 * len(found)

@@ -78,6 +78,7 @@ def test_blocks_change_the_last_bits_at_most(model, caches, runs, tmp_path, monk
         assert other == row | {"score": pytest.approx(row["score"], abs=1e-5)}
 
 
+@pytest.mark.usefixtures("bf16")
 def test_bf16_is_close(model, caches, runs, tmp_path):
     single, bf16 = (
         np.array([row["score"] for row in run(model, caches, runs[0], tmp_path / f"{name}.parquet", precision=name)])

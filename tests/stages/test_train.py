@@ -162,6 +162,7 @@ def test_repbert_recognises_all_relevant_passages_of_a_batch(options, tmp_path, 
     assert found == pytest.approx(curve[-1]["validation_loss"], rel=1e-4)
 
 
+@pytest.mark.usefixtures("bf16")
 def test_bf16_trains_too(options, tmp_path):
     assert train.main(options(precision="bf16")) == 0
     _, *curve = read_curve(tmp_path / "curve.csv")

@@ -2,6 +2,8 @@ import pytest
 import torch
 
 from cort.models import precision
+from cort.models.encoder import load_encoder
+from cort.system.errors import InputError
 
 CPU = torch.device("cpu")
 
@@ -9,6 +11,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(("gain", "expected"), [(0.2, "fp32"), (1.29, "fp32"), (1.3, "bf16")])
 def test_a_machine_takes_bf16_if_it_is_clearly_faster(monkeypatch, gain, expected):
     monkeypatch.setattr(precision, "gain_of_bf16", lambda device: gain)
+    monkeypatch.setattr(precision, "is_right", lambda *_: True)
     assert precision.settle("auto", CPU) == expected
     assert precision.settle("fp16", CPU) == "fp16"
 
@@ -22,6 +25,28 @@ def test_the_gain_is_a_median_after_a_warm_up_if_there_is_time_for_it(monkeypatc
     monkeypatch.setattr(precision, "SECONDS", seconds)
     assert precision.gain_of_bf16(CPU) == expected
     assert len(list(taken)) == len(times) - 2 * rounds
+
+
+def broken(*_, **__):
+    raise RuntimeError("not implemented for 'BFloat16'")
+
+
+@pytest.mark.parametrize("attention", [broken, lambda query, *_: query * float("nan"), lambda query, *_: 2 * query])
+def test_a_precision_in_which_the_processor_is_wrong_is_not_used(monkeypatch, attention, make_encoder, request):
+    real = precision.functional.scaled_dot_product_attention
+
+    def half_broken(query, *rest):
+        return (attention if query.dtype == torch.bfloat16 else real)(query, *rest)
+
+    monkeypatch.setattr(precision.functional, "scaled_dot_product_attention", half_broken)
+    monkeypatch.setattr(precision, "gain_of_bf16", lambda device: 9.0)
+    precision.is_right.cache_clear()
+    request.addfinalizer(precision.is_right.cache_clear)
+    assert precision.settle("auto", CPU) == "fp32"
+    encoder = load_encoder(make_encoder())
+    with pytest.raises(InputError, match=r"^precision: found bf16, in which this cpu cannot compute correctly, exp"):
+        encoder.place(CPU, "bf16")
+    encoder.place(CPU, "fp32")
 
 
 def test_both_precisions_are_measured():

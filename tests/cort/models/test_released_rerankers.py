@@ -113,6 +113,7 @@ def test_a_query_beyond_the_prompt_leaves_tokens_of_the_passage(causal, tmp_path
     assert len(ids) == 120
 
 
+@pytest.mark.usefixtures("bf16")
 def test_scores_in_half_precision_do_not_tie(causal, tmp_path):
     cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
     model = load_reranker(load(tmp_path / "peer", tmp_path, "cross_encoder"))

@@ -103,6 +103,7 @@ def test_weights_are_the_predictions_of_transformers(world, released, tmp_path, 
     assert "--passage-length: found 49, expected 3 to 48 tokens" in complaint(weigh.main, ["predict", *too_long])
 
 
+@pytest.mark.usefixtures("bf16")
 def test_weights_in_bf16_do_not_tie(released):
     weigher, _ = load_weigher(released, 24)
     ids = torch.randint(5, 100, (8, 24), generator=torch.Generator().manual_seed(1))

@@ -144,6 +144,7 @@ def test_what_differs_or_is_damaged_is_left_to_torch(make_encoder, experiment, w
     assert experiment.open() is None
 
 
+@pytest.mark.usefixtures("bf16")
 def test_vectors_in_half_precision_are_left_to_torch(make_encoder, experiment):
     assert experiment.encode(make_encoder(), precision="bf16").open() is None
 

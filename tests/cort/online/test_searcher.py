@@ -140,6 +140,7 @@ def test_vectors_of_queries_are_rounded_as_those_of_passages(make_encoder, tmp_p
     assert not np.array_equal(vectors["fp16"], vectors["fp32"])
 
 
+@pytest.mark.usefixtures("bf16")
 def test_models_have_the_precision_of_their_vectors_or_that_of_this_machine(
     make_encoder, make_reranker, caches, tmp_path, monkeypatch
 ):

@@ -290,6 +290,7 @@ class Sums(Record):
         return outputs.reshape(len(batch), -1).mean(1)
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_the_precision_is_of_the_products_of_the_transformer_and_not_of_weights_and_losses(precision, dtype):
     record = Sums(rows(8), model=Linear())

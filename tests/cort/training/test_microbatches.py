@@ -158,6 +158,7 @@ KINDS = {
 }
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("name", KINDS)
 def test_only_the_transformer_computes_in_bf16(exact, name, checkpointing):
