@@ -5,7 +5,7 @@ import zlib
 from pathlib import Path
 from typing import IO, cast
 
-from cort.formats.fields import BadLine, checked_id
+from cort.formats.fields import BadLine, writable_id
 from cort.formats.lines import Rows, unpacked
 from cort.formats.records import EMPTY, Qrel, Text
 from cort.system.errors import input_error, shorten
@@ -40,7 +40,7 @@ def iter_paragraphs(path: str | Path) -> Rows[Text]:
                 if not first:
                     raise input_error(path, f"the end of the file after {number - 1} paragraphs", *WHOLE)
                 doc_id, text = _paragraph(decoder.decode())
-                yield number, Text(checked_id("doc_id", doc_id), text or EMPTY)
+                yield number, Text(writable_id("doc_id", doc_id), text or EMPTY)
             # Reading to the end also verifies the checksum of gzip.
             if len(file.read(2)) > 1:
                 raise input_error(path, f"data after the last of {number} paragraphs", *WHOLE)

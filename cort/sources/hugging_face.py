@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cort.formats.fields import BadLine, checked_grade, checked_id, checked_text, checked_unicode
+from cort.formats.fields import BadLine, checked_grade, checked_text, checked_unicode, writable_id
 from cort.formats.judgements import iter_qrels as iter_qrels_of_file
 from cort.formats.lines import Rows, iter_lines, iter_records
 from cort.formats.records import Qrel, Text
@@ -146,11 +146,11 @@ def _document(record: dict[str, Any]) -> Document:
 
 def _query(record: dict[str, Any]) -> Text:
     text = checked_text(checked_unicode("text", _text(record, "text")))
-    return Text(checked_id("query_id", _id(record, "_id", "id")), text)
+    return Text(writable_id("query_id", _id(record, "_id", "id")), text)
 
 
 def _qrel(record: dict[str, Any]) -> Qrel:
-    query_id, doc_id = (checked_id(name, _id(record, name)) for name in ("query-id", "corpus-id"))
+    query_id, doc_id = (writable_id(name, _id(record, name)) for name in ("query-id", "corpus-id"))
     score = _value(record, "score")
     return Qrel(query_id, doc_id, checked_grade(f"{score:g}" if isinstance(score, float) else str(score)))
 
