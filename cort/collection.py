@@ -105,7 +105,8 @@ def stage(options: Options) -> None:
         with table as writer:
             batches = how.batches(source.documents(), options.threads, counts)
             written = write_passages([(source.name, apart(batches, source, options.generate, writer))], options.output)
-        counts = written | counts | {"passages": written["passages"]}
+        counts["passages"] = written["passages"]
+        counts |= {name: number for name, number in written.items() if name == REPEATED}
     counts |= {f"files: {reason}": number for reason, number in sorted(source.skipped.items())}
     if options.output_counts:
         write_artifact(options.output_counts, counts)

@@ -27,15 +27,22 @@ def split_fields(line: str) -> list[str]:
 
 
 def checked_id(name: str, value: str) -> str:
-    """Make an id one that run files can hold: percent-encode whitespace and invisible characters inside.
-
-    Whitespace around it is dropped; an empty one is refused, and called `name`.
-    """
+    """Refuse an id that is empty or has whitespace or invisible characters; errors call it `name`."""
     if value.isascii() and value.isprintable() and value and " " not in value:
         return value
-    if not (value := value.strip()):
-        raise BadLine(f"an empty {name}", f"a {name} in every row", "give the row an id")
-    return "".join(quote(one, safe="", errors="replace") if is_odd(one) else one for one in value)
+    expected, fix = f"a {name} without whitespace, as run files need it", "give the row another id"
+    if value.split() != [value]:
+        found = f"{name} {shorten(value)} with whitespace" if value.strip() else f"an empty {name}"
+        raise BadLine(found, expected, fix)
+    if odd := next(filter(is_odd, value), None):
+        found = f"{name} {shorten(value)} with the invisible character U+{ord(odd):04X}"
+        raise BadLine(found, f"a {name} of visible characters", fix)
+    return value
+
+
+def writable_id(name: str, value: str) -> str:
+    """Make an id one that run files can hold: strip whitespace, and percent-encode what `checked_id` refuses inside."""
+    return checked_id(name, "".join(quote(one, safe="") if is_odd(one) else one for one in value.strip()))
 
 
 def is_odd(character: str) -> bool:

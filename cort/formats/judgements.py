@@ -40,10 +40,10 @@ from cort.formats.fields import (
     NUMBER,
     BadLine,
     checked_grade,
-    checked_id,
     checked_unicode,
     parse_json_line,
     split_fields,
+    writable_id,
 )
 from cort.formats.lines import Rows, head_of, iter_lines, iter_records
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
@@ -159,7 +159,7 @@ def _of_line(places: Places, line: str) -> Qrel:
         # Its queries are known by their positions.
         query_id = query_id.lstrip("0")
     grade = 1 if places.grade is None else checked_grade(fields[places.grade])
-    return Qrel(checked_id("query_id", query_id), checked_id("doc_id", doc_id), grade)
+    return Qrel(writable_id("query_id", query_id), writable_id("doc_id", doc_id), grade)
 
 
 def write_judged(first: str, second: str, queries: Iterable[Text], qrels: Iterable[Qrel]) -> None:
@@ -218,7 +218,7 @@ def _parse_quotation(line: str) -> Quotation:
         raise BadLine(f"the relevance {relevance}", f"at most {LARGEST_GRADE}", "correct the row")
     if len(_letters_of(text)) < SHORTEST:
         raise BadLine(f"the text {shorten(text)}", f"at least {SHORTEST} letters or digits", "quote more")
-    return Quotation(checked_id("query_id", record["query_id"]), text, relevance)
+    return Quotation(writable_id("query_id", record["query_id"]), text, relevance)
 
 
 @dataclass(frozen=True)

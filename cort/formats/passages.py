@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from cort.formats import marked, rows
 from cort.formats.duplicates import kept_rows
-from cort.formats.fields import BadLine, checked_id
+from cort.formats.fields import BadLine, writable_id
 from cort.formats.ids import is_plain, string_bytes
 from cort.formats.lines import (
     BLOCK_BYTES,
@@ -166,7 +166,7 @@ def _joined(document: tuple[str, str, str]) -> Text:
 
 
 def _with_checked_id(document: tuple[str, str, str]) -> tuple[str, str, str]:
-    return (checked_id("doc_id", document[0]), *document[1:])
+    return (writable_id("doc_id", document[0]), *document[1:])
 
 
 def _iter_tsv(path: str | Path) -> Rows[Text]:
@@ -180,7 +180,7 @@ def _parse_tsv(line: str) -> Text:
         expected = "2 fields (doc_id TAB text)"
         fix = "separate id and text by one TAB and leave no other TAB in the row, or write a header"
         raise BadLine(f"{1 + len(texts)} TAB-separated fields", expected, fix)
-    return _joined((checked_id("doc_id", doc_id), "", texts[0]))
+    return _joined((writable_id("doc_id", doc_id), "", texts[0]))
 
 
 def _lines_of(path: str | Path, block: Block) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from cort.formats.fields import BadLine, checked_id, checked_unicode, parse_json_line
+from cort.formats.fields import BadLine, checked_unicode, parse_json_line, writable_id
 from cort.formats.lines import Rows, head_of, iter_lines, iter_records
 from cort.formats.tables import refuse_damage
 from cort.system.errors import shorten
@@ -137,7 +137,7 @@ def id_of(record: Record, names: Sequence[str], name: str) -> str:
     value = value_of(record, names)
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise BadLine(f"the {name} {shorten(value)}", "text or a whole number", "give the row an id")
-    return checked_id(name, checked_unicode(name, str(value)))
+    return writable_id(name, checked_unicode(name, str(value)))
 
 
 def text_of(record: Record, names: Sequence[str]) -> str:

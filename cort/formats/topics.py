@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from cort.formats import marked, rows
-from cort.formats.fields import BadLine, checked_id, checked_text
+from cort.formats.fields import BadLine, checked_text, writable_id
 from cort.formats.judgements import iter_qrels
 from cort.formats.lines import Rows, iter_lines, iter_records
 from cort.formats.records import Text
@@ -104,7 +104,7 @@ def _of_topic(field: str, topic: marked.Marked) -> Text:
     names = ", ".join(dict.fromkeys(name for name, text in topic.parts if name and text)) or "nothing"
     if not all(texts):
         raise BadLine(f"a topic with {names} alone", f"a {field} in each", "set `topics` to another field")
-    return Text(checked_id("query_id", number.split()[0] if number.split() else ""), checked_text(" ".join(texts)))
+    return Text(writable_id("query_id", number.split()[0] if number.split() else ""), checked_text(" ".join(texts)))
 
 
 def _iter_lines(path: str | Path, numbered: bool) -> Rows[Text]:
@@ -134,7 +134,7 @@ def parse_tsv(line: str) -> Text:
     if len(texts) != 1:
         fix = "separate id and text by one TAB and leave no other TAB in the row"
         raise BadLine(f"{1 + len(texts)} TAB-separated fields", "2 fields (query_id TAB text)", fix)
-    return Text(checked_id("query_id", query_id), checked_text(texts[0]))
+    return Text(writable_id("query_id", query_id), checked_text(texts[0]))
 
 
 def _numbered(row: int, line: str) -> Text:

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from itertools import chain, islice
 from typing import Any, Literal, TypeVar
 
-from cort.formats.fields import BadLine, checked_grade, checked_id, checked_text, checked_unicode
+from cort.formats.fields import BadLine, checked_grade, checked_text, checked_unicode, writable_id
 from cort.formats.records import Qrel, Text
 from cort.sources.documents import Document
 from cort.sources.undivided import document_of
@@ -127,11 +127,11 @@ def _document(record: Any) -> Document:
 
 def _query(record: Any) -> Text:
     lines = checked_unicode("text", record.default_text()).splitlines()
-    return Text(checked_id("query_id", record.query_id), checked_text(" ".join(map(str.strip, lines))))
+    return Text(writable_id("query_id", record.query_id), checked_text(" ".join(map(str.strip, lines))))
 
 
 def _qrel(record: Any) -> Qrel:
-    query_id, doc_id = checked_id("query_id", record.query_id), checked_id("doc_id", record.doc_id)
+    query_id, doc_id = writable_id("query_id", record.query_id), writable_id("doc_id", record.doc_id)
     return Qrel(query_id, doc_id, checked_grade(str(record.relevance)))
 
 

@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from cort.formats.fields import BadLine, checked_id, checked_unicode
+from cort.formats.fields import BadLine, checked_unicode, writable_id
 from cort.sources.documents import Document, Section
 
 
@@ -15,7 +15,7 @@ def document_of(doc_id: str, title: str, text: str) -> Document:
     """
     titles, paragraphs = _paragraphs("title", title), _paragraphs("text", text)
     sections = (Section((), paragraphs),) if paragraphs else ()
-    return Document(checked_id("doc_id", doc_id), " ".join(titles), sections)
+    return Document(writable_id("doc_id", doc_id), " ".join(titles), sections)
 
 
 def _paragraphs(key: str, text: str) -> tuple[str, ...]:

@@ -193,7 +193,10 @@ GRADE = "expected a whole number from -1000 to 1000; correct the row"
             for grade in ("score", "1.5", "1_0", "٣", "²", "9999999999", "1001", "-1001")
         ),
         (BEIR + "q1\td1\t\n", f"row 2: found the grade '', {GRADE}"),
-        (BEIR + "q1\t\t1\n", "row 2: found an empty doc_id, expected a doc_id in every row; give the row an id"),
+        (
+            BEIR + "q1\t\t1\n",
+            "row 2: found an empty doc_id, expected a doc_id without",
+        ),
         ('{"query_id": "q", "doc_id": "d", "x": 1}\n', "row 1: found no score or relevance or rel or label or grade"),
     ],
 )

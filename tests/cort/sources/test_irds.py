@@ -306,7 +306,7 @@ def test_invalid_records_are_named(tmp_path):
     names = ["antique", "antique/test", "antique/train", "antique/test"]
     functions = ["iter_documents", "iter_queries", "iter_queries", "iter_qrels"]
     beginnings = [
-        "ir_datasets antique, documents: row 2: found an empty doc_id, expected a doc_id in every ",
+        "ir_datasets antique, documents: row 2: found an empty doc_id, expected a doc_id without ",
         "ir_datasets antique/test, queries: row 2: found an empty text, expected ",
         "ir_datasets antique/train, queries: row 2: found an error of ir_datasets (expected 2 fields, got 3)",
         "ir_datasets antique/test, judgements: row 2: found the grade '5000', expected ",
