@@ -34,7 +34,19 @@ WITHOUT_DEFAULT = {
     *(f"collection.{key}" for key in ("passages", "documents", "folder", "irds", "hf", "fields.id", "fields.title")),
     *(
         f"splits.*.{key}"
-        for key in ("irds", "hf", "queries", "qrels", "without", "sample", "hold_out", "measures", "labels", "group")
+        for key in (
+            "irds",
+            "hf",
+            "queries",
+            "qrels",
+            "without",
+            "sample",
+            "hold_out",
+            "exclude",
+            "measures",
+            "labels",
+            "group",
+        )
     ),
     "endpoint.requests_per_minute",
     *(f"base_models.*.{key}" for key in ("pretrained", "revision")),
