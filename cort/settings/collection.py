@@ -211,9 +211,9 @@ class Split:
     """Lowest grade that counts as relevant (trec_eval's `-l`); nDCG uses the grades themselves."""
     measures: tuple[str, ...] | None = setting(None, least=1)
     """Measures of this split, named as ir_measures names them; if not set, those of `evaluation.measures`."""
-    published: dict[str, dict[str, float]] | None = setting(None, affects_results=False)
+    published: dict[str, dict[str, float]] | None = None
     """Means that others published for this split, by system and measure; `make matrix` shows them beside ours."""
-    group: str | None = setting(None, affects_results=False)
+    group: str | None = None
     """In a matrix, splits of the same group are one column, their mean, as the twelve forums of CQADupStack are."""
     unjudged_queries: Literal["drop", "keep"] = "drop"
     """What happens to queries without judgements; if kept, they are ranked and shown, not measured."""
