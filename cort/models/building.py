@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cort.models.layout import tokenizer_folder
-from cort.models.loading import check_transformer
+from cort.models.loading import check_transformer, without_flash
 from cort.models.modules import CLASS_OF_TASK, WEIGHTS, quiet
 from cort.models.tokenizer import FILTER, Template, load_template, read_special_tokens, refusing
 from cort.models.transformer import accepted_inputs, count_tokens
@@ -41,7 +41,7 @@ def new_transformer(base_model: str | Path, segments: bool, seed: int, task: str
     from sentence_transformers.base.modules import Transformer
 
     torch.manual_seed(seed)
-    kwargs = {"use_safetensors": True, "dtype": torch.float32, "local_files_only": True}
+    kwargs = {"use_safetensors": True, "dtype": torch.float32, "local_files_only": True, **without_flash(base_model)}
     module = quiet(Transformer)(
         str(base_model), transformer_task=task, model_kwargs=kwargs, config_kwargs=more, unpad_inputs=False
     )

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from cort.formats.artifacts import Node, read_json
-from cort.models.layout import LONGEST
+from cort.models.layout import LONGEST, Settings
 from cort.models.settings import FIX, PairSettings
 from cort.system.errors import COMPLAINT_LENGTH, InputError, input_error, reason_of, shorten
 from cort.system.imports import uncollected
@@ -49,7 +49,7 @@ def load_transformer(
     import transformers
 
     check_transformer(source, kind, trained, fix, **options)
-    model = getattr(transformers, kind).from_pretrained(str(source), **(EVERYTHING | options))
+    model = getattr(transformers, kind).from_pretrained(str(source), **(EVERYTHING | without_flash(source) | options))
     check_numbers(source, model.state_dict(), FIX)
     return typing.cast(nn.Module, model)
 
@@ -92,7 +92,7 @@ def check_transformer(
             transformers.logging.set_verbosity_error()
             transformers.logging.disable_progress_bar()
             model, report = getattr(transformers, kind).from_pretrained(
-                str(source), **(EVERYTHING | options), **planned
+                str(source), **(EVERYTHING | without_flash(source) | options), **planned
             )
         known = trained and not (kind == "AutoModel" and _names_head(config))
         _check_report(source, model, report, known, has_own_head=trained and kind != "AutoModel")
@@ -101,6 +101,16 @@ def check_transformer(
     except Exception as error:  # transformers, its config classes and safetensors raise errors of many kinds
         expected = "a transformers folder with config.json and model.safetensors"
         raise input_error(source, f"no complete model ({reason_of(error)})", expected, fix) from error
+
+
+def without_flash(folder: str | Path, arguments: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Replace flash attention, which few machines have and none in single precision, by torch's own.
+
+    :param arguments: of the transformer, besides its config.
+    """
+    settings = (Settings(Path(folder) / "config.json").values, arguments or {})
+    named = [part.get(name) for part in settings for name in ("attn_implementation", "_attn_implementation")]
+    return {"attn_implementation": "sdpa"} if any("flash" in str(name) for name in named) else {}
 
 
 def _of_config(options: Mapping[str, Any]) -> dict[str, Any]:

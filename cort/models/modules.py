@@ -30,7 +30,7 @@ from cort.models.layout import (
     modules_of,
     transformer_settings,
 )
-from cort.models.loading import check_numbers, check_transformer, check_types
+from cort.models.loading import check_numbers, check_transformer, check_types, without_flash
 from cort.models.precision import refuse_wrong
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
@@ -247,6 +247,8 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: st
     with uncollected():
         options = {"device": "cpu", "trust_remote_code": False, "local_files_only": True}
         kwargs = {"use_safetensors": True, "dtype": "float32" if precision == "fp32" else "auto"}
+        for module in (*modules_of(folder, "passage"), *modules_of(folder, "query")):
+            kwargs |= without_flash(module.folder, transformer_settings(module.folder).get("model_kwargs", dict))
         loader = getattr(library, CLASSES[kind])
         try:
             model = quiet(loader._load_with_module_classes)(str(folder), OWN, model_kwargs=kwargs, **options)

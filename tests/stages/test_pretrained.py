@@ -1,6 +1,7 @@
 import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -120,6 +121,20 @@ def test_options_override_the_files(make, world, tmp_path):
     check_close(own_vectors(model, texts, "passage", tmp_path), expected.encode(texts, prompt="lu: "))
     off = take_in(make.folder, tmp_path / "off", query_prompt="")
     check_close(own_vectors(off, texts, "query", tmp_path), their_vectors(make.folder, texts, "passage", True))
+
+
+def test_a_model_does_not_need_the_attention_that_it_was_released_with(make, world, tmp_path):
+    make.save(make.bert())
+    expected = own_vectors(take_in(make.folder, tmp_path / "one"), world.texts[:5], "query", tmp_path)
+    wanted = {"attn_implementation": "flash_attention_2"}
+    for file, changes in ((CONFIG, wanted), ("sentence_bert_config.json", {"model_kwargs": wanted})):
+        folder = copy_model(make.folder, tmp_path / f"released {file}")
+        change_json(folder / file, **changes)
+        model = take_in(folder, tmp_path / file)
+        assert np.array_equal(own_vectors(model, world.texts[:5], "query", tmp_path), expected)
+    base = copy_model(make.lm, tmp_path / "base")
+    change_json(base / CONFIG, **wanted)
+    assert new_encoder(base, EncoderSettings("mean", 8, 12, 16), 1).transformer.config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
