@@ -213,6 +213,7 @@ def graphs(planned_before):
     changed = (
         "splits.<name>.sample",
         "splits.<name>.without",
+        "splits.<name>.topics.field",
         "systems.<name>.onng.recall",
         "systems.<name>.fuse.method",
     )
