@@ -135,9 +135,8 @@ def collection(config: Config, wildcards: Wildcards) -> Words:
         words = Words(
             option("documents" if source else "passages", files), {f"collection.{source or 'passages'}": files}
         )
-    if source:
-        words += Words(["--output-sources", paths.at(paths.IMPORT_SOURCES, config)])
-    words += join(*(all_of(f"collection.{key}") for key in keys))(config, wildcards)
+    sources = ["--output-sources", paths.at(paths.IMPORT_SOURCES, config)] if source else []
+    words = words + sources + join(*(all_of(f"collection.{key}") for key in keys))(config, wildcards)
     if origin := copied_from(config):
         keys = [f"splits.{name}.generate.from" for name in config["splits"]]
         table = ["--output-candidates", paths.at(paths.CANDIDATES, config)]
@@ -210,8 +209,7 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
     held = [name for name, other in splits.items() if "hold_out" in other]
     files = files_of_split(config, wildcards.split)
     name = next(name for name, other in splits.items() if other is files)
-    parts = [part for part in (f"splits.{name}.topics.field",) if "topics" in files]
-    parts += [f"splits.{name}.numbered"] if files["numbered"] else []
+    parts = [f"splits.{name}.numbered", *([f"splits.{name}.topics.field"] if "topics" in files else [])]
     parts += ["splits.{split}.unjudged_queries", "splits.{split}.unknown"] if is_judged(config, wildcards.split) else []
     sampled = "sample" in split and split.get("generate", {}).get("from") != "endpoint"
     parts += ["splits.{split}.sample"] if sampled else []

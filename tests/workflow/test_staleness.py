@@ -214,6 +214,7 @@ def graphs(planned_before):
         "splits.<name>.sample",
         "splits.<name>.without",
         "splits.<name>.exclude",
+        "splits.<name>.topics.field",
         "systems.<name>.onng.recall",
         "systems.<name>.fuse.method",
     )
