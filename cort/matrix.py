@@ -211,8 +211,11 @@ def stage(options: Options) -> None:
     for doubt in doubts:
         log.warning("%s", doubt)
     table = tabulate(collections, baseline, options.measures)
+    systems = {str(row[1]) for row in table.rows if not str(row[1]).endswith(PUBLISHED)}
     texts = in_formats("matrix", table)
-    texts["index.html"] = render("matrix.html.jinja", collections=collections, table=table, doubts=doubts)
+    texts["index.html"] = render(
+        "matrix.html.jinja", collections=collections, table=table, systems=len(systems), doubts=doubts
+    )
     for name, text in texts.items():
         write_text(Path(options.output_folder) / name, text)
 
