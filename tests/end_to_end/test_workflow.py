@@ -10,6 +10,7 @@ import subprocess
 from urllib.parse import parse_qsl
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -184,7 +185,7 @@ def test_every_command_is_one_the_stage_takes(plans):
 
 
 @pytest.mark.slow
-def test_splits_that_share_queries_are_refused_before_anything_learns_from_them(tmp_path):
+def test_queries_that_a_measured_split_shares_are_dropped_from_train(tmp_path):
     tree = copy_with_tiny(tmp_path)
     data = tree / "tiny" / "data"
     # The same queries by other names, with their judgements.
@@ -192,11 +193,12 @@ def test_splits_that_share_queries_are_refused_before_anything_learns_from_them(
         text = (data / f"{kind}.test.tsv").read_text("utf-8")
         with (data / f"{kind}.train.tsv").open("a", encoding="utf-8") as file:
             file.write(text.replace("test", "again"))
-    status, output = snakemake(tree, "--configfile", "tiny/tiny.yaml", "--cores", "2")
-    assert status == 1
-    complaint = re.search("splits.test: found (.*) queries also in train, e.g. 'test(.*)', expected none", output)
-    assert complaint, output
-    assert not any((tree / "logs" / "tiny" / rule).exists() for rule in ("bm25_tune", "bm25", "triples", "train"))
+    queries = "results/tiny/collection/queries.train.parquet"
+    status, output = snakemake(tree, "--configfile", "tiny/tiny.yaml", "--cores", "2", queries)
+    assert status == 0, output
+    assert not [name for name in pq.read_table(tree / queries)["query_id"].to_pylist() if "again" in name]
+    log = (tree / "logs" / "tiny" / "split" / "train.log").read_text("utf-8")
+    assert re.search(r"WARNING queries dropped, as test has them: [1-9]", log)
 
 
 def test_an_encoder_can_learn_from_what_its_own_reranker_scores(tree):
@@ -242,16 +244,18 @@ def test_nothing_of_the_default_experiment_leaks_into_another(tree):
 
 def test_a_mistake_in_judgements_ends_the_build_before_anything_else_begins_and_is_its_last_line(tree):
     rows = (tree / "tiny" / "data" / "qrels.test.tsv").read_text("utf-8").splitlines()
-    (tree / "wrong.tsv").write_text("\n".join([*rows[:3], rows[3].replace(" d", " none"), *rows[4:]]), "utf-8")
+    *pair, grade = rows[3].split()
+    rows.insert(4, " ".join([*pair, str(int(grade) + 1)]))
+    (tree / "wrong.tsv").write_text("\n".join(rows), "utf-8")
     altered(tree, tree / "wrong.yaml", {"dataset": "wrong", "splits.test.qrels": "wrong.tsv"})
     status, output = snakemake(tree, "--cores", 2, "--configfile", "wrong.yaml")
     assert (status, "Traceback" in output) == (1, False)
     place, line = output.splitlines()[-1].split(": ", 1)
-    expected = "expected a passage of the collection; remove the row or name the files that belong together"
-    assert re.fullmatch(rf"wrong\.tsv: row 4: found the doc_id 'none\d+', {expected}", line)
+    found = rf"judgement \(query_id doc_id\) '{pair[0]} {pair[2]}' again, with another grade \(it is already in row 4\)"
+    assert re.match(rf"wrong\.tsv: row 5: found {found}, expected each", line)
     assert place == "logs/wrong/split/test.log"
     assert line in (tree / place).read_text("utf-8")
-    assert {path.name for path in (tree / "logs" / "wrong").iterdir()} == {"collection.log", "split"}
+    assert {path.name for path in (tree / "logs" / "wrong").iterdir()} <= {"collection.log", "split", "apart"}
 
 
 def test_what_snakemake_would_ignore_or_show_a_traceback_for_is_one_line(tree):
