@@ -95,7 +95,7 @@ def test_documents_are_known_by_their_ids_and_found_by_a_passage(tmp_path):
     ("line", "complaint"),
     [
         (judgement("b", 4), "row 2: found 4 at relevance, expected a number from 0 to 3; correct the judgement"),
-        (judgement("b", -1), "row 2: found -1 at relevance, expected 0 or more; correct the judgement"),
+        (judgement("b", -1), "row 2: found -1 at relevance, expected a number from 0 to 3; correct the judgement"),
         (judgement("b", True), "row 2: found true at relevance, expected a whole number; correct the judgement"),
         (judgement(7, text="x"), "row 2: found 7 at doc_id, expected a text; correct the judgement"),
         ({"query_id": "q"}, "row 2: found no 'doc_id'"),
