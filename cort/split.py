@@ -1,13 +1,12 @@
 """Make a split (train, dev, test), or a part of one, from queries and judgements, checked against the collection.
 
 Reads:  queries (cort/formats/topics.py) and judgements (cort/formats/judgements.py), each in one or more files;
-        passages.parquet; apart.parquet: texts of splits that systems are measured on, which a split for training may
-        not have
+        passages.parquet
 Writes: queries and qrels as parquet, in the order of their files; JSON of how many judged passages were found by their
         ids, by their texts, or not at all; CSV of what is odd (kind, query_id, doc_id)
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
-            [--without dev.parquet --apart apart.parquet --sample 1000 --seed 42]
+            [--without dev.parquet --sample 1000 --seed 42]
 """
 
 import logging
@@ -30,7 +29,7 @@ from cort.formats.duplicates import kept_rows, refuse_duplicates
 from cort.formats.judgements import is_judged, is_quoted, iter_qrels, iter_quoted, read_judged
 from cort.formats.lines import Parts, Rows, iter_record_batches, none_of
 from cort.formats.records import Qrel
-from cort.formats.tables import APART, PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
 from cort.formats.topics import iter_queries
 from cort.retrieval.documents import documents_of
 from cort.settings.collection import Aggregation, Split, Topics
@@ -214,7 +213,6 @@ class Options(Aggregation, Topics):
     hold_out: int | None = optional(None, "hold out N judged queries, drawn at random", "N")
     part: Part | None = optional(None, "which side of --hold-out to write")
     without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
-    apart: str | None = optional(None, "what `cort.apart` wrote: queries of other splits to leave out", "FILE")
     numbered: bool = flag("queries without ids have the number of their row, also if there are judgements")
     sample: int | None = optional(None, "keep N of the remaining queries, drawn at random", "N")
     at_most: bool = flag("if fewer than --sample remain, keep all")
@@ -275,13 +273,8 @@ def _drawn(options: Options, queries: pa.Table, qrels: pa.Table) -> tuple[pa.Tab
 
 def _left_out(options: Options) -> Iterator[tuple[str, pa.Table]]:
     """Yield the queries of other splits, and what those that are dropped because of them are counted as."""
-    others = [(path, read_table(path, QUERIES)) for path in options.without]
-    if options.apart:
-        table = read_table(options.apart, APART)
-        names = pc.unique(table["split"]).to_pylist()
-        others += [(name, table.filter(pc.equal(table["split"], name))) for name in names]
-    for name, queries in others:
-        yield f"queries dropped, as {Path(name).stem.removeprefix('queries.')} has them", queries
+    for path in options.without:
+        yield f"queries dropped, as {Path(path).stem.removeprefix('queries.')} has them", read_table(path, QUERIES)
 
 
 def _check_draws(options: Options) -> None:

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from snakemake.io import ancient
-
 from cort.downloads import rehearsal
 from cort.experiment.config import CHANGES, used_by_indexes, with_parts
 from cort.experiment.models import released_model, reranked_by, trained_models, triples_file
-from cort.experiment.splits import kept_apart
 from cort.settings import paths
 from cort.settings.config import (
     LEARNERS,
@@ -84,22 +81,10 @@ def excluded_queries(config: Config, wildcards: Wildcards) -> list[str]:
     return [paths.at(paths.QUERIES, config, split=name) for name in one_or_more(split.get("without", []))]
 
 
-def queries_apart(config: Config, wildcards: Wildcards) -> str | list[str]:
-    """Return the queries that a split must not have; if they change, it is not made again, nor models trained again."""
-    split = files_of_split(config, wildcards.split)
-    owner = next(name for name, other in config["splits"].items() if other is split)
-    return ancient(paths.at(paths.APART, config, split=owner)) if owner in kept_apart(config) else []
-
-
 def excluded_results(config: Config, wildcards: Wildcards) -> str | list[str]:
     """Return the file of results that are dropped from the runs of a split, if there is one."""
     file: str | list[str] = config["splits"][wildcards.split].get("exclude", [])
     return file
-
-
-def measured_queries(config: Config, wildcards: Wildcards) -> list[str]:
-    """Return the queries of the splits that one for training is kept apart from."""
-    return [paths.at(paths.QUERIES, config, split=name) for name in kept_apart(config)[wildcards.split]]
 
 
 def of_splits(config: Config, path: str) -> list[str]:

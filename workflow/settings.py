@@ -229,12 +229,6 @@ def _made_elsewhere(split: Config) -> bool:
     return all(made.fullmatch(normpath(file)) for file in one_or_more(split.get("queries", ".")))
 
 
-def apart(config: Config, wildcards: Wildcards) -> Words:
-    """Names of the splits that one for training is kept apart from."""
-    names = kept_apart(config)[wildcards.split]
-    return Words(option("splits", names), {"splits": names})
-
-
 def inspection(config: Config, wildcards: Wildcards) -> Words:
     """Give the splits, pairs that are compared, and what the passages should fit: lengths of encoders, languages."""
     pairs = [f"{first}={second}" for first, second in pairs_of_splits(config)]

@@ -203,7 +203,7 @@ def find_own(split: Split, texts: Mapping[str, str], ignored: bool) -> tuple[lis
 
 
 def find_shared(first: Split, second: Split, apart: bool) -> tuple[list[Finding], list[Row]]:
-    """Find queries of the second split whose texts are also in the first, although it may be kept apart."""
+    """Find queries of the second split whose texts are also in the first, from which systems learn, if `apart`."""
     texts = first.by_text()
     shared = zip(second.queries["query_id"].to_pylist(), second.texts.to_pylist(), strict=True)
     rows = [
@@ -214,9 +214,7 @@ def find_shared(first: Split, second: Split, apart: bool) -> tuple[list[Finding]
     if not rows:
         return [], []
     count = f"{len(rows):,} of {second.queries.num_rows:,} queries"
-    advice = (
-        f"; {first.name} is older than {second.name}: to train again without them, delete its tables" if apart else ""
-    )
+    advice = f", which systems learn from; leave them out: `without: {second.name}` in {first.name}" if apart else ""
     return [Finding(rows[0][0], f"{second.name}: {count} also in {first.name}{advice}", apart)], rows
 
 

@@ -18,7 +18,6 @@ from cort.system.progress import track
 PASSAGES = pa.schema({"doc_id": "string", "text": "string"})
 QUERIES = pa.schema({"query_id": "string", "text": "string"})
 QRELS = pa.schema({"query_id": "string", "doc_id": "string", "relevance": "int32"})
-APART = pa.schema({"split": "string", "text": "string"})
 EPOCHS = pa.schema({"epoch": "int32"})
 TRIPLES = pa.schema(
     {"epoch": "int32", "query_id": "string", "positive": "string", "negative": "string", "negative_rank": "int32"}

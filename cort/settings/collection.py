@@ -211,7 +211,7 @@ class Split:
     """Lowest grade that counts as relevant (trec_eval's `-l`); nDCG uses the grades themselves."""
     measures: tuple[str, ...] | None = setting(None, least=1)
     """Measures of this split, named as ir_measures names them; if not set, those of `evaluation.measures`."""
-    published: dict[str, dict[str, float]] | None = None
+    published: dict[str, dict[str, float]] | None = setting(None, ge=0, le=1)
     """Means that others published for this split, by system and measure; `make matrix` shows them beside ours."""
     group: str | None = None
     """In a matrix, splits of the same group are one column, their mean, as the twelve forums of CQADupStack are."""

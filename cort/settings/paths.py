@@ -40,7 +40,6 @@ QRELS = "results/{dataset}/collection/qrels.{split}.parquet"
 JUDGEMENT_COUNTS = "results/{dataset}/collection/judgements.{split}.json"
 ODDITIES = "results/{dataset}/collection/oddities.{split}.csv"
 # Queries that a split for training must not have.
-APART = "results/{dataset}/collection/apart.{split}.parquet"
 # What is odd about the collection and all splits, in sentences and by ids.
 INSPECTION = "results/{dataset}/collection/inspection.json"
 INSPECTED_IDS = "results/{dataset}/collection/inspection.csv"

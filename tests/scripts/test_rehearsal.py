@@ -30,7 +30,7 @@ MODELS |= {
     "latency",
 }
 # Streams of one file each, or of texts; bound by the network, and by unpacking.
-STREAMS = {"import_triples", "expand filter", "download", "weigh import", "apart", "inspect"}
+STREAMS = {"import_triples", "expand filter", "download", "weigh import", "inspect"}
 STREAMS |= {"aggregate", "analyze overlap", "analyze sparsity", "deploy"}
 STREAMS |= {"import_split", "generate", "passage_queries", "judge"}
 # Repeats others with more parameters, or on parts; or of an extra.

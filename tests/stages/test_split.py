@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cort import apart, collection, split
+from cort import collection, split
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
 from tests.support.common import command_line, logged, write_rows
 
@@ -236,11 +236,10 @@ def test_queries_with_the_text_of_other_splits_are_left_out(files, tmp_path, cap
     assert status == 0
     assert read(output) == ([("q1", "one")], [("q1", "d2", 0), ("q1", "d1", 1)])
     caplog.clear()
-    apart.main(["--splits", "dev", "test", "--queries", *paths[:2], "--output", str(tmp_path / "apart.parquet")])
-    status, output = files("--apart", str(tmp_path / "apart.parquet"), "--output-oddities", str(tmp_path / "odd.csv"))
+    status, output = files("--without", paths[1], "--output-oddities", str(tmp_path / "odd.csv"))
     assert [query_id for query_id, _ in read(output)[0]] == ["q3", "q1"]
-    assert logged(caplog, "WARNING") == ["queries dropped, as test has them: 1"]
-    assert (tmp_path / "odd.csv").read_text().splitlines()[1:] == ['"queries dropped, as test has them",q2,']
+    assert logged(caplog, "WARNING") == ["queries dropped, as q7 has them: 1"]
+    assert (tmp_path / "odd.csv").read_text().splitlines()[1:] == ['"queries dropped, as q7 has them",q2,']
 
 
 def test_a_split_that_another_one_empties_is_refused(files, tmp_path, caplog):
@@ -281,15 +280,14 @@ def test_real_splits_keep_every_judgement_and_lose_shared_queries(tmp_path):
     queries, qrels = read(tmp_path)
     assert len(queries) == 2_590
     assert [f"{q}\t0\t{d}\t{grade}" for q, d, grade in qrels] == (folder / "qrels.train.tsv").read_text().splitlines()
-    # One query of validation is also in test: as the files are, it ends no build.
+    # One query of validation is also in test.
     outputs = {}
     for name in ("test", "dev"):
         named |= {kind: folder / f"{kind}.{name}.tsv" for kind in ("queries", "qrels")}
         outputs[name] = tmp_path / name
-        options = [] if name == "test" else ["--apart", str(tmp_path / "apart.parquet"), "--for-training"]
-        assert split.main([*arguments(outputs[name], named), *options]) == 0
         tested = str(outputs["test"] / "queries.parquet")
-        apart.main(["--splits", "test", "--queries", tested, "--output", str(tmp_path / "apart.parquet")])
+        options = [] if name == "test" else ["--without", tested, "--for-training"]
+        assert split.main([*arguments(outputs[name], named), *options]) == 0
     queries, qrels = read(outputs["dev"])
     judged = {line.split()[0] for line in (folder / "qrels.dev.tsv").read_text().splitlines()}
     assert len(judged - {query_id for query_id, _ in queries}) == 1

@@ -125,6 +125,7 @@ def test_every_key_is_used_by_the_workflow():
         *(ROOT / "workflow").rglob("*.py"),
         *(path for folder in ("experiment", "systems") for path in (ROOT / "cort" / folder).glob("*.py")),
         ROOT / "Snakefile",
+        ROOT / "cort" / "matrix.py",
     ]
     # The widths of an index that are audited are named after its parameter; rules take the settings of all objectives.
     widths = [kind.audited for kind in INDEXES.values()]

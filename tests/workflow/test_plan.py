@@ -89,7 +89,7 @@ def test_a_plan_has_a_line_for_each_phase_with_limits_until_something_is_recorde
     finally:
         shutil.rmtree(benchmarks.parent)
     assert (status, errors) == (0, [])
-    assert output.startswith("tiny: 64 jobs would run.\n")
+    assert output.startswith("tiny: 63 jobs would run.\n")
     lines = output.split("\n\n")[1].splitlines()
     assert {line.split()[0] for line in lines[1:] if line[0] != " "} == phases
     found = {line.split()[0]: line for line in lines}
@@ -193,7 +193,7 @@ def test_without_obstacles_it_runs(call, fresh, jobs, monkeypatch):
     monkeypatch.setattr(plan.os, "execv", lambda program, words: called.append((program, words)))
     status, output, errors = call(plan, fresh, *TINY, "--cores", 2, "--run", "--", "--keep-incomplete")
     assert (status, errors) == (0, [])
-    assert re.match(r"64 jobs, limit .+, \d+ MB of disk, .+ of memory for .+\n", output)
+    assert re.match(r"63 jobs, limit .+, \d+ MB of disk, .+ of memory for .+\n", output)
     options = ["--keep-incomplete", *TINY, "--cores", "2"]
     assert called == [(sys.executable, [sys.executable, "-m", "snakemake", *options])]
 

@@ -313,9 +313,7 @@ def test_every_job_watches_what_its_stage_imports(graphs):
 def after(jobs, first):
     """Jobs of a graph that are in `first` or use what these make, at once or later."""
     makers = {path: name_of(job) for job in jobs for path in job.outputs}
-    # What train must not have is collected again, but train is not made again.
-    used = {name_of(job): {path for path in job.inputs if "/apart." not in path} for job in jobs}
-    users = {name: {makers[path] for path in inputs if path in makers} for name, inputs in used.items()}
+    users = {name_of(job): {makers[path] for path in job.inputs if path in makers} for job in jobs}
     found = set()
     while new := first - found:
         found |= new

@@ -133,27 +133,12 @@ rule generate:
         " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --log {log:q}"
 
 
-rule apart:
-    input:
-        partial(inputs.measured_queries, config),
-    output:
-        paths.APART,
-    localrule: True
-    params:
-        options=options(settings.apart),
-    message:
-        "Collect the queries that {wildcards.split} must not have"
-    shell:
-        "python -m cort.apart {params.options:q} --queries {input:q} --output {output:q} --log {log:q}"
-
-
 rule split:
     input:
         queries=partial(inputs.raw_split, config, "queries"),
         qrels=partial(inputs.raw_split, config, "qrels"),
         passages=paths.PASSAGES,
         without=partial(inputs.excluded_queries, config),
-        apart=partial(inputs.queries_apart, config),
     output:
         queries=paths.QUERIES,
         qrels=paths.QRELS,
@@ -168,7 +153,7 @@ rule split:
         "Read the queries and judgements of the split {wildcards.split}"
     shell:
         "python -m cort.split --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q}"
-        " --without {input.without:q} --apart {input.apart:q} {params.options:q} --output-queries {output.queries:q}"
+        " --without {input.without:q} {params.options:q} --output-queries {output.queries:q}"
         " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --output-oddities {output.oddities:q}"
         " --log {log:q}"
 
