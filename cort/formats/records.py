@@ -1,11 +1,13 @@
 """Records that all formats share, with the field's usual names; ids are always strings."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
+Item = TypeVar("Item")
 # Measures need memory for every grade up to the largest.
 LARGEST_GRADE = 1000
 #: text of a document without any: nothing is indexed for it, but its id stays known
@@ -15,6 +17,19 @@ EMPTY = "."
 def offsets_of(counts: npt.ArrayLike) -> Integers:
     """Return where each of several consecutive groups begins, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def in_blocks(items: Iterable[Item], size: Callable[[Item], int], least: int) -> Iterator[list[Item]]:
+    """Divide a stream into lists whose sizes add up to `least` or more, except the last one."""
+    block, total = list[Item](), 0
+    for item in items:
+        block.append(item)
+        total += size(item)
+        if total >= least:
+            yield block
+            block, total = [], 0
+    if block:
+        yield block
 
 
 class Text(NamedTuple):

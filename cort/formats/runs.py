@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from cort.formats.fields import NUMBER, BadLine, checked_id, checked_number, split_fields
 from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
-from cort.formats.records import Integers, Ranking, offsets_of
+from cort.formats.records import Integers, Ranking, in_blocks, offsets_of
 from cort.formats.tables import SCORES, iter_batches, open_writer
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
@@ -175,18 +175,9 @@ def write_runs(path: str | Path, runs: Iterable[Run], tag: str) -> int:
 
 
 def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
-    block: list[Ranking] = []
-    rows = 0
-    for ranking in rankings:
-        if not len(ranking.doc_ids):
-            continue
-        block.append(ranking)
-        rows += len(ranking.doc_ids)
-        if rows >= ROWS_PER_BLOCK:
-            yield block
-            block, rows = [], 0
-    if block:
-        yield block
+    """Divide rankings that are not empty."""
+    filled = (ranking for ranking in rankings if len(ranking.doc_ids))
+    return in_blocks(filled, lambda ranking: len(ranking.doc_ids), ROWS_PER_BLOCK)
 
 
 def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> None:

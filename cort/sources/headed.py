@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from cort.formats.records import EMPTY
+from cort.formats.records import EMPTY, in_blocks
 from cort.formats.tables import PASSAGES, regroup
 from cort.sources.documents import Document
 from cort.sources.passages import Passage, divide_apart, first_sentence
@@ -57,7 +57,9 @@ class Division:
         self, documents: Iterable[Document], processes: int, counts: dict[str, int]
     ) -> Iterator[pa.RecordBatch]:
         """Stream the passages of all documents (`HEADED`) and count these; the bytes do not depend on the processes."""
-        divided = map_in_order(self._batch, _chunks(documents), processes if self.words else 1)
+        # The chunks depend on nothing but the documents.
+        chunks = in_blocks(documents, lambda document: len(document.text), CHUNK)
+        divided = map_in_order(self._batch, chunks, processes if self.words else 1)
 
         def counted() -> Iterator[pa.RecordBatch]:
             for number, empty, batch in divided:
@@ -91,19 +93,6 @@ def headed_passages(document: Document, how: Division) -> Iterator[Headed]:
         above = {"titles": (passage.title,), "headings": passage.headings, "sentences": (sentence if rest else "",)}
         indexed = passage._replace(body=rest or passage.body).text
         yield Headed(*indexed, tuple(filter(None, above.get(str(how.origin), ()))))
-
-
-def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Divide a stream of documents; the chunks depend on nothing else."""
-    chunk, size = list[Document](), 0
-    for document in documents:
-        chunk.append(document)
-        size += len(document.text)
-        if size >= CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _whole(document: Document, headless: bool) -> Passage:
