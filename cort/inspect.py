@@ -47,7 +47,7 @@ class Options(Aggregation):
     oddities: tuple[str, ...] = required("CSV", "what was odd in the files of each split")
     pairs: tuple[str, ...] = optional((), "splits to compare", "FIRST=SECOND")
     apart: tuple[str, ...] = optional(
-        (), "those of them whose first is for training and lacks the second", "FIRST=SECOND"
+        (), "those of them of which systems learn from the first and are measured on the second", "FIRST=SECOND"
     )
     own: tuple[str, ...] = optional((), "splits of which queries that are documents are not retrieved", "NAME")
     limits: tuple[str, ...] = optional((), "tokens of a passage that each encoder reads", "NAME=N")
