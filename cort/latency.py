@@ -176,7 +176,6 @@ class Options(JavaOptions):
 
     results: str | None = optional(None, "folder of the results of an experiment", "FOLDER")
     settings: str | None = optional(None, "settings of its systems, instead: files are under results/", "JSON")
-    shards: int = optional(1, "with --settings, files that the vectors of the passages are divided into", "N", ge=1)
     queries: str = required("PARQUET")
     split: str = required("NAME", "of the queries")
     number: int = optional(Latency.queries, "how many queries of the split are searched", "N", ge=1)
@@ -221,7 +220,7 @@ def find_results(options: Options) -> Results:
         raise input_error("--results, --settings", found, "one of the two", "name what to measure")
     if options.results is not None:
         return read_experiment(Path(options.results) / NAME)
-    return Results(json_option("--settings", str(options.settings)), options.shards)
+    return Results(json_option("--settings", str(options.settings)))
 
 
 def measure_all(options: Options, results: Results, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ class Options:
     selections: tuple[str, ...] = optional((), "how the best model of each training was chosen", "NAME=JSON")
     disagreements: tuple[str, ...] = optional((), "what `cort.analyze disagreements` wrote", "JSON")
     models: tuple[str, ...] = optional((), "encoders and re-rankers, to report how much they truncate", "NAME=FOLDER")
-    tokens: tuple[str, ...] = optional((), "token caches of a model for passages or queries", "NAME TEXT=ARROW")
+    lengths: tuple[str, ...] = optional((), "lengths of passages or queries in tokens of a model", "NAME TEXT=JSON")
     filters: tuple[str, ...] = optional((), "counts of examples that each filter kept and dropped", "NAME=JSON")
     benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; the folder may be missing", "FOLDER")
     provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
@@ -99,17 +99,17 @@ def describe_systems(config: Config, options: Options) -> dict[str, str]:
 
 def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
     """Measure how much of its texts each model truncates: a row for each model and kind of text."""
-    caches: dict[str, dict[str, str]] = {}
-    for key, path in parse_assignments("--tokens", options.tokens).items():
+    files: dict[str, dict[str, str]] = {}
+    for key, path in parse_assignments("--lengths", options.lengths).items():
         name, _, text = key.rpartition(" ")
-        caches.setdefault(name, {})[text] = path
+        files.setdefault(name, {})[text] = path
     rows = []
     for name, folder in parse_assignments("--models", options.models).items():
         limits = read_limits(folder)
         if limits is None:
             fix = "name the folder that has its weights"
             raise input_error("--models", folder, "the folder of an encoder or re-ranker", fix)
-        measured = measure_texts(limits, caches.get(name, {}))
+        measured = measure_texts(limits, files.get(name, {}))
         rows += [(name, text, truncation) for text, truncation in measured.items()]
     return rows
 

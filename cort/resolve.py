@@ -4,7 +4,7 @@ The search, the explorer, the report and the Python API read them there.
 
 Reads:  nothing but its options
 Writes: experiment.yaml
-Usage:  python -m cort.resolve --config '{"dataset": "pydocs", "seed": 42}' --shards 1 --output experiment.yaml
+Usage:  python -m cort.resolve --config '{"dataset": "pydocs", "seed": 42}' --output experiment.yaml
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from cort.experiment.stored import write_experiment
 from cort.formats.artifacts import json_option
 from cort.system import cli
-from cort.system.options import optional, options_class, required
+from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +25,13 @@ class Options:
     """Options of this stage."""
 
     config: str = required("JSON", "all settings that affect the results, as the workflow completes them")
-    shards: int = optional(1, "files that the vectors of the passages are divided into", "N", ge=1)
     output: str = required("YAML")
 
 
 def stage(options: Options) -> None:
     """Check that it is a config, write."""
     config = json_option("--config", options.config)
-    write_experiment(options.output, config, options.shards)
+    write_experiment(options.output, config)
     log.info("%d settings sections", len(config))
 
 

@@ -8,8 +8,6 @@ Usage: python -m cort.retrieve bm25 --index lucene --queries queries.dev.parquet
            --threads 2 --memory-mb 2000 --tag bm25 --output bm25.trec
        python -m cort.retrieve impacts --index impacts --queries queries.dev.parquet --depth 1000 --threads 2
            --memory-mb 2000 --tag splade --output splade.trec
-       python -m cort.retrieve merge --parts passages.1-of-2.parquet passages.2-of-2.parquet --depth 1000 --tag NAME
-           --output run.trec
        python -m cort.retrieve exact --queries queries.arrow --passages 1-of-2.arrow 2-of-2.arrow --depth 1000
            --threads 4 --tag NAME --output run.trec
        python -m cort.retrieve graph --kind onng --index onng --width 0.1 --queries queries.arrow --depth 1000
@@ -25,23 +23,17 @@ Usage: python -m cort.retrieve bm25 --index lucene --queries queries.dev.parquet
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
 from cort.formats import tables
-from cort.formats.records import Integers, Ranking, offsets_of
-from cort.formats.runs import Run, find_repeated, iter_rankings, sort_ties, top, write_rankings, write_run, write_runs
+from cort.formats.records import Ranking
+from cort.formats.runs import write_run
 from cort.formats.shards import (
     Origin,
     Shard,
@@ -51,7 +43,6 @@ from cort.formats.shards import (
     open_both,
     open_shards,
     open_token_shards,
-    part_of,
     precision_of_queries,
 )
 from cort.models.tokenizer import fingerprint
@@ -82,8 +73,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Queries whose rankings are merged together.
-MERGED_AT_ONCE = 64
 WIDTHS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in INDEXES.values())
 
 
@@ -91,10 +80,8 @@ WIDTHS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in INDEXES.valu
 class ExactOptions(SearchOptions):
     """Exact retrieval: the passages with the largest inner products.
 
-    With --part, only a part of the passages is ranked; `retrieve merge` makes the run.
-
     Reads:  embedding shards of the queries and of the passages, of one model
-    Writes: run.trec; with --part rankings.parquet
+    Writes: run.trec
     """
 
     queries: tuple[str, ...] = required("ARROW", "embedding shards of the queries")
@@ -102,7 +89,6 @@ class ExactOptions(SearchOptions):
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = optional(1, "GPUs that share the passages", "N", ge=1)
-    part: str | None = optional(None, "rank only this part of the passages, for `merge`", "I-of-N")
     memory_mb: int = optional(0, "memory, half of which may hold the vectors", "MB")
 
 
@@ -161,28 +147,19 @@ class IvfPqRunOptions(IvfPqOptions, WidthOptions):
     threads: int = thread_count(len(os.sched_getaffinity(0)))
 
 
-def _write(
-    options: SearchOptions,
-    rankings: Iterable[Ranking],
-    queries: int,
-    how: str,
-    write: Callable[[Iterator[Ranking]], int] | None = None,
-) -> None:
-    """Write the rankings, by default as a run, and log the time per query."""
+def _write(options: SearchOptions, rankings: Iterable[Ranking], queries: int, how: str) -> None:
+    """Write the rankings as a run, and log the time per query."""
     started = time.perf_counter()
-    tracked = track(rankings, queries, "queries")
-    lines = write(tracked) if write else write_run(options.output, tracked, options.tag, options.exclusions.apply)
+    lines = write_run(options.output, track(rankings, queries, "queries"), options.tag, options.exclusions.apply)
     milliseconds = (time.perf_counter() - started) * 1000 / max(queries, 1)
     log.info("%d queries %s, %d results, %.2f ms per query", queries, how, lines, milliseconds)
 
 
 def retrieve_exactly(options: ExactOptions) -> None:
-    """Rank all passages, or a part of them, and write the rankings."""
+    """Rank all passages and write the run."""
     from cort.models import transformer
 
     passages, queries = open_both(options.passages, options.queries)
-    if options.part:
-        passages = part_of(passages, options.part)
     with lease(0 if options.device == "cpu" else options.gpus) as leased:
         device = transformer.choose_device(options.threads, leased).type
         if options.device == "cuda" != device:
@@ -190,8 +167,7 @@ def retrieve_exactly(options: ExactOptions) -> None:
         on_cpu = "cpu" in (options.device, device)
         devices = ["cpu"] if on_cpu else [f"cuda:{number}" for number in range(max(len(leased), 1))]
         rankings = _rank_exactly(options, passages, queries, devices)
-        write = (lambda rankings: write_rankings(options.output, rankings)) if options.part else None
-        _write(options, rankings, count_rows(queries), f"on {', '.join(devices)}", write)
+        _write(options, rankings, count_rows(queries), f"on {', '.join(devices)}")
 
 
 def _rank_exactly(
@@ -362,70 +338,10 @@ def retrieve_by_impacts(options: ImpactRunOptions) -> None:
     _write_by_lucene(options, queries.num_rows, lambda folder: impacts.rank(options, queries, folder))
 
 
-@options_class
-class MergeOptions(SearchOptions):
-    """Merge the rankings of the parts of a collection, by (-score, doc_id); the number of parts does not matter.
-
-    Reads:  rankings.parquet of each part, of the same queries in the same order
-    Writes: run.trec
-    """
-
-    parts: tuple[str, ...] = required("PARQUET", "rankings of every part, as from `retrieve exact`")
-
-
-def merge(paths: Sequence[str], depth: int) -> Iterator[Run]:
-    """Merge rankings, some queries at a time; yield the top `depth` of each query.
-
-    :raises InputError: if parts have different queries, or two parts the same passage.
-    """
-    rankings = _side_by_side(paths)
-    while group := list(itertools.islice(rankings, MERGED_AT_ONCE)):
-        yield _best(paths, group, depth)
-
-
-def _side_by_side(paths: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    for parts in itertools.zip_longest(*map(iter_rankings, paths), fillvalue=(None, None)):
-        query_id = next(query_id for query_id, _ in parts if query_id)
-        for path, (found, _) in zip(paths, parts, strict=True):
-            if found != query_id:
-                found = f"query {found}" if found else "no more queries"
-                raise input_error(path, found, f"query {query_id}, as in the other parts", "retrieve every part again")
-        yield query_id, pa.concat_tables(table for _, table in parts)
-
-
-def _best(paths: Sequence[str], group: Sequence[tuple[str, pa.Table]], depth: int) -> Run:
-    query_ids, tables = zip(*group, strict=True)
-    sizes = list(map(len, tables))
-    table = pa.concat_tables(tables).combine_chunks()
-    scores = table["score"].to_numpy()
-    rows = [_reaching(depth, scores[start:end]) + start for start, end in itertools.pairwise(offsets_of(sizes))]
-    offsets, kept = offsets_of(list(map(len, rows))), np.concatenate(rows)
-    run = Run(list(query_ids), offsets, table["doc_id"].chunk(0).take(kept), scores[kept])
-    queries = run.query_numbers()
-    if (row := find_repeated(queries, run.doc_ids)) is not None:
-        found = f"a passage twice for query {query_ids[queries[row]]}"
-        raise input_error(", ".join(paths), found, "each passage in one part", "name each part once")
-    return top(replace(run, doc_ids=sort_ties(queries, run.scores, run.doc_ids)), depth)
-
-
-def _reaching(depth: int, scores: npt.NDArray[np.floating]) -> Integers:
-    """Sort the scores that reach the one at rank `depth`; return their places."""
-    by = np.argsort(-scores)
-    return by[: np.count_nonzero(scores >= scores[by[:depth][-1]])]
-
-
-def merge_parts(options: MergeOptions) -> None:
-    """Merge the parts and write a run."""
-    runs = merge(options.parts, options.reach)
-    lines = write_runs(options.output, map(options.exclusions.apply, runs), options.tag)
-    log.info("%d parts, %d results written", len(options.parts), lines)
-
-
 COMMANDS: Commands = {
     "bm25": (Bm25RunOptions, retrieve_by_bm25),
     "impacts": (ImpactRunOptions, retrieve_by_impacts),
     "exact": (ExactOptions, retrieve_exactly),
-    "merge": (MergeOptions, merge_parts),
     "graph": (GraphRunOptions, retrieve_by_graph),
     "tokens": (TokenRunOptions, retrieve_by_tokens),
     "ivfpq": (IvfPqRunOptions, retrieve_by_ivfpq),

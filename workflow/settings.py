@@ -1,26 +1,39 @@
-"""Settings of jobs that take more than a path in the config.
+"""Settings as params of rules: words of a command line whose repr, which Snakemake compares, is the config's values.
 
-Each function is a part (`workflow/params.py`), called with the config and the wildcards, or returns one.
+The code of a stage is a param, too, so that a change of the code reruns its rules. A part is a function of the config
+and a job's wildcards that returns such words. Paths in the config have dots, and wildcards in braces:
+"encoders.{encoder}.margin".
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+import hashlib
 import json
+import os
 import re
+from collections.abc import Callable, Iterable, Mapping
 from os.path import normpath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from cort.experiment.config import tuned_systems, with_parts
+from cort.experiment.comparisons import pairs
+from cort.experiment.config import compared, on_split, tuned_systems, with_parts
+from cort.experiment.config import curve_depths as depths_of_curve
 from cort.experiment.idle import DESCRIBED, OF_TRIPLES
+from cort.experiment.keys import Experiment
 from cort.experiment.models import used_models
 from cort.experiment.splits import kept_apart, pairs_of_splits
+from cort.experiment.stored import needed_for
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
 from cort.settings.config import (
+    LEARNERS,
     TRAINING_SPLITS,
     Config,
     copied_from,
+    deciding,
     files_of_split,
     flat,
     generated_from,
@@ -31,11 +44,17 @@ from cort.settings.config import (
     source_of,
     splits_with,
 )
+from cort.settings.fields import schema_of
+from cort.system.checksums import checksum
+from cort.system.files import write_text
+from cort.system.program import CACHE, ROOT, program_of
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
-from workflow.inputs import origin_of_collection, searched_exactly
-from workflow.params import Part, Wildcards, Words, all_of, among, at, entry_of, join, option
+from workflow import inputs
+from workflow.inputs import Wildcards, entry_of
+
+Part: TypeAlias = "Callable[[Config, Wildcards], Words]"
 
 # Keys that define an encoder or re-ranker; for a released one, its files give them.
 FRAMING = {
@@ -53,6 +72,109 @@ ORIGIN = ("pretrained", "revision", "query_prompt", "passage_prompt", "query_pro
 OBJECTIVES: dict[str, Objectives] = {"encoders": ENCODER_OBJECTIVES, "rerankers": RERANKER_OBJECTIVES}
 # Keys that are no options of the stage: systems are inputs, and `epochs` belongs to the sampling of examples.
 NO_OPTIONS = ("epochs", "gpus", "system")
+# What the files of a folder contained when they were last read.
+CONTENTS = Path(".snakemake/contents")
+
+
+#: beginning of the repr of settings
+SETTINGS = "settings "
+
+
+class Words(list[str]):
+    """Words of a command line; their repr, which Snakemake compares, is the settings they come from."""
+
+    def __init__(self, words: Iterable[str] = (), settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(words)
+        self.settings = dict(settings or {})
+
+    def __repr__(self) -> str:
+        return f"{SETTINGS}{json.dumps(self.settings, ensure_ascii=False)}"
+
+    def __add__(self, other: list[str]) -> Words:  # type: ignore[override]
+        return Words([*self, *other], {**self.settings, **getattr(other, "settings", {})})
+
+
+def option(name: str, value: Any) -> list[str]:
+    """Write a long option with its value or list of values; nothing for None or an empty list."""
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    return [f"--{name.replace('_', '-')}", *map(str, values)] if values else []
+
+
+def look_up(config: Config, path: str, wildcards: Wildcards) -> tuple[str, Any]:
+    """Return a path in the config with its wildcards filled in, and its value."""
+    keys = [key.format(**wildcards) if "{" in key else key for key in path.split(".")]
+    value: Any = config
+    for key in keys:
+        value = value[key]
+    return ".".join(keys), value
+
+
+def at(path: str, name: str | None = None) -> Part:
+    """Give the value at a path as the option `name`, by default the path's last key."""
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        place, value = look_up(config, path, wildcards)
+        return Words(option(name or path.rpartition(".")[2], value), {place: value})
+
+    return read
+
+
+def optional(path: str) -> Part:
+    """Give the value at a path, if it is set."""
+    section, _, key = path.rpartition(".")
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        return at(path)(config, wildcards) if key in look_up(config, section, wildcards)[1] else Words()
+
+    return read
+
+
+def among(section: str, *names: str) -> Part:
+    """Give the values of some keys of a section as options of these names."""
+    return join(*(f"{section}.{name}" for name in names))
+
+
+def all_of(section: str, but: Iterable[str] = ()) -> Part:
+    """Give all values of a section, except those of some keys, as options."""
+    left_out = frozenset(but)
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        place, values = look_up(config, section, wildcards)
+        names = sorted(values.keys() - left_out)
+        words = [word for name in names for word in option(name, values[name])]
+        return Words(words, {f"{place}.{name}": values[name] for name in names})
+
+    return read
+
+
+def join(*parts: str | Part, **renamed: str) -> Part:
+    """Join parts: paths, other parts, and paths of options with other names."""
+    read_all = [at(part) if isinstance(part, str) else part for part in parts]
+    read_all += [at(path, name) for name, path in renamed.items()]
+
+    def read(config: Config, wildcards: Wildcards) -> Words:
+        return sum((part(config, wildcards) for part in read_all), Words())
+
+    return read
+
+
+@functools.cache
+def code_of(stage: str) -> dict[str, str]:
+    """Hash each file that `stage` (``"fuse"``, or with a command ``"encode tokens"``) imports, by path.
+
+    :raises ValueError: if there is no such stage.
+    """
+    # Snakemake creates this folder later.
+    (ROOT / CACHE).parent.mkdir(exist_ok=True)
+    code = program_of(f"cort.{stage}")
+    if f"cort/{stage.split()[0]}.py" not in code:
+        raise ValueError(f"workflow/rules: found code_of({stage!r}), expected a stage; name a module of cort/")
+    return code
+
+
+def read_code(param: str) -> dict[str, str] | None:
+    """Read the code of a stage from the repr of a param; None for other params."""
+    return dict(ast.literal_eval(param)) if param.startswith("{") and ".py'" in param else None
 
 
 def framing(section: str) -> Part:
@@ -76,12 +198,14 @@ def cleaning(section: str) -> Part:
 
 
 def pretrained(section: str) -> Part:
-    """Give the origin of a released encoder or re-ranker, and the keys of the config that override its files."""
-    possible = [key for key in (*ORIGIN, "kind", *FRAMING[section]) if key in {*ORIGIN, "kind", *DESCRIBED}]
+    """Give kind and origin of a released model, and the keys of the config that override its files."""
+    kind = section.removesuffix("s")
+    possible = [*ORIGIN, *(key for key in ("kind", *FRAMING.get(section, ())) if key in {"kind", *DESCRIBED})]
 
     def read(config: Config, wildcards: Wildcards) -> Words:
         keys = [key for key in possible if key in entry_of(config, section, wildcards)]
-        return among(f"{section}.{{{section.removesuffix('s')}}}", *keys)(config, wildcards)
+        own = Words() if section in LEARNERS else Words(option("kind", kind))
+        return own + among(f"{section}.{{{kind}}}", *keys)(config, wildcards)
 
     return read
 
@@ -131,7 +255,7 @@ def collection(config: Config, wildcards: Wildcards) -> Words:
         words = at(f"collection.{source}")(config, wildcards)
     else:
         # The passages of a file, if queries are made of their titles or sentences, are documents that stay whole.
-        files = origin_of_collection(config)
+        files = inputs.origin_of_collection(config)
         words = Words(
             option("documents" if source else "passages", files), {f"collection.{source or 'passages'}": files}
         )
@@ -145,11 +269,22 @@ def collection(config: Config, wildcards: Wildcards) -> Words:
 
 
 def state_of_folder(config: Config) -> str:
-    """Describe the files of a folder of documents; it changes whenever one of them does."""
-    from cort.sources.folder import state
-
+    """Digest the contents of a folder of documents; files of the same size and time as before are not read again."""
     name = config["collection"].get("folder")
-    return state(name) if name and Path(name).is_dir() else ""
+    if not name or not Path(name).is_dir():
+        return ""
+    from cort.sources.folder import list_files
+
+    cache = CONTENTS / f"{hashlib.sha256(os.path.realpath(name).encode()).hexdigest()[:16]}.json"
+    known = json.loads(cache.read_text("utf-8")) if cache.is_file() else {}
+    found = {}
+    for path, *seen in list_files(name):
+        *before, digest = known.get(path, [None])
+        found[path] = [*seen, digest if before == seen else checksum(Path(name, path))]
+    if found != known:
+        write_text(cache, json.dumps(found))
+    digests = {path: digest for path, (*_, digest) in found.items()}
+    return hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
 
 
 def imported_split(config: Config, wildcards: Wildcards) -> Words:
@@ -249,11 +384,6 @@ def inspection(config: Config, wildcards: Wildcards) -> Words:
     return Words(words, settings)
 
 
-def part_of_passages(_: Config, wildcards: Wildcards) -> Words:
-    """Give the part of the passages that a job searches."""
-    return Words(option("part", wildcards.scatteritem))
-
-
 def base_model(config: Config, wildcards: Wildcards) -> Words:
     """Origin of a base model: a pretrained one, or an architecture and the passages."""
     model = config["base_models"][wildcards.base_model]
@@ -274,19 +404,34 @@ def filtering(config: Config, wildcards: Wildcards) -> Words:
 
 
 def of_system(config: Config, wildcards: Wildcards) -> Words:
-    """Options of the rule that makes a system's run."""
+    """Give the settings of the rule that makes a system's run."""
     return _words(system_of(config, wildcards.system).options(wildcards.split))
+
+
+def of_run(config: Config, wildcards: Wildcards) -> Words:
+    """Give inputs and options of the stage that makes a system's run; a file of an index or model gives its folder."""
+    system, words = system_of(config, wildcards.system), of_system(config, wildcards)
+    if not system.parts():
+        words += results(config, wildcards)
+    elif system.merges:
+        words += depth(config, wildcards)
+    files = []
+    for name, listed in inputs.of_system(config, wildcards).items():
+        # Tuned weights and audits are options already.
+        if left := [file for file in one_or_more(listed) if file not in words]:
+            files += [f"--{name}", *(os.path.dirname(file) if name in ("index", "model") else file for file in left)]
+    return Words(files) + words
 
 
 def ivfpq(config: Config, wildcards: Wildcards) -> Words:
     """Give the settings of the IVF-PQ index of an encoder or re-ranker."""
-    ((section, name),) = searched_exactly(config, wildcards).models()
+    ((section, name),) = inputs.searched_exactly(config, wildcards).models()
     return all_of(f"{section}.{name}.ivfpq")(config, wildcards)
 
 
 def of_exact_search(config: Config, wildcards: Wildcards) -> Words:
     """Give the options of exact search over the vectors of an index."""
-    return _words(searched_exactly(config, wildcards).options(wildcards.split))
+    return _words(inputs.searched_exactly(config, wildcards).options(wildcards.split))
 
 
 def weight(config: Config, wildcards: Wildcards) -> Words:
@@ -331,3 +476,66 @@ def audit(config: Config, wildcards: Wildcards) -> Words:
         sample="audit.queries",
     )(config, wildcards)
     return words + Words(option("depths", depths), {"audit.depths": depths})
+
+
+def curve_depths(config: Config, wildcards: Wildcards) -> Words:
+    """Depths of a re-ranked system's curve."""
+    depths = depths_of_curve(config, wildcards.system)
+    return Words(option("depths", depths), {"evaluation.depths": depths})
+
+
+def disagreements(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems that disagree."""
+    names = config["evaluation"]["disagreements"]
+    words = [*option("first_name", names[0]), *option("second_name", names[1])]
+    return Words(words, {"evaluation.disagreements": names})
+
+
+def compared_systems(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
+    names, kinds = compared(config, wildcards.split), pairs(config, wildcards.split)
+    words = [word for kind, listed in kinds.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
+    systems = {"compared": names, "parts": kinds["parts"], "starts": kinds["starts"]}
+    return Words([*option("systems", names), *words], {"systems": systems, "evaluation.contrasts": kinds["contrasts"]})
+
+
+def explored(config: Config, wildcards: Wildcards) -> Words:
+    """Names of the systems in the explorer."""
+    names = on_split(config, wildcards.split)
+    return Words(option("systems", names), {"systems": names})
+
+
+def whole_config(config: Config, wildcards: Wildcards) -> Words:
+    """Return every setting that affects results, and the number of shards, as JSON."""
+    return _as_json("config", {"shards": config["shards"], **deciding(config, schema_of(Experiment))})
+
+
+def measured(config: Config, wildcards: Wildcards) -> Words:
+    """Return the settings of the systems whose latencies are measured, as JSON."""
+    needed = needed_for(config, config["latency"]["systems"])
+    return _as_json("settings", {"shards": config["shards"], **deciding(needed, schema_of(Experiment))})
+
+
+def _as_json(name: str, settings: Config) -> Words:
+    return Words(option(name, json.dumps(settings, ensure_ascii=False)), flat(settings))
+
+
+def submission(config: Config, wildcards: Wildcards) -> Words:
+    """Form of a submission, and the id of a TREC run (by default the submission's name)."""
+    name = wildcards.submission
+    form = at("submissions.{submission}.form")(config, wildcards)
+    if config["submissions"][name]["form"] != "trec":
+        return form
+    run_id = config["submissions"][name].get("run_id", name)
+    return form + Words(option("run_id", run_id), {f"submissions.{name}.run_id": run_id})
+
+
+def of_report(config: Config, wildcards: Wildcards) -> list[str]:
+    """Return the files that the report reads, as options."""
+    words = []
+    for name, files in inputs.of_report(config).items():
+        if isinstance(files, dict):
+            # A card stands for the folder of a model.
+            files = [f"{key}={os.path.dirname(file) if name == 'models' else file}" for key, file in files.items()]
+        words += option(name, files)
+    return words

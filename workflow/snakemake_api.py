@@ -8,57 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import logging.handlers
 import re
 import sys
-from base64 import urlsafe_b64decode
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from snakemake_interface_common.exceptions import WorkflowError
-
 from cort.formats.artifacts import write_artifact
 from workflow.planning.dryrun import DryRun, Job, Reason, Record
 
-FOLDER = Path(".snakemake")
-LOCKS = FOLDER / "locks"
-RECORDS = FOLDER / "metadata"
-INCOMPLETE = FOLDER / "incomplete"
-#: event when execution begins, before locks are checked; not in dry runs and queries
-STARTED = "workflow_started"
-#: event when the jobs are known, before the first begins
-PLANNED = "run_info"
-#: events of a job that begins, fails (and may be retried) or succeeds, and of the number of jobs done
-BEGUN, FAILED, FINISHED, PROGRESS = "job_info", "job_error", "job_finished", "progress"
-#: beginning of the error about write-protected files that would be rebuilt
-PROTECTED = "Write-protected output files"
-#: beginning of the error about missing files that no rule makes
-MISSING = "Missing input files"
-#: beginnings of the messages about Ctrl-C and failed jobs, and the whole last message after either
-INTERRUPTED = "Terminating processes on user request"
-ABOUT_FAILURES = "RuleException:\nCalledProcessError", "Exiting because a job execution failed."
-SOME_FAILED = "WorkflowError:\nAt least one job did not complete successfully."
-#: conda environment of all rules, relative to their files
-ENVIRONMENT = "../envs/cort.yaml"
+#: beginning of the commands of stages
+STAGE = "python -m cort."
 
 
-def is_main(workflow: Any) -> bool:
-    """Whether this is the process that the user called, not one that runs a job."""
-    return bool(workflow.is_main_process)
-
-
-def takes_locks(workflow: Any) -> bool:
-    """Whether files will be locked: not in a dry run, nor with ``--nolock``."""
-    return not workflow.output_settings.dryrun and bool(workflow.execution_settings.lock)
-
-
-def is_on_cluster(workflow: Any) -> bool:
-    """Whether the executor is not local: such executors need ``--jobs``."""
-    return workflow.nodes is not None
+def runs_here(workflow: Any) -> bool:
+    """Whether this process, which the user called, runs its jobs on this machine, not on a cluster."""
+    return bool(workflow.is_main_process) and workflow.nodes is None
 
 
 def cores_of(workflow: Any) -> int | None:
@@ -74,145 +41,24 @@ def limit(workflow: Any, resource: str, amount: int) -> int:
     return amount if chosen is None else min(amount, chosen)
 
 
-def fix_scatter(workflow: Any, process: str, default: int) -> int:
-    """Return the number of parts in ``--set-scatter``, else `default`; pass it to calls of Snakemake within jobs."""
-    settings = workflow.resource_settings
-    parts: int = settings.overwrite_scatter.get(process) or default
-    settings.overwrite_scatter = {**settings.overwrite_scatter, process: parts}
-    return parts
-
-
-def check_scatter(workflow: Any, processes: Collection[str]) -> None:
-    """Check ``--set-scatter``.
-
-    :raises WorkflowError: if it has an unknown process, or fewer than 1 part.
-    """
-    for name, parts in workflow.resource_settings.overwrite_scatter.items():
-        if name not in processes:
-            raise WorkflowError(f"--set-scatter: found {name}, expected one of {', '.join(processes)}; fix the name")
-        if parts < 1:
-            raise WorkflowError(f"--set-scatter: found {name}={parts}, expected 1 or more; fix it")
-
-
-def _check_rules(workflow: Any) -> None:
-    """Refuse threads and resources of unknown rules, which Snakemake would ignore."""
-    settings, rules = workflow.resource_settings, {rule.name for rule in workflow.rules}
-    for option, values in (("threads", settings.overwrite_threads), ("resources", settings.overwrite_resources)):
-        for name in values.keys() - rules:
-            fix = "fix the name; `snakemake --list-rules` shows all rules"
-            raise WorkflowError(f"--set-{option}: found {name}, expected a rule; {fix}")
-
-
-def put_first(workflow: Any, first: Container[str], beside: Container[str]) -> None:
-    """Let all jobs wait for those of the rules `first`, except what these need and jobs of the rules `beside`.
-
-    Inputs would do the same, but Snakemake records inputs, and would rerun everything that was made without them.
-    """
-    if workflow.output_settings.dryrun:
-        return
-    dag = workflow.dag
-    firsts = {job for job in dag.needrun_jobs() if job.rule.name in first}
-    before = set(dag.bfs(dag.dependencies, *firsts))
-    for job in dag.needrun_jobs():
-        new = firsts - dag.dependencies[job].keys()
-        if new and job not in before and job.rule.name not in beside:
-            for dependency in new:
-                # A dependency without files.
-                dag.dependencies[job][dependency] = dag.depending[dependency][job] = set()
-            dag._n_until_ready[job] += len(new)
-            dag._ready_jobs.discard(job)
-
-
 def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> None:
-    """Give all rules a log, a benchmark, an environment, and the code of their stage as a param.
+    """Give the rules of stages a log, a benchmark, and the code of their stage as a param; leave other rules alone.
 
     Logs and benchmarks are named after the rule and the wildcards of its output.
     """
-    _check_rules(workflow)
     for rule in workflow.rules:
-        # The target rule has no command.
-        if rule.shellcmd:
-            # As in "python -m cort.fuse --runs ..." or "python -m cort.encode tokens --model ...".
-            _, _, *command = takewhile(lambda word: not word.startswith("--"), rule.shellcmd.split())
-            rule.set_params(code=code_of(" ".join(command).removeprefix("cort.")))
-            rule.conda_env = ENVIRONMENT
-            rule.log_modifier = rule.benchmark_modifier = rule.output_modifier
-            wildcards = dict.fromkeys(re.findall(r"\{(\w+)", rule.output[0]))
-            name = ".".join(f"{{{wildcard}}}" for wildcard in wildcards if wildcard != "dataset")
-            rule.set_log(f"logs/{{dataset}}/{rule.name}{'/' if name else ''}{name}.log")
-            rule.benchmark = f"benchmarks/{{dataset}}/{rule.name}/{name or rule.name}.tsv"
-
-
-@dataclass(frozen=True)
-class LogFilter:
-    """Reports events of Snakemake, and adds hints to its errors; lets every message pass.
-
-    `hints` maps words in an error to a function that returns the lines to add.
-    """
-
-    events: Mapping[str, Callable[[Any], None]]
-    hints: Mapping[str, Callable[[], Sequence[str]]]
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Handle a message."""
-        if handle := self.events.get(str(getattr(record, "event", ""))):
-            handle(record)
-        elif record.levelno >= logging.ERROR:
-            lines = [line for words, hint in self.hints.items() if words in str(record.msg) for line in hint()]
-            record.msg = "\n".join([str(record.msg), *lines]) if lines else record.msg
-        return True
-
-
-def listen(events: Mapping[str, Callable[[Any], None]], hints: Mapping[str, Callable[[], Sequence[str]]]) -> None:
-    """Call the function in `events` for each event, with its record; add the `hints` to Snakemake's errors."""
-    from snakemake.logging import logger
-
-    others = [other for other in logger.filters if not isinstance(other, LogFilter)]
-    logger.filters = [*others, LogFilter(events, hints)]
-
-
-def replace_output(workflow: Any, handler: logging.Handler) -> bool:
-    """Replace Snakemake's output to the terminal by a handler; return whether it was replaced.
-
-    Not in dry runs, queries or jobs, and not if the user chose another output.
-    """
-    from snakemake.logging import ColorizingTextHandler, logger
-
-    settings = workflow.output_settings
-    if not is_main(workflow) or settings.dryrun or settings.verbose or settings.quiet or settings.printshellcmds:
-        return False
-    replaced = [known for known in logger.handlers if isinstance(known, ColorizingTextHandler)]
-    for known in replaced:
-        logger.removeHandler(known)
-        logger.addHandler(handler)
-    return bool(replaced)
-
-
-def lock_files() -> list[Path]:
-    """List Snakemake's locks: files that list locked files, one per line."""
-    return sorted(LOCKS.glob("*.lock"))
-
-
-def records() -> Iterator[tuple[Path, str, dict[str, Any] | None]]:
-    """Yield the path, the output and the content (None if unreadable) of every record of an output."""
-    for path in [path for path in RECORDS.rglob("*") if path.is_file()]:
-        # The path is the output in base64, split into parts that a file system accepts.
-        name = "".join(part.removeprefix("@") for part in path.relative_to(RECORDS).parts)
-        try:
-            output, record = urlsafe_b64decode(name).decode(), None
-        except ValueError:
+        if not (rule.shellcmd or "").startswith(STAGE):
             continue
-        with contextlib.suppress(ValueError):
-            record = json.loads(path.read_bytes())
-        yield path, output, record if isinstance(record, dict) else None
-
-
-def mark_incomplete(record: Path) -> None:
-    """Replace the record of an output by the mark of an incomplete job, so that it runs again."""
-    mark = INCOMPLETE / record.relative_to(RECORDS)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.write_text('{"external_jobid": null}', encoding="utf-8")
-    record.unlink()
+        # As in "python -m cort.fuse --runs ..." or "python -m cort.encode tokens --model ...".
+        command = takewhile(lambda word: not word.startswith(("-", "{")), rule.shellcmd.removeprefix(STAGE).split())
+        rule.set_params(code=code_of(" ".join(command)))
+        # The stage replaces the shell, so that signals reach it.
+        rule.shellcmd = f"exec {rule.shellcmd}"
+        rule.log_modifier = rule.benchmark_modifier = rule.output_modifier
+        wildcards = dict.fromkeys(re.findall(r"\{(\w+)", rule.output[0]))
+        name = ".".join(f"{{{wildcard}}}" for wildcard in wildcards if wildcard != "dataset")
+        rule.set_log(f"logs/{{dataset}}/{rule.name}{'/' if name else ''}{name}.log")
+        rule.benchmark = f"benchmarks/{{dataset}}/{rule.name}/{name or rule.name}.tsv"
 
 
 def _plan(arguments: Sequence[str]) -> DryRun:

@@ -58,6 +58,9 @@ class Experiment:
     protect: bool = setting(True, affects_results=False)
     """Write-protect trained models: a change that would train one again is refused before anything runs, until its
     files are made writable or the changed model gets a new name."""
+    shards: int = setting(1, ge=1, le=10_000, affects_results=False)
+    """Jobs that encode, expand or weigh the passages, each a share of them and with a GPU. Another number encodes them
+    again, with the same results."""
     downloads: Downloads = field(default_factory=Downloads)
     """Public files. `download:NAME` can be used instead of the path of any raw file; the names are listed in
     cort/downloads/catalog.yaml."""

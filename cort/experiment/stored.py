@@ -37,12 +37,9 @@ class Stored(dict[str, Any]):
         raise input_error(self.path, f"no key {shorten(key)}", "what this version of the program writes", REMEDY)
 
 
-def write_experiment(path: str | Path, config: Config, shards: int) -> None:
-    """Write the settings atomically.
-
-    :param shards: number of files that the vectors of the passages are divided into.
-    """
-    write_yaml(path, {"shards": shards, **config}, HEAD)
+def write_experiment(path: str | Path, config: Config) -> None:
+    """Write the settings atomically."""
+    write_yaml(path, config, HEAD)
 
 
 def read_experiment(path: str | Path) -> Results:
@@ -59,7 +56,7 @@ def read_experiment(path: str | Path) -> Results:
         isinstance(config["shards"], int) and isinstance(config["depth"], int) and isinstance(config["systems"], dict)
     ):
         raise input_error(path, "no number of shards or results, or no systems", EXPECTED, REMEDY)
-    return Results(config, config.pop("shards"), path.parent)
+    return Results(config, path.parent)
 
 
 def needed_for(config: Config, names: Iterable[str]) -> Config:
@@ -74,6 +71,7 @@ def needed_for(config: Config, names: Iterable[str]) -> Config:
     bases = {model["base_model"] for section in chosen.values() for model in section.values()}
     return {
         "dataset": config["dataset"],
+        "shards": config["shards"],
         "depth": config["depth"],
         "collection": {"aggregate": config["collection"]["aggregate"]},
         # Audits on the queries of a split may choose the search width of an index.

@@ -11,8 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cort.formats.artifacts import read_json
-from cort.formats.shards import Tokens
+from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.models.layout import (
     PAIR_PROMPT,
     PROMPTS,
@@ -32,6 +31,25 @@ Counts: TypeAlias = npt.NDArray[np.integer]
 PASSAGES, KERNEL_POOLING, UNLIMITED = "passages", ("knrm", "conv_knrm"), 1 << 30
 # Share of truncated texts above which the log has a warning.
 MANY = 0.1
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many `texts` have each of the `lengths` in tokens, without special tokens; written beside a token cache."""
+
+    lengths: list[int]
+    texts: list[int]
+
+
+def write_lengths(path: str | Path, lengths: Counts) -> None:
+    """Write how many texts have each length."""
+    write_artifact(path, Lengths(*(counts.tolist() for counts in np.unique(lengths, return_counts=True))))
+
+
+def read_lengths(path: str | Path) -> Counts:
+    """Read the lengths of all texts, in ascending order."""
+    counted = read_artifact(path, Lengths)
+    return np.repeat(np.array(counted.lengths, np.int64), counted.texts)
 
 
 @dataclass(frozen=True)
@@ -124,11 +142,11 @@ def read_limits(folder: str | Path) -> Limits | None:
 
 
 def measure_texts(limits: Limits, files: Mapping[str, str | Path]) -> dict[str, Truncation]:
-    """Measure the token caches that a model reads, by content (passages, or queries of a split).
+    """Measure the texts that a model reads from files of their lengths, by content (passages, or queries of a split).
 
     Passages of a cross-encoder are paired with a query of mean length, and queries with such a passage.
     """
-    lengths = {text: Tokens(path).lengths for text, path in files.items()}
+    lengths = {text: read_lengths(path) for text, path in files.items()}
 
     def mean(of_passages: bool) -> Counts:
         counts = [counts for text, counts in lengths.items() if (text == PASSAGES) is of_passages and len(counts)]

@@ -45,23 +45,19 @@ INSPECTION = "results/{dataset}/collection/inspection.json"
 INSPECTED_IDS = "results/{dataset}/collection/inspection.csv"
 TEXTS = "results/{dataset}/collection/{text}.parquet"
 TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
-TOKENS_SHARD = "results/{dataset}/tokens/{base_model}/passages.{scatteritem}.arrow"
-TOKENS_FOLDER = "results/{dataset}/tokens/{base_model}"
+TOKEN_LENGTHS = "results/{dataset}/tokens/{base_model}/{text}.lengths.json"
 
 # Term-based rankers, and what changes their texts.
 EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"
 # Of a model's queries, a shard.
-EXPANSION_SHARD = "results/{dataset}/expansions/{expander}/passages.{scatteritem}.parquet"
-EXPANSIONS_FOLDER = "results/{dataset}/expansions/{expander}"
+EXPANSION_SHARD = "results/{dataset}/expansions/{expander}/passages.{shard}.parquet"
 # Of queries that a re-ranker filters: its scores, in shards, what is left, and how much that is.
-EXPANSION_SCORES = "results/{dataset}/expansions/{expander}/scores/passages.{scatteritem}.parquet"
-EXPANSION_SCORES_FOLDER = "results/{dataset}/expansions/{expander}/scores"
+EXPANSION_SCORES = "results/{dataset}/expansions/{expander}/scores/passages.{shard}.parquet"
 FILTERED_EXPANSIONS = "results/{dataset}/expansions/{expander}/filtered.parquet"
 FILTER_COUNTS = "results/{dataset}/expansions/{expander}/filter.json"
 TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
 # Of a model's weights, a shard.
-TERM_WEIGHTS_SHARD = "results/{dataset}/term_weights/{weigher}/passages.{scatteritem}.parquet"
-TERM_WEIGHTS_FOLDER = "results/{dataset}/term_weights/{weigher}"
+TERM_WEIGHTS_SHARD = "results/{dataset}/term_weights/{weigher}/passages.{shard}.parquet"
 LEXICAL_INDEX = "results/{dataset}/lexical/{lexical}/index/manifest.json"
 LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"
 # Tuned by folds of the queries of a split.
@@ -88,13 +84,11 @@ PAIR_COUNTS = "results/{dataset}/pairs/{reranker}.{split}.json"
 EXAMPLE_COUNTS = "results/{dataset}/{source}/{model}.{split}.json"
 
 # Vectors, indexes, scores, runs.
-VECTORS = "results/{dataset}/embeddings/{encoder}/passages.{scatteritem}.arrow"
-VECTORS_FOLDER = "results/{dataset}/embeddings/{encoder}"
+VECTORS = "results/{dataset}/embeddings/{encoder}/passages.{shard}.arrow"
 QUERY_VECTORS = "results/{dataset}/embeddings/{encoder}/queries.{split}.arrow"
-LATE_VECTORS = "results/{dataset}/token_embeddings/{reranker}/passages.{scatteritem}.arrow"
-LATE_VECTORS_FOLDER = "results/{dataset}/token_embeddings/{reranker}"
+LATE_VECTORS = "results/{dataset}/token_embeddings/{reranker}/passages.{shard}.arrow"
 # Of a sparse encoder: weights of tokens, and Lucene's index of them.
-IMPACTS = "results/{dataset}/embeddings/{encoder}/passages.{scatteritem}.parquet"
+IMPACTS = "results/{dataset}/embeddings/{encoder}/passages.{shard}.parquet"
 QUERY_IMPACTS = "results/{dataset}/embeddings/{encoder}/queries.{split}.parquet"
 IMPACT_INDEX = "results/{dataset}/impacts/{encoder}/manifest.json"
 SPARSITY = "results/{dataset}/sparsity/{encoder}.{split}.json"
@@ -105,12 +99,7 @@ TRIPLE_SCORES = "results/{dataset}/scores/{reranker}/triples/{encoder}.{split}.p
 WEIGHTS = "results/{dataset}/weights/{system}.json"
 # Tuned by folds of the queries of a split.
 FOLD_WEIGHTS = "results/{dataset}/weights/{split}/{system}.json"
-# What parts of a collection give, before they are a run.
-RANKINGS = "results/{dataset}/rankings/{split}/{system}/passages.{scatteritem}.parquet"
-RANKINGS_FOLDER = "results/{dataset}/rankings/{split}/{system}"
 RUN = "results/{dataset}/runs/{split}/{system}.trec"
-# Of the schema ir_metadata.
-RUN_METADATA = "results/{dataset}/runs/{split}/{system}.ir-metadata.yaml"
 DOCUMENT_RUN = "results/{dataset}/documents/{split}/{system}.trec"
 
 # What is measured and shown.

@@ -39,6 +39,28 @@ class Option(NamedTuple):
     place: str | None = None
 
 
+class Rule(NamedTuple):
+    """The rule that makes the runs of a kind of system, and what its jobs need.
+
+    :ivar stage: what follows `python -m cort.`; it gets the inputs and options of the system by their names.
+    :ivar threads: whether it uses several threads (`--threads`).
+    :ivar gpu: whether it uses a GPU.
+    :ivar devices: whether several GPUs can share its work (`--gpus`, `--memory-mb`).
+    :ivar java: whether it runs Lucene (`--memory-mb` of its heap).
+    :ivar memory_mb: memory, and `per_mb` more for each MB of its inputs; `minutes` is the longest it should take.
+    """
+
+    name: str
+    stage: str
+    threads: bool = False
+    gpu: bool = False
+    devices: bool = False
+    java: bool = False
+    memory_mb: int = 2000
+    per_mb: float = 8
+    minutes: int = 240
+
+
 class LuceneIndex(NamedTuple):
     """An index that a searcher opens, by its name in the config.
 
@@ -53,12 +75,11 @@ class LuceneIndex(NamedTuple):
 class Results:
     """Where the files of an experiment are that systems need.
 
-    :ivar shards: number of files that the vectors of the passages are divided into.
     :ivar folder: where they were moved to; None where the workflow put them.
     """
 
-    def __init__(self, config: Config, shards: int = 1, folder: Path | None = None) -> None:
-        self.config, self.shards, self.folder = config, shards, folder
+    def __init__(self, config: Config, folder: Path | None = None) -> None:
+        self.config, self.folder = config, folder
 
     def at(self, path: str, **names: str) -> str:
         """Path of a file of `cort.settings.paths`."""
@@ -82,8 +103,12 @@ class Results:
         """All shards of the passages' vectors, token vectors, or impacts."""
         path, wildcard = VECTORS[section]
         path = paths.IMPACTS if is_sparse(self.config[section][name]) else path
-        items = (f"{number}-of-{self.shards}" for number in range(1, self.shards + 1))
-        return [self.at(path, **{wildcard: name, "scatteritem": item}) for item in items]
+        return self.shards(path, **{wildcard: name})
+
+    def shards(self, path: str, **names: str) -> list[str]:
+        """All shards of what models compute for the passages."""
+        count = self.config["shards"]
+        return [self.at(path, **names, shard=f"{number}-of-{count}") for number in range(1, count + 1)]
 
     def run(self, split: str, system: str) -> str:
         """Run of a system."""
@@ -94,7 +119,7 @@ class System(ABC):
     """A system of an experiment: one run per split, made in the way of its kind.
 
     :cvar Settings: the keys it takes; the first one tells its kind, or one of the kinds that share this key.
-    :cvar rules: the rules that make its runs, and what these alone need.
+    :cvar rule: the rule that makes its runs.
     :cvar noun: what messages call what its first key names.
     :cvar merges: whether it merges rankings and adds nothing of its own.
     :cvar batches: whether several queries are searched faster together.
@@ -105,7 +130,7 @@ class System(ABC):
     """
 
     Settings: ClassVar[type[Any]]
-    rules: ClassVar[tuple[str, ...]]
+    rule: ClassVar[Rule]
     noun: ClassVar[str] = ""
     merges: ClassVar[bool] = False
     batches: ClassVar[bool] = True

@@ -11,7 +11,7 @@ from cort.settings import paths
 from cort.settings.config import Config
 from cort.settings.fields import setting
 from cort.settings.lexical import LexicalIndex
-from cort.systems.base import LuceneIndex, Option, System
+from cort.systems.base import LuceneIndex, Option, Rule, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
@@ -36,7 +36,7 @@ class Parameters:
 class Bm25(System):
     """BM25 with parameters of its own, those of its index, or tuned ones."""
 
-    rules: ClassVar[tuple[str, ...]] = ("bm25",)
+    rule = Rule("bm25", "retrieve bm25", threads=True, java=True, memory_mb=3500, per_mb=0)
     noun = "an index under lexical"
     tuned_paths: ClassVar[tuple[str, str]] = (paths.LEXICAL_PARAMETERS, paths.LEXICAL_FOLDS)
     tuned_option = "parameters"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cort.retrieval.graphs import GRAPHS, INDEXES
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config, entries, is_sparse, is_trained, listed, sources, token_encoders
 from cort.settings.fields import setting
 from cort.systems.approximate import ApproximateSearch, IvfPqSearch, Width
-from cort.systems.base import VectorSearch
+from cort.systems.base import Rule, VectorSearch
 
 if TYPE_CHECKING:
     from cort.online.neural import Opening, Retriever
@@ -40,7 +40,7 @@ class HnswSearch(Width):
 class Dense(VectorSearch):
     """Exact search over the vectors of an encoder."""
 
-    rules: ClassVar[tuple[str, ...]] = ("retrieve", "retrieve_part", "merge")
+    rule = Rule("retrieve", "retrieve exact", threads=True, gpu=True, devices=True, memory_mb=4000, per_mb=2)
     noun = "an encoder"
     divisible = True
 
@@ -103,7 +103,7 @@ class Dense(VectorSearch):
 class Graph(ApproximateSearch, Dense):
     """Approximate search over the vectors of an encoder, through a graph index."""
 
-    rules: ClassVar[tuple[str, ...]] = ("retrieve_graph",)
+    rule = Rule("retrieve_graph", "retrieve graph", threads=True, memory_mb=8000, per_mb=0)
     divisible = False
     needs_all = True
     indexes = tuple(GRAPHS)

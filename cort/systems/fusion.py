@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, fuse, normalize
 from cort.retrieval.fusion import Settings as FusionSettings
@@ -13,7 +13,7 @@ from cort.settings.config import Config, flat
 from cort.settings.fields import setting
 from cort.settings.tuning import Folds
 from cort.system.errors import check_name
-from cort.systems.base import Option, System
+from cort.systems.base import Option, Rule, System
 from cort.systems.mistakes import check_once, check_tuning
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ EXPLANATIONS: Mapping[str, Callable[[FusionSettings, Sequence[Case]], Explanatio
 class Interleave(System):
     """Rankings merged position by position, the first-named first (CoRT, section 3.4)."""
 
-    rules: ClassVar[tuple[str, ...]] = ("fuse",)
+    rule = Rule("fuse", "fuse")
     merges = True
 
     @dataclass(frozen=True, kw_only=True)
@@ -181,8 +181,6 @@ class Fusion:
 
 class Fuse(Interleave):
     """Rankings merged by a chosen method."""
-
-    rules: ClassVar[tuple[str, ...]] = ("fuse", "fuse_tune")
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:

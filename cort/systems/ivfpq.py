@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from cort.retrieval.graphs import TOKEN_INDEXES
 from cort.settings.config import Config, is_sparse
 from cort.systems.approximate import ApproximateSearch, IvfPqSearch
-from cort.systems.base import Option, Results, VectorSearch
+from cort.systems.base import Option, Results, Rule, VectorSearch
 from cort.systems.dense import Dense, Graph
 from cort.systems.late_interaction import LateInteraction
 
@@ -28,7 +28,8 @@ def exact_search(config: Config, system: str, results: Results | None = None) ->
 class IvfPq(ApproximateSearch, VectorSearch):
     """Candidates of an IVF-PQ index with the scores of exact search."""
 
-    rules: ClassVar[tuple[str, ...]] = ("retrieve_ivfpq",)
+    # Files of vectors are mapped; ids are in memory.
+    rule = Rule("retrieve_ivfpq", "retrieve ivfpq", threads=True, memory_mb=8000, per_mb=0.2, minutes=720)
     noun = LateInteraction.noun
     indexes = tuple(TOKEN_INDEXES)
 

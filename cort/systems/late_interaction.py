@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from cort.settings.config import LATE_INTERACTION, Config, token_encoders
-from cort.systems.base import Option, VectorSearch
+from cort.systems.base import Option, Rule, VectorSearch
 
 if TYPE_CHECKING:
     from cort.online.neural import Opening, Retriever
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class LateInteraction(VectorSearch):
     """Exact search over the token vectors of a re-ranker."""
 
-    rules: ClassVar[tuple[str, ...]] = ("retrieve_tokens",)
+    rule = Rule("retrieve_tokens", "retrieve tokens", threads=True, gpu=True, memory_mb=8000, per_mb=1, minutes=720)
     noun = f"a re-ranker of the kind {LATE_INTERACTION}"
 
     @dataclass(frozen=True, kw_only=True)

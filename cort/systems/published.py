@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from cort.settings import paths
 from cort.settings.config import listed, ranked_splits
-from cort.systems.base import System
+from cort.systems.base import Rule, System
 
 
 class Published(System):
     """Published run files, one per split."""
 
-    rules: ClassVar[tuple[str, ...]] = ("import_run",)
+    rule = Rule("import_run", "import_run", memory_mb=4000, per_mb=2)
     searchable = False
 
     @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Union
 
 from cort.settings.config import Config, any_of, listed
-from cort.systems.base import Results, System
+from cort.systems.base import Results, Rule, System
 from cort.systems.bm25 import Bm25
 from cort.systems.dense import Dense, Graph
 from cort.systems.fusion import Fuse, Interleave
@@ -31,6 +31,8 @@ KINDS: tuple[type[System], ...] = (
 )
 #: the keys that an entry has one of
 KEYS = list(dict.fromkeys(kind.key() for kind in KINDS))
+#: the rules that make their runs
+RULES: tuple[Rule, ...] = tuple(dict.fromkeys(kind.rule for kind in KINDS))
 #: an entry under `systems`, of any kind
 AnySystem: Any = Union[tuple(kind.Settings for kind in KINDS)]  # noqa: UP007
 
@@ -50,9 +52,9 @@ def all_systems(config: Config) -> dict[str, System]:
     return {name: system_of(config, name) for name in config["systems"]}
 
 
-def made_by(config: Config, rule: str) -> str:
-    """Return a regular expression that matches the names of the systems that a rule makes files for."""
-    return any_of(name for name, system in all_systems(config).items() if rule in system.rules)
+def made_by(config: Config, rule: Rule) -> str:
+    """Return a regular expression that matches the names of the systems whose runs a rule makes."""
+    return any_of(name for name, system in all_systems(config).items() if system.rule == rule)
 
 
 def check_entry(config: Config, name: str) -> Iterator[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from cort.retrieval.fusion import WEIGHT, normalize
 from cort.settings import paths
 from cort.settings.config import KIND_NAMES, Config, listed
 from cort.settings.fields import setting
 from cort.settings.tuning import Folds
-from cort.systems.base import Option, System
+from cort.systems.base import Option, Rule, System
 from cort.systems.mistakes import check_tuning
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Rerank(System):
     """The top candidates of a system in the order of a re-ranker's scores, or of a mix of these and its own."""
 
-    rules: ClassVar[tuple[str, ...]] = ("rerank", "rerank_tune")
+    rule = Rule("rerank", "rerank")
     batches = False
 
     @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from cort.settings import paths
 from cort.settings.config import Config, is_sparse
-from cort.systems.base import LuceneIndex
+from cort.systems.base import LuceneIndex, Rule
 from cort.systems.dense import Dense
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ COLUMNS = ["token", "expansion of", "in the query", "in the passage", "adds"]
 class Sparse(Dense):
     """Exact search over the impacts of a sparse encoder, with Lucene."""
 
-    rules: ClassVar[tuple[str, ...]] = ("retrieve_impacts",)
+    rule = Rule("retrieve_impacts", "retrieve impacts", threads=True, java=True, memory_mb=3500, per_mb=0)
     noun = "a sparse encoder"
     divisible = False
 

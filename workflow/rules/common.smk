@@ -1,6 +1,24 @@
-"""The config, wildcard constraints, and functions for the inputs, params and resources of rules."""
+"""The config, wildcard constraints, and functions for the inputs, params and resources of rules.
 
-import math
+Settings and the code of a stage are params, so that a change of either runs its rules again; Snakemake compares them.
+Logs and benchmarks are named after rules. A new rule needs this and no more, beside its stage, `cort/mean.py`:
+
+    rule mean:
+        input:
+            runs=partial(inputs.of_split, config, paths.RUN),
+        output:
+            paths.MEAN,
+        resources:
+            mem_mb=growing(1000, per_mb=2),
+            runtime=growing(60),
+        params:
+            options=options("splits.{split}.measures", "seed"),
+        message:
+            "Average the runs of {wildcards.split}"
+        shell:
+            "python -m cort.mean --runs {input.runs:q} {params.options:q} --output {output:q} --log {log:q}"
+"""
+
 import os
 import signal
 import sys
@@ -9,15 +27,11 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from cort.downloads import rehearsal
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import CHANGES, on_split, ranked_runs, splits_of, used_by_indexes
-from cort.experiment.models import (
-    encoders_pattern,
-    on_released_triples,
-    pretrained_pattern,
-    released_model,
-    used_models,
-)
+from cort.experiment.config import CHANGES, ranked_runs
+from cort.experiment.downloads import file_pattern, resolve
+from cort.experiment.models import encoders_pattern, on_released_triples, pretrained_pattern, released_model
 from cort.experiment.splits import labelled_twice
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from cort.settings import paths
@@ -30,16 +44,14 @@ from cort.settings.config import (
     source_of,
     splits_with,
     title_of_split,
-    token_encoders,
 )
+from cort.system.cli import CONSOLE
+from cort.system.devices import visible_devices
 from cort.system.program import ROOT
-from cort.systems.base import Results
-from cort.systems.registry import KINDS, all_systems, made_by, system_of
-from workflow import inputs, report_inputs, report_settings, settings, sizes
-from workflow.lock import guard
-from workflow.machine import fix_shards, survey
-from workflow.params import all_of, among, code_of, join, look_up, optional
-from workflow.snakemake_api import check_scatter, complete_rules
+from cort.systems.registry import RULES, all_systems, made_by, system_of
+from workflow import inputs, settings
+from workflow.settings import all_of, among, look_up, optional
+from workflow.snakemake_api import complete_rules, cores_of, limit, runs_here
 
 # Jobs run the Python that runs Snakemake, even if its environment is not activated, and the stages of this project, even
 # in another folder.
@@ -48,12 +60,12 @@ os.environ.update(
     PYTHONPATH=os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(os.pathsep),
 )
 
+# The logs of the stages have the details.
+os.environ.setdefault(CONSOLE, "WARNING")
+
 # SLURM sends this signal to all processes of a job before its time limit (profiles/slurm); by default it would kill them.
 # Stages inherit this; those that can save their work handle the signal.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-
-# `exec` replaces the shell, so that signals reach the stage. So each rule must be a single command.
-shell.prefix("set -euo pipefail; exec ")
 
 try:
     for file in workflow.configfiles:
@@ -62,55 +74,24 @@ try:
     # Removes the key `extends`, and sections that the experiment leaves out of the one it extends.
     config.clear()
     config.update(completed)
-    report_inputs.check_papers(config["papers"])
+    inputs.check_papers(config["papers"])
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
-guard(workflow, config)
+config.update(resolve(config))
+if rehearsal.is_on():
+    config["title"] = f"{rehearsal.NOTICE}: {config['title']}"
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")
-
-check_scatter(workflow, ("encode", *CHANGES.values(), "retrieve", "tokenize"))
-MACHINE = survey(workflow)
-SHARDS = fix_shards(
-    workflow,
-    "encode",
-    folders=[
-        *(paths.at(paths.VECTORS_FOLDER, config, encoder=name) for name in used_models(config, "encoders")),
-        *(paths.at(paths.LATE_VECTORS_FOLDER, config, reranker=name) for name in token_encoders(config)),
-    ],
-    default=max(MACHINE.gpus or 0, 1),
-)
-
-
-def shards_of_changes(section, *folders):
-    """Number of shards of the models of a section (expanders or weighers)."""
-    names = used_by_indexes(config, section)
-    folders = [paths.at(path, config, **{section.removesuffix("s"): name}) for path in folders for name in names]
-    return fix_shards(workflow, CHANGES[section], folders, default=max(MACHINE.gpus or 0, 1))
-
-
-EXPANSION_SHARDS = shards_of_changes("expanders", paths.EXPANSIONS_FOLDER, paths.EXPANSION_SCORES_FOLDER)
-WEIGHING_SHARDS = shards_of_changes("weighers", paths.TERM_WEIGHTS_FOLDER)
-RETRIEVAL_PARTS = fix_shards(
-    workflow,
-    "retrieve",
-    folders=[
-        paths.at(paths.RANKINGS_FOLDER, config, split=split, system=name)
-        for split in config["splits"]
-        for name, system in all_systems(config).items()
-        if "retrieve_part" in system.rules
-    ],
-    default=1,
-)
-TOKENIZATION_SHARDS = fix_shards(
-    workflow,
-    "tokenize",
-    folders=[paths.at(paths.TOKENS_FOLDER, config, base_model=name) for name in config["base_models"]],
-    default=1,
-)
-GPU_THREADS = MACHINE.threads
+# More threads per job help little.
+MOST_THREADS = 8
+# Limits of this machine for all jobs together; None on a cluster, which chooses machines.
+CORES = cores_of(workflow) if runs_here(workflow) else None
+GPUS = limit(workflow, "gpu", len(visible_devices())) if runs_here(workflow) else None
+# Threads of a job with a GPU, so that as many jobs as GPUs can run, and of one that leaves half of the cores to others.
+GPU_THREADS = max(1, min(MOST_THREADS, CORES // GPUS)) if CORES and GPUS else MOST_THREADS
+HALF = max(1, min(MOST_THREADS, CORES // 2)) if CORES else MOST_THREADS
 
 
 wildcard_constraints:
@@ -129,26 +110,15 @@ wildcard_constraints:
     deployment="[^/]+",
     base_model="[^/]+",
     text=r"passages|queries\.[^/]+",
+    shard=r"\d+-of-\d+",
 
 
-def training_threads(section):
-    """Threads of a training: half of the machine for a model without layers, which gains nothing from more."""
-
-    def get(wildcards):
-        model = config["base_models"][setting(f"{section}.base_model")(wildcards)]
-        return MACHINE.half if (model.get("architecture") or {}).get("num_hidden_layers") == 0 else 8
-
-    return get
+# Inputs.
 
 
-def graph_files(kind):
-    """Files of a graph index: its description, its ids, and those of the library."""
-    return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", "ids.arrow", *GRAPHS[kind].files)
-
-
-def table(name):
-    """A table of the report in all formats."""
-    return report(multiext(f"{paths.REPORT}tables/{name}", *TABLES), category="Tables")
+def of(function, *arguments):
+    """A function of workflow/inputs.py as the input of a rule: it gets the config, these arguments, and the wildcards."""
+    return partial(function, config, *arguments)
 
 
 def setting(path):
@@ -165,24 +135,17 @@ def chosen(path, **names):
     return get
 
 
-def weights(section):
-    """Weights of a job's encoder or re-ranker."""
-    return lambda wildcards: Results(config).weights(section, getattr(wildcards, section.removesuffix("s")))
-
-
-def base_model(model, file="model.safetensors"):
-    """A file of the base model of the model at a path in the config; the card of one that is released as such a model."""
-    return lambda wildcards: inputs.of_base_model(config, setting(f"{model}.base_model")(wildcards), file)
-
-
 def tokens(model, text):
     """Token cache of a text for the encoder or re-ranker at a path in the config."""
     return chosen(paths.TOKENS.replace("{text}", text), base_model=f"{model}.base_model")
 
 
-def options(*parts, **renamed):
-    """Options of a stage for settings: paths in the config and parts of workflow/params.py and workflow/settings.py."""
-    return partial(join(*parts, **renamed), config)
+def shards(path):
+    """All shards of a file for the model of a job."""
+    return of(inputs.shards, path)
+
+
+# Outputs.
 
 
 def guarded(files):
@@ -190,14 +153,22 @@ def guarded(files):
     return protected(files) if config["protect"] else files
 
 
-def shards_of(section, name):
-    """All passage shards of an encoder's vectors, or of the token vectors of a re-ranker."""
-    return Results(config, SHARDS).vectors(section, name)
+def graph_files(kind):
+    """Files of a graph index: its description, its ids, and those of the library."""
+    return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", "ids.arrow", *GRAPHS[kind].files)
 
 
-def vectors_of_index(wildcards):
-    """All shards of the vectors that a job's index is built from."""
-    return Results(config, SHARDS).vectors(*inputs.searched_exactly(config, wildcards).models()[0])
+def table(name):
+    """A table of the report in all formats."""
+    return report(multiext(f"{paths.REPORT}tables/{name}", *TABLES), category="Tables")
+
+
+# Params.
+
+
+def options(*parts, **renamed):
+    """Options of a stage for settings: paths in the config, and functions of workflow/settings.py."""
+    return partial(settings.join(*parts, **renamed), config)
 
 
 def folder_of_model(wildcards, input):
@@ -205,81 +176,7 @@ def folder_of_model(wildcards, input):
     return os.path.dirname(input.model) if "model" in input.keys() else []
 
 
-def shard_of_passages(wildcards):
-    """A shard of the passages whose precision a job's queries get, if the first machine chooses it."""
-    is_open = setting("encoders.{encoder}.precision")(wildcards) == "auto"
-    return shards_of("encoders", wildcards.encoder)[0] if is_open else []
-
-
-def input_options(wildcards, input):
-    """Inputs of a job as options of the same names; the file that stands for an index gives its folder."""
-    words = []
-    for name, files in input.items():
-        files = [files] if isinstance(files, str) else files
-        words += [f"--{name}", *(os.path.dirname(file) if name == "index" else file for file in files)]
-    return words
-
-
-def run_inputs(wildcards):
-    """Inputs of the run of a job's system."""
-    return inputs.of_system(config, SHARDS, wildcards)
-
-
-def made_of_passages(section, name, whole, shard):
-    """Output of an expander or weigher: one imported file, or the shards of a model."""
-    named = {section.removesuffix("s"): name}
-    if "file" in config[section][name]:
-        return [paths.at(whole, config, **named)]
-    gathered = getattr(gather, CHANGES[section])
-    return gathered(paths.at(shard, config, **named, scatteritem="{scatteritem}"))
-
-
-def candidates_of_splits(wildcards):
-    """Queries from which splits are generated: of documents and passages, or predicted ones."""
-    section, _, name = generated_from(config).partition(".")
-    return made_of_passages(section, name, paths.EXPANSIONS, paths.EXPANSION_SHARD) if name else paths.CANDIDATES
-
-
-def judged(wildcards):
-    """Queries of the split that a job judges, and the runs of all systems on it."""
-    split = config["splits"][wildcards.split]["judge"]["split"]
-    runs = [paths.at(paths.RUN, config, split=split, system=name) for name in on_split(config, split)]
-    return {"queries": paths.at(paths.QUERIES, config, split=split), "runs": runs}
-
-
-def changes(section, whole, shard):
-    """The expansions or term weights of an index, if it has any; filtered if the config asks for it."""
-
-    def get(wildcards):
-        name = config["lexical"][wildcards.lexical].get(CHANGES[section])
-        if name is None:
-            return []
-        if "filter" in config[section][name]:
-            return [paths.at(paths.FILTERED_EXPANSIONS, config, expander=name)]
-        return made_of_passages(section, name, whole, shard)
-
-    return get
-
-
-def queries_to_filter(wildcards):
-    """Unfiltered predicted queries of a job's expander."""
-    return made_of_passages("expanders", wildcards.expander, paths.EXPANSIONS, paths.EXPANSION_SHARD)
-
-
-def scores_of_predicted(wildcards):
-    """All shards of the scores of an expander's queries."""
-    names = {"expander": wildcards.expander, "scatteritem": "{scatteritem}"}
-    return gather.expand(paths.at(paths.EXPANSION_SCORES, config, **names))
-
-
-def measured_on_both(split):
-    """Values per query, on one of the splits that a job compares (`split` or `other`), of each system with runs for both."""
-
-    def get(wildcards):
-        names = [name for name in on_split(config, wildcards.split) if wildcards.other in splits_of(config, name)]
-        return [paths.at(paths.PER_QUERY, config, split=getattr(wildcards, split), system=name) for name in names]
-
-    return get
+# Resources.
 
 
 def growing(base, per_mb=0):
@@ -291,18 +188,26 @@ def growing(base, per_mb=0):
     return get
 
 
-def disk(size, times=1):
-    """MB of files that a job writes: a size of workflow/sizes.py times a factor, at least 1."""
-    return lambda wildcards: math.ceil(times * size(config, wildcards)) or 1
-
-
 def times(amount, path):
     """Amount of a resource times the number at a path of the config."""
     return lambda wildcards: amount * setting(path)(wildcards)
 
 
 def gpus(requested):
-    """GPUs of a job that requests a number, or the number at a path of the config."""
-    return lambda wildcards: MACHINE.gpus_for(
-        requested if isinstance(requested, int) else setting(requested)(wildcards)
-    )
+    """GPUs of a job that requests a number, or the number at a path of the config: at most those of this machine."""
+
+    def get(wildcards):
+        number = requested if isinstance(requested, int) else setting(requested)(wildcards)
+        return number if GPUS is None else min(number, GPUS)
+
+    return get
+
+
+def training_threads(section):
+    """Threads of a training: half of the machine for a model without layers, which gains nothing from more."""
+
+    def get(wildcards):
+        model = config["base_models"][setting(f"{section}.base_model")(wildcards)]
+        return HALF if (model.get("architecture") or {}).get("num_hidden_layers") == 0 else MOST_THREADS
+
+    return get

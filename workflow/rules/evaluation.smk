@@ -1,4 +1,4 @@
-"""Measures, curves, disagreements, the explorer, provenance and the report."""
+"""Measures, curves and comparisons of runs."""
 
 
 rule aggregate:
@@ -38,14 +38,14 @@ rule evaluate:
 
 rule depths:
     input:
-        unpack(run_inputs),
+        unpack(of(inputs.of_system)),
         qrels=paths.QRELS,
     output:
         paths.DEPTHS,
     localrule: True
     params:
         options=options(
-            report_settings.curve_depths,
+            settings.curve_depths,
             settings.weight,
             "splits.{split}.relevance_level",
             "collection.aggregate",
@@ -61,8 +61,8 @@ rule depths:
 
 rule disagreements:
     input:
-        first=partial(report_inputs.disagreeing_run, config, 0),
-        second=partial(report_inputs.disagreeing_run, config, 1),
+        first=of(inputs.disagreeing_run, 0),
+        second=of(inputs.disagreeing_run, 1),
         queries=paths.QUERIES,
         qrels=paths.QRELS,
         passages=paths.PASSAGES,
@@ -71,7 +71,7 @@ rule disagreements:
     localrule: True
     params:
         options=options(
-            report_settings.disagreements,
+            settings.disagreements,
             "splits.{split}.relevance_level",
             "collection.aggregate",
             number="evaluation.number_of_disagreements",
@@ -84,42 +84,15 @@ rule disagreements:
         " --output {output:q} --log {log:q}"
 
 
-rule explorer:
-    input:
-        runs=partial(report_inputs.of_split, config, paths.RUN),
-        per_query=partial(report_inputs.measured_of_split, config),
-        queries=paths.QUERIES,
-        qrels=paths.QRELS,
-        passages=paths.PASSAGES,
-    output:
-        page=paths.EXPLORER,
-    localrule: True
-    params:
-        options=options(
-            report_settings.explored,
-            "splits.{split}.relevance_level",
-            "collection.aggregate",
-            among("evaluation.explorer", "results", "megabytes"),
-        ),
-        title=lambda wildcards: title_of_split(config, wildcards.split),
-        folder=subpath(output.page, parent=True),
-    message:
-        "Write the explorer of {wildcards.split}"
-    shell:
-        "python -m cort.explorer --dataset {wildcards.dataset:q} --split {params.title:q} {params.options:q}"
-        " --runs {input.runs:q} --per-query {input.per_query:q} --queries {input.queries:q} --qrels {input.qrels:q}"
-        " --passages {input.passages:q} --output {params.folder:q} --log {log:q}"
-
-
 rule overlap:
     input:
-        runs=partial(report_inputs.of_split, config, paths.measured_run(config)),
+        runs=of(inputs.of_split, paths.measured_run(config)),
         queries=paths.QUERIES,
     output:
         paths.OVERLAP,
     localrule: True
     params:
-        options=options(report_settings.explored),
+        options=options(settings.explored),
     message:
         "Compute the overlap of systems on {wildcards.split}, which has no judgements"
     shell:
@@ -131,10 +104,10 @@ rule agreement:
     input:
         queries=paths.QUERIES,
         qrels=paths.QRELS,
-        per_query=measured_on_both("split"),
+        per_query=of(inputs.measured_on_both, "split"),
         other_queries=paths.QUERIES.replace("{split}", "{other}"),
         other_qrels=paths.QRELS.replace("{split}", "{other}"),
-        other_per_query=measured_on_both("other"),
+        other_per_query=of(inputs.measured_on_both, "other"),
     output:
         paths.AGREEMENT,
     localrule: True
@@ -153,94 +126,42 @@ rule agreement:
         " --other-per-query {input.other_per_query:q} --output {output:q} --log {log:q}"
 
 
-rule provenance:
+rule consistency:
     input:
-        files=inputs.raw_inputs(config),
-        experiment=paths.EXPERIMENT,
-        sources=inputs.described_sources(config),
-        computed=report_inputs.computed_in_auto(config, SHARDS),
-        # Found by the experiment's settings.
-        tuned=[file for split, name in ranked_runs(config) for file in system_of(config, name).tuned_files(split)],
-        # Only to rerun with every result.
-        measures=report_inputs.of_systems(config, paths.MEASURES),
-        overlaps=report_inputs.overlaps(config),
+        run=paths.measured_run(config),
+        reference=chosen(paths.measured_run(config), system="evaluation.consistency.reference"),
     output:
-        record=paths.PROVENANCE,
-        runs=[
-            paths.RUN_METADATA.format(dataset="{dataset}", split=split, system=name)
-            for split, name in ranked_runs(config)
-        ],
+        paths.CONSISTENCY,
     localrule: True
     params:
-        folder=subpath(output.record, parent=True),
+        options=options("evaluation.consistency.depths", reference_name="evaluation.consistency.reference"),
     message:
-        "Record the provenance of {wildcards.dataset}"
+        "Measure the consistency of {wildcards.system} with {config[evaluation][consistency][reference]} on {wildcards.split}"
     shell:
-        "python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q} {input.experiment:q}"
-        " --sources {input.sources:q} --computed {input.computed:q} --experiment {input.experiment:q}"
-        " --output {output.record:q} --output-folder {params.folder:q} --log {log:q}"
+        "python -m cort.analyze consistency --run {input.run:q} --reference {input.reference:q}"
+        " {params.options:q} --system {wildcards.system:q} --split {wildcards.split} --output {output:q} --log {log:q}"
 
 
-rule report:
+rule compare:
     input:
-        experiment=paths.EXPERIMENT,
-        measures=report_inputs.of_systems(config, paths.MEASURES),
-        overlaps=report_inputs.overlaps(config),
-        comparisons=report_inputs.comparisons(config),
-        depths=report_inputs.depths(config),
-        audits=report_inputs.audits(config),
-        disagreements=report_inputs.disagreements(config),
-        sparsities=report_inputs.sparsities(config),
-        curves=report_inputs.of_trainings(config, paths.CURVE).values(),
-        selections=report_inputs.of_trainings(config, paths.SELECTION).values(),
-        filters=report_inputs.filters(config).values(),
-        weights=report_inputs.tuned_weights(config).values(),
-        models=report_inputs.models(config).values(),
-        tokens=[path for files in report_inputs.read_texts(config).values() for path in files.values()],
-        reproduction=report_inputs.reproduction(config),
-        latencies=report_inputs.latencies(config),
-        inspection=paths.INSPECTION,
-        agreements=[
-            paths.at(paths.AGREEMENT, config, split=split, other=other) for split, other in labelled_twice(config)
-        ],
-        provenance=paths.PROVENANCE,
+        per_query=of(inputs.of_compared, paths.PER_QUERY),
+        recall=of(inputs.of_compared, paths.RECALL),
+        queries=paths.QUERIES,
     output:
-        page=report(f"{paths.REPORT}index.html", category="Report"),
-        systems=table("systems"),
-        comparisons=table("comparisons"),
-        lists=table("lists"),
-        judged=table("judged"),
-        audits=table("audits"),
-        stages=table("stages"),
-        latency=table("latency"),
-        overlap=table("overlap"),
-        figures=report(
-            multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
-            category="Figures",
+        comparison=f"{paths.COMPARISON}.json",
+        table=f"{paths.COMPARISON}.csv",
+        queries=f"{paths.COMPARISON}.queries.csv",
+    localrule: True
+    params:
+        options=options(
+            among("evaluation", "baseline", "confidence", "resamples", "alpha"),
+            settings.compared_systems,
+            "seed",
         ),
-    localrule: True
-    params:
-        curves=report_inputs.named(report_inputs.of_trainings(config, paths.CURVE)),
-        selections=report_inputs.named(report_inputs.of_trainings(config, paths.SELECTION)),
-        filters=report_inputs.named(report_inputs.filters(config)),
-        weights=report_inputs.named(report_inputs.tuned_weights(config)),
-        models=[f"{name}={Path(path).parent}" for name, path in report_inputs.models(config).items()],
-        tokens=[
-            f"{name} {text}={path}"
-            for name, files in report_inputs.read_texts(config).items()
-            for text, path in files.items()
-        ],
-        benchmarks=f"benchmarks/{config['dataset']}",
-        reproduction=[word for path in report_inputs.reproduction(config) for word in ("--reproduction", path)],
-        folder=subpath(output.page, parent=True),
     message:
-        "Write the report of {wildcards.dataset}"
+        "Compare systems on {wildcards.split} with {config[evaluation][baseline]}"
     shell:
-        "python -m cort.report --experiment {input.experiment:q} --measures-files {input.measures:q}"
-        " --overlaps {input.overlaps:q} --comparisons {input.comparisons:q} --depths-files {input.depths:q} --audits {input.audits:q}"
-        " --curves {params.curves:q} --selections {params.selections:q} --disagreements {input.disagreements:q}"
-        " --sparsities {input.sparsities:q} --filters {params.filters:q}"
-        " --tuned {params.weights:q} --models {params.models:q} --tokens {params.tokens:q}"
-        " --provenance {input.provenance:q} --benchmarks {params.benchmarks:q} {params.reproduction:q}"
-        " --latency-files {input.latencies:q} --inspection {input.inspection:q} --agreements {input.agreements:q}"
-        " --explorer explore --output-folder {params.folder:q} --log {log:q}"
+        "python -m cort.compare {params.options:q} --per-query {input.per_query:q} --recall {input.recall:q}"
+        " --queries {input.queries:q} --split {wildcards.split} --output {output.comparison:q}"
+        " --explorer ../report/explore/{wildcards.split}/index.html"
+        " --output-table {output.table:q} --output-queries {output.queries:q} --log {log:q}"

@@ -1,4 +1,23 @@
-"""Passages, queries and judgements as checked tables; base and released models; token ids."""
+"""Passages, queries and judgements as checked tables, and what is odd in them."""
+
+
+# An archive is no input: it is not needed if the extracted file exists, and deleting it must rerun nothing.
+rule download:
+    output:
+        paths.PUBLIC_FILE,
+    wildcard_constraints:
+        file=file_pattern(),
+    localrule: True
+    resources:
+        # No param, since the source of a file affects no result.
+        folder=config["downloads"]["folder"],
+    params:
+        downloads=paths.KEPT,
+    message:
+        "Get {wildcards.source}/{wildcards.file}"
+    shell:
+        "python -m cort.download --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
+        " --folder {resources.folder:q} --output {output:q} --log {log:q}"
 
 
 rule pydocs:
@@ -41,12 +60,11 @@ rule collection:
         dataset=any_of([config["dataset"]]),
     threads: 2
     resources:
-        disk_mb=disk(sizes.text, 0.5),
         mem_mb=growing(2000, per_mb=1),
         runtime=growing(120),
     params:
         options=options(settings.collection),
-        # Files of a folder, with sizes and times.
+        # Contents of a folder.
         state=settings.state_of_folder(config),
     message:
         "Read the documents of {wildcards.dataset}"
@@ -57,7 +75,7 @@ rule collection:
 
 rule import_split:
     input:
-        partial(inputs.origin_of_split, config),
+        of(inputs.origin_of_split),
     output:
         queries=paths.IMPORTED_QUERIES,
         qrels=paths.IMPORTED_QRELS,
@@ -93,7 +111,7 @@ rule passage_queries:
 
 rule judge:
     input:
-        unpack(judged),
+        unpack(of(inputs.judged)),
         passages=paths.PASSAGES,
     output:
         queries=paths.IMPORTED_QUERIES,
@@ -114,7 +132,7 @@ rule judge:
 
 rule generate:
     input:
-        candidates_of_splits,
+        inputs.candidates_of_splits(config) if splits_with(config, "generate") else [],
     output:
         queries=paths.IMPORTED_QUERIES,
         qrels=paths.IMPORTED_QRELS,
@@ -135,10 +153,10 @@ rule generate:
 
 rule split:
     input:
-        queries=partial(inputs.raw_split, config, "queries"),
-        qrels=partial(inputs.raw_split, config, "qrels"),
+        queries=of(inputs.raw_split, "queries"),
+        qrels=of(inputs.raw_split, "qrels"),
         passages=paths.PASSAGES,
-        without=partial(inputs.excluded_queries, config),
+        without=of(inputs.excluded_queries),
     output:
         queries=paths.QUERIES,
         qrels=paths.QRELS,
@@ -178,163 +196,3 @@ rule inspect:
         "python -m cort.inspect --passages {input.passages:q} {params.options:q} --queries {input.queries:q}"
         " --qrels {input.qrels:q} --oddities {input.oddities:q} --output {output.findings:q}"
         " --output-ids {output.ids:q} --log {log:q}"
-
-
-rule base_model:
-    input:
-        files=partial(inputs.base_model_files, config),
-    output:
-        weights=f"{paths.BASE_MODEL}model.safetensors",
-        config=f"{paths.BASE_MODEL}config.json",
-        tokenizer=f"{paths.BASE_MODEL}tokenizer.json",
-        tokenizer_config=f"{paths.BASE_MODEL}tokenizer_config.json",
-    wildcard_constraints:
-        base_model=any_of(name for name in config["base_models"] if released_model(config, name) is None),
-    localrule: True
-    params:
-        options=options(settings.base_model, "seed"),
-        folder=subpath(output.weights, parent=True),
-    message:
-        "Provide the base model {wildcards.base_model}"
-    shell:
-        "python -m cort.base_model {params.options:q} --output {params.folder:q} --log {log:q}"
-
-
-rule pretrained_encoder:
-    input:
-        files=partial(inputs.released_files, config, "encoders"),
-    output:
-        f"{paths.RELEASED_ENCODER}{paths.CARD}",
-    wildcard_constraints:
-        encoder=pretrained_pattern(config, "encoders"),
-    localrule: True
-    params:
-        options=options(settings.pretrained("encoders")),
-        folder=subpath(output[0], parent=True),
-    message:
-        "Provide the released encoder {wildcards.encoder}"
-    shell:
-        "python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
-
-
-rule pretrained_reranker:
-    input:
-        files=partial(inputs.released_files, config, "rerankers"),
-    output:
-        f"{paths.RELEASED_RERANKER}{paths.CARD}",
-    wildcard_constraints:
-        reranker=pretrained_pattern(config, "rerankers"),
-    localrule: True
-    params:
-        options=options(settings.pretrained("rerankers")),
-        folder=subpath(output[0], parent=True),
-    message:
-        "Provide the released re-ranker {wildcards.reranker}"
-    shell:
-        "python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
-
-
-rule pretrained_weigher:
-    input:
-        files=partial(inputs.released_files, config, "weighers"),
-    output:
-        multiext(paths.RELEASED_WEIGHER, *MODEL_FILES),
-    wildcard_constraints:
-        weigher=pretrained_pattern(config, "weighers"),
-    localrule: True
-    params:
-        options=options("weighers.{weigher}.pretrained", optional("weighers.{weigher}.revision")),
-        folder=subpath(output[0], parent=True),
-    message:
-        "Provide the released term weighter {wildcards.weigher}"
-    shell:
-        "python -m cort.pretrained --kind weigher {params.options:q} --output {params.folder:q} --log {log:q}"
-
-
-rule pretrained_expander:
-    input:
-        files=partial(inputs.released_files, config, "expanders"),
-    output:
-        multiext(paths.RELEASED_EXPANDER, *MODEL_FILES),
-    wildcard_constraints:
-        expander=pretrained_pattern(config, "expanders"),
-    localrule: True
-    params:
-        options=options("expanders.{expander}.pretrained", optional("expanders.{expander}.revision")),
-        folder=subpath(output[0], parent=True),
-    message:
-        "Provide the released expander {wildcards.expander}"
-    shell:
-        "python -m cort.pretrained --kind expander {params.options:q} --output {params.folder:q} --log {log:q}"
-
-
-# Both write the tokens of the passages: `tokenize` in one job, `join_tokens` from several.
-if TOKENIZATION_SHARDS == 1:
-
-    ruleorder: tokenize > join_tokens
-
-else:
-
-    ruleorder: join_tokens > tokenize
-
-
-rule tokenize:
-    input:
-        tokenizer=partial(inputs.tokenizer, config),
-        texts=paths.TEXTS,
-    output:
-        paths.TOKENS,
-    threads: 4
-    resources:
-        disk_mb=disk(sizes.text),
-        mem_mb=growing(2000, per_mb=2),
-        runtime=growing(120),
-    params:
-        folder=subpath(input.tokenizer, parent=True),
-        options=options("base_models.{base_model}.cleaning"),
-    message:
-        "Tokenize {wildcards.text} for {wildcards.base_model}"
-    shell:
-        "python -m cort.tokenize --tokenizer {params.folder:q} --texts {input.texts:q} {params.options:q}"
-        " --threads {threads} --output {output:q} --log {log:q}"
-
-
-rule tokenize_shard:
-    input:
-        tokenizer=partial(inputs.tokenizer, config),
-        texts=paths.PASSAGES,
-    output:
-        paths.TOKENS_SHARD,
-    threads: 4
-    resources:
-        disk_mb=disk(sizes.text, 1 / TOKENIZATION_SHARDS),
-        mem_mb=growing(2000, per_mb=2 / TOKENIZATION_SHARDS),
-        runtime=growing(120),
-    params:
-        folder=subpath(input.tokenizer, parent=True),
-        options=options("base_models.{base_model}.cleaning"),
-    message:
-        "Tokenize the passages for {wildcards.base_model}, shard {wildcards.scatteritem}"
-    shell:
-        "python -m cort.tokenize --tokenizer {params.folder:q} --texts {input.texts:q} {params.options:q}"
-        " --shard {wildcards.scatteritem} --threads {threads} --output {output:q} --log {log:q}"
-
-
-rule join_tokens:
-    input:
-        tokenizer=partial(inputs.tokenizer, config),
-        texts=paths.PASSAGES,
-        shards=gather.tokenize(paths.TOKENS_SHARD, allow_missing=True),
-    output:
-        paths.TOKENS.replace("{text}", "passages"),
-    resources:
-        disk_mb=disk(sizes.text),
-        mem_mb=growing(4000, per_mb=0.1),
-        runtime=growing(120),
-    params:
-        folder=subpath(input.tokenizer, parent=True),
-    message:
-        "Join the tokens of the passages for {wildcards.base_model}"
-    shell:
-        "python -m cort.tokenize --tokenizer {params.folder:q} --texts {input.texts:q} --shards {input.shards:q}"
-        " --output {output:q} --log {log:q}"

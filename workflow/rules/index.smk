@@ -1,0 +1,223 @@
+"""Indexes: their building, tuning and audits."""
+
+
+rule bm25_index:
+    input:
+        passages=paths.PASSAGES,
+        expansions=of(inputs.index_additions, "expanders"),
+        term_weights=of(inputs.index_additions, "weighers"),
+    output:
+        # A file, not the folder: Snakemake cannot compare the content of folders.
+        paths.LEXICAL_INDEX,
+    # Training waits for it. Without priority, smaller jobs would take the cores one by one.
+    priority: 1
+    threads: 8
+    resources:
+        mem_mb=growing(3000),
+        heap_mb=growing(1500),
+        runtime=growing(120),
+    params:
+        folder=subpath(output[0], parent=True),
+        options=options("lexical.{lexical}.cleaning", "lexical.{lexical}.language"),
+    message:
+        "Index the passages for {wildcards.lexical}"
+    shell:
+        "python -m cort.index bm25 --passages {input.passages:q} --expansions {input.expansions:q}"
+        " --term-weights {input.term_weights:q} {params.options:q} --threads {threads}"
+        " --memory-mb {resources.heap_mb} --output {params.folder:q} --log {log:q}"
+
+
+rule bm25_tune:
+    input:
+        index=paths.LEXICAL_INDEX,
+        queries=paths.at(paths.QUERIES, config, split="train"),
+        qrels=paths.at(paths.QRELS, config, split="train"),
+        exclude=lambda wildcards: config["splits"].get("train", {}).get("exclude", []),
+    output:
+        paths.LEXICAL_PARAMETERS,
+    threads: 8
+    resources:
+        mem_mb=growing(3500),
+        heap_mb=growing(2000),
+        runtime=growing(240),
+    params:
+        index=subpath(input.index, parent=True),
+        options=options(
+            all_of("lexical.{lexical}.tune"),
+            "splits.train.relevance_level",
+            "collection.aggregate",
+            settings.dropped("train"),
+            "depth",
+            "seed",
+        ),
+    message:
+        "Choose k1 and b of {wildcards.lexical} by a grid search over training queries"
+    shell:
+        "python -m cort.tune bm25 --index {params.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        " {params.options:q} --threads {threads} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
+
+
+use rule bm25_tune as bm25_tune_folds with:
+    input:
+        index=paths.LEXICAL_INDEX,
+        queries=paths.QUERIES,
+        qrels=paths.QRELS,
+        exclude=of(inputs.excluded_results),
+    output:
+        paths.LEXICAL_FOLDS,
+    params:
+        index=subpath(input.index, parent=True),
+        options=options(
+            all_of("lexical.{lexical}.tune"),
+            "splits.{split}.relevance_level",
+            "collection.aggregate",
+            settings.dropped("{split}"),
+            "depth",
+            "seed",
+        ),
+    message:
+        "Choose k1 and b of {wildcards.lexical} by cross-validation on {wildcards.split}"
+
+
+rule impact_index:
+    input:
+        passages=shards(paths.IMPACTS),
+    output:
+        # A file, not the folder: Snakemake cannot compare the content of folders.
+        paths.IMPACT_INDEX,
+    threads: 8
+    resources:
+        mem_mb=growing(3000),
+        heap_mb=growing(1500),
+        runtime=growing(120),
+    params:
+        folder=subpath(output[0], parent=True),
+    message:
+        "Index the impacts of {wildcards.encoder}"
+    shell:
+        "python -m cort.index impacts --passages {input.passages:q} --threads {threads}"
+        " --memory-mb {resources.heap_mb} --output {params.folder:q} --log {log:q}"
+
+
+rule onng:
+    input:
+        passages=shards(paths.VECTORS),
+    output:
+        graph_files("onng"),
+    threads: 8
+    resources:
+        checkpoint_seconds=600,
+        mem_mb=growing(2000, per_mb=4),
+        runtime=growing(1440),
+    params:
+        folder=subpath(output[0], parent=True),
+        options=options(all_of("encoders.{encoder}.onng")),
+        checkpoints=f"{paths.CHECKPOINTS}/onng/{{encoder}}",
+    message:
+        "Build the ONNG index over the vectors of {wildcards.encoder}"
+    shell:
+        "python -m cort.index onng --passages {input.passages:q} {params.options:q} --threads {threads}"
+        " --output {params.folder:q}"
+        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
+
+
+rule hnsw:
+    input:
+        passages=shards(paths.VECTORS),
+    output:
+        graph_files("hnsw"),
+    resources:
+        mem_mb=growing(2000, per_mb=4),
+        runtime=growing(1440),
+    params:
+        folder=subpath(output[0], parent=True),
+        options=options(all_of("encoders.{encoder}.hnsw")),
+    message:
+        "Build the HNSW index over the vectors of {wildcards.encoder}"
+    shell:
+        "python -m cort.index hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
+rule ivfpq:
+    input:
+        passages=of(inputs.vectors_of_index),
+    output:
+        multiext(paths.GRAPH.replace("{index}", "ivfpq"), "meta.json", *TOKEN_INDEXES["ivfpq"].files),
+    threads: 8
+    resources:
+        mem_mb=growing(4000, per_mb=0.5),
+        runtime=growing(1440),
+    params:
+        folder=subpath(output[0], parent=True),
+        options=options(settings.ivfpq, "seed"),
+    message:
+        "Build the IVF-PQ index over the vectors of {wildcards.encoder}"
+    shell:
+        "python -m cort.index ivfpq --passages {input.passages:q} {params.options:q} --threads {threads}"
+        " --output {params.folder:q} --log {log:q}"
+
+
+rule audit:
+    input:
+        queries=paths.QUERY_VECTORS,
+        passages=shards(paths.VECTORS),
+        qrels=of(inputs.judgements),
+        index=f"{paths.GRAPH}meta.json",
+    output:
+        paths.AUDIT,
+    wildcard_constraints:
+        index="|".join(GRAPHS),
+    # The measured search has one thread; the others keep other jobs from disturbing it.
+    threads: 8
+    resources:
+        mem_mb=growing(4000, per_mb=6),
+        runtime=growing(720),
+    params:
+        index=subpath(input.index, parent=True),
+        options=options(settings.audit, "collection.aggregate"),
+    message:
+        "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
+    shell:
+        "python -m cort.audit graph --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
+        " --kind {wildcards.index} --index {params.index:q} {params.options:q} --encoder {wildcards.encoder:q}"
+        " --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
+
+
+rule audit_ivfpq:
+    input:
+        unpack(of(inputs.of_audit)),
+        qrels=of(inputs.judgements),
+        index=f"{paths.GRAPH}meta.json",
+    output:
+        paths.AUDIT,
+    wildcard_constraints:
+        index="|".join(TOKEN_INDEXES),
+    # The measured search has one thread; the others keep other jobs from disturbing it.
+    threads: 8
+    resources:
+        mem_mb=growing(8000, per_mb=1),
+        runtime=growing(720),
+    params:
+        model=folder_of_model,
+        index=subpath(input.index, parent=True),
+        options=options(settings.audit, settings.of_exact_search, "audit.candidates", "collection.aggregate"),
+    message:
+        "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
+    shell:
+        "python -m cort.audit ivfpq --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
+        " --qrels {input.qrels:q} --kind {wildcards.index} --index {params.index:q} {params.options:q}"
+        " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
+
+
+rule sparsity:
+    input:
+        queries=paths.QUERY_IMPACTS,
+        passages=shards(paths.IMPACTS),
+    output:
+        paths.SPARSITY,
+    localrule: True
+    message:
+        "Count the terms of {wildcards.encoder} on {wildcards.split}"
+    shell:
+        "python -m cort.analyze sparsity --queries {input.queries:q} --passages {input.passages:q}"
+        " --encoder {wildcards.encoder:q} --split {wildcards.split:q} --output {output:q} --log {log:q}"

@@ -1,0 +1,188 @@
+"""What people see of the results: report, explorer, submissions, deployments, latencies, provenance."""
+
+
+rule resolve:
+    output:
+        paths.EXPERIMENT,
+    localrule: True
+    params:
+        options=options(settings.whole_config),
+    message:
+        "Write the settings of {wildcards.dataset} with all defaults"
+    shell:
+        "python -m cort.resolve {params.options:q} --output {output:q} --log {log:q}"
+
+
+rule latency:
+    input:
+        queries=paths.QUERIES,
+        opened=lambda wildcards: inputs.searched(config),
+    output:
+        paths.LATENCY,
+    wildcard_constraints:
+        # Others were put there by somebody, or made by an experiment that shares these results.
+        split=any_of([config["latency"]["split"]] if "latency" in config else []),
+    # Nothing else may run meanwhile.
+    threads: CORES or MOST_THREADS
+    resources:
+        gpu=gpus("latency.gpus"),
+        mem_mb=growing(8000, per_mb=2),
+        heap_mb=growing(2000),
+        runtime=growing(480),
+    params:
+        options=options("latency.split", "latency.systems", "depth", settings.measured, number="latency.queries"),
+    message:
+        "Measure how long searches of {wildcards.split} take"
+    shell:
+        "python -m cort.latency --queries {input.queries:q} {params.options:q}"
+        " --threads {threads} --gpus {resources.gpu} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
+
+
+rule explorer:
+    input:
+        runs=of(inputs.of_split, paths.RUN),
+        per_query=of(inputs.measured_of_split),
+        queries=paths.QUERIES,
+        qrels=paths.QRELS,
+        passages=paths.PASSAGES,
+    output:
+        page=paths.EXPLORER,
+    localrule: True
+    params:
+        options=options(
+            settings.explored,
+            "splits.{split}.relevance_level",
+            "collection.aggregate",
+            among("evaluation.explorer", "results", "megabytes"),
+        ),
+        title=lambda wildcards: title_of_split(config, wildcards.split),
+        folder=subpath(output.page, parent=True),
+    message:
+        "Write the explorer of {wildcards.split}"
+    shell:
+        "python -m cort.explorer --dataset {wildcards.dataset:q} --split {params.title:q} {params.options:q}"
+        " --runs {input.runs:q} --per-query {input.per_query:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        " --passages {input.passages:q} --output {params.folder:q} --log {log:q}"
+
+
+rule provenance:
+    input:
+        files=inputs.raw_inputs(config),
+        experiment=paths.EXPERIMENT,
+        sources=inputs.described_sources(config),
+        computed=inputs.computed_in_auto(config),
+        # Found by the experiment's settings.
+        tuned=[file for split, name in ranked_runs(config) for file in system_of(config, name).tuned_files(split)],
+        # Only to rerun with every result.
+        measures=inputs.of_systems(config, paths.MEASURES),
+        overlaps=inputs.overlaps(config),
+    output:
+        paths.PROVENANCE,
+    localrule: True
+    message:
+        "Record the provenance of {wildcards.dataset}"
+    shell:
+        "python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q} {input.experiment:q}"
+        " --sources {input.sources:q} --computed {input.computed:q} --output {output:q} --log {log:q}"
+
+
+rule reproduction:
+    input:
+        papers=config["papers"],
+        measures=inputs.of_systems(config, paths.MEASURES),
+        depths=inputs.depths(config),
+        consistency=inputs.consistency(config),
+        latencies=inputs.all_latencies(config),
+    output:
+        page=report(f"{paths.REPRODUCTION}index.html", category="Reproduction"),
+        json=f"{paths.REPRODUCTION}reproduction.json",
+        numbers=f"{paths.REPRODUCTION}numbers.csv",
+        files=inputs.reproduced(config),
+    localrule: True
+    params:
+        options=options("title"),
+        folder=subpath(output.page, parent=True),
+    message:
+        "Compare the results of {wildcards.dataset} with published numbers"
+    shell:
+        "python -m cort.reproduction {params.options:q} --dataset {wildcards.dataset:q} --papers {input.papers:q}"
+        " --measures-files {input.measures:q} --depths-files {input.depths:q} --consistency-files {input.consistency:q}"
+        " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"
+
+
+rule report:
+    input:
+        experiment=paths.EXPERIMENT,
+        provenance=paths.PROVENANCE,
+        inspection=paths.INSPECTION,
+        files=[file for files in inputs.of_report(config).values() for file in inputs.files_in(files)],
+    output:
+        page=report(f"{paths.REPORT}index.html", category="Report"),
+        systems=table("systems"),
+        comparisons=table("comparisons"),
+        lists=table("lists"),
+        judged=table("judged"),
+        audits=table("audits"),
+        stages=table("stages"),
+        latency=table("latency"),
+        overlap=table("overlap"),
+        figures=report(
+            multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
+            category="Figures",
+        ),
+    localrule: True
+    params:
+        files=partial(settings.of_report, config),
+        benchmarks=f"benchmarks/{config['dataset']}",
+        folder=subpath(output.page, parent=True),
+    message:
+        "Write the report of {wildcards.dataset}"
+    shell:
+        "python -m cort.report --experiment {input.experiment:q} {params.files:q} --provenance {input.provenance:q}"
+        " --inspection {input.inspection:q} --benchmarks {params.benchmarks:q} --explorer explore"
+        " --output-folder {params.folder:q} --log {log:q}"
+
+
+rule submission:
+    input:
+        run=chosen(
+            paths.measured_run(config),
+            split="submissions.{submission}.split",
+            system="submissions.{submission}.system",
+        ),
+        queries=chosen(paths.QUERIES, split="submissions.{submission}.split"),
+        passages=paths.PASSAGES,
+    output:
+        paths.SUBMISSION,
+    wildcard_constraints:
+        suffix="tsv|trec",
+    localrule: True
+    params:
+        options=options(settings.submission, "collection.aggregate"),
+    message:
+        "Write the submission {wildcards.submission}"
+    shell:
+        "python -m cort.submission --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
+        " {params.options:q} --output {output:q} --log {log:q}"
+
+
+rule deploy:
+    input:
+        unpack(of(inputs.deployed)),
+        passages=paths.PASSAGES,
+    output:
+        check=f"{paths.DEPLOYMENT}check.json",
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(720),
+    params:
+        folder=subpath(output.check, parent=True),
+        options=options(
+            among("deploy.{deployment}", "system", "targets"), settings.deployment, "depth", "collection.aggregate"
+        ),
+    message:
+        "Write {wildcards.deployment} for search engines"
+    shell:
+        "python -m cort.deploy --passages {input.passages:q} --queries {input.queries:q} --runs {input.runs:q}"
+        " --bm25 {input.bm25:q} --vectors {input.vectors:q} --query-vectors {input.query_vectors:q} {params.options:q}"
+        " --output {params.folder:q} --log {log:q}"
