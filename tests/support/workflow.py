@@ -3,8 +3,10 @@
 import importlib
 import re
 
+from snakemake.api import SnakemakeApi
+from snakemake.settings.types import OutputSettings, Quietness, ResourceSettings
+
 from cort.system import cli
-from cort.systems.registry import KINDS
 from tests.support.common import ROOT
 
 #: systems of the tiny experiment
@@ -15,18 +17,10 @@ TOOLS = {"search", "explore", "api", "matrix"}
 
 
 def rules():
-    """Return name -> text of every rule but `all`; of one that is made from another, its own and that one's."""
-    found = {}
-    for path in [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]:
-        heading = re.compile(r"^(?:use )?rule (?:(\w+) as )?(\w+)(?: with)?:\n", re.MULTILINE)
-        parts = heading.split(path.read_text("utf-8"))
-        for base, name, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-            found[name] = text + found.get(base, "")
-    # A rule in a loop.
-    made = re.sub("^    ", "", (ROOT / "workflow" / "rules" / "systems.smk").read_text("utf-8"), flags=re.MULTILINE)
-    for stage in {kind.rules[0] for kind in KINDS} - found.keys():
-        found[stage] = made.replace('f"python -m cort.{stage} ', f'"python -m cort.{stage} ')
-    return {name: text for name, text in found.items() if name != "all"}
+    """Return name -> rule of Snakemake, of every rule but `all`."""
+    with SnakemakeApi(OutputSettings(quiet={Quietness.ALL})) as api:
+        workflow = api.workflow(resource_settings=ResourceSettings(cores=1), snakefile=ROOT / "Snakefile", workdir=ROOT)
+        return {rule.name: rule for rule in workflow._workflow.rules if rule.name != "all"}
 
 
 RULES = rules()
@@ -38,14 +32,13 @@ UNUSED |= {"import_split", "generate", "aggregate", "overlap", "agreement", "lat
 UNUSED |= {"passage_queries", "judge", "import_encoder", "expand", "weigh", "score_triples"}
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts", "sparsity"}
 UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
-UNUSED |= {"fuse_tune", "rerank_tune", "fuse_tune_folds", "rerank_tune_folds", "bm25_tune_folds"}
-UNUSED |= {"encode_tokens", "retrieve_tokens", "retrieve_part", "merge", "tokenize_shard", "join_tokens"}
+UNUSED |= {"tune_weights", "tune_weights_folds", "bm25_tune_folds", "encode_tokens", "retrieve_tokens"}
 UNUSED |= {"ivfpq", "audit_ivfpq", "retrieve_ivfpq", "deploy"}
 
 
 def command_of(rule):
     """Name of the stage that a rule runs, and its command if it has several: ``encode tokens``."""
-    return re.search(r'"python -m cort\.(\w+(?: \w+)?) ', RULES[rule])[1]
+    return re.match(r"exec python -m cort\.(\w+(?: \w+)?) ", RULES[rule].shellcmd)[1]
 
 
 def module_of(rule):
@@ -86,11 +79,7 @@ def parse(module, words):
 
 
 def planned(output):
-    """Number of planned jobs per rule, from the first table snakemake prints."""
-    # Of a dry run a table, of a run a line.
-    if line := re.search(r"^\d+ jobs?: (.*)$", output, re.MULTILINE):
-        jobs = {name: int(count) for name, count in re.findall(r"(\w+) (\d+)", line[1])}
-        return jobs | {"total": sum(jobs.values())}
+    """Number of planned jobs per rule, from the first table that Snakemake prints."""
     table = output[output.index("Job stats:") :]
     rows = (line.split() for line in table.splitlines()[3:])
     jobs = {}
