@@ -81,6 +81,7 @@ def test_an_index_of_queries_that_a_released_model_predicts(lm, tmp_path):
     tiny = yaml.safe_load((folder / TINY).read_text("utf-8"))
     config = {key: tiny[key] for key in ("collection", "splits", "depth")} | {
         "dataset": "predicted",
+        "shards": 2,
         "expanders": {"t5": {"pretrained": "models/t5", "queries": 2, "passage_length": 64, "query_length": 16}},
         "lexical": {"t5": {"expand": "t5"}},
         "systems": {"bm25": {"retrieve": "bm25"}, "t5": {"retrieve": "t5"}},
@@ -88,7 +89,7 @@ def test_an_index_of_queries_that_a_released_model_predicts(lm, tmp_path):
     (folder / "predicted.yaml").write_text(yaml.safe_dump(config), "utf-8")
     wanted = "results/predicted/runs/test/t5.trec"
     options = ("--cores", 2, "--configfile", "predicted.yaml")
-    status, output = snakemake(folder, *options, "--set-scatter", "expand=2", "--", wanted)
+    status, output = snakemake(folder, *options, "--", wanted)
     assert status == 0, output[-10_000:]
     assert planned(output)["expand"] == 2
     # A block is more than these passages: one of the shards has none.
@@ -98,7 +99,6 @@ def test_an_index_of_queries_that_a_released_model_predicts(lm, tmp_path):
     assert [len(shard) for shard in shards] == [0, len(passages)]
     assert shards[1]["doc_id"].equals(passages["doc_id"])
     assert read_run(folder / wanted).query_ids
-    # As many shards as there are.
     status, output = snakemake(folder, *options, "--dry-run", "--", wanted)
     assert status == 0
     assert "Nothing to be done" in output
@@ -203,13 +203,10 @@ def test_late_interaction_retrieves_and_reranks_with_one_model(tmp_path):
     with collection.open("a", encoding="utf-8") as file:
         file.write(more)
     config = late_config(yaml.safe_load((folder / TINY).read_text("utf-8")), indexed)
-    (folder / "late.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    parts = ("--set-scatter", "encode=2", "tokenize=2")
-    status, output = snakemake(folder, "--cores", 2, "--configfile", "late.yaml", *parts)
+    (folder / "late.yaml").write_text(yaml.safe_dump(config | {"shards": 2}, sort_keys=False), "utf-8")
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "late.yaml")
     assert status == 0, output[-10_000:]
     jobs, results = planned(output), folder / "results/late"
-    # Existing shards keep their number.
-    assert (jobs["tokenize_shard"], jobs["join_tokens"]) == (2, 1)
     status, again = snakemake(folder, "--cores", 2, "--configfile", "late.yaml")
     assert (status, "Nothing to be done" in again) == (0, True), again[-10_000:]
     assert (jobs["encode_tokens"], jobs["retrieve_tokens"], jobs["score"], jobs["rerank"]) == (2, 1, 1, 1)

@@ -33,8 +33,8 @@ def check_explanation(searcher, text, answer, own):
 def test_sparse_encoders_are_trained_searched_fused_and_learnt_from(tmp_path):
     folder = copy_with_tiny(tmp_path / "tree")
     config = sparse_config(yaml.safe_load((folder / TINY).read_text("utf-8")))
-    (folder / "sparse.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    status, output = snakemake(folder, "--cores", 2, "--configfile", "sparse.yaml", "--set-scatter", "encode=2")
+    (folder / "sparse.yaml").write_text(yaml.safe_dump(config | {"shards": 2}, sort_keys=False), "utf-8")
+    status, output = snakemake(folder, "--cores", 2, "--configfile", "sparse.yaml")
     assert status == 0, output[-10_000:]
     jobs, results = planned(output), folder / "results/sparse"
     assert (jobs["train"], jobs["encode_impacts"], jobs["impact_index"]) == (3, 4, 2)

@@ -15,14 +15,10 @@ import yaml
 
 from scripts.sandbox import TINY, copy_with_tiny, executable
 from tests.support import workflow as support
-from tests.support.changes import altered, run_module, snakemake
+from tests.support.changes import altered, snakemake
 from tests.support.common import COMMIT
 from tests.support.explorer import unpack
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
-
-# Exact retrieval in parts, and vectors in shards.
-PARTS = ("--set-scatter", "retrieve=2", "encode=3")
-SHARDED = (TINY, *PARTS, "tokenize=2")
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +32,12 @@ REPORT_TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages"
 
 @pytest.mark.parametrize("rule", support.RULES)
 def test_rule_is_a_command_with_a_log_and_says_what_it_does(rule):
-    text = support.RULES[rule]
-    assert f'shell:\n        "python -m cort.{support.module_of(rule)} ' in text
-    assert "--log {log:q}" in text
-    assert re.search(r"message:\n", text)
-    assert "run:" not in text.replace("run:q", "")
-    # The same for all.
-    assert not re.search(r"^ +(log|benchmark|conda):$|code=", text, re.MULTILINE)
+    found = support.RULES[rule]
+    assert found.shellcmd.startswith(f"exec python -m cort.{support.module_of(rule)} ")
+    assert "--log {log:q}" in found.shellcmd
+    assert found.message
+    assert found.params.code
+    assert (len(found.log), str(found.benchmark).startswith(f"benchmarks/{{dataset}}/{rule}/")) == (1, True)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +53,6 @@ def plans(tmp_path_factory):
         ("config/pydocs.yaml",),
         ("config/pydocs-sparse.yaml",),
         *write_experiments(tree),
-        SHARDED,
     ):
         status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile, *options)
         assert status == 0, output
@@ -115,6 +109,7 @@ def write_experiments(tree):
         "ready": support.ready_config(config, **model),
         "weighed": support.weighed_config(config, **model),
         "late": support.late_config(config, indexed=True),
+        "sharded": config | {"dataset": "sharded", "shards": 3},
         "unjudged": support.unjudged_config(config),
     }.items():
         (tree / f"{name}.yaml").write_text(yaml.safe_dump(experiment), "utf-8")
@@ -242,7 +237,7 @@ def test_nothing_of_the_default_experiment_leaks_into_another(tree):
         assert re.search(rf"short\.yaml: top level: found no key {key}, expected it to be set; add it", output)
 
 
-def test_a_mistake_in_judgements_ends_the_build_before_anything_else_begins_and_is_its_last_line(tree):
+def test_a_mistake_in_judgements_is_shown_where_the_build_ends(tree):
     rows = (tree / "tiny" / "data" / "qrels.test.tsv").read_text("utf-8").splitlines()
     *pair, grade = rows[3].split()
     rows.insert(4, " ".join([*pair, str(int(grade) + 1)]))
@@ -250,54 +245,10 @@ def test_a_mistake_in_judgements_ends_the_build_before_anything_else_begins_and_
     altered(tree, tree / "wrong.yaml", {"dataset": "wrong", "splits.test.qrels": "wrong.tsv"})
     status, output = snakemake(tree, "--cores", 2, "--configfile", "wrong.yaml")
     assert (status, "Traceback" in output) == (1, False)
-    place, line = output.splitlines()[-1].split(": ", 1)
     found = rf"judgement \(query_id doc_id\) '{pair[0]} {pair[2]}' again, with another grade \(it is already in row 4\)"
-    assert re.match(rf"wrong\.tsv: row 5: found {found}, expected each", line)
-    assert place == "logs/wrong/split/test.log"
-    assert line in (tree / place).read_text("utf-8")
-    assert {path.name for path in (tree / "logs" / "wrong").iterdir()} == {"collection.log", "split"}
-
-
-def test_what_snakemake_would_ignore_or_show_a_traceback_for_is_one_line(tree):
-    """The arguments after `--configfile tiny/tiny.yaml`, and how the line begins."""
-    runs = "results/tiny/runs/test/bm25.trec"
-    written = (
-        f"expected YAML files up to the next option; put targets first: `snakemake {runs} --cores all --configfile tiny"
-    )
-    cases = {
-        ("--set-scatter", "encodee=2"): "--set-scatter: found encodee, expected one of encode, expand, weigh, retri",
-        ("--set-scatter", "encode=0"): "--set-scatter: found encode=0, expected 1 or more; ",
-        ("--set-threads", "encodee=2"): "--set-threads: found encodee, expected a rule; ",
-        ("--set-resources", "encodee:gpu=2"): "--set-resources: found encodee, expected a rule; ",
-        (runs,): f"--configfile: found {runs}, {written}",
-        ("results/tiny/experiment.yaml",): "--configfile: found results/tiny/experiment.yaml, ",
-        ("gone.yaml",): "gone.yaml: found no readable file",
-    }
-    for arguments, line in cases.items():
-        status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml", *arguments)
-        found = [one for one in output.splitlines() if ": found " in one]
-        assert (status, len(found)) == (1, 1), output
-        assert found[0].startswith(line)
-        assert "Traceback" not in output
-
-
-def test_a_folder_for_output_that_is_none_is_one_line(tmp_path):
-    tree = copy_with_tiny(tmp_path)
-    is_file = ("a file", "move it away")
-    is_link = ("a link to /nowhere/disk, which does not exist", "mount that disk, or remove the link")
-    cases = (("results", is_link), ("results", is_file), ("results/tiny", is_link), ("logs", is_file))
-    for name, (found, fix) in cases:
-        path = tree / name
-        path.parent.mkdir(exist_ok=True)
-        path.symlink_to("/nowhere/disk") if found is is_link[0] else path.write_text("", "utf-8")
-        calls = [("snakemake", "--cores", "1"), ("workflow.plan",)]
-        # Both look in the same way.
-        for module, *options in calls if name == "logs" else calls[:1]:
-            status, output = run_module(tree, module, *options, "--configfile", "tiny/tiny.yaml")
-            line = f"{path}: found {found}, expected a folder for {name}; {fix}"
-            assert [one for one in output.splitlines() if ": found " in one] == [line]
-            assert (status, "Traceback" in output) == (1, False)
-        path.unlink()
+    [line] = set(re.findall(rf"wrong\.tsv: row 5: found {found}, expected each.*", output))
+    assert line in (tree / "logs" / "wrong" / "split" / "test.log").read_text("utf-8")
+    assert "logs/wrong/split/test.log" in output
 
 
 def run_lines(path):
@@ -311,7 +262,7 @@ def run_lines(path):
 
 
 @pytest.mark.slow
-def test_every_system_has_a_run_and_metadata(built):
+def test_every_system_has_a_run(built):
     runs = built / "results" / "tiny" / "runs"
     names = {str(path.relative_to(runs)) for path in runs.rglob("*.trec")}
     assert names == {*(f"test/{system}.trec" for system in support.SYSTEMS), "train/bm25.trec", "validation/bm25.trec"}
@@ -325,14 +276,6 @@ def test_every_system_has_a_run_and_metadata(built):
             assert ranks == tuple(range(1, len(docs) + 1))
             # trec_eval reads single precision.
             assert np.all(np.diff(np.array(scores, dtype=np.float32)) < 0)
-    described = {path.name: yaml.safe_load(path.read_text("utf-8")) for path in runs.rglob("*.ir-metadata.yaml")}
-    assert {name: one["tag"] for name, one in described.items()} == {
-        f"{system}.ir-metadata.yaml": system for system in support.SYSTEMS
-    }
-    # Of what was tuned in this build.
-    parameters = json.loads((runs.parent / "lexical" / "bm25" / "parameters.json").read_text("utf-8"))
-    [bm25] = described["bm25.ir-metadata.yaml"]["method"]["retrieval"]
-    assert (bm25["k1"], bm25["b"]) == (parameters["k1"], parameters["b"])
 
 
 @pytest.mark.slow
@@ -408,13 +351,11 @@ def test_snakemake_writes_its_own_report(built, tmp_path):
 def test_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
     names = [f"results/tiny/runs/test/{system}.trec" for system in support.SYSTEMS]
-    options = ("--cores", 2, "--configfile", "tiny/tiny.yaml", *PARTS)
-    status, output = snakemake(folder, *names, *options)
+    altered(folder, folder / "sharded.yaml", {"shards": 3})
+    status, output = snakemake(folder, *names, "--cores", 2, "--configfile", "sharded.yaml")
     assert status == 0, output[-10_000:]
     jobs = support.planned(output)
-    assert (jobs["encode"], jobs["retrieve_part"]) == (3, 2)
-    assert jobs["merge"] == jobs["onng"] == jobs["hnsw"] == 1
-    assert "retrieve" not in jobs
+    assert (jobs["encode"], jobs["retrieve"], jobs["onng"], jobs["hnsw"]) == (3, 1, 1, 1)
     different = [name for name in names if (folder / name).read_bytes() != (built / name).read_bytes()]
     assert different == []
 
@@ -457,7 +398,7 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     assert "Mean share of the" in page
     assert not re.search("MRR@10|systems.csv|>bm25 reaches", page)
     results = tree / "results" / "unjudged"
-    names = {f"{system}.{ending}" for system in config["systems"] for ending in ("trec", "ir-metadata.yaml")}
+    names = {f"{system}.trec" for system in config["systems"]}
     assert {path.name for path in (results / "runs" / "test").glob("[!.]*")} == names
     assert not (results / "measures").exists()
     overlap = json.loads((results / "overlap" / "test.json").read_text())

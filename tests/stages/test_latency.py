@@ -20,10 +20,8 @@ from cort.reporting.labels import MISSING
 from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
 from cort.reporting.sections import Latencies, latency_table, published_latencies
 from cort.reporting.tables import to_csv
-from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.online import SYSTEMS, Slow, results_with, write_results
-from workflow.inputs import searched
-from workflow.report_inputs import latencies
+from workflow.inputs import latencies, searched
 
 
 class Injected:
@@ -207,28 +205,17 @@ def test_latencies_are_measured_on_request_after_what_is_opened(experiment):
     config = load(experiment(latency={"split": "test", "systems": ["bm25"]}))
     assert latencies(config) == ["results/toy/latency/test.json"]
     files = ["results/toy/collection/passages.parquet", "results/toy/lexical/bm25/index/manifest.json"]
-    assert searched(config, 1) == files
+    assert searched(config) == files
 
 
 def test_settings_and_shards_are_those_of_the_vectors(tmp_path, complaint):
-    settings = json.dumps(needed_for(results_with(tmp_path).config, ["dense"]))
+    settings = json.dumps(needed_for(results_with(tmp_path, shards=2).config, ["dense"]))
     named = {"queries": "q", "split": "test", "systems": ("dense",), "output": "o"}
-    results = latency.find_results(latency.Options(settings=settings, shards=2, **named))
+    results = latency.find_results(latency.Options(settings=settings, **named))
     vectors = [f"results/toy/embeddings/encoder/passages.{item}.arrow" for item in ("1-of-2", "2-of-2")]
     assert results.vectors("encoders", "encoder") == vectors
     words = ["--queries", "q", "--split", "test", "--systems", "dense", "--output", tmp_path / "o"]
     assert "--results, --settings: found neither" in complaint(latency.main, words, tmp_path / "o")
-
-
-@pytest.mark.slow
-def test_the_rule_says_how_many_shards_there_are(tmp_path):
-    tree = copy_with_tiny(tmp_path)
-    config = yaml.safe_load((tree / TINY).read_text("utf-8")) | {"latency": {"split": "test", "systems": ["cort"]}}
-    (tree / "timed.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    call = ("--dry-run", "--printshellcmds", "--configfile", "timed.yaml", "--set-scatter", "encode=2")
-    status, output = snakemake(tree, *call, "--", "results/tiny/latency/test.json")
-    (command,) = [line for line in output.splitlines() if "python -m cort.latency" in line]
-    assert (status, " --shards 2 " in command) == (0, True), command
 
 
 @pytest.mark.parametrize(

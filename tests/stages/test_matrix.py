@@ -63,7 +63,7 @@ def config_of(dataset, splits, measures=MEASURES, baseline="bm25", keys=None):
 def write(root, dataset, splits, shared=(), **settings):
     """Write what the matrix reads of an experiment; `shared` are texts of further queries."""
     folder = root / "results" / dataset
-    write_experiment(folder / "experiment.yaml", complete(config_of(dataset, splits, **settings), "x.yaml"), 1)
+    write_experiment(folder / "experiment.yaml", complete(config_of(dataset, splits, **settings), "x.yaml"))
     common.write_file(root / f"{dataset}.yaml", f"dataset: {dataset}\n")
     (folder / "report").mkdir(exist_ok=True)
     (folder / "report" / "index.html").touch()
@@ -255,7 +255,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(root, complaint, more, experim
     (root / "results" / "bare").mkdir()
     config = config_of("unjudged", {"test": ["bm25"]})
     del config["splits"]["test"]["qrels"], config["splits"]["validation"]
-    write_experiment(root / "results" / "unjudged" / "experiment.yaml", complete(config, "x.yaml"), 1)
+    write_experiment(root / "results" / "unjudged" / "experiment.yaml", complete(config, "x.yaml"))
     folder = write(root, "unlike", {"test": {"bm25": BASE, "sure": BASE}})
     write_values(
         paths.within(folder, paths.PER_QUERY, split="test", system="sure"),

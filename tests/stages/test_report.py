@@ -13,6 +13,7 @@ from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Judged, Measures
 from cort.evaluation.overlap import Common, Overlap
 from cort.formats.shards import Tokens
+from cort.models.truncation import write_lengths
 from cort.reporting.labels import MINUS, MISSING
 from cort.training.outcome import Selection
 from tests.support.common import contents
@@ -278,9 +279,12 @@ def test_the_page_is_self_contained_and_escapes_everything(full, tmp_path):
 
 def test_the_page_says_how_much_each_model_truncates(small, make_encoder, make_reranker, caches, tmp_path):
     models = {"cort": make_encoder(passage_length=9), "cross": make_reranker()}
-    words = [f"{name} {text}={caches[text]}" for name in models for text in ("passages", "queries.train")]
+    texts = ("passages", "queries.train")
+    for text in texts:
+        write_lengths(tmp_path / f"{text}.json", Tokens(caches[text]).lengths)
+    words = [f"{name} {text}={tmp_path / text}.json" for name in models for text in texts]
     named = [f"{name}={folder}" for name, folder in models.items()]
-    assert report.main([*small, "--models", *named, "--tokens", *words]) == 0
+    assert report.main([*small, "--models", *named, "--lengths", *words]) == 0
     rows = Outline((tmp_path / "report/index.html").read_text()).tables["truncations"]
     lengths = Tokens(caches["passages"]).lengths
     share = f"{100 * (lengths > 7).mean():.1f} %"

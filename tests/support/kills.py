@@ -9,8 +9,9 @@ import signal
 import subprocess
 import time
 
-from scripts.sandbox import digests, executable
 from workflow.lock import processes_with
+
+from scripts.sandbox import digests, executable
 
 VARIABLE = "CORT_KILLED"
 STARTED = re.compile(r"^Job (\d+): (.+)$", re.MULTILINE)

@@ -35,12 +35,12 @@ def results_with(folder, systems=None, **changes):
         "rerankers": {"cross": {"pretrained": "cross"}},
         "systems": SYSTEMS if systems is None else systems,
     }
-    return Results(complete(config | changes, "toy"), 1, Path(folder))
+    return Results(complete(config | changes, "toy"), Path(folder))
 
 
 def write_results(folder, systems=None, **changes):
     """Write the settings of such results."""
-    write_experiment(folder / "experiment.yaml", results_with(folder, systems, **changes).config, 1)
+    write_experiment(folder / "experiment.yaml", results_with(folder, systems, **changes).config)
 
 
 class Slow:

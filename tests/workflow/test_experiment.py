@@ -14,14 +14,13 @@ from cort.experiment.keys import Experiment
 from cort.experiment.splits import kept_apart, labelled_twice, splits_apart
 from cort.settings.config import deciding, evaluated_splits, is_trained
 from cort.settings.fields import schema_of
-from cort.settings.paths import CURVE, MEASURES
+from cort.settings.paths import MEASURES
 from cort.systems.base import Results
 from cort.systems.registry import all_systems, made_by, system_of
 from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, changed, complaints, completed, mistakes_in
-from workflow import report_inputs, settings
-from workflow.inputs import excluded_queries, judgements
-from workflow.report_inputs import comparisons, explorers, of_systems, of_trainings, overlaps
+from workflow import inputs, settings
+from workflow.inputs import comparisons, excluded_queries, explorers, judgements, of_report, of_systems, overlaps
 
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
 TRAINING_FILES = {kind: f"data/{kind}.train.tsv" for kind in ("queries", "qrels")}
@@ -148,7 +147,7 @@ def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements()
         for name in ("own", "own-cross", "folded")
     ]
     tuned = {"folded on test", "folded on dev", "own-cross on test", "own-cross on dev"}
-    assert report_inputs.tuned_weights(config).keys() == tuned
+    assert inputs.tuned_weights(config).keys() == tuned
     # Neither the depth of validation runs nor what splits must not share changes.
     assert settings.depth(config, Wildcards(fromdict={"split": "validation"})) == ["--depth", "30"]
     alone = completed(NOTHING_LEARNT | {"lexical bm25": {"tune": FOLDS}})
@@ -261,23 +260,23 @@ def test_kinds_and_names():
     expected = {"cort": "Dense", "cort-onng": "Graph", "cort-hnsw": "Graph", "cort+bm25": "Interleave"}
     expected |= {"cort+bm25-cross": "Rerank", "published": "Published", "c.rt": "Dense"}
     assert kinds == expected | dict.fromkeys(("bm25", "expanded", "weighed"), "Bm25")
-    for rule in {system.rules[0] for system in all_systems(config).values()}:
+    for rule in {system.rule for system in all_systems(config).values()}:
         matched = {name for name in kinds if re.fullmatch(made_by(config, rule), name)}
-        assert matched == {name for name, system in all_systems(config).items() if rule in system.rules}
+        assert matched == {name for name, system in all_systems(config).items() if rule == system.rule}
 
 
 def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name():
     config = completed({**LATE, "systems late": {"retrieve": "late"}})
-    assert system_of(config, "late").rules == ("retrieve_tokens",)
+    assert system_of(config, "late").rule.name == "retrieve_tokens"
     assert models.used_models(config, "rerankers") == ["cross", "late"]
     assert system_of(config, "late").describe() == "late interaction late, exact search"
     for index, words in (({}, "probes 32"), ({"probes": "auto"}, "recall 0.99 of exact search")):
         config = completed({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}})
-        assert system_of(config, "late").rules == ("retrieve_ivfpq",)
+        assert system_of(config, "late").rule.name == "retrieve_ivfpq"
         assert models.indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
         assert system_of(config, "late").describe() == f"late interaction late, IVF-PQ with {words}"
     config = completed({name.replace("late", "encoder"): value for name, value in LATE.items()})
-    assert system_of(config, "cort").rules[0] == "retrieve"
+    assert system_of(config, "cort").rule.name == "retrieve"
     assert models.used_models(config, "rerankers") == ["cross"]
 
 
@@ -420,7 +419,8 @@ def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
     config = completed(changes)
     titles = models.trainings(config)
     assert list(titles.values()) == ["encoder (encoder)", "cross", "encoder (re-ranker)"]
-    assert len({*of_trainings(config, CURVE).values()}) == len(of_trainings(config, CURVE)) == 3
+    curves = of_report(config)["curves"]
+    assert len({*curves.values()}) == len(curves) == 3
     places = {"encoder.up": "encoders.up", "reranker.up": "rerankers.up", "small": "base_models.small"}
     assert {name: models.place_of_base_model(config, name) for name in places} == places
     assert [config["base_models"][f"{kind}.up"]["pretrained"] for kind in ("encoder", "reranker")] == ["a", "b"]

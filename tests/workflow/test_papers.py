@@ -8,8 +8,8 @@ from cort.experiment.checks import ConfigError, load
 from tests.support.common import ROOT
 from tests.support.configs import FILES, GONE, complaints, completed
 from tests.support.reporting import PAPER
-from workflow.report_inputs import check_papers, consistency, reproduced, submissions
-from workflow.report_settings import submission
+from workflow.inputs import check_papers, consistency, reproduced, submissions
+from workflow.settings import submission
 
 PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
 

@@ -4,11 +4,11 @@ import json
 import pytest
 from snakemake.iocontainers import Wildcards
 from snakemake.utils import format as snakemake_format
+from workflow.params import Words, all_of, among, at, code_of, join
 
 from cort.settings.config import flat
 from cort.systems.registry import system_of
 from tests.support.workflow import RULES, command_of, options_of
-from workflow.params import Words, all_of, among, at, code_of, join
 
 CONFIG = {
     "seed": 42,

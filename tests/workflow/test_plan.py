@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from workflow.planning.forecast import costs_of, read_benchmark, shipped, truncations
 
 from cort.experiment.checks import load
 from cort.formats.shards import Tokens
@@ -19,7 +20,6 @@ from tests.support.common import COMMIT, ROOT
 from workflow import plan, why
 from workflow.planning import dryrun, preflight
 from workflow.planning.dryrun import DryRun, dry_run
-from workflow.planning.forecast import costs_of, read_benchmark, shipped, truncations
 
 pytestmark = pytest.mark.slow
 

@@ -23,9 +23,9 @@ from snakemake.scheduling import job_scheduler
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.settings.types import ExecutionSettings, OutputSettings, ResourceSettings
 from snakemake_interface_logger_plugins.common import LogEvent
+from workflow.params import Words
 
 from workflow import snakemake_api
-from workflow.params import Words
 
 GONE = "Snakemake has changed; adapt workflow/snakemake_api.py"
 

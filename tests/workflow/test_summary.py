@@ -5,7 +5,7 @@ from cort.experiment.checks import complete
 from cort.experiment.comparisons import pairs
 from cort.formats.artifacts import write_artifact
 from workflow import summary
-from workflow.report_settings import compared_systems
+from workflow.settings import compared_systems
 
 
 class Wildcards:

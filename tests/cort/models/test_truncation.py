@@ -19,11 +19,12 @@ def test_shares_are_of_texts_and_of_their_tokens():
 
 
 @pytest.mark.parametrize(("kind", "text"), [("passage", "passages"), ("query", "queries.train")])
-def test_of_an_encoder_as_much_is_lost_as_its_sequences_lack(make_encoder, caches, kind, text):
+def test_of_an_encoder_as_much_is_lost_as_its_sequences_lack(make_encoder, caches, tmp_path, kind, text):
     folder, tokens = make_encoder(query_length=5, passage_length=9), Tokens(caches[text])
     texts = texts_of(tokens, load_encoder(folder), kind)
     kept = texts.lengths(np.arange(len(tokens))) - texts.template.extra
-    found = truncation.measure_texts(truncation.read_limits(folder), {text: caches[text]})[text]
+    truncation.write_lengths(tmp_path / "lengths.json", tokens.lengths)
+    found = truncation.measure_texts(truncation.read_limits(folder), {text: tmp_path / "lengths.json"})[text]
     assert found.cut_texts == (kept < tokens.lengths).mean() > 0
     assert found.cut_tokens == pytest.approx(1 - kept.sum() / tokens.lengths.sum())
 

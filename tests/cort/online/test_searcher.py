@@ -39,7 +39,7 @@ from tests.support.online import SYSTEMS, Slow, results_with, write_results
 def test_settings_are_read_as_they_were_written_wherever_results_are_moved(tmp_path):
     write_results(tmp_path)
     results = read_experiment(tmp_path / "experiment.yaml")
-    assert (results.config, results.shards) == (results_with(tmp_path).config, 1)
+    assert results.config == results_with(tmp_path).config
     shutil.copytree(tmp_path, tmp_path / "moved")
     moved = read_experiment(tmp_path / "moved" / "experiment.yaml")
     files = {file for system in open_systems(moved, ["reranked"]).values() for file in system.files()}
@@ -55,7 +55,7 @@ def test_settings_are_read_as_they_were_written_wherever_results_are_moved(tmp_p
 def test_a_part_of_the_settings_is_enough_for_some_systems(tmp_path):
     results = results_with(tmp_path)
     for name in SYSTEMS:
-        part = Results(needed_for(results.config, [name]), 1, tmp_path)
+        part = Results(needed_for(results.config, [name]), tmp_path)
         found, expected = (open_systems(which, [name]) for which in (part, results))
         assert {at: [*system.files()] for at, system in found.items()} == {
             at: [*system.files()] for at, system in expected.items()
