@@ -7,14 +7,34 @@ from scripts.sandbox import ROOT, copy_tree, snakemake
 
 pytestmark = pytest.mark.slow
 
+# Rules of the other workflow, of each kind, before the module and after it.
 MODULE = """
 configfile: "config.yaml"
+
+rule two_commands:
+    output: "before.txt"
+    shell: "echo b > {{output}}; echo a >> {{output}}"
+
+rule python:
+    output: "python.txt"
+    run:
+        with open(output[0], "w") as file:
+            file.write("run")
+
+rule script:
+    output: "script.txt"
+    script: "script.py"
 
 module cort:
     snakefile: "{snakefile}"
     config: config
 
 use rule * from cort
+
+rule pipeline:
+    input: "before.txt"
+    output: "after.txt"
+    shell: "sort {{input}} | uniq > {{output}}; echo c >> {{output}}"
 """
 PASSAGES = "results/mine/collection/passages.parquet"
 CONFIG = {
@@ -28,23 +48,28 @@ CONFIG = {
 @pytest.fixture
 def folder(tmp_path):
     """A folder without the project, with an experiment."""
-    files = {"passages.tsv": "1\tone text\n", "queries.tsv": "1\tone\n", "qrels.tsv": "1 0 1 1\n"}
+    script = 'with open(snakemake.output[0], "w") as file:\n    file.write("script")\n'
+    files = {"script.py": script, "passages.tsv": "1\tone text\n", "queries.tsv": "1\tone\n", "qrels.tsv": "1 0 1 1\n"}
     for name, text in (files | {"config.yaml": yaml.safe_dump(CONFIG)}).items():
         (tmp_path / name).write_text(text, "utf-8")
     return tmp_path
 
 
-def test_a_module_of_another_workflow_builds_its_results_there(folder):
+def test_a_module_of_another_workflow_builds_its_results_there_and_leaves_its_rules_alone(folder):
     (folder / "Snakefile").write_text(MODULE.format(snakefile=ROOT / "workflow/Snakefile"), "utf-8")
-    status, output = snakemake(folder, "--cores", 1, "--", PASSAGES)
+    expected = {"before.txt": "b\na\n", "python.txt": "run", "script.txt": "script", "after.txt": "a\nb\nc\n"}
+    status, output = snakemake(folder, "--cores", 1, "--", PASSAGES, *expected)
     assert status == 0, output
     assert (folder / PASSAGES).is_file()
+    assert {name: (folder / name).read_text() for name in expected} == expected
 
 
 def test_the_workflow_runs_in_another_folder(folder):
-    call = ("--snakefile", ROOT / "Snakefile", "--configfile", "config.yaml", "--cores", 1, "--", PASSAGES)
-    status, output = snakemake(folder, *call)
-    assert status == 0, output
+    for snakefile in ("Snakefile", "workflow/Snakefile"):
+        call = (f"--snakefile={ROOT / snakefile}", "--configfile", "config.yaml", "--cores", 1, "--", PASSAGES)
+        status, output = snakemake(folder, *call)
+        assert status == 0, output
+        assert "Using workflow specific profile" in output
     assert (folder / PASSAGES).is_file()
 
 

@@ -44,6 +44,7 @@ def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, mo
     queries = shards(tmp_path, "q", names("q", 40), random_unit(generator, 40, 48))
     status, output = run(tmp_path, queries, shards(tmp_path, "p", ids, vectors), "--depth", "50")
     assert status == 0
+    whole = output.read_bytes()
     assert len(read_run(output).doc_ids) == 40 * 50
     for bounds, batch, scores in [((150,), 64, 9_000), ((1, 2, 299), 7, 90), ((100, 200), 300, 33), ((0, 300), 50, 1)]:
         for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
