@@ -75,8 +75,7 @@ def iter_qrels(path: str | Path) -> Rows[Qrel]:
     """Stream (row, judgement); like trec_eval, ignore the second column of TREC's format."""
     form = rows.form_of(path, QUERY_IDS, DOC_IDS)
     if form in (rows.JSON, rows.PARQUET, rows.CSV):
-        # With all columns: one of them may be that of the grades, under a name that is not known.
-        return iter_records(path, rows.iter_rows(path, form), _of_record)
+        return iter_records(path, rows.iter_rows(path, form, (QUERY_IDS, DOC_IDS, GRADES), fewest=3), _of_record)
     return _iter_lines(path)
 
 

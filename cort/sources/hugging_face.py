@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from cort.formats import judgements, rows
-from cort.formats.fields import checked_text
+from cort.formats import judgements, topics
 from cort.formats.lines import iter_records
+from cort.formats.passages import iter_titled
 from cort.formats.records import Qrel, Text
 from cort.sources.documents import Document
 from cort.sources.undivided import document_of
@@ -55,14 +55,13 @@ def iter_documents(source: str) -> Iterator[Document]:
     :raises InputError: for a missing source, an unknown layout or split, a damaged file, or an invalid row.
     """
     for path in _files(source, "corpus"):
-        for _, titled in rows.iter_titled_rows(path, _form(path), rows.DOCUMENTS):
-            yield document_of(*titled)
+        yield from (one for _, one in iter_records(path, iter_titled(path), lambda titled: document_of(*titled)))
 
 
 def iter_queries(source: str) -> Iterator[Text]:
     """Stream the queries of all splits."""
     for path in _files(source, "queries"):
-        yield from (query for _, query in iter_records(path, rows.iter_rows(path, _form(path)), _query))
+        yield from (query for _, query in topics.iter_queries(path))
 
 
 def iter_qrels(source: str, split: str) -> Iterator[Qrel]:
@@ -85,10 +84,6 @@ def _files(source: str, key: str) -> list[Path]:
     other = f"if another dataset has them: `hf: NAME-qrels@COMMIT#{key.removeprefix(QRELS)}`"
     fix = suggest(key, layout, other if key.startswith(QRELS) else f"rename or convert its files; {PARTS}")
     raise input_error(source, found, EXPECTED, fix)
-
-
-def _form(path: Path) -> str:
-    return rows.PARQUET if path.suffix == ".parquet" else rows.JSON
 
 
 @cache
@@ -143,9 +138,3 @@ def _of_one_format(source: str, paths: list[Path]) -> list[Path]:
         found, expected = f"several in one: {shorten(', '.join(names), LONGEST_LIST)}", f"one, as {source}#{names[0]}"
         raise input_error(source, found, expected, "name one")
     return chosen
-
-
-def _query(row: rows.Row) -> Text:
-    record = rows.checked(row)
-    text = checked_text(rows.text_of(record, rows.QUERIES.texts))
-    return Text(rows.id_of(record, rows.QUERIES.ids, "query_id"), text)
