@@ -64,8 +64,8 @@ class PublicFile:
         """
         if folder is None or not (self.md5 or self.sha256 or self.lines or self.no_checksum):
             return []
-        names = [self.name, *([self.member] if self.member else [])]
-        names += [Path(path).name for path in (*names, *(urlsplit(url).path for url in self.urls))]
+        names = [self.name, self.member or self.name]
+        names += [Path(urlsplit(place).path).name for place in (*names, *self.urls)]
         return [folder / name for name in dict.fromkeys(names) if (folder / name).is_file()]
 
 

@@ -70,9 +70,9 @@ def iter_qrels(source: str, split: str) -> Iterator[Qrel]:
         yield from (qrel for _, qrel in judgements.iter_qrels(path))
 
 
-def files(source: str) -> list[Path]:
+def files(source: str) -> list[str]:
     """List all files that the functions of this module read."""
-    return [path for paths in _layout(source).values() for path in paths]
+    return [str(path) for paths in _layout(source).values() for path in paths]
 
 
 def _files(source: str, key: str) -> list[Path]:

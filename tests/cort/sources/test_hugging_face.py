@@ -92,7 +92,8 @@ def test_judgements_in_a_dataset_of_their_own(tmp_path):
     split = open_split(None, f"{tmp_path}/nq", f"{tmp_path}/nq-qrels#test")
     assert [*map(tuple, split.queries())] == [("q1", "which?")]
     assert [*map(tuple, split.qrels())] == [("q1", "d2", 1)]
-    assert [path.name for path in split.files()] == ["corpus.jsonl", "queries.jsonl", "test.tsv"]
+    names = ["corpus.jsonl", "queries.jsonl", "test.tsv"]
+    assert [one["path"].rpartition("/")[2] for one in split.inputs()] == names
     with pytest.raises(InputError, match=r"found no qrels/test among .*; if another dataset has them"):
         [*open_split(None, f"{tmp_path}/nq", "test").qrels()]
 
