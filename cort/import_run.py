@@ -88,11 +88,9 @@ def read_published(path: str | Path) -> Run:
     run = read_run(path, columns=SCORED if scored else COLUMNS)
     if not len(run):
         raise input_error(path, "an empty run", "at least one result", "build the run again or name another")
-    with np.errstate(over="ignore"):
-        scores = run.scores.astype(np.float32)
-    if not np.isfinite(scores).all():
-        found = f"the score {run.scores[~np.isfinite(scores)][0]}"
-        raise input_error(path, found, "scores within single precision (3.4e38)", "scale the scores")
+    if (largest := np.abs(run.scores).max()) > np.finfo(np.float32).max:
+        raise input_error(path, f"the score {largest:g}", "scores within single precision (3.4e38)", "scale the scores")
+    scores = run.scores.astype(np.float32)
     if scored:
         return replace(run, scores=scores.astype(np.float64))
     by = np.lexsort((-alphabetic_codes(run.doc_ids), -scores, run.query_numbers()))

@@ -35,7 +35,6 @@ PATIENCE = (20, 60)
 # Attempts with less progress than a megabyte before giving up on a mirror; seconds between them, and the longest wait
 # that a server may ask for.
 ATTEMPTS, FIRST_WAIT, LONGEST_WAIT, LONGEST_ASKED = 6, 1.0, 60.0, 900.0
-REDIRECTS = 10
 # Statuses worth a retry, like SERVER_ERROR and above: the server is busy, restarting or broken.
 TEMPORARY, SERVER_ERROR = frozenset({408, 425, 429}), 500
 OK, PARTIAL, UNSATISFIABLE = 200, 206, 416
@@ -130,7 +129,6 @@ def by_hand(file: PublicFile, reasons: Sequence[tuple[str, str]]) -> InputError:
 def new_session() -> requests.Session:
     """Create a session with the headers that servers expect; proxies come from the environment."""
     session = requests.Session()
-    session.max_redirects = REDIRECTS
     session.headers.update({"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"})
     return session
 

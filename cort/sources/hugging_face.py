@@ -78,7 +78,7 @@ def files(source: str) -> list[str]:
 def _files(source: str, key: str) -> list[Path]:
     if key in (layout := _layout(source)):
         return layout[key]
-    folder = _folder(source)
+    folder, _ = _opened(source)
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     found = f"no {key} among {shorten(', '.join(layout or names), LONGEST_LIST)}"
     other = f"if another dataset has them: `hf: NAME-qrels@COMMIT#{key.removeprefix(QRELS)}`"
@@ -87,28 +87,22 @@ def _files(source: str, key: str) -> list[Path]:
 
 
 @cache
-def _folder(source: str) -> Path:
-    """Find or fetch a source; the hub is asked once."""
-    name, part = _named(source)
+def _opened(source: str) -> tuple[Path, str]:
+    """Find or fetch a source, for which the hub is asked once; return its folder, and the name of the part, or ""."""
+    name, _, part = (source, "", "") if Path(source).is_dir() else source.partition("#")
     if Path(name).is_dir():
-        return Path(name)
+        return Path(name), part
     if not (match := ON_HUB.fullmatch(name)):
         expected = "a folder, or NAME@COMMIT of a dataset on Hugging Face, with the 40 hexadecimal digits of the commit"
         raise input_error(name, "no such folder", expected, "fix the path, or name a commit")
     fix = "check name, commit and network, or name a local folder"
     wanted = [f"{part}-*", f"{part}/*", f"*/{part}-*", f"*/{part}.*", *WANTED[2:]] if part else WANTED
-    return fetch_snapshot(match[1], match[2], "a dataset on the hub", fix, wanted, kind="dataset")
-
-
-def _named(source: str) -> tuple[str, str]:
-    """Return the name of a source, and that of the part, or ""."""
-    name, _, part = (source, "", "") if Path(source).is_dir() else source.partition("#")
-    return name, part
+    return fetch_snapshot(match[1], match[2], "a dataset on the hub", fix, wanted, kind="dataset"), part
 
 
 def _layout(source: str) -> dict[str, list[Path]]:
     """Return the files in order, by what is in them: corpus, queries, or qrels/SPLIT."""
-    folder, part, layout = _folder(source), _named(source)[1], defaultdict(list)
+    (folder, part), layout = _opened(source), defaultdict(list)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         own = name.removeprefix(f"{part}-").removeprefix(f"{part}/") if part else name
