@@ -53,9 +53,8 @@ class PublicFile:
     @property
     def facts(self) -> str:
         """Description of the right file."""
-        facts = {"bytes": self.bytes, "lines": self.lines}
-        known = [f"{value} {name}" for name, value in facts.items() if value]
-        return ", ".join(known + ([f"md5 {self.md5}"] if self.md5 else [])) or "a complete file"
+        facts = {"{} bytes": self.bytes, "{} lines": self.lines, "md5 {}": self.md5}
+        return ", ".join(text.format(value) for text, value in facts.items() if value) or "a complete file"
 
     def copies_in(self, folder: Path | None) -> list[Path]:
         """List files in a folder that may be this one, with the name in the catalogue, of the member, or in a URL.
