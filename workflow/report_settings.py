@@ -9,13 +9,9 @@ from cort.experiment.config import compared, on_split
 from cort.experiment.config import curve_depths as depths_of_curve
 from cort.experiment.keys import Experiment
 from cort.experiment.stored import needed_for
-from cort.retrieval.graphs import INDEXES
 from cort.settings.config import Config, deciding, flat
 from cort.settings.fields import schema_of
-from workflow.params import Wildcards, Words, at, option
-
-# Settings of an encoder or re-ranker that do not affect its weights.
-NOT_OF_THE_MODEL = {*INDEXES, "storage", "precision", "depth"}
+from workflow.params import Wildcards, Words, option
 
 
 def curve_depths(config: Config, wildcards: Wildcards) -> Words:
@@ -61,10 +57,10 @@ def _as_json(name: str, settings: Config) -> Words:
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:
-    """Form of a submission, and the id of a TREC run (by default the submission's name)."""
-    name = wildcards.submission
-    form = at("submissions.{submission}.form")(config, wildcards)
-    if config["submissions"][name]["form"] != "trec":
-        return form
-    run_id = config["submissions"][name].get("run_id", name)
-    return form + Words(option("run_id", run_id), {f"submissions.{name}.run_id": run_id})
+    """Give the id of a TREC run (by default the submission's name); none for the leaderboard."""
+    place = f"submissions.{wildcards.submission}"
+    form = config["submissions"][wildcards.submission]["form"]
+    if form != "trec":
+        return Words((), {f"{place}.form": form})
+    run_id = config["submissions"][wildcards.submission].get("run_id", wildcards.submission)
+    return Words(option("run_id", run_id), {f"{place}.form": form, f"{place}.run_id": run_id})
