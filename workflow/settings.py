@@ -14,7 +14,7 @@ from typing import Any
 from cort.experiment.config import tuned_systems, with_parts
 from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.models import used_models
-from cort.experiment.splits import kept_apart, pairs_of_splits
+from cort.experiment.splits import pairs_of_splits, splits_apart
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
 from cort.settings.config import (
@@ -232,7 +232,7 @@ def _made_elsewhere(split: Config) -> bool:
 def inspection(config: Config, wildcards: Wildcards) -> Words:
     """Give the splits, pairs that are compared, and what the passages should fit: lengths of encoders, languages."""
     pairs = [f"{first}={second}" for first, second in pairs_of_splits(config)]
-    apart = [f"{first}={second}" for first, others in kept_apart(config).items() for second in others]
+    apart = [f"{first}={second}" for first, second in splits_apart(config)]
     words = option("splits", [*config["splits"]]) + option("pairs", pairs) + option("apart", apart)
     settings: dict[str, Any] = {"splits": [*config["splits"], *pairs, *apart]}
     lengths = {name: "passage_length" for name in used_models(config, "encoders")}

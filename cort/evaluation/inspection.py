@@ -214,7 +214,7 @@ def find_shared(first: Split, second: Split, apart: bool) -> tuple[list[Finding]
     if not rows:
         return [], []
     count = f"{len(rows):,} of {second.queries.num_rows:,} queries"
-    advice = f", which systems learn from; leave them out: `without: {second.name}` in {first.name}" if apart else ""
+    advice = f", which systems learn from; leave them out by `without: {second.name}`" if apart else ""
     return [Finding(rows[0][0], f"{second.name}: {count} also in {first.name}{advice}", apart)], rows
 
 

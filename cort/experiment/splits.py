@@ -151,23 +151,6 @@ def splits_apart(config: Config) -> list[tuple[str, str]]:
     return [(first, second) for first, second in pairs if first != "train" or second not in held]
 
 
-def kept_apart(config: Config) -> dict[str, list[str]]:
-    """List, for each split that systems learn from, the splits whose queries it must not have.
-
-    A held-out split has the files of train, and so its list. No two splits leave out each other, nor through others.
-    """
-    left = _without(config["splits"])
-    held = [name for name, split in config["splits"].items() if "hold_out" in split]
-    left |= {name: left["train"] for name in held}
-    apart: dict[str, list[str]] = {}
-    for first, second in splits_apart(config):
-        owner = "train" if first in held else first
-        if second not in [*held, *left[owner]] and owner not in _reached(left, second):
-            apart.setdefault(owner, []).append(second)
-            left[owner].append(second)
-    return apart
-
-
 def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
     """List the pairs of a split for training and another split."""
     training = [name for name in TRAINING_SPLITS if name in config["splits"]]
