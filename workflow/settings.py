@@ -6,8 +6,6 @@ Each function is a part (`workflow/params.py`), called with the config and the w
 from __future__ import annotations
 
 import json
-import re
-from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,6 @@ from cort.settings.config import (
     is_judged,
     is_sparse,
     labels_of,
-    one_or_more,
     source_of,
     splits_with,
 )
@@ -213,7 +210,7 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
     parts += ["splits.{split}.unjudged_queries", "splits.{split}.unknown"] if is_judged(config, wildcards.split) else []
     sampled = "sample" in split and split.get("generate", {}).get("from") != "endpoint"
     parts += ["splits.{split}.sample"] if sampled else []
-    part = ["--at-most"] if sampled and ("generate" in split or _made_elsewhere(split)) else []
+    part = []
     if held and wildcards.split in (*held, "train"):
         parts.append(f"splits.{held[0]}.hold_out")
         part += ["--part", "held-out" if wildcards.split in held else "rest"]
@@ -221,12 +218,6 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
     # Both parts of train are drawn from the same queries.
     part += ["--for-training"] if wildcards.split in (*TRAINING_SPLITS, *held) else []
     return join(*parts)(config, wildcards) + Words(part)
-
-
-def _made_elsewhere(split: Config) -> bool:
-    """Tell whether the queries are those that another experiment made, and whose number nobody chose."""
-    made = re.compile(paths.IMPORTED_QUERIES.format(dataset="[^/]+", split="[^/]+"))
-    return all(made.fullmatch(normpath(file)) for file in one_or_more(split.get("queries", ".")))
 
 
 def inspection(config: Config, wildcards: Wildcards) -> Words:

@@ -22,7 +22,7 @@ from cort.evaluation.values import read_recall, write_recall
 from cort.formats import expansions, lines, shards, tables
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.formats.checkpoints import FinishedBlocks
-from cort.formats.judgements import iter_qrels, iter_quoted, read_judged
+from cort.formats.judgements import iter_qrels, read_judged
 from cort.formats.passages import iter_passage_batches, iter_passages
 from cort.formats.records import Ranking
 from cort.formats.runs import read_candidates, read_run, write_run
@@ -227,7 +227,7 @@ READERS = {
     "queries, jsonl": ("q.jsonl", _text(JSONL), _listed(iter_queries)),
     "qrels": ("q.txt", _text(QRELS), _listed(iter_qrels)),
     "qrels of BEIR": ("q.tsv", _text("query-id\tcorpus-id\tscore\nq\td\t1\n"), _listed(iter_qrels)),
-    "quotations": ("q.jsonl", _json(QUOTED), _listed(iter_quoted, [pa.record_batch(QUOTABLE)])),
+    "quotations": ("q.jsonl", _json(QUOTED), _read_judged),
     "judgements": ("q.jsonl", _json({**QUOTED, "doc_id": "d"}), _read_judged),
     "run": ("r.trec", _written(write_run, RANKINGS, "t"), _run_alike),
     "run of TABs": ("r.trec", _text("q\tQ0\td\t1\t2.5\tt\nq\tQ0\te\t2\t-1e3\tt\n"), _run_alike),
