@@ -1,6 +1,6 @@
 """Numbers for ids, computed without a Python object per id."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -73,9 +73,17 @@ def hashes(ids: pa.Array) -> Words:
 
 def has_repeated(ids: pa.ChunkedArray) -> bool:
     """Whether an id occurs twice; several times as fast as counting the different ids."""
-    numbers = np.concatenate([np.empty(0, np.uint64), *map(hashes, ids.chunks)])
+    return may_repeat(ids.chunks, len(ids)) and pc.count_distinct(ids).as_py() < len(ids)
+
+
+def may_repeat(parts: Iterable[pa.Array], count: int) -> bool:
+    """Whether two of `count` ids have the same number, as equal ids do; needs 8 bytes per id."""
+    numbers, end = np.empty(count, np.uint64), 0
+    for ids in parts:
+        start, end = end, end + len(ids)
+        numbers[start:end] = hashes(ids)
     numbers.sort()
-    return bool((numbers[1:] == numbers[:-1]).any()) and pc.count_distinct(ids).as_py() < len(ids)
+    return bool((numbers[1:] == numbers[:-1]).any())
 
 
 def _by_piece(numbers: Callable[[Text, Integers, Integers], Words], ids: pa.Array) -> Words:

@@ -44,7 +44,7 @@ OTHER_FILES = (
     (b"\xfe\xff", "UTF-16 text", CONVERT.format("UTF-16")),
 )
 # Bytes per block: of lines read one by one, of texts, of columns, and of Arrow's parser.
-SMALL_BLOCK, BLOCK_BYTES, COLUMNS_BLOCK, ARROW_BLOCK = 1 << 20, 32 << 20, 16 << 20, 4 << 20
+SMALL_BLOCK, BLOCK_BYTES, COLUMNS_BLOCK, ARROW_BLOCK = 1 << 20, 4 << 20, 16 << 20, 4 << 20
 ROWS_PER_BATCH, HEAD = 65_536, 4_096
 # A small gzip file may unpack to a line that exhausts memory.
 LONGEST_LINE = 1 << 27

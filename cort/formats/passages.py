@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from cort.formats import marked, rows
 from cort.formats.duplicates import kept_rows
 from cort.formats.fields import BadLine, writable_id
-from cort.formats.ids import is_plain, string_bytes
+from cort.formats.ids import is_plain, may_repeat, string_bytes
 from cort.formats.lines import (
     BLOCK_BYTES,
     Block,
@@ -40,7 +40,7 @@ from cort.formats.lines import (
     parse_block,
 )
 from cort.formats.records import EMPTY, Integers, Text
-from cort.formats.tables import PASSAGES, iter_batches, open_writer, regroup
+from cort.formats.tables import PASSAGES, iter_batches, open_writer, read_column, regroup
 from cort.system.errors import input_error
 from cort.system.files import atomic_file
 from cort.system.progress import track
@@ -48,6 +48,7 @@ from cort.system.progress import track
 #: a count of `write_passages`
 REPEATED = "identical documents dropped"
 
+IDS = pa.schema([PASSAGES.field("doc_id")])
 Item = TypeVar("Item")
 Fields = Mapping[str, Any]
 
@@ -95,13 +96,26 @@ def iter_passage_batches(
 def write_passages(parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], output: str | Path) -> dict[str, int]:
     """Stream the passages of one or more files into a table, without repeated ones; return counts.
 
-    Only the ids are kept in memory. The table appears under `output` after the last check.
+    Memory holds a row group and what is read ahead, or later a number for each id. The table appears under `output`
+    after the last check.
 
     :raises InputError: for a file without passages, or the same id with another text.
     """
-    ids: list[pa.Array] = []
-    counts = {"documents without text": 0}
+    with atomic_file(output) as temporary:
+        sizes, empty = _write_all(parts, temporary)
+        count = sum(len(rows) for _, rows in sizes)
+        doc_ids = (batch["doc_id"] for batch in releasing(iter_batches(temporary, IDS)))
+        repeated = _drop_repeated(temporary, sizes) if may_repeat(doc_ids, count) else 0
+    counts = {"documents without text": empty, "passages": count - repeated}
+    return counts | ({REPEATED: repeated} if repeated else {})
+
+
+def _write_all(
+    parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], path: Path
+) -> tuple[list[tuple[str, range]], int]:
+    """Write all passages; return the rows of each source, and the number of passages without text."""
     sizes: list[tuple[str, range]] = []
+    empty = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
         for source, batches in parts:
@@ -114,20 +128,16 @@ def write_passages(parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], output
                 raise input_error(source, none_of("passages", source), expected, fix)
             sizes.append((source, range(1, number + 1)))
 
-    with atomic_file(output) as temporary:
-        with open_writer(temporary, PASSAGES) as writer:
-            for table in track(ahead(regroup(counted())), None, "passages", size=len):
-                writer.write_table(table)
-                ids.extend(table["doc_id"].chunks)
-                counts["documents without text"] += pc.sum(pc.equal(table["text"], EMPTY)).as_py()
-        column = pa.chunked_array(ids, "string")
-        counts["passages"] = len(column) - _drop_repeated(temporary, sizes, column)
-    repeated = len(column) - counts["passages"]
-    return counts | ({REPEATED: repeated} if repeated else {})
+    with open_writer(path, PASSAGES) as writer:
+        for table in track(releasing(regroup(ahead(counted()))), None, "passages", size=len):
+            writer.write_table(table)
+            empty += pc.sum(pc.equal(table["text"], EMPTY)).as_py()
+    return sizes, empty
 
 
-def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]], column: pa.ChunkedArray) -> int:
+def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]]) -> int:
     """Write a table again without repeated passages, if it has any; return their number."""
+    column = read_column(path, PASSAGES, "doc_id")
 
     def texts() -> Integers:
         return np.array([hash(text) for batch in iter_batches(path, PASSAGES) for text in batch["text"].to_pylist()])
@@ -143,7 +153,7 @@ def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]], column: pa.Ch
     return len(column) - len(kept)
 
 
-def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
+def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
     """Yield items, up to `depth` of which a thread prepares in advance; errors are raised in order."""
     iterator, end = iter(items), object()
     with ThreadPoolExecutor(1) as pool:
@@ -154,6 +164,13 @@ def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
                 yield item  # type: ignore[misc]
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def releasing(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items, and return to the system the memory of those that are done, which Arrow would keep for later."""
+    for item in items:
+        yield item
+        pa.default_memory_pool().release_unused()
 
 
 def _joined(document: tuple[str, str, str]) -> Text:

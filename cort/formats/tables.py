@@ -66,7 +66,7 @@ def iter_batches(
     with refuse_damage(path, *WHOLE):
         file = _open(path, schema)
         chosen = list(groups(file.num_row_groups))
-        for batch in file.iter_batches(batch_size=rows, row_groups=chosen, columns=schema.names):
+        for batch in file.iter_batches(rows, chosen, schema.names, use_threads=len(schema) > 1):
             _check(path, batch)
             yield batch
 
