@@ -15,6 +15,7 @@ Words = npt.NDArray[np.uint64]
 
 WORD = 8
 PIECE = 65_536
+LARGEST_OFFSET = 2**31 - 1
 # Masks for the first n bytes of a word in memory.
 FIRST_BYTES = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], dtype="<u8")
 # Odd and without a pattern, so that products spread over all 64 bits.
@@ -32,7 +33,7 @@ def alphabetic_codes(ids: pa.Array) -> Integers:
 
 def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> Integers:
     """Return the position of each id in `known`, or -1 if it is absent."""
-    return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known), -1), np.int64)
+    return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known.cast(ids.type)), -1), np.int64)
 
 
 def is_in(ids: pa.Array | pa.ChunkedArray, known: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -45,10 +46,16 @@ def unknown_ids(ids: pa.Array, known: pa.ChunkedArray) -> pa.Array:
     return ids.filter(pc.invert(is_in(ids, known)))
 
 
-def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.int32]]:
-    """Return the concatenated bytes of strings, and the offset of each start and of the last end."""
+def joined(ids: pa.ChunkedArray) -> pa.Array:
+    """Join chunks; as large strings if 32-bit offsets do not reach their end."""
+    return (ids if ids.nbytes <= LARGEST_OFFSET else ids.cast("large_string")).combine_chunks()
+
+
+def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.signedinteger]]:
+    """Return the concatenated bytes of strings or large strings, and the offset of each start and of the last end."""
     _, places, data = strings.buffers()
-    offsets = np.frombuffer(places, np.int32, count=strings.offset + len(strings) + 1)[strings.offset :]
+    size = np.int64 if pa.types.is_large_string(strings.type) else np.int32
+    offsets = np.frombuffer(places, size, count=strings.offset + len(strings) + 1)[strings.offset :]
     return np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.fields import NUMBER, BadLine, checked_id, checked_number, split_fields
-from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
+from cort.formats.ids import MULTIPLIER, Words, hashes, joined, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
 from cort.formats.records import Integers, Ranking, in_blocks, offsets_of
 from cort.formats.tables import SCORES, iter_batches, open_writer
@@ -224,7 +224,7 @@ def read_run(path: str | Path, *, order_ties: bool = True, columns: Sequence[str
     encoded = table["query_id"].unify_dictionaries().combine_chunks()
     query_ids: list[str] = encoded.dictionary.to_pylist()
     queries = encoded.indices.to_numpy()
-    doc_ids = table["doc_id"].combine_chunks()
+    doc_ids = joined(table["doc_id"])
     del table
     refuse_repeated_documents(path, query_ids, queries, doc_ids)
     if by_rank or not _is_falling(queries, scores):
