@@ -63,8 +63,12 @@ def sort_keys(ids: pa.Array) -> Integers | Words:
     """Give ids numbers that sort and compare like their bytes; fast if all ids are short."""
     if int(pc.max(pc.binary_length(ids)).as_py() or 0) > WORD or pc.any(pc.match_substring(ids, "\x00")).as_py():
         return alphabetic_codes(ids)
+
     # Ids without zero bytes remain distinct when padded with zeros.
-    return _by_piece(_words, ids).byteswap()
+    def words(text: Text, starts: Integers, lengths: Integers) -> Words:
+        return _masked(_all_words(text), starts, lengths)
+
+    return _by_piece(words, ids).byteswap()
 
 
 def is_plain(ids: pa.Array) -> bool:
@@ -114,11 +118,6 @@ def _hashes(text: Text, starts: Integers, lengths: Integers) -> Words:
     return placed
 
 
-def _words(text: Text, starts: Integers, lengths: Integers) -> Words:
-    """Read `lengths` bytes (at most 8) at `starts` as little-endian numbers."""
-    return _masked(_all_words(text), starts, lengths)
-
-
 def _all_words(text: Text) -> Words:
     """View the 8 bytes at each place as a number; beyond the end are zeros."""
     padded = np.concatenate([text, np.zeros(2 * WORD, dtype=np.uint8)])
@@ -126,6 +125,7 @@ def _all_words(text: Text) -> Words:
 
 
 def _masked(words: Words, starts: Integers, lengths: Integers) -> Words:
+    """Read `lengths` bytes (at most 8) at `starts` as little-endian numbers."""
     numbers: Words = words[starts]
     numbers &= FIRST_BYTES[lengths]
     return numbers

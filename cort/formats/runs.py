@@ -380,14 +380,10 @@ def write_rankings(path: str | Path, rankings: Iterable[Ranking]) -> int:
 def iter_rankings(path: str | Path) -> Iterator[tuple[str, pa.Table]]:
     """Read rankings one at a time; yield query_id and rows.
 
-    :raises InputError: for NaN or infinite scores, and for a query whose rows are not together.
+    :raises InputError: for NaN or infinite scores.
     """
-    seen: set[str] = set()
     parts = (part for batch in iter_batches(path, SCORES) for part in _by_query(path, batch))
     for query_id, rows in itertools.groupby(parts, lambda part: part["query_id"][0].as_py()):
-        if query_id in seen:
-            raise input_error(path, f"query {query_id} twice", "all results of a query together", "retrieve again")
-        seen.add(query_id)
         yield query_id, pa.Table.from_batches(rows)
 
 

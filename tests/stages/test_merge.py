@@ -66,7 +66,6 @@ def test_rankings_are_read_as_they_were_written(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        ([("q", "x", 1), ("r", "a", 1), ("q", "y", 0)], "b.parquet: found query q twice"),
         ([("q", "x", float("nan"))], "b.parquet: found a NaN or infinite score"),
         ([("q", "x", 1)], "b.parquet: found no more queries, expected query r, as in the other parts"),
         ([("r", "x", 1), ("q", "x", 1)], "b.parquet: found query r, expected query q"),
