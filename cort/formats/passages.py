@@ -64,7 +64,7 @@ def iter_titled(path: str | Path, fields: Fields | None = None) -> Rows[tuple[st
     names = rows.names_of(fields or {})
     match _form(path, names):
         case "lines":
-            return ((row, (doc_id, "", text)) for row, (doc_id, text) in _iter_tsv(path))
+            return ((row, (doc_id, "", text)) for row, (doc_id, text) in _parsed(path, iter_lines(path)))
         case "marked":
             return iter_records(path, marked.iter_documents(path), _with_checked_id)
         case form:
@@ -90,7 +90,8 @@ def iter_passage_batches(
         return
     for block in iter_blocks(path, block_bytes):
         batches = _parse_passages(block)
-        yield from _lines_of(path, block) if batches is None else batches
+        lines = decode_lines(path, block)
+        yield from iter_record_batches(_parsed(path, lines), PASSAGES) if batches is None else batches
 
 
 def write_passages(parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], output: str | Path) -> dict[str, int]:
@@ -186,9 +187,9 @@ def _with_checked_id(document: tuple[str, str, str]) -> tuple[str, str, str]:
     return (writable_id("doc_id", document[0]), *document[1:])
 
 
-def _iter_tsv(path: str | Path) -> Rows[Text]:
-    lines = ((row, line) for row, line in iter_lines(path) if line.strip())
-    return iter_records(path, lines, _parse_tsv)
+def _parsed(path: str | Path, lines: Rows[str]) -> Rows[Text]:
+    """Read lines one by one, except blank ones."""
+    return iter_records(path, ((row, line) for row, line in lines if line.strip()), _parse_tsv)
 
 
 def _parse_tsv(line: str) -> Text:
@@ -198,12 +199,6 @@ def _parse_tsv(line: str) -> Text:
         fix = "separate id and text by one TAB and leave no other TAB in the row, or write a header"
         raise BadLine(f"{1 + len(texts)} TAB-separated fields", expected, fix)
     return _joined((writable_id("doc_id", doc_id), "", texts[0]))
-
-
-def _lines_of(path: str | Path, block: Block) -> Iterator[pa.RecordBatch]:
-    """Read a block line by line."""
-    lines = ((row, line) for row, line in decode_lines(path, block) if line.strip())
-    return iter_record_batches(iter_records(path, lines, _parse_tsv), PASSAGES)
 
 
 def _parse_passages(block: Block) -> list[pa.RecordBatch] | None:
