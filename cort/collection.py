@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +26,9 @@ from cort.formats.tables import PASSAGES, open_writer
 from cort.settings.collection import Fields, Passages
 from cort.sources.files import iter_file_documents
 from cort.sources.headed import REMEDIES, Division, Origin
-from cort.sources.opened import Source, open_source, with_checksums
+from cort.sources.opened import Source, open_source
 from cort.system import cli
+from cort.system.checksums import describe_inputs
 from cort.system.errors import input_error
 from cort.system.options import optional, options_class, required, thread_count
 
@@ -87,7 +87,7 @@ def _source(options: Options, fields: dict[str, Any]) -> Source:
         found = " and ".join(f"--{kind}" for kind in named) or "no source"
         raise input_error("command line", found, f"one of {', '.join(f'--{kind}' for kind in SOURCES)}", "name one")
     if paths := options.passages or options.documents:
-        return Source(", ".join(paths), partial(iter_file_documents, paths, fields), lambda: map(Path, paths))
+        return Source(", ".join(paths), partial(iter_file_documents, paths, fields), lambda: describe_inputs(paths))
     return open_source(named[0], getattr(options, named[0]), fields, options.threads)
 
 
@@ -111,7 +111,7 @@ def stage(options: Options) -> None:
     if options.output_counts:
         write_artifact(options.output_counts, counts)
     if options.output_sources:
-        write_artifact(options.output_sources, with_checksums(source.files()))
+        write_artifact(options.output_sources, {"inputs": source.inputs()})
     log.info("%s: %s", source.name, ", ".join(f"{name} {count}" for name, count in counts.items()))
 
 

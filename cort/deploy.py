@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -31,13 +30,12 @@ from cort.formats.runs import read_run, tag_of
 from cort.formats.shards import Shard, all_ids, all_vectors, open_both
 from cort.retrieval.bm25 import Parameters, read_parameters
 from cort.retrieval.fusion import K, Settings, are_equal, fuse
-from cort.retrieval.weights import check_weights, read_weights
+from cort.retrieval.weights import read_weights
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Target
 from cort.settings.fields import DEPTH
 from cort.settings.lexical import Language, LexicalIndex
 from cort.system import cli
-from cort.system.errors import input_error
 from cort.system.files import atomic_folder
 from cort.system.options import optional, options_class, required
 
@@ -46,7 +44,6 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 log = logging.getLogger(__name__)
 
 QUERIES, RESULTS = 10, 10
-LARGE = "large_string"
 
 
 @options_class
@@ -73,49 +70,34 @@ class Options(Aggregation):
     output: str = required("FOLDER")
 
 
-def check_parts(options: Options) -> None:
-    """Refuse other parts than BM25, vectors, or one of each and a method that merges them."""
-    parts = (options.bm25 in options.runs) + bool(options.vectors and options.query_vectors)
-    if parts != len(options.runs) or (parts > 1) != (options.method is not None):
-        found = f"{len(options.runs)} for {parts} parts"
-        fix = "name BM25's as --bm25, vectors of passages and queries, and the method"
-        raise input_error("--runs", found, "one of BM25, of vectors, or of each with a method", fix)
-
-
 def weights_of(options: Options) -> tuple[float, ...]:
     """Return the weights of the runs, in order, with the sum 1; none unless scores are added."""
     if options.method != "linear":
         return ()
-    tuned = options.tuned and read_weights(options.tuned, [*map(tag_of, options.runs)])
-    weights = tuned or options.weights or (1, 1)
-    check_weights("--weights", weights, len(options.runs))
+    weights = options.weights or (1, 1)
+    if options.tuned:
+        weights = read_weights(options.tuned, [*map(tag_of, options.runs)])
     return tuple(weight / sum(weights) for weight in weights)
 
 
 def open_vectors(options: Options) -> tuple[list[Shard], dict[str, Vector]]:
-    """Open the vectors of the passages, which must be in the same order, and read those of the queries, if any."""
+    """Open the vectors of the passages, and read those of the queries, if any."""
     if not options.query_vectors:
         return [], {}
     passages, queries = open_both(options.vectors, [options.query_vectors])
-    if not all_ids(passages).equals(tables.read_column(options.passages, tables.PASSAGES, "doc_id").cast(LARGE)):
-        raise input_error(options.passages, "other passages than the vectors are of", "the same", "encode them again")
     return passages, dict(zip(all_ids(queries).to_pylist(), all_vectors(queries), strict=True))
 
 
-def make_cases(
-    options: Options,
-    weights: tuple[float, ...],
-    vectors: Mapping[str, Vector],
-    enough: Callable[[Iterable[object]], bool],
-) -> Iterator[dict[str, Any]]:
-    """Yield the queries that `all` or `any` runs answer: what engines are asked, BM25's results, the system's first."""
+def make_cases(options: Options, weights: tuple[float, ...], vectors: Mapping[str, Vector]) -> Iterator[dict[str, Any]]:
+    """Yield the first queries that all runs answer, or any: what engines are asked, BM25's results, the system's."""
     runs = {path: read_run(path).by_query() for path in options.runs}
-    settings = Settings(k=options.k, weights=weights)
-    for query_id, text in tables.read_queries(options.queries).items():
+    texts, settings = tables.read_queries(options.queries), Settings(k=options.k, weights=weights)
+    by_all, by_any = (
+        [query_id for query_id in texts if enough(run[query_id] for run in runs.values())] for enough in (all, any)
+    )
+    for query_id in (by_all or by_any)[:QUERIES]:
         parts = {path: run.ranking(query_id) for path, run in runs.items()}
-        if not enough(part.doc_ids for part in parts.values()):
-            continue
-        case: dict[str, Any] = {"query_id": query_id, "text": text}
+        case: dict[str, Any] = {"query_id": query_id, "text": texts[query_id]}
         if options.bm25:
             ranking = parts[options.bm25]
             if are_equal(ranking.scores):
@@ -136,18 +118,12 @@ def _pairs(ranking: Ranking, depth: int) -> list[tuple[str, float]]:
 
 def stage(options: Options) -> None:
     """Write the files of each target and the check."""
-    check_parts(options)
     shards, vectors = open_vectors(options)
     weights = weights_of(options)
-    chosen = (list(islice(make_cases(options, weights, vectors, enough), QUERIES)) for enough in (all, any))
-    cases = next(filter(None, chosen), [])
-    if not cases and any(map(tag_of, options.runs)):
-        raise input_error(options.queries, "no query that a run answers", "some", "name the runs of this split")
+    cases = list(make_cases(options, weights, vectors))
     if not cases:
         log.warning("%s: no run answers any query, so there is nothing to check", options.queries)
-    parameters = Parameters(options.k1, options.b)
-    if options.parameters:
-        parameters = read_parameters(options.parameters)
+    parameters = read_parameters(options.parameters) if options.parameters else Parameters(options.k1, options.b)
     shown = vars(options) | parameters._asdict() | {"text": "", "vector": []} | (cases or [{}])[0]
     shown |= analysis(options.language)
     shown |= {"dimension": shards[0].dimension if shards else None, "unit": are_unit(shards)}

@@ -13,6 +13,7 @@ Usage:  python -m cort.generate --candidates candidates.parquet --splits validat
 
 import logging
 import sys
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -59,19 +60,21 @@ def read_candidates(path: str) -> pa.Table:
 def queries_of_split(candidates: pa.Table, options: Options) -> pa.Table:
     """Collect the queries of a split: text, document, list of passages, and whether other documents have it, too."""
     documents, keys = documents_of(candidates["doc_id"], "max"), plain(candidates["text"])
-    shared = pa.table({"key": keys, "document": documents}).group_by("key").aggregate([("document", "count_distinct")])
-    shared = shared.filter(pc.field("document_count_distinct") > 1)
-    columns = {"document": documents, "text": candidates["text"], "shared": pc.is_in(keys, value_set=shared["key"])}
-    names = pc.unique(documents)
-    own = [split_of(name.as_py(), options.splits, options.seed) == options.split for name in names]
-    chosen = pc.is_in(documents, value_set=names.filter(pa.array(own, "bool")))
-    table = pa.table({**columns, "doc_id": candidates["doc_id"]}).filter(chosen)
-    return table.group_by([*columns], use_threads=False).aggregate([("doc_id", "list")]).combine_chunks()
+    owners = pa.table({"key": keys, "document": documents}).group_by("key").aggregate([("document", "count_distinct")])
+    shared = pc.is_in(keys, value_set=owners.filter(pc.field("document_count_distinct") > 1)["key"])
+    names = pc.unique(documents).to_pylist()
+    own = [name for name in names if split_of(name, options.splits, options.seed) == options.split]
+    table = pa.table(
+        {"document": documents, "text": candidates["text"], "shared": shared, "doc_id": candidates["doc_id"]}
+    )
+    table = table.filter(pc.is_in(documents, value_set=pa.array(own, "string")))
+    queries = table.group_by(["document", "text", "shared"], use_threads=False).aggregate([("doc_id", "list")])
+    return queries.combine_chunks()
 
 
 def choose(queries: pa.Table, options: Options) -> tuple[pa.Table, dict[str, int]]:
     """Drop queries of other lengths and those that several documents have; return the numbers of dropped and kept."""
-    words = np.array([count_words(text.as_py()) for text in queries["text"]], "int64")
+    words = np.array([*map(count_words, queries["text"].to_pylist())], "int64")
     dropped = {
         f"dropped: fewer than {options.min_words} words": words < options.min_words,
         f"dropped: more than {options.max_words} words": words > options.max_words,
@@ -105,12 +108,9 @@ def stage(options: Options) -> None:
     judged = pa.table(columns, ["query_id", "doc_id"])
     # Several passages of a document are one judgement.
     judged = judged.group_by(judged.column_names, use_threads=False).aggregate([])
-    write_judged(
-        options.output_queries,
-        options.output_qrels,
-        (Text(query_id.as_py(), text.as_py()) for query_id, text in zip(query_ids, queries["text"], strict=True)),
-        (Qrel(query_id.as_py(), doc_id.as_py(), 1) for query_id, doc_id in zip(*judged.columns, strict=True)),
-    )
+    texts = map(Text, query_ids.to_pylist(), queries["text"].to_pylist())
+    qrels = map(Qrel, *(column.to_pylist() for column in judged.columns), repeat(1))
+    write_judged(options.output_queries, options.output_qrels, texts, qrels)
     write_artifact(options.output_counts, counts)
 
 

@@ -1,5 +1,7 @@
 """Import a run published by others: check its ids, truncate it to a depth, write it as a run of this project.
 
+Queries that the split lacks, often because they are not judged, are dropped and counted, as trec_eval does.
+
 There are four formats, plain or .gz: TREC's six fields ``query_id Q0 doc_id rank score tag``, ColBERT's four,
 ``query_id doc_id rank score``, MS MARCO's three, ``query_id doc_id rank``, and MS MARCO's lists of candidates,
 ``query_id TAB doc_id TAB query TAB passage``. Runs of six fields are ordered like in trec_eval, whatever their rank
@@ -28,7 +30,7 @@ import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.formats.fields import BadLine, checked_id, split_fields
-from cort.formats.ids import alphabetic_codes, unknown_ids
+from cort.formats.ids import alphabetic_codes, is_in, unknown_ids
 from cort.formats.lines import iter_lines, iter_record_batches, iter_records
 from cort.formats.records import offsets_of
 from cort.formats.runs import (
@@ -66,11 +68,12 @@ def read_published(path: str | Path) -> Run:
 
     :raises InputError: for no result; wrong fields, scores or ranks; a document or a rank twice in one ranking.
     """
-    head = list(islice(iter_lines(path), HEAD))
-    first = head[0][1] if head else ""
+    head = [line for _, line in islice(iter_lines(path), HEAD)]
+    first = head[0] if head else ""
     fields, scored = len(split_fields(first)), is_scored(first)
-    if fields == len(SCORED) or is_candidate(first):
-        _refuse_mixture(path, head)
+    if head and all(map(JUDGEMENT.fullmatch, head)):
+        found, expected = f"a judgement ({shorten(first)})", "a run or a list of candidates"
+        raise input_error(path, found, expected, "name a run", 1)
     if is_candidate(first) and not scored:
         return _by_query(path, read_candidates(path))
     if fields == RANKED_FIELDS:
@@ -85,58 +88,36 @@ def read_published(path: str | Path) -> Run:
     run = read_run(path, columns=SCORED if scored else COLUMNS)
     if not len(run):
         raise input_error(path, "an empty run", "at least one result", "build the run again or name another")
-    with np.errstate(over="ignore"):
-        scores = run.scores.astype(np.float32)
-    if not np.isfinite(scores).all():
-        found = f"the score {run.scores[~np.isfinite(scores)][0]}"
-        raise input_error(path, found, "scores within single precision (3.4e38)", "scale the scores")
+    if (largest := np.abs(run.scores).max()) > np.finfo(np.float32).max:
+        raise input_error(path, f"the score {largest:g}", "scores within single precision (3.4e38)", "scale the scores")
+    scores = run.scores.astype(np.float32)
     if scored:
         return replace(run, scores=scores.astype(np.float64))
     by = np.lexsort((-alphabetic_codes(run.doc_ids), -scores, run.query_numbers()))
     return Run(run.query_ids, run.offsets, run.doc_ids.take(by), scores[by].astype(np.float64))
 
 
-def _refuse_mixture(path: str | Path, head: list[tuple[int, str]]) -> None:
-    """Refuse judgements, and rows of rankings among candidates or the other way round."""
-    first = head[0][1]
-    if all(JUDGEMENT.fullmatch(line) for _, line in head):
-        found, expected = f"a judgement ({shorten(first)})", "a run or a list of candidates"
-        raise input_error(path, found, expected, "name a run", 1)
-    scored = is_scored(first)
-    for row, line in head:
-        if is_scored(line) != scored:
-            expected = f"{'a rank and a score' if scored else 'a query and a passage'}, as in row 1"
-            raise input_error(path, shorten(line), expected, "name a file of one format", row)
+def of_split(run: Run, query_ids: pa.ChunkedArray, source: str) -> Run:
+    """Drop the queries that a split lacks, as trec_eval does, and log how many; refuse a run without any other."""
+    names = pa.array(run.query_ids, "string")
+    if not len(unknown := unknown_ids(names, query_ids)):
+        return run
+    others = f"{shorten(unknown[0].as_py())} ({len(unknown)} such queries)"
+    if len(unknown) == len(names):
+        raise input_error(source, f"query {others}", "queries of this split", "name a run of this split")
+    log.warning("%s: dropped queries that the split lacks, as %s", source, others)
+    known = np.asarray(is_in(names, query_ids))
+    sizes, kept = np.diff(run.offsets)[known], known[run.query_numbers()]
+    return Run.of_sizes(
+        names.filter(pa.array(known)).to_pylist(), sizes, run.doc_ids.filter(pa.array(kept)), run.scores[kept]
+    )
 
 
-def refuse_unknown_ids(run: Run, query_ids: pa.ChunkedArray, doc_ids: pa.ChunkedArray, source: str) -> None:
-    """Refuse a run with queries of another split or documents of another collection."""
-    if first := _first_unknown(source, pa.array(run.query_ids, "string"), query_ids, 0):
-        row, query_id, count = first
-        found = f"query {shorten(query_id)} ({count} such queries)"
-        fix = "name a run of this split, or set `unjudged_queries: keep` if the query exists but is not judged"
-        raise input_error(source, found, "only queries of this split", fix, row)
-    if first := _first_unknown(source, run.doc_ids, doc_ids, 1):
-        row, doc_id, count = first
-        found = f"document {shorten(doc_id)} ({count} such results)"
-        fix = "name a run over the same collection"
-        raise input_error(source, found, "only documents of this collection", fix, row)
-
-
-def _first_unknown(source: str, ids: pa.Array, known: pa.ChunkedArray, place: int) -> tuple[int, str, int] | None:
-    """Find the first line whose id, at `place` in `_ids`, is unknown; return its row, the id, and how many are."""
-    unknown = unknown_ids(ids, known)
-    if not len(unknown):
-        return None
-    absent = set(unknown.to_pylist())
-    rows = ((row, _ids(line)[place]) for row, line in iter_lines(source))
-    return next((row, name, len(unknown)) for row, name in rows if name in absent)
-
-
-def _ids(line: str) -> tuple[str, str]:
-    """Return the ids of query and document; they are empty for a blank line, which other checks refuse."""
-    fields = (line.split("\t") if is_candidate(line) else split_fields(line)) or ["", "", ""]
-    return fields[0], fields[2 if len(fields) == TREC_FIELDS else 1]
+def refuse_unknown_documents(run: Run, doc_ids: pa.ChunkedArray, source: str) -> None:
+    """Refuse a run over another collection."""
+    if len(unknown := unknown_ids(run.doc_ids, doc_ids)):
+        found = f"document {shorten(unknown[0].as_py())} ({len(unknown)} such results)"
+        raise input_error(source, found, "only documents of this collection", "name a run over the same collection")
 
 
 def _by_query(path: str | Path, table: pa.Table) -> Run:
@@ -180,10 +161,10 @@ class Options(SearchOptions):
 
 def stage(options: Options) -> None:
     """Check the run, truncate it, and write it."""
-    run = read_published(options.run)
     query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id")
+    run = of_split(read_published(options.run), query_ids, options.run)
     doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")
-    refuse_unknown_ids(run, query_ids, doc_ids, options.run)
+    refuse_unknown_documents(run, doc_ids, options.run)
     lines = write_runs(options.output, [top(options.exclusions.apply(run), options.depth)], options.tag)
     log.info("%d queries, %d of %d results kept", len(run), lines, len(run.doc_ids))
 

@@ -10,7 +10,7 @@ import sys
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.judgements import write_judged
-from cort.sources.opened import open_split, with_checksums
+from cort.sources.opened import open_split
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.options import optional, options_class, required
@@ -34,7 +34,7 @@ def stage(options: Options) -> None:
         raise input_error("command line", "not one source", "--irds, or --hf with --part", "name one")
     split = open_split(options.irds, options.hf, options.part or "")
     write_judged(options.output_queries, options.output_qrels, split.queries(), split.qrels())
-    write_artifact(options.output_sources, with_checksums(split.files()))
+    write_artifact(options.output_sources, {"inputs": split.inputs()})
 
 
 main = cli.main_of(Options, stage)

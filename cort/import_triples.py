@@ -26,7 +26,7 @@ from cort.formats.released_triples import COLUMNS, iter_triples
 from cort.settings.fields import SEED
 from cort.settings.models import Triples
 from cort.system import cli
-from cort.system.errors import InputError, input_error, shorten
+from cort.system.errors import input_error, shorten
 from cort.system.files import temporary_folder
 from cort.system.options import optional, options_class, required
 from cort.system.progress import track
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 LOOKED_UP = 1 << 22
 READ, KEPT = "triples read", "triples kept"
 UNKNOWN = tuple(f"dropped: unknown {name}" for name in COLUMNS)
+FIX = "name triples of this collection or, if queries were held out or passages sampled, set unknown_ids to drop"
 NOT_DRAWN, SAME = "dropped: not in the sample", "dropped: positive and negative are one passage"
 
 
@@ -70,7 +71,10 @@ def find_rows(options: Options, query_ids: pa.Array, doc_ids: pa.Array, counts: 
         rows = rows.astype(np.int32)
         unknown = rows < 0
         if unknown.any() and options.unknown_ids == "refuse":
-            raise _unknown(options, counts[READ], table, int(unknown.ravel().argmax()))
+            line, column = divmod(int(unknown.ravel().argmax()), len(COLUMNS))
+            kind, source = ("passage", options.passages) if column else ("query", options.queries)
+            found = f"the id {shorten(table[column][line].as_py())} of no {kind}"
+            raise input_error(options.triples, found, f"one of {source}", FIX, counts[READ] + line + 1)
         # A line counts once: for its query if that is unknown, otherwise for its first unknown passage.
         first = unknown & (np.cumsum(unknown, axis=1) == 1)
         for name, count in zip(UNKNOWN, first.sum(axis=0).tolist(), strict=True):
@@ -89,15 +93,6 @@ def _first_lines(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.R
         remaining -= batch.num_rows
         if remaining <= 0:
             return
-
-
-def _unknown(options: Options, before: int, table: pa.Table, place: int) -> InputError:
-    """Create the error about the first unknown id, counted along the lines of the table."""
-    line, column = divmod(place, len(COLUMNS))
-    kind, source = ("passage", options.passages) if column else ("query", options.queries)
-    found = f"the id {shorten(table[column][line].as_py())} of no {kind}"
-    fix = "name triples of this collection or, if queries were held out or passages sampled, set unknown_ids to drop"
-    return input_error(options.triples, found, f"one of {source}", fix, before + line + 1)
 
 
 def read_triples(options: Options, folder: Path) -> tuple[Path, pa.Array, pa.Array, dict[str, int]]:

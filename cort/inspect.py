@@ -17,14 +17,12 @@ import csv
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from cort.evaluation import inspection
-from cort.evaluation.inspection import Finding, Row, Split
-from cort.evaluation.values import check_named
+from cort.evaluation.inspection import Finding, Found, Row, Split
 from cort.formats.artifacts import csv_text, parse_assignments, write_artifact
 from cort.settings.collection import Aggregation
 from cort.system import cli
@@ -58,51 +56,44 @@ class Options(Aggregation):
 
 def stage(options: Options) -> None:
     """Inspect, and write and log what is found."""
-    check_named(
-        options.splits, {name: getattr(options, name[2:]) for name in ("--queries", "--qrels", "--oddities")}, "split"
-    )
-    files = zip(options.splits, options.queries, options.qrels, strict=True)
-    splits = {name: Split.read(name, *tables) for name, *tables in files}
-    findings, rows = [], []
-    for found, ids in _inspect(options, splits):
-        findings += found
-        rows += ids
-    for finding in findings:
-        log.log(logging.WARNING if finding.warns else logging.INFO, "%s", finding.text)
+    findings, rows = list[Finding](), list[Row]()
+    for one in _inspect(options):
+        if isinstance(one, Finding):
+            log.log(logging.WARNING if one.warns else logging.INFO, "%s", one.text)
+            findings.append(one)
+        else:
+            rows.append(one)
     write_text(options.output_ids, csv_text(HEADER, rows))
     write_artifact(options.output, findings)
 
 
-def _inspect(options: Options, splits: dict[str, Split]) -> Iterator[tuple[list[Finding], list[Row]]]:
+def _inspect(options: Options) -> Found:
+    files = zip(options.splits, options.queries, options.qrels, strict=True)
+    splits = {name: Split.read(name, *tables) for name, *tables in files}
     limits = {name: int(limit) for name, limit in parse_assignments("--limits", options.limits).items()}
-    names = {query_id for split in splits.values() for query_id in split.queries["query_id"].to_pylist()}
-    query_ids = pa.array(sorted(names), "string")
+    query_ids = pa.array(sorted({query_id for split in splits.values() for query_id in split.texts}), "string")
     passages = inspection.read_passages(options.passages, query_ids, sorted(set(limits.values())))
     languages = parse_assignments("--languages", options.languages)
-    ids = [("empty", "", "", doc_id, "") for doc_id in passages.empty]
-    ids += [("identical", "", "", *pair) for pair in passages.twins.items()]
-    yield list(inspection.describe_passages(passages, limits, languages)), ids
+    yield from inspection.describe_passages(passages, limits, languages)
     for (name, split), oddities in zip(splits.items(), options.oddities, strict=True):
-        yield list(inspection.describe_queries(split)), []
-        yield _known(name, oddities)
+        yield from inspection.describe_queries(split)
+        yield from _known(name, oddities)
         # Documents are not compared, only their passages.
         if options.aggregate == "none":
-            yield inspection.find_twins(split, passages.twins)
-        yield inspection.find_own(split, passages.texts, name in options.own)
-    apart = set(options.apart)
-    for pair in dict.fromkeys([*options.pairs, *options.apart]):
+            yield from inspection.find_twins(split, passages.twins)
+        yield from inspection.find_own(split, passages.texts, name in options.own)
+    for pair in options.pairs:
         first, _, second = pair.partition("=")
-        yield inspection.find_shared(splits[first], splits[second], pair in apart)
+        yield from inspection.find_shared(splits[first], splits[second], pair in options.apart)
 
 
-def _known(split: str, path: str) -> tuple[list[Finding], list[Row]]:
+def _known(split: str, path: str) -> Found:
     """Repeat what was odd in the files of a split."""
     with Path(path).open(encoding="utf-8", newline="") as handle:
-        rows: list[Row] = [
-            (kind, split, query_id, doc_id, "") for kind, query_id, doc_id in list(csv.reader(handle))[1:]
-        ]
-    counts = Counter(kind for kind, _ in {(kind, doc_id or query_id) for kind, _, query_id, doc_id, _ in rows})
-    return [Finding(kind, f"{split}: {kind}: {count:,}") for kind, count in sorted(counts.items())], rows
+        rows = list(csv.reader(handle))[1:]
+    counts = Counter(kind for kind, _ in {(kind, doc_id or query_id) for kind, query_id, doc_id in rows})
+    yield from (Finding(kind, f"{split}: {kind}: {count:,}") for kind, count in sorted(counts.items()))
+    yield from ((kind, split, query_id, doc_id, "") for kind, query_id, doc_id in rows)
 
 
 main = cli.main_of(Options, stage)

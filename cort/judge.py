@@ -16,6 +16,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
+import pyarrow as pa
+
 from cort.formats.artifacts import write_artifact
 from cort.formats.judgements import write_judged
 from cort.formats.records import Qrel, Text
@@ -32,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # A grade that is not part of another number, a fraction or a range.
 ALONE = re.compile(r"(?<![\d.,/-])[0-3](?![.,/-]?\d)")
-NONE = -1
+NONE, UNJUDGED = -1, "not judged: no grade in the answer"
 
 
 @options_class
@@ -50,12 +52,11 @@ class Options(Aggregation, Endpoint):
 
 
 def pooled(path: str, options: Options) -> Iterator[tuple[str, str, str]]:
-    """Yield (query_id, id of what is judged, doc_id of the passage that counted) of a run's top results."""
-    ranked = group_passages(read_run(path), options.aggregate)
-    run = ranked.run
-    for place in (run.ranks() <= options.depth).nonzero()[0].tolist():
-        query_id = run.query_ids[int(run.offsets.searchsorted(place, "right")) - 1]
-        yield query_id, run.doc_ids[place].as_py(), ranked.passages[place].as_py()
+    """Return (query_id, id of what is judged, doc_id of the passage that counted) of a run's top results."""
+    run, passages, _ = group_passages(read_run(path), options.aggregate)
+    kept = pa.array(run.ranks() <= options.depth)
+    columns = (column.filter(kept).to_pylist() for column in (run.ids_of_queries(), run.doc_ids, passages))
+    return zip(*columns, strict=True)
 
 
 def grade_of(answer: str) -> int:
@@ -76,8 +77,7 @@ def stage(options: Options) -> None:
     best: dict[tuple[str, str], int] = {}
     for (query_id, judged, _), grade in zip(pool, grades, strict=True):
         best[query_id, judged] = max(grade, best.get((query_id, judged), NONE))
-    names = {NONE: "not judged: no grade in the answer"}
-    counts = Counter(names.get(grade, f"grade {grade}") for grade in best.values())
+    counts = Counter(f"grade {grade}" if grade != NONE else UNJUDGED for grade in best.values())
     log.info("%s", ", ".join(f"{name}: {count}" for name, count in sorted(counts.items())))
     write_judged(
         options.output_queries,

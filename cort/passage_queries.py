@@ -10,7 +10,6 @@ Usage:  python -m cort.passage_queries --passages passages.parquet --splits vali
 """
 
 import sys
-from hashlib import sha256
 from heapq import nsmallest
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ import pyarrow as pa
 from cort.formats.tables import PASSAGES, iter_batches, select_texts, write_table
 from cort.models.endpoint import ask, refuse_nonsense
 from cort.models.prompts import QUERY
-from cort.retrieval.documents import document_of, split_of
+from cort.retrieval.documents import document_of, hash_of, split_of
 from cort.settings.collection import Endpoint, Lengths
 from cort.settings.fields import SEED
 from cort.sources.passages import count_words
@@ -41,20 +40,14 @@ class Options(Endpoint):
 
 
 def draw(options: Options) -> list[str]:
-    """Draw passages of each split, in one pass over the collection, each hashed once."""
+    """Draw passages of each split, in one pass over the collection."""
     sizes = dict(zip(options.splits, options.samples, strict=True))
-    drawn: dict[str, list[tuple[bytes, str]]] = {split: [] for split in sizes}
-    highest = b"\xff" * 32
+    drawn: dict[str, list[tuple[int, str]]] = {split: [] for split in sizes}
     for batch in iter_batches(options.passages, IDS):
-        doc_ids = batch["doc_id"].to_pylist()
-        hashes = (sha256(f"{options.seed} {doc_id}".encode()).digest() for doc_id in doc_ids)
-        for hash_, doc_id in zip(hashes, doc_ids, strict=True):
-            # Few are below all that were drawn, so few documents are looked at.
-            if hash_ < highest:
-                drawn[split_of(document_of(doc_id), options.splits, options.seed)].append((hash_, doc_id))
+        for doc_id in batch["doc_id"].to_pylist():
+            split = split_of(document_of(doc_id), options.splits, options.seed)
+            drawn[split].append((hash_of(options.seed, doc_id), doc_id))
         drawn = {split: nsmallest(sizes[split], rows) for split, rows in drawn.items()}
-        if all(len(rows) == sizes[split] for split, rows in drawn.items()):
-            highest = max(rows[-1][0] for rows in drawn.values())
     return [doc_id for rows in drawn.values() for _, doc_id in rows]
 
 

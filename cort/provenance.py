@@ -1,12 +1,9 @@
 """Record the origin of results: inputs with checksums, precisions, program, packages, Java, hardware and git commit.
 
-With --experiment, each of its runs also gets metadata in the schema ir_metadata (www.ir-metadata.org).
-
 Reads:  the input files (every byte, for their checksums), the metadata of vectors and scores, this environment, this
         machine
-Writes: provenance.json, runs/<split>/<system>.ir-metadata.yaml
-Usage:  python -m cort.provenance --dataset squad --inputs collection.tsv qrels.tsv
-            --experiment experiment.yaml --output provenance.json --output-folder results/squad
+Writes: provenance.json
+Usage:  python -m cort.provenance --dataset squad --inputs collection.tsv qrels.tsv --output provenance.json
 """
 
 from __future__ import annotations
@@ -18,13 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cort import __version__
-from cort.experiment.config import ranked_runs
-from cort.experiment.metadata import describe_run
-from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.shards import read_precision
-from cort.formats.yaml_files import write_yaml
-from cort.settings import paths
 from cort.system import cli
 from cort.system.checksums import describe_inputs
 from cort.system.machine import describe_hardware, describe_software, first_line, output_of
@@ -48,9 +40,7 @@ class Options:
     inputs: tuple[str, ...] = optional((), metavar="FILE")
     sources: tuple[str, ...] = optional((), "descriptions of further inputs, which were read elsewhere", "JSON")
     computed: tuple[str, ...] = optional((), "vectors and scores whose precision a machine chose", "FILE")
-    experiment: str | None = optional(None, "settings of the runs that get metadata", "YAML")
     output: str = required("JSON")
-    output_folder: str = optional(".", "with --experiment, where its results are", cli.FOLDER)
 
 
 def stage(options: Options) -> None:
@@ -66,11 +56,6 @@ def stage(options: Options) -> None:
         "hardware": describe_hardware(),
     }
     write_artifact(options.output, record)
-    if options.experiment:
-        results = read_experiment(options.experiment)
-        for split, name in ranked_runs(results.config):
-            path = paths.within(options.output_folder, paths.RUN_METADATA, split=split, system=name)
-            write_yaml(path, describe_run(results, split, name, record))
     log.info("%d inputs, commit %s", len(record["inputs"]), record["code"]["commit"] or "unknown")
 
 

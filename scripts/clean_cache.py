@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from workflow.lock import is_owned
+from workflow.machine import existing_shards
+
 from cort.system.checksums import record_of
 from cort.system.files import remove_leftovers
 from scripts.sandbox import size_of
-from workflow.lock import is_owned
-from workflow.machine import existing_shards
 
 CACHES = (".mypy_cache", ".pytest_cache", ".ruff_cache", ".snakemake/log", ".snakemake/slurm_logs", ".snakemake/shadow")
 SOURCES = ("cort", "workflow", "scripts", "tests")

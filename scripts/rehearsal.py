@@ -311,7 +311,7 @@ def run_steps(at: Callable[[str], Path], passages: int, size: Fraction) -> Itera
         "rerank": {**ranked, "depth": DEPTH, "tag": "x"},
         "depths": {**ranked, **judgements, "depths": ranks, "measures": ["RR@10", "nDCG@20"], **named},
         "consistency": {**single, **others, **named},
-        "submission": {**single, **queries, **table, "form": "msmarco"},
+        "submission": {**single, **queries},
         "disagreements": {**sides, **queries, **judgements, **table},
         "explorer": {**shown, **both, **queries, **judgements, **table},
     }

@@ -527,7 +527,7 @@ def of_report(config: Config) -> dict[str, list[str] | dict[str, str]]:
     for title, (section, name) in models.items():
         base = config[section][name]["base_model"]
         for text in ("passages", *(f"queries.{split}" for split in splits_with_model(config, section, name))):
-            lengths[f"{title} {text}"] = paths.at(paths.TOKEN_LENGTHS, config, base_model=base, text=text)
+            lengths[f"{title} {text}"] = paths.at(paths.LENGTHS, config, base_model=base, text=text)
 
     def of_trainings(path: str) -> dict[str, str]:
         return {

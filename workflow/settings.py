@@ -12,9 +12,7 @@ import functools
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
-from os.path import normpath
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +22,7 @@ from cort.experiment.config import curve_depths as depths_of_curve
 from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.keys import Experiment
 from cort.experiment.models import used_models
-from cort.experiment.splits import kept_apart, pairs_of_splits
+from cort.experiment.splits import pairs_of_splits, splits_apart
 from cort.experiment.stored import needed_for
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
@@ -348,7 +346,7 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
     parts += ["splits.{split}.unjudged_queries", "splits.{split}.unknown"] if is_judged(config, wildcards.split) else []
     sampled = "sample" in split and split.get("generate", {}).get("from") != "endpoint"
     parts += ["splits.{split}.sample"] if sampled else []
-    part = ["--at-most"] if sampled and ("generate" in split or _made_elsewhere(split)) else []
+    part = []
     if held and wildcards.split in (*held, "train"):
         parts.append(f"splits.{held[0]}.hold_out")
         part += ["--part", "held-out" if wildcards.split in held else "rest"]
@@ -358,16 +356,10 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
     return join(*parts)(config, wildcards) + Words(part)
 
 
-def _made_elsewhere(split: Config) -> bool:
-    """Tell whether the queries are those that another experiment made, and whose number nobody chose."""
-    made = re.compile(paths.IMPORTED_QUERIES.format(dataset="[^/]+", split="[^/]+"))
-    return all(made.fullmatch(normpath(file)) for file in one_or_more(split.get("queries", ".")))
-
-
 def inspection(config: Config, wildcards: Wildcards) -> Words:
     """Give the splits, pairs that are compared, and what the passages should fit: lengths of encoders, languages."""
     pairs = [f"{first}={second}" for first, second in pairs_of_splits(config)]
-    apart = [f"{first}={second}" for first, others in kept_apart(config).items() for second in others]
+    apart = [f"{first}={second}" for first, second in splits_apart(config)]
     words = option("splits", [*config["splits"]]) + option("pairs", pairs) + option("apart", apart)
     settings: dict[str, Any] = {"splits": [*config["splits"], *pairs, *apart]}
     lengths = {name: "passage_length" for name in used_models(config, "encoders")}
@@ -521,13 +513,13 @@ def _as_json(name: str, settings: Config) -> Words:
 
 
 def submission(config: Config, wildcards: Wildcards) -> Words:
-    """Form of a submission, and the id of a TREC run (by default the submission's name)."""
-    name = wildcards.submission
-    form = at("submissions.{submission}.form")(config, wildcards)
-    if config["submissions"][name]["form"] != "trec":
-        return form
-    run_id = config["submissions"][name].get("run_id", name)
-    return form + Words(option("run_id", run_id), {f"submissions.{name}.run_id": run_id})
+    """Give the id of a TREC run (by default the submission's name); none for the leaderboard."""
+    place = f"submissions.{wildcards.submission}"
+    form = config["submissions"][wildcards.submission]["form"]
+    if form != "trec":
+        return Words((), {f"{place}.form": form})
+    run_id = config["submissions"][wildcards.submission].get("run_id", wildcards.submission)
+    return Words(option("run_id", run_id), {f"{place}.form": form, f"{place}.run_id": run_id})
 
 
 def of_report(config: Config, wildcards: Wildcards) -> list[str]:

@@ -53,9 +53,8 @@ class PublicFile:
     @property
     def facts(self) -> str:
         """Description of the right file."""
-        facts = {"bytes": self.bytes, "lines": self.lines}
-        known = [f"{value} {name}" for name, value in facts.items() if value]
-        return ", ".join(known + ([f"md5 {self.md5}"] if self.md5 else [])) or "a complete file"
+        facts = {"{} bytes": self.bytes, "{} lines": self.lines, "md5 {}": self.md5}
+        return ", ".join(text.format(value) for text, value in facts.items() if value) or "a complete file"
 
     def copies_in(self, folder: Path | None) -> list[Path]:
         """List files in a folder that may be this one, with the name in the catalogue, of the member, or in a URL.
@@ -64,8 +63,8 @@ class PublicFile:
         """
         if folder is None or not (self.md5 or self.sha256 or self.lines or self.no_checksum):
             return []
-        names = [self.name, *([self.member] if self.member else [])]
-        names += [Path(path).name for path in (*names, *(urlsplit(url).path for url in self.urls))]
+        names = [self.name, self.member or self.name]
+        names += [Path(urlsplit(place).path).name for place in (*names, *self.urls)]
         return [folder / name for name in dict.fromkeys(names) if (folder / name).is_file()]
 
 

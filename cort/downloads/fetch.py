@@ -11,8 +11,8 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,7 +24,6 @@ from filelock import Timeout
 from cort import __version__
 from cort.downloads.catalog import Catalog, PublicFile, problem_with
 from cort.system.errors import InputError, input_error, shorten
-from cort.system.files import temporary_folder
 from cort.system.locks import acquire
 from cort.system.progress import Counter
 
@@ -36,7 +35,6 @@ PATIENCE = (20, 60)
 # Attempts with less progress than a megabyte before giving up on a mirror; seconds between them, and the longest wait
 # that a server may ask for.
 ATTEMPTS, FIRST_WAIT, LONGEST_WAIT, LONGEST_ASKED = 6, 1.0, 60.0, 900.0
-REDIRECTS = 10
 # Statuses worth a retry, like SERVER_ERROR and above: the server is busy, restarting or broken.
 TEMPORARY, SERVER_ERROR = frozenset({408, 425, 429}), 500
 OK, PARTIAL, UNSATISFIABLE = 200, 206, 416
@@ -81,37 +79,26 @@ class Sources:
             return copy
         kept = self.own / file.name
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(kept) as folder:
+        path = kept.with_name(f"{kept.name}.lock")
+        try:
+            lock = acquire(path)
+        except Timeout:
+            log.info("another process is fetching %s; waiting for it", kept.name)
+            lock = acquire(path, timeout=-1)
+        # Where files cannot be locked, no process waits; each has a partial file of its own.
+        part = kept.with_name(f"{kept.name}.part" if lock else f"{kept.name}.{os.getpid()}.part")
+        with ExitStack() as held:
+            if lock:
+                held.callback(lock.release)
             if kept.exists():
                 if (problem := problem_with(kept, file)) is None:
                     log.info("%s was downloaded before", file.name)
                     return kept
                 kept.unlink()
                 log.warning("%s: found %s, expected %s; deleted, fetching it again", kept, problem, file.facts)
-            part = folder / f"{kept.name}.part"
             fetch(file, self.catalog, part)
             os.replace(part, kept)
         return kept
-
-
-@contextmanager
-def _alone(kept: Path) -> Iterator[Path]:
-    """Wait until no other process is fetching the file; yield the folder for the partial one.
-
-    Where files cannot be locked, no process waits; each has its own folder, which is deleted at its end.
-    """
-    path = kept.with_name(f"{kept.name}.lock")
-    try:
-        lock = acquire(path)
-    except Timeout:
-        log.info("another process is fetching %s; waiting for it", kept.name)
-        lock = acquire(path, timeout=-1)
-    try:
-        with nullcontext(kept.parent) if lock else temporary_folder(kept) as folder:
-            yield folder
-    finally:
-        if lock:
-            lock.release()
 
 
 def fetch(file: PublicFile, catalog: Catalog, part: Path) -> None:
@@ -121,7 +108,7 @@ def fetch(file: PublicFile, catalog: Catalog, part: Path) -> None:
         with new_session() as session:
             session.headers.update(catalog.headers_for(url))
             try:
-                log.info("fetching %s from %s%s", file.name, url, _place(part))
+                log.info("fetching %s from %s, after %d bytes", file.name, url, _size(part))
                 _fetch_from(session, url, part, file)
             except Refused as reason:
                 log.warning("%s: %s", url, reason)
@@ -142,7 +129,6 @@ def by_hand(file: PublicFile, reasons: Sequence[tuple[str, str]]) -> InputError:
 def new_session() -> requests.Session:
     """Create a session with the headers that servers expect; proxies come from the environment."""
     session = requests.Session()
-    session.max_redirects = REDIRECTS
     session.headers.update({"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"})
     return session
 
@@ -217,16 +203,12 @@ def _wait(broken: Broken, url: str, part: Path, failures: int) -> None:
         seconds = float(broken.wait)
         if seconds > LONGEST_ASKED:
             raise Refused(f"{broken}, and asks to wait {seconds:.0f} s") from broken
-    log.warning("%s: %s; trying again in %.1f s%s", url, broken, seconds, _place(part))
+    log.warning("%s: %s; trying again in %.1f s, after %d bytes", url, broken, seconds, _size(part))
     time.sleep(seconds)
 
 
 def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
-
-
-def _place(part: Path) -> str:
-    return f", from byte {_size(part)}" if _size(part) else ""
 
 
 def explain(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,24 +36,24 @@ class Finding:
     warns: bool = False
 
 
+#: lines, each followed by the rows of its ids
+Found = Iterator[Finding | Row]
+
+
 @dataclass(frozen=True)
 class Split:
-    """The queries and judgements of a split."""
+    """The judgements of a split, and its queries: id -> text, as it is compared."""
 
     name: str
-    queries: pa.Table
+    texts: dict[str, str]
     qrels: pa.Table
-    texts: pa.ChunkedArray
 
     @classmethod
     def read(cls, name: str, queries: str, qrels: str) -> Split:
         """Read its tables."""
         table = read_table(queries, QUERIES)
-        return cls(name, table, read_table(qrels, QRELS), plain(table["text"]))
-
-    def by_text(self) -> dict[str, str]:
-        """Map each text, as it is compared, to the id of a query."""
-        return dict(zip(self.texts.to_pylist(), self.queries["query_id"].to_pylist(), strict=True))
+        texts = zip(table["query_id"].to_pylist(), plain(table["text"]).to_pylist(), strict=True)
+        return cls(name, dict(texts), read_table(qrels, QRELS))
 
 
 @dataclass
@@ -83,9 +84,9 @@ def read_passages(path: str, query_ids: pa.Array, limits: Sequence[int]) -> Pass
         short = pc.less(pc.binary_length(texts), BLANK)
         blank = pc.and_(short, pc.equal(pc.utf8_trim_whitespace(pc.if_else(short, texts, "x")), ""))
         found.empty += ids.filter(blank).to_pylist()
-        words = pc.add(pc.count_substring(texts, " "), 1)
+        blanks = pc.count_substring(texts, " ")
         for limit in limits:
-            found.longer[limit] += pc.sum(pc.greater(words, limit)).as_py() or 0
+            found.longer[limit] += pc.sum(pc.greater_equal(blanks, limit)).as_py() or 0
         found.letters += _letters(texts.slice(0, SAMPLE))
         known = batch.filter(pc.is_in(ids, value_set=query_ids))
         found.texts.update(zip(known["doc_id"].to_pylist(), plain(known["text"]).to_pylist(), strict=True))
@@ -108,70 +109,64 @@ def _letters(texts: pa.Array) -> Integers:
 
 def _twins(path: str, numbers: npt.NDArray[np.uint64]) -> dict[str, str]:
     """Map the ids of passages with equal numbers to the first of these; 0 is no number."""
-    ordered = np.sort(numbers)
-    again = np.unique(ordered[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] > 0)])
-    del ordered
-    first: dict[int, str] = {}
-    twins: dict[str, str] = {}
-    row = 0
+    found, counts = np.unique(numbers[numbers > 0], return_counts=True)
+    again = found[counts > 1]
+    first, twins = dict[int, str](), dict[str, str]()
     for batch in iter_batches(path, IDS) if len(again) else ():
-        own = numbers[row : row + len(batch)]
+        own, numbers = numbers[: len(batch)], numbers[len(batch) :]
         rows = np.flatnonzero(np.isin(own, again))
-        row += len(batch)
         for number, doc_id in zip(own[rows].tolist(), batch["doc_id"].take(pa.array(rows)).to_pylist(), strict=True):
             twins[doc_id] = first.setdefault(number, doc_id)
     return twins
 
 
-def describe_passages(found: Passages, limits: Mapping[str, int], languages: Mapping[str, str]) -> Iterator[Finding]:
+def describe_passages(found: Passages, limits: Mapping[str, int], languages: Mapping[str, str]) -> Found:
     """Say what is odd about the passages."""
     yield Finding("", _number(found.count, "passage", "passages"))
     if found.empty:
         yield Finding("empty", f"{_number(len(found.empty), 'passage has', 'passages have')} no text")
+        yield from (("empty", "", "", doc_id, "") for doc_id in found.empty)
     if found.twins:
-        texts = len(set(found.twins.values()))
-        text = f"{len(found.twins):,} passages share their text with others ({_number(texts, 'text', 'texts')})"
-        yield Finding("identical", text)
+        texts = _number(len(set(found.twins.values())), "text", "texts")
+        yield Finding("identical", f"{len(found.twins):,} passages share their text with others ({texts})")
+        yield from (("identical", "", "", *pair) for pair in found.twins.items())
     for name, limit in limits.items():
         if (share := found.longer[limit] / max(found.count, 1)) >= FEW:
             text = f"at least {share:.0%} of the passages are longer than {name} reads: more words than {limit} tokens"
             yield Finding("", text)
-    share = float(found.letters[1] / max(found.letters[0], 1))
+    other = float(found.letters[1] / max(found.letters[0], 1))
     for name, language in languages.items():
-        other = f"but {name} analyses the language {language}"
-        if language in LATIN and share >= SOME:
-            yield Finding(
-                "", f"about {share:.0%} of the passages are mainly in another script than Latin, {other}", True
+        is_latin = language in LATIN
+        script, share = ("another script than Latin", other) if is_latin else ("the Latin script", 1 - other)
+        if share >= SOME:
+            text = (
+                f"about {share:.0%} of the passages are mainly in {script}, but {name} analyses the language {language}"
             )
-        elif language not in LATIN and share < 1 - SOME:
-            yield Finding(
-                "", f"about {1 - share:.0%} of the passages are mainly in the Latin script, {other}", share < 0.5
-            )
+            yield Finding("", text, is_latin or share > 0.5)
 
 
-def describe_queries(split: Split) -> Iterator[Finding]:
+def describe_queries(split: Split) -> Found:
     """Say how many queries a split has, and how they are judged."""
-    judged = pc.count_distinct(split.qrels["query_id"]).as_py()
+    count, judged = len(split.texts), pc.count_distinct(split.qrels["query_id"]).as_py()
     relevant = split.qrels.filter(pc.greater(split.qrels["relevance"], 0))
     without = judged - pc.count_distinct(relevant["query_id"]).as_py()
-    grades = sorted(pc.value_counts(split.qrels["relevance"]).to_pylist(), key=lambda count: int(count["values"]))
-    parts = [
-        _number(split.queries.num_rows, "query", "queries"),
-        f"{judged:,} of them judged" if judged < split.queries.num_rows else "",
-    ]
-    parts.append(f"{without:,} without a relevant document" if without else "")
-    listed = ", ".join(f"{count['counts']:,} of grade {count['values']}" for count in grades)
-    parts.append(f"{_number(split.qrels.num_rows, 'judgement', 'judgements')} ({listed})" if grades else "")
+    grades = Counter(split.qrels["relevance"].to_pylist())
+    listed = ", ".join(f"{number:,} of grade {grade}" for grade, number in sorted(grades.items()))
+    parts = (
+        _number(count, "query", "queries"),
+        f"{judged:,} of them judged" * (judged < count),
+        f"{without:,} without a relevant document" * bool(without),
+        f"{_number(split.qrels.num_rows, 'judgement', 'judgements')} ({listed})" * bool(grades),
+    )
     yield Finding("", f"{split.name}: {', '.join(filter(None, parts))}")
 
 
-def find_twins(split: Split, twins: Mapping[str, str]) -> tuple[list[Finding], list[Row]]:
+def find_twins(split: Split, twins: Mapping[str, str]) -> Found:
     """Find relevant documents whose text another document has that is not judged for the query."""
     groups: dict[str, list[str]] = {}
     for doc_id, first in twins.items():
         groups.setdefault(first, []).append(doc_id)
-    copied = pa.array(twins, "string")
-    chosen = split.qrels.filter(pc.is_in(split.qrels["doc_id"], value_set=copied)).to_pylist()
+    chosen = split.qrels.filter(pc.is_in(split.qrels["doc_id"], value_set=pa.array(twins, "string"))).to_pylist()
     judged = {(row["query_id"], row["doc_id"]) for row in chosen}
     rows = [
         ("unjudged twin", split.name, row["query_id"], row["doc_id"], twin)
@@ -180,42 +175,37 @@ def find_twins(split: Split, twins: Mapping[str, str]) -> tuple[list[Finding], l
         for twin in groups[twins[row["doc_id"]]]
         if (row["query_id"], twin) not in judged
     ]
-    count = len({row[2] for row in rows})
-    queries = _number(count, "query has", "queries have")
-    text = f"{split.name}: {queries} a relevant document whose text another one has that is not judged"
-    return [Finding("unjudged twin", text)] if rows else [], rows
+    if rows:
+        queries = _number(len({row[2] for row in rows}), "query has", "queries have")
+        text = f"{split.name}: {queries} a relevant document whose text another one has that is not judged"
+        yield Finding("unjudged twin", text)
+        yield from rows
 
 
-def find_own(split: Split, texts: Mapping[str, str], ignored: bool) -> tuple[list[Finding], list[Row]]:
+def find_own(split: Split, texts: Mapping[str, str], ignored: bool) -> Found:
     """Find queries that are documents: with the same id, and text that is the query or contains it."""
-    pairs = zip(split.queries["query_id"].to_pylist(), split.texts.to_pylist(), strict=True)
-    known = [(query_id, text) for query_id, text in pairs if query_id in texts]
-    own = [query_id for query_id, text in known if text and text in texts[query_id]]
-    rows = [("own document", split.name, query_id, query_id, "") for query_id in own]
-    count = _number(len(own), "query is a document", "queries are documents")
-    if ignored:
-        others = len(known) - len(own)
+    known = {query_id: text for query_id, text in split.texts.items() if query_id in texts}
+    own = [query_id for query_id, text in known.items() if text and text in texts[query_id]]
+    others, many = len(known) - len(own), len(own) > FEW * len(split.texts)
+    if ignored and others > len(own):
         text = f"{split.name}: ignore_own drops {others:,} documents that only have the id of a query, not its text"
-        return [Finding("", text, True)] if others > len(own) else [], rows
-    many = len(own) > FEW * len(split.texts)
-    advice = "; systems find them first, so set `ignore_own: true`, as BEIR does" if many else ""
-    return [Finding("own document", f"{split.name}: {count} with the same id{advice}", many)] if own else [], rows
+        yield Finding("", text, True)
+    elif own and not ignored:
+        count = _number(len(own), "query is a document", "queries are documents")
+        advice = "; systems find them first, so set `ignore_own: true`, as BEIR does" if many else ""
+        yield Finding("own document", f"{split.name}: {count} with the same id{advice}", many)
+    yield from (("own document", split.name, query_id, query_id, "") for query_id in own)
 
 
-def find_shared(first: Split, second: Split, apart: bool) -> tuple[list[Finding], list[Row]]:
+def find_shared(first: Split, second: Split, apart: bool) -> Found:
     """Find queries of the second split whose texts are also in the first, from which systems learn, if `apart`."""
-    texts = first.by_text()
-    shared = zip(second.queries["query_id"].to_pylist(), second.texts.to_pylist(), strict=True)
-    rows = [
-        (f"query of {second.name} in {first.name}", second.name, query_id, "", texts[text])
-        for query_id, text in shared
-        if text and text in texts
-    ]
-    if not rows:
-        return [], []
-    count = f"{len(rows):,} of {second.queries.num_rows:,} queries"
-    advice = f", which systems learn from; leave them out: `without: {second.name}` in {first.name}" if apart else ""
-    return [Finding(rows[0][0], f"{second.name}: {count} also in {first.name}{advice}", apart)], rows
+    kind, texts = f"query of {second.name} in {first.name}", {text: query_id for query_id, text in first.texts.items()}
+    shared = {query_id: texts[text] for query_id, text in second.texts.items() if text and text in texts}
+    if shared:
+        count = f"{len(shared):,} of {len(second.texts):,} queries"
+        advice = f", which systems learn from; leave them out by `without: {second.name}`" if apart else ""
+        yield Finding(kind, f"{second.name}: {count} also in {first.name}{advice}", apart)
+        yield from ((kind, second.name, query_id, "", other) for query_id, other in shared.items())
 
 
 def _number(count: int, one: str, many: str) -> str:

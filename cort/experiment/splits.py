@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import combinations
 from os.path import normpath
 
@@ -108,21 +108,17 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
         yield f"{place}.labels: found labels, expected them with judgements of files; remove them"
     for other in one_or_more(split.get("without", [])):
         yield from check_name(f"{place}.without", other, splits)
-        if name in _reached(_without(splits), other) or "hold_out" in (splits.get(other) or {}):
+        if name in _reached(splits, other) or "hold_out" in (splits.get(other) or {}):
             yield f"{place}.without: found {other!r}, expected another split made of whole files; name one"
 
 
-def _without(splits: Config) -> dict[str, list[str]]:
-    return {name: list(one_or_more((split or {}).get("without", []))) for name, split in splits.items()}
-
-
-def _reached(left: Mapping[str, Sequence[str]], name: str) -> set[str]:
+def _reached(splits: Config, name: str) -> set[str]:
     """Collect a split, those that it leaves out, those that these leave out, and so on."""
     reached, names = set[str](), [name]
     while names:
-        name = names.pop()
-        names += [] if name in reached else left.get(name, [])
-        reached.add(name)
+        if (name := names.pop()) not in reached:
+            reached.add(name)
+            names += one_or_more((splits.get(name) or {}).get("without", []))
     return reached
 
 
@@ -147,25 +143,9 @@ def splits_apart(config: Config) -> list[tuple[str, str]]:
     """
     learnt = learnt_from(config)
     pairs = [*combinations(learnt, 2), *((first, second) for first in learnt for second in evaluated_splits(config))]
-    held = {name for name, split in config["splits"].items() if "hold_out" in split}
-    return [(first, second) for first, second in pairs if first != "train" or second not in held]
-
-
-def kept_apart(config: Config) -> dict[str, list[str]]:
-    """List, for each split that systems learn from, the splits whose queries it must not have.
-
-    A held-out split has the files of train, and so its list. No two splits leave out each other, nor through others.
-    """
-    left = _without(config["splits"])
-    held = [name for name, split in config["splits"].items() if "hold_out" in split]
-    left |= {name: left["train"] for name in held}
-    apart: dict[str, list[str]] = {}
-    for first, second in splits_apart(config):
-        owner = "train" if first in held else first
-        if second not in [*held, *left[owner]] and owner not in _reached(left, second):
-            apart.setdefault(owner, []).append(second)
-            left[owner].append(second)
-    return apart
+    return [
+        (first, second) for first, second in pairs if first != "train" or "hold_out" not in config["splits"][second]
+    ]
 
 
 def pairs_of_splits(config: Config) -> list[tuple[str, str]]:

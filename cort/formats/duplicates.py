@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from cort.formats.ids import has_repeated
+from cort.formats.ids import has_repeated, joined
 from cort.formats.lines import Parts, place_of
 from cort.formats.records import Integers
 from cort.system.errors import InputError, input_error, shorten
@@ -15,8 +15,7 @@ def first_rows(keys: pa.ChunkedArray) -> Integers | None:
     """Return for each row the first one with the same key; None if every key occurs once."""
     if not has_repeated(keys):
         return None
-    # Those of a collection may exceed 2 GB.
-    codes = keys.cast("large_string").combine_chunks().dictionary_encode().indices.to_numpy()
+    codes = joined(keys).dictionary_encode().indices.to_numpy()
     _, first = np.unique(codes, return_index=True)
     return np.asarray(first[codes], np.int64)
 

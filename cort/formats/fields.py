@@ -75,9 +75,9 @@ def checked_number(name: str, value: str) -> float:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; a duplicate key in an object is a ValueError, whereas Python would keep the last value."""
+    """Parse JSON; anything else is a ValueError. Of equal keys in an object, the last counts."""
     try:
-        return json.loads(text, object_pairs_hook=_members)
+        return json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -98,11 +98,3 @@ def checked_unicode(key: str, value: str) -> str:
         found = f"half a character (\\u{ord(value[error.start]):04x}) in {key!r}"
         raise BadLine(found, "valid Unicode", "remove it or write both surrogates") from error
     return value
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {shorten(next(key for key in keys if keys.count(key) > 1))} twice")
-    return members

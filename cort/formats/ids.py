@@ -1,6 +1,6 @@
 """Numbers for ids, computed without a Python object per id."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ Words = npt.NDArray[np.uint64]
 
 WORD = 8
 PIECE = 65_536
+LARGEST_OFFSET = 2**31 - 1
 # Masks for the first n bytes of a word in memory.
 FIRST_BYTES = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], dtype="<u8")
 # Odd and without a pattern, so that products spread over all 64 bits.
@@ -32,7 +33,7 @@ def alphabetic_codes(ids: pa.Array) -> Integers:
 
 def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> Integers:
     """Return the position of each id in `known`, or -1 if it is absent."""
-    return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known), -1), np.int64)
+    return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known.cast(ids.type)), -1), np.int64)
 
 
 def is_in(ids: pa.Array | pa.ChunkedArray, known: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -45,10 +46,16 @@ def unknown_ids(ids: pa.Array, known: pa.ChunkedArray) -> pa.Array:
     return ids.filter(pc.invert(is_in(ids, known)))
 
 
-def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.int32]]:
-    """Return the concatenated bytes of strings, and the offset of each start and of the last end."""
+def joined(ids: pa.ChunkedArray) -> pa.Array:
+    """Join chunks; as large strings if 32-bit offsets do not reach their end."""
+    return (ids if ids.nbytes <= LARGEST_OFFSET else ids.cast("large_string")).combine_chunks()
+
+
+def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.signedinteger]]:
+    """Return the concatenated bytes of strings or large strings, and the offset of each start and of the last end."""
     _, places, data = strings.buffers()
-    offsets = np.frombuffer(places, np.int32, count=strings.offset + len(strings) + 1)[strings.offset :]
+    size = np.int64 if pa.types.is_large_string(strings.type) else np.int32
+    offsets = np.frombuffer(places, size, count=strings.offset + len(strings) + 1)[strings.offset :]
     return np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
@@ -56,8 +63,12 @@ def sort_keys(ids: pa.Array) -> Integers | Words:
     """Give ids numbers that sort and compare like their bytes; fast if all ids are short."""
     if int(pc.max(pc.binary_length(ids)).as_py() or 0) > WORD or pc.any(pc.match_substring(ids, "\x00")).as_py():
         return alphabetic_codes(ids)
+
     # Ids without zero bytes remain distinct when padded with zeros.
-    return _by_piece(_words, ids).byteswap()
+    def words(text: Text, starts: Integers, lengths: Integers) -> Words:
+        return _masked(_all_words(text), starts, lengths)
+
+    return _by_piece(words, ids).byteswap()
 
 
 def is_plain(ids: pa.Array) -> bool:
@@ -73,9 +84,17 @@ def hashes(ids: pa.Array) -> Words:
 
 def has_repeated(ids: pa.ChunkedArray) -> bool:
     """Whether an id occurs twice; several times as fast as counting the different ids."""
-    numbers = np.concatenate([np.empty(0, np.uint64), *map(hashes, ids.chunks)])
+    return may_repeat(ids.chunks, len(ids)) and pc.count_distinct(ids).as_py() < len(ids)
+
+
+def may_repeat(parts: Iterable[pa.Array], count: int) -> bool:
+    """Whether two of `count` ids have the same number, as equal ids do; needs 8 bytes per id."""
+    numbers, end = np.empty(count, np.uint64), 0
+    for ids in parts:
+        start, end = end, end + len(ids)
+        numbers[start:end] = hashes(ids)
     numbers.sort()
-    return bool((numbers[1:] == numbers[:-1]).any()) and pc.count_distinct(ids).as_py() < len(ids)
+    return bool((numbers[1:] == numbers[:-1]).any())
 
 
 def _by_piece(numbers: Callable[[Text, Integers, Integers], Words], ids: pa.Array) -> Words:
@@ -99,11 +118,6 @@ def _hashes(text: Text, starts: Integers, lengths: Integers) -> Words:
     return placed
 
 
-def _words(text: Text, starts: Integers, lengths: Integers) -> Words:
-    """Read `lengths` bytes (at most 8) at `starts` as little-endian numbers."""
-    return _masked(_all_words(text), starts, lengths)
-
-
 def _all_words(text: Text) -> Words:
     """View the 8 bytes at each place as a number; beyond the end are zeros."""
     padded = np.concatenate([text, np.zeros(2 * WORD, dtype=np.uint8)])
@@ -111,6 +125,7 @@ def _all_words(text: Text) -> Words:
 
 
 def _masked(words: Words, starts: Integers, lengths: Integers) -> Words:
+    """Read `lengths` bytes (at most 8) at `starts` as little-endian numbers."""
     numbers: Words = words[starts]
     numbers &= FIRST_BYTES[lengths]
     return numbers

@@ -44,10 +44,8 @@ OTHER_FILES = (
     (b"\xfe\xff", "UTF-16 text", CONVERT.format("UTF-16")),
 )
 # Bytes per block: of lines read one by one, of texts, of columns, and of Arrow's parser.
-SMALL_BLOCK, BLOCK_BYTES, COLUMNS_BLOCK, ARROW_BLOCK = 1 << 20, 32 << 20, 16 << 20, 4 << 20
+SMALL_BLOCK, BLOCK_BYTES, COLUMNS_BLOCK, ARROW_BLOCK = 1 << 20, 4 << 20, 16 << 20, 4 << 20
 ROWS_PER_BATCH, HEAD = 65_536, 4_096
-# A small gzip file may unpack to a line that exhausts memory.
-LONGEST_LINE = 1 << 27
 
 Line = TypeVar("Line")
 Record = TypeVar("Record")
@@ -128,9 +126,6 @@ def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int) -> It
             row += buffer.count(b"\n", 0, end)
         # The rest is the beginning of a line, which may be longer than the buffer.
         begun = buffer[end:filled]
-        if len(begun) >= LONGEST_LINE:
-            found = f"a line of more than {LONGEST_LINE:,} bytes"
-            raise input_error(path, found, "shorter lines", "name a file of text", row)
         buffer = buffer if end else bytearray(2 * len(buffer))
         buffer[: len(begun)], filled = begun, len(begun)
 
@@ -143,7 +138,9 @@ def head_of(path: str | Path) -> bytes:
 
 def unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile:
     """Unpack a file that is compressed; another file is returned as it is."""
-    match _packed_as(cast("io.BufferedReader", file).peek(HEAD)):
+    plain = cast("io.BufferedReader", file)
+    found = PACKED.match(plain.peek(HEAD))
+    match found and found.lastgroup:
         case "gzip":
             return gzip.GzipFile(fileobj=file)
         case "bzip2":
@@ -152,12 +149,7 @@ def unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile | bz2.BZ2File 
             return lzma.LZMAFile(file)
         case "zstd":
             return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
-    return cast("io.BufferedReader", file)
-
-
-def _packed_as(head: bytes) -> str | None:
-    found = PACKED.match(head)
-    return found and found.lastgroup
+    return plain
 
 
 @contextmanager
@@ -177,8 +169,6 @@ def refusing_damage(handle: io.BufferedIOBase, path: str | Path, complete: Calla
 
 def _refuse_other_files(path: str | Path, head: bytes) -> None:
     found, fix = next(((kind, fix) for mark, kind, fix in OTHER_FILES if head.startswith(mark)), ("", ""))
-    if not found and (kind := _packed_as(head)):
-        found, fix = f"{kind} data in compressed data", "unpack it once"
     if not found and 4 * head.count(0) >= len(head):
         found, fix = "UTF-16 or UTF-32 text without a byte order mark, or binary data", CONVERT.format("UTF-16LE")
     if found:

@@ -1,6 +1,5 @@
 """Files in archives: their names, and streams of their content."""
 
-import gzip
 import io
 import lzma
 import re
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from cort.formats.lines import SMALL_BLOCK, Rows, decode_lines, iter_blocks_of
+from cort.formats.lines import SMALL_BLOCK, Rows, decode_lines, iter_blocks_of, unpacked
 from cort.system.errors import InputError, input_error
 
 FETCH = "fetch it again"
@@ -37,7 +36,7 @@ def names_in(archive: zipfile.ZipFile) -> list[str]:
 
 
 def iter_members(path: str | Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield (name, content) of the files in a ``.tar.gz``, ``.tgz``, ``.tar.xz`` or ``.zip``.
+    """Yield (name, content) of the files in a ``.zip`` or a tar file, compressed in any way.
 
     Nothing is unpacked to disk, so links and paths in an archive lead nowhere.
     """
@@ -47,8 +46,8 @@ def iter_members(path: str | Path) -> Iterator[tuple[str, IO[bytes]]]:
                 with archive.open(name) as content:
                     yield name, content
         return
-    with (lzma.open if str(path).endswith(".xz") else gzip.open)(path, "rb") as packed:
-        stream = cast("IO[bytes]", packed)
+    with open(path, "rb") as file:
+        stream = cast("IO[bytes]", unpacked(file))
         with tarfile.open(fileobj=stream, mode="r|") as tar:
             for entry in tar:
                 if entry.isreg() and not LITTER.fullmatch(entry.name):

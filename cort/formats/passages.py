@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from cort.formats import marked, rows
 from cort.formats.duplicates import kept_rows
 from cort.formats.fields import BadLine, writable_id
-from cort.formats.ids import is_plain, string_bytes
+from cort.formats.ids import is_plain, may_repeat, string_bytes
 from cort.formats.lines import (
     BLOCK_BYTES,
     Block,
@@ -40,7 +40,7 @@ from cort.formats.lines import (
     parse_block,
 )
 from cort.formats.records import EMPTY, Integers, Text
-from cort.formats.tables import PASSAGES, iter_batches, open_writer, regroup
+from cort.formats.tables import PASSAGES, iter_batches, open_writer, read_column, regroup
 from cort.system.errors import input_error
 from cort.system.files import atomic_file
 from cort.system.progress import track
@@ -48,6 +48,7 @@ from cort.system.progress import track
 #: a count of `write_passages`
 REPEATED = "identical documents dropped"
 
+IDS = pa.schema([PASSAGES.field("doc_id")])
 Item = TypeVar("Item")
 Fields = Mapping[str, Any]
 
@@ -63,7 +64,7 @@ def iter_titled(path: str | Path, fields: Fields | None = None) -> Rows[tuple[st
     names = rows.names_of(fields or {})
     match _form(path, names):
         case "lines":
-            return ((row, (doc_id, "", text)) for row, (doc_id, text) in _iter_tsv(path))
+            return ((row, (doc_id, "", text)) for row, (doc_id, text) in _parsed(path, iter_lines(path)))
         case "marked":
             return iter_records(path, marked.iter_documents(path), _with_checked_id)
         case form:
@@ -89,19 +90,33 @@ def iter_passage_batches(
         return
     for block in iter_blocks(path, block_bytes):
         batches = _parse_passages(block)
-        yield from _lines_of(path, block) if batches is None else batches
+        lines = decode_lines(path, block)
+        yield from iter_record_batches(_parsed(path, lines), PASSAGES) if batches is None else batches
 
 
 def write_passages(parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], output: str | Path) -> dict[str, int]:
     """Stream the passages of one or more files into a table, without repeated ones; return counts.
 
-    Only the ids are kept in memory. The table appears under `output` after the last check.
+    Memory holds a row group and what is read ahead, or later a number for each id. The table appears under `output`
+    after the last check.
 
     :raises InputError: for a file without passages, or the same id with another text.
     """
-    ids: list[pa.Array] = []
-    counts = {"documents without text": 0}
+    with atomic_file(output) as temporary:
+        sizes, empty = _write_all(parts, temporary)
+        count = sum(len(rows) for _, rows in sizes)
+        doc_ids = (batch["doc_id"] for batch in releasing(iter_batches(temporary, IDS)))
+        repeated = _drop_repeated(temporary, sizes) if may_repeat(doc_ids, count) else 0
+    counts = {"documents without text": empty, "passages": count - repeated}
+    return counts | ({REPEATED: repeated} if repeated else {})
+
+
+def _write_all(
+    parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], path: Path
+) -> tuple[list[tuple[str, range]], int]:
+    """Write all passages; return the rows of each source, and the number of passages without text."""
     sizes: list[tuple[str, range]] = []
+    empty = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
         for source, batches in parts:
@@ -114,20 +129,16 @@ def write_passages(parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], output
                 raise input_error(source, none_of("passages", source), expected, fix)
             sizes.append((source, range(1, number + 1)))
 
-    with atomic_file(output) as temporary:
-        with open_writer(temporary, PASSAGES) as writer:
-            for table in track(ahead(regroup(counted())), None, "passages", size=len):
-                writer.write_table(table)
-                ids.extend(table["doc_id"].chunks)
-                counts["documents without text"] += pc.sum(pc.equal(table["text"], EMPTY)).as_py()
-        column = pa.chunked_array(ids, "string")
-        counts["passages"] = len(column) - _drop_repeated(temporary, sizes, column)
-    repeated = len(column) - counts["passages"]
-    return counts | ({REPEATED: repeated} if repeated else {})
+    with open_writer(path, PASSAGES) as writer:
+        for table in track(releasing(regroup(ahead(counted()))), None, "passages", size=len):
+            writer.write_table(table)
+            empty += pc.sum(pc.equal(table["text"], EMPTY)).as_py()
+    return sizes, empty
 
 
-def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]], column: pa.ChunkedArray) -> int:
+def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]]) -> int:
     """Write a table again without repeated passages, if it has any; return their number."""
+    column = read_column(path, PASSAGES, "doc_id")
 
     def texts() -> Integers:
         return np.array([hash(text) for batch in iter_batches(path, PASSAGES) for text in batch["text"].to_pylist()])
@@ -143,7 +154,7 @@ def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]], column: pa.Ch
     return len(column) - len(kept)
 
 
-def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
+def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
     """Yield items, up to `depth` of which a thread prepares in advance; errors are raised in order."""
     iterator, end = iter(items), object()
     with ThreadPoolExecutor(1) as pool:
@@ -154,6 +165,13 @@ def ahead(items: Iterable[Item], depth: int = 4) -> Iterator[Item]:
                 yield item  # type: ignore[misc]
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def releasing(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items, and return to the system the memory of those that are done, which Arrow would keep for later."""
+    for item in items:
+        yield item
+        pa.default_memory_pool().release_unused()
 
 
 def _joined(document: tuple[str, str, str]) -> Text:
@@ -169,9 +187,9 @@ def _with_checked_id(document: tuple[str, str, str]) -> tuple[str, str, str]:
     return (writable_id("doc_id", document[0]), *document[1:])
 
 
-def _iter_tsv(path: str | Path) -> Rows[Text]:
-    lines = ((row, line) for row, line in iter_lines(path) if line.strip())
-    return iter_records(path, lines, _parse_tsv)
+def _parsed(path: str | Path, lines: Rows[str]) -> Rows[Text]:
+    """Read lines one by one, except blank ones."""
+    return iter_records(path, ((row, line) for row, line in lines if line.strip()), _parse_tsv)
 
 
 def _parse_tsv(line: str) -> Text:
@@ -181,12 +199,6 @@ def _parse_tsv(line: str) -> Text:
         fix = "separate id and text by one TAB and leave no other TAB in the row, or write a header"
         raise BadLine(f"{1 + len(texts)} TAB-separated fields", expected, fix)
     return _joined((writable_id("doc_id", doc_id), "", texts[0]))
-
-
-def _lines_of(path: str | Path, block: Block) -> Iterator[pa.RecordBatch]:
-    """Read a block line by line."""
-    lines = ((row, line) for row, line in decode_lines(path, block) if line.strip())
-    return iter_record_batches(iter_records(path, lines, _parse_tsv), PASSAGES)
 
 
 def _parse_passages(block: Block) -> list[pa.RecordBatch] | None:

@@ -39,9 +39,10 @@ class Names(NamedTuple):
     texts: Sequence[str]
     given: bool = False
 
-    def all(self) -> set[str]:
-        """Return all names."""
-        return {*self.ids, *self.titles, *self.texts}
+    def columns(self) -> list[Sequence[str]]:
+        """List the names of each field that is read."""
+        texts = [(name,) for name in self.texts] if self.given else [self.texts]
+        return [self.ids, self.titles, *texts]
 
 
 DOCUMENTS = Names(
@@ -82,17 +83,19 @@ def form_of(path: str | Path, ids: Collection[str], texts: Collection[str]) -> s
 def iter_rows(
     path: str | Path,
     form: str,
-    wanted: Collection[str] = (),
+    wanted: Sequence[Sequence[str]] = (),
+    fewest: int = 2,
     read: Callable[[str | Path], Rows[str]] = iter_lines,
     header: Sequence[str] = (),
 ) -> Rows[Row]:
     """Stream (row, record or what is wrong with it); rows are lines counted from 1, or records of Parquet.
 
-    :param wanted: columns of Parquet that are read; if it has fewer than two, which is an error, all are.
+    :param wanted: names of each column of Parquet that is read. If there are fewer than `fewest` of them, all columns
+        are, as a name may be unknown.
     :param header: of a TSV without one.
     """
     if form == PARQUET:
-        return _iter_parquet(path, wanted)
+        return _iter_parquet(path, wanted, fewest)
     if form == CSV:
         return _with_header(_iter_csv(read(path)), header)
     lines = ((row, line) for row, line in read(path) if line.strip())
@@ -157,17 +160,17 @@ def titled(row: Row, names: Names) -> tuple[str, str, str]:
 def texts_of(record: Record, names: Names) -> tuple[str, str]:
     """Return the title and text of a document, which both may be empty; without a title, a text is needed."""
     title = text_of(record, names.titles) if not record.keys().isdisjoint(names.titles) else ""
-    texts = [(name,) for name in names.texts] if names.given else [names.texts]
-    needed = [keys for keys in texts if not title or not record.keys().isdisjoint(keys)]
+    needed = [keys for keys in names.columns()[2:] if not title or not record.keys().isdisjoint(keys)]
     return title, "\n\n".join(filter(None, (text_of(record, keys) for keys in needed)))
 
 
-def _iter_parquet(path: str | Path, wanted: Collection[str]) -> Rows[Record]:
+def _iter_parquet(path: str | Path, wanted: Sequence[Sequence[str]], fewest: int) -> Rows[Record]:
     number = 0
     with refuse_damage(path, "parquet file", "fetch it again"):
         file = pq.ParquetFile(path)
-        columns = [name for name in file.schema_arrow.names if name in wanted]
-        for batch in file.iter_batches(ROWS_PER_BATCH, columns=columns if len(columns) > 1 else None):
+        found = (next((name for name in names if name in file.schema_arrow.names), None) for names in wanted)
+        columns = [*dict.fromkeys(name for name in found if name is not None)]
+        for batch in file.iter_batches(ROWS_PER_BATCH, columns=columns if len(columns) >= fewest else None):
             for number, record in enumerate(batch.to_pylist(), number + 1):  # noqa: B020
                 yield number, record
 
@@ -217,4 +220,4 @@ def _unquoted(field: str) -> str:
 
 def iter_titled_rows(path: str | Path, form: str, names: Names) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """Stream (row, (doc_id, title, text))."""
-    return iter_records(path, iter_rows(path, form, names.all()), lambda record: titled(record, names))
+    return iter_records(path, iter_rows(path, form, names.columns()), lambda record: titled(record, names))

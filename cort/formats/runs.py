@@ -25,10 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.fields import NUMBER, BadLine, checked_id, checked_number, split_fields
-from cort.formats.ids import MULTIPLIER, Words, hashes, sort_keys, string_bytes
+from cort.formats.ids import MULTIPLIER, Words, hashes, joined, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
 from cort.formats.records import Integers, Ranking, in_blocks, offsets_of
-from cort.formats.tables import SCORES, iter_batches, open_writer
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
 
@@ -224,7 +223,7 @@ def read_run(path: str | Path, *, order_ties: bool = True, columns: Sequence[str
     encoded = table["query_id"].unify_dictionaries().combine_chunks()
     query_ids: list[str] = encoded.dictionary.to_pylist()
     queries = encoded.indices.to_numpy()
-    doc_ids = table["doc_id"].combine_chunks()
+    doc_ids = joined(table["doc_id"])
     del table
     refuse_repeated_documents(path, query_ids, queries, doc_ids)
     if by_rank or not _is_falling(queries, scores):
@@ -365,37 +364,3 @@ def _rank(text: str) -> float:
 
 
 # Rankings as parquet.
-
-
-def write_rankings(path: str | Path, rankings: Iterable[Ranking]) -> int:
-    """Write rankings atomically, in order; return the number of rows."""
-    rows = 0
-    with open_writer(path, SCORES) as writer:
-        for run in map(run_of, _blocks(rankings)):
-            writer.write_table(pa.table([run.ids_of_queries(), run.doc_ids, run.scores], SCORES))
-            rows += len(run.doc_ids)
-    return rows
-
-
-def iter_rankings(path: str | Path) -> Iterator[tuple[str, pa.Table]]:
-    """Read rankings one at a time; yield query_id and rows.
-
-    :raises InputError: for NaN or infinite scores, and for a query whose rows are not together.
-    """
-    seen: set[str] = set()
-    parts = (part for batch in iter_batches(path, SCORES) for part in _by_query(path, batch))
-    for query_id, rows in itertools.groupby(parts, lambda part: part["query_id"][0].as_py()):
-        if query_id in seen:
-            raise input_error(path, f"query {query_id} twice", "all results of a query together", "retrieve again")
-        seen.add(query_id)
-        yield query_id, pa.Table.from_batches(rows)
-
-
-def _by_query(path: str | Path, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch where the next query begins."""
-    if not np.isfinite(batch["score"].to_numpy()).all():
-        raise input_error(path, "a NaN or infinite score", "finite scores", "retrieve again")
-    start = 0
-    for end in pc.run_end_encode(batch["query_id"]).run_ends.to_pylist():
-        yield batch.slice(start, end - start)
-        start = end

@@ -300,23 +300,6 @@ def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
     return np.concatenate(parts) if parts else np.zeros((0, shards[0].dimension), dtype=np.float32)
 
 
-def part_of(shards: Sequence[Shard], part: str) -> list[Shard]:
-    """Take the rows of part "i-of-n" of all shards, in order.
-
-    :raises InputError: for more parts than there are rows.
-    """
-    first, last = shard_range(count_rows(shards), part, "--part")
-    if first == last:
-        raise input_error("--part", part, f"at most {count_rows(shards)} parts, one per passage", "divide into fewer")
-    slices, start = [], 0
-    for shard in shards:
-        begin, end = max(first - start, 0), min(last - start, len(shard.table))
-        if begin < end:
-            slices.append(dataclasses.replace(shard, table=shard.table.slice(begin, end - begin)))
-        start += len(shard.table)
-    return slices
-
-
 def shard_range(count: int, shard: str, option: str) -> tuple[int, int]:
     """Return the range of shard "i-of-n" among `count` items: its first, and the first of the next shard."""
     match = re.fullmatch(r"([0-9]+)-of-([0-9]+)", shard)

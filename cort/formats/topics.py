@@ -47,7 +47,7 @@ def iter_queries(path: str | Path, field: str = "title", numbered: bool = True) 
     if Path(path).suffix == ".qrels":
         return _iter_headings(path)
     if (form := rows.form_of(path, rows.QUERIES.ids, rows.QUERIES.texts)) is not None:
-        return iter_records(path, rows.iter_rows(path, form, rows.QUERIES.all()), _of_record)
+        return iter_records(path, rows.iter_rows(path, form, rows.QUERIES.columns()), _of_record)
     if marked.is_marked(path):
         return _iter_topics(path, field)
     return _iter_lines(path, numbered)

@@ -11,17 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.fields import split_fields
-from cort.formats.lines import iter_lines
+from cort.formats import rows
+from cort.formats.fields import BadLine, split_fields, writable_id
+from cort.formats.judgements import DOC_IDS, QUERY_IDS, pair_of
+from cort.formats.lines import iter_lines, iter_records
 from cort.formats.runs import Run, top
 from cort.retrieval.documents import documents_of
 from cort.settings.collection import Aggregation
 from cort.settings.fields import DEPTH
-from cort.system.errors import input_error
 from cort.system.options import flag, optional, options_class
 
-# First fields of a header.
-HEADER = frozenset({"query_id", "query-id", "qid", "query"})
 # Passages of a document that are expected among the results of a query, at most.
 PASSAGES_PER_DOCUMENT = 20
 
@@ -55,16 +54,21 @@ class Exclusions:
 
 
 def read_pairs(path: str | Path) -> list[tuple[str, str]]:
-    """Read lines of query_id and doc_id, separated by a TAB or spaces; a header and further fields are ignored."""
-    pairs: list[tuple[str, str]] = []
-    for row, line in iter_lines(path):
-        fields = line.split("\t") if "\t" in line else split_fields(line)
-        if not line.strip() or (not pairs and fields[0].lower() in HEADER):
-            continue
-        if len(fields) < 2:
-            raise input_error(path, "1 field", "query_id and doc_id", "fix the line", row)
-        pairs.append((fields[0], fields[1]))
-    return pairs
+    """Read (query_id, doc_id) of rows with names of fields, as judgements have, or of lines without a header.
+
+    Lines are separated by a TAB or spaces; further fields are ignored.
+    """
+    if form := rows.form_of(path, QUERY_IDS, DOC_IDS):
+        return [pair for _, pair in iter_records(path, rows.iter_rows(path, form), pair_of)]
+    lines = ((row, line) for row, line in iter_lines(path) if line.strip())
+    return [pair for _, pair in iter_records(path, lines, _pair)]
+
+
+def _pair(line: str) -> tuple[str, str]:
+    fields = line.split("\t") if "\t" in line else split_fields(line)
+    if len(fields) < 2:
+        raise BadLine("1 field", "query_id and doc_id", "fix the line")
+    return writable_id("query_id", fields[0]), writable_id("doc_id", fields[1])
 
 
 @options_class

@@ -175,8 +175,8 @@ class Split:
     qrels: str | tuple[str, ...] | None = setting(None, least=1)
     """File of judgements, or a list: lines of `query 0 doc grade` (TREC), columns with a header (BEIR; without one of
     grades, all are 1), SMART's, Parquet; or JSON lines of `{"query_id": ..., "text": ..., "relevance": ...}`, which
-    judge the passages that begin with that text, or what `python -m cort.explore --judgements` wrote. A split without
-    judgements is ranked and shown, not measured."""
+    judge the passages that begin with that text, or their documents, or what `python -m cort.explore --judgements`
+    wrote. A split without judgements is ranked and shown, not measured."""
     irds: str | None = None
     """Instead of files, the name of queries and judgements in ir_datasets, such as `beir/scifact/test`."""
     hf: str | None = None
@@ -198,13 +198,14 @@ class Split:
     """Whether results with the id of the query are dropped from all runs, before these are cut to their depth, as BEIR
     does where queries are documents of the collection (ArguAna, Quora)."""
     exclude: str | None = None
-    """File of results that are dropped likewise: lines of query_id and doc_id, separated by a TAB or spaces."""
+    """File of results that are dropped likewise: lines of query_id and doc_id, separated by a TAB or spaces, or rows
+    with names of fields, as `qrels` has."""
     unknown: Literal["refuse", "keep"] = "refuse"
     """What happens if the collection lacks more than half of the judged documents, as a sample does. If kept, they
     count as not retrieved, as fewer do."""
     sample: int | None = setting(None, ge=1, le=1_000_000_000)
-    """Keep this many queries, drawn at random from the judged ones, or from all if `unjudged_queries` is `keep`; of
-    queries that this experiment generates or another one made (`results/.../imported/`), at most."""
+    """Keep at most this many queries, drawn at random from the judged ones, or from all if `unjudged_queries` is
+    `keep`."""
     hold_out: int | None = setting(None, ge=1, le=1_000_000_000)
     """Draw this many judged queries from the split `train` instead of reading files, and remove them from `train`."""
     relevance_level: int = setting(1, ge=1, le=1000)

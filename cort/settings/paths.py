@@ -45,7 +45,7 @@ INSPECTION = "results/{dataset}/collection/inspection.json"
 INSPECTED_IDS = "results/{dataset}/collection/inspection.csv"
 TEXTS = "results/{dataset}/collection/{text}.parquet"
 TOKENS = "results/{dataset}/tokens/{base_model}/{text}.arrow"
-TOKEN_LENGTHS = "results/{dataset}/tokens/{base_model}/{text}.lengths.json"
+LENGTHS = "results/{dataset}/tokens/{base_model}/{text}.lengths.json"
 
 # Term-based rankers, and what changes their texts.
 EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from cort.formats import judgements, rows
-from cort.formats.fields import checked_text
+from cort.formats import judgements, topics
 from cort.formats.lines import iter_records
+from cort.formats.passages import iter_titled
 from cort.formats.records import Qrel, Text
 from cort.sources.documents import Document
 from cort.sources.undivided import document_of
@@ -55,14 +55,13 @@ def iter_documents(source: str) -> Iterator[Document]:
     :raises InputError: for a missing source, an unknown layout or split, a damaged file, or an invalid row.
     """
     for path in _files(source, "corpus"):
-        for _, titled in rows.iter_titled_rows(path, _form(path), rows.DOCUMENTS):
-            yield document_of(*titled)
+        yield from (one for _, one in iter_records(path, iter_titled(path), lambda titled: document_of(*titled)))
 
 
 def iter_queries(source: str) -> Iterator[Text]:
     """Stream the queries of all splits."""
     for path in _files(source, "queries"):
-        yield from (query for _, query in iter_records(path, rows.iter_rows(path, _form(path)), _query))
+        yield from (query for _, query in topics.iter_queries(path))
 
 
 def iter_qrels(source: str, split: str) -> Iterator[Qrel]:
@@ -71,15 +70,15 @@ def iter_qrels(source: str, split: str) -> Iterator[Qrel]:
         yield from (qrel for _, qrel in judgements.iter_qrels(path))
 
 
-def files(source: str) -> list[Path]:
+def files(source: str) -> list[str]:
     """List all files that the functions of this module read."""
-    return [path for paths in _layout(source).values() for path in paths]
+    return [str(path) for paths in _layout(source).values() for path in paths]
 
 
 def _files(source: str, key: str) -> list[Path]:
     if key in (layout := _layout(source)):
         return layout[key]
-    folder = _folder(source)
+    folder, _ = _opened(source)
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     found = f"no {key} among {shorten(', '.join(layout or names), LONGEST_LIST)}"
     other = f"if another dataset has them: `hf: NAME-qrels@COMMIT#{key.removeprefix(QRELS)}`"
@@ -87,33 +86,23 @@ def _files(source: str, key: str) -> list[Path]:
     raise input_error(source, found, EXPECTED, fix)
 
 
-def _form(path: Path) -> str:
-    return rows.PARQUET if path.suffix == ".parquet" else rows.JSON
-
-
 @cache
-def _folder(source: str) -> Path:
-    """Find or fetch a source; the hub is asked once."""
-    name, part = _named(source)
+def _opened(source: str) -> tuple[Path, str]:
+    """Find or fetch a source, for which the hub is asked once; return its folder, and the name of the part, or ""."""
+    name, _, part = (source, "", "") if Path(source).is_dir() else source.partition("#")
     if Path(name).is_dir():
-        return Path(name)
+        return Path(name), part
     if not (match := ON_HUB.fullmatch(name)):
         expected = "a folder, or NAME@COMMIT of a dataset on Hugging Face, with the 40 hexadecimal digits of the commit"
         raise input_error(name, "no such folder", expected, "fix the path, or name a commit")
     fix = "check name, commit and network, or name a local folder"
     wanted = [f"{part}-*", f"{part}/*", f"*/{part}-*", f"*/{part}.*", *WANTED[2:]] if part else WANTED
-    return fetch_snapshot(match[1], match[2], "a dataset on the hub", fix, wanted, kind="dataset")
-
-
-def _named(source: str) -> tuple[str, str]:
-    """Return the name of a source, and that of the part, or ""."""
-    name, _, part = (source, "", "") if Path(source).is_dir() else source.partition("#")
-    return name, part
+    return fetch_snapshot(match[1], match[2], "a dataset on the hub", fix, wanted, kind="dataset"), part
 
 
 def _layout(source: str) -> dict[str, list[Path]]:
     """Return the files in order, by what is in them: corpus, queries, or qrels/SPLIT."""
-    folder, part, layout = _folder(source), _named(source)[1], defaultdict(list)
+    (folder, part), layout = _opened(source), defaultdict(list)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         own = name.removeprefix(f"{part}-").removeprefix(f"{part}/") if part else name
@@ -143,9 +132,3 @@ def _of_one_format(source: str, paths: list[Path]) -> list[Path]:
         found, expected = f"several in one: {shorten(', '.join(names), LONGEST_LIST)}", f"one, as {source}#{names[0]}"
         raise input_error(source, found, expected, "name one")
     return chosen
-
-
-def _query(row: rows.Row) -> Text:
-    record = rows.checked(row)
-    text = checked_text(rows.text_of(record, rows.QUERIES.texts))
-    return Text(rows.id_of(record, rows.QUERIES.ids, "query_id"), text)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import locale
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stderr
+from contextlib import nullcontext, redirect_stderr
 from importlib.metadata import version
+from io import StringIO
 from itertools import chain, islice
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +21,8 @@ from cort.formats.fields import BadLine, checked_grade, checked_text, checked_un
 from cort.formats.records import Qrel, Text
 from cort.sources.documents import Document
 from cort.sources.undivided import document_of
-from cort.system.errors import InputError, input_error, shorten, suggest
+from cort.system.errors import input_error, shorten, suggest
+from cort.system.interruption import Interrupted
 from cort.system.locks import acquire
 
 Kind = Literal["docs", "queries", "qrels"]
@@ -56,7 +57,7 @@ def iter_qrels(name: str) -> Iterator[Qrel]:
 
 def describe(name: str, kinds: Iterable[Kind]) -> list[dict[str, Any]]:
     """Describe the records that were read, as `describe_inputs` does files."""
-    return [_described[name, kind] for kind in kinds if (name, kind) in _described]
+    return [_described[name, kind] for kind in kinds]
 
 
 @functools.cache
@@ -88,7 +89,7 @@ def _iter_records(name: str, kind: Kind, parse: Callable[[Any], Record]) -> Iter
     except BadLine as bad:
         found, expected, remedy = bad.args
         raise input_error(source, found, expected, remedy, number) from bad
-    except (InputError, MemoryError):
+    except (Interrupted, MemoryError):
         raise
     except Exception as error:  # its readers raise errors of many kinds
         reason = " ".join(str(error).split())[:LONGEST_REASON] or type(error).__name__
@@ -103,14 +104,10 @@ def _iter_records(name: str, kind: Kind, parse: Callable[[Any], Record]) -> Iter
 def _fetched(place: Any, iterate: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     """Iterate over records; one process at a time fetches and unpacks, which is done before the first record."""
     place.mkdir(parents=True, exist_ok=True)
-    lock = acquire(place / "cort.lock", timeout=-1)
-    # Progress bars.
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
+    # Progress bars are not shown. The lock ends with this block, as nothing else refers to it.
+    with acquire(place / "cort.lock", timeout=-1) or nullcontext(), redirect_stderr(StringIO()):
         records = iter(iterate())
-        first = list(islice(records, 1))
-    if lock:
-        lock.release()
-    return chain(first, records)
+        return chain(list(islice(records, 1)), records)
 
 
 def _parts(record: Any, kind: Kind) -> tuple[Any, ...]:

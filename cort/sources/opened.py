@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +14,8 @@ from cort.sources import folder, hugging_face, irds
 from cort.sources.documents import Document
 from cort.system.checksums import describe_inputs
 
-Input: TypeAlias = Path | dict[str, Any]
+#: path, bytes and SHA-256, as `describe_inputs` gives them
+Input: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Source:
     """Documents.
 
     :ivar name: for messages.
-    :ivar files: lists the files that were read, or describes the records, if a library reads the files.
+    :ivar inputs: describes the files that were read, or the records, if a library reads the files.
     :ivar skipped: files that were left out, by reason, counted while documents are read.
     """
 
     name: str
     documents: Callable[[], Iterator[Document]]
-    files: Callable[[], Iterable[Input]]
+    inputs: Callable[[], list[Input]]
     skipped: Counter[str] = field(default_factory=Counter)
 
 
@@ -39,7 +39,7 @@ class SplitSource:
 
     queries: Callable[[], Iterator[Text]]
     qrels: Callable[[], Iterator[Qrel]]
-    files: Callable[[], Iterable[Input]]
+    inputs: Callable[[], list[Input]]
 
 
 def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int) -> Source:
@@ -52,10 +52,14 @@ def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int)
     if kind == "irds":
         return Source(name, partial(irds.iter_documents, name), partial(irds.describe, name, ("docs",)))
     if kind == "hf":
-        return Source(name, partial(hugging_face.iter_documents, name), partial(hugging_face.files, name))
+        documents = partial(hugging_face.iter_documents, name)
+        return Source(name, documents, lambda: describe_inputs(hugging_face.files(name)))
     skips = folder.Skips()
-    documents = partial(folder.iter_documents, name, skips, fields, processes)
-    return Source(name, documents, lambda: [Path(name, file.path) for file in folder.list_files(name)], skips.counts)
+
+    def inputs() -> list[Input]:
+        return describe_inputs([str(Path(name, file.path)) for file in folder.list_files(name)])
+
+    return Source(name, partial(folder.iter_documents, name, skips, fields, processes), inputs, skips.counts)
 
 
 def open_split(in_irds: str | None, on_hf: str | None, part: str) -> SplitSource:
@@ -69,10 +73,4 @@ def open_split(in_irds: str | None, on_hf: str | None, part: str) -> SplitSource
     name = str(on_hf)
     judged, _, split = part.rpartition("#") if "#" in part else (name, "", part)
     readers = partial(hugging_face.iter_queries, name), partial(hugging_face.iter_qrels, judged, split)
-    return SplitSource(*readers, lambda: chain(*map(hugging_face.files, dict.fromkeys((name, judged)))))
-
-
-def with_checksums(files: Iterable[Input]) -> dict[str, Any]:
-    """Describe files, or what is described already, for the provenance: path, bytes, SHA-256."""
-    inputs = ([one] if isinstance(one, dict) else describe_inputs([str(one)]) for one in files)
-    return {"inputs": [*chain.from_iterable(inputs)]}
+    return SplitSource(*readers, lambda: describe_inputs([*hugging_face.files(name), *hugging_face.files(judged)]))

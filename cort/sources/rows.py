@@ -51,7 +51,7 @@ def _readable(file: Path, names: rows.Names, on_bad: Callable[[Unread], None]) -
         def read(path: str | Path) -> Rows[str]:
             return iter_text(path, lambda what: on_bad(Unread("read as Windows-1252", what)))
 
-        for row, record in rows.iter_rows(file, form or rows.TSV, names.all(), read, header):
+        for row, record in rows.iter_rows(file, form or rows.TSV, names.columns(), 1, read, header):
             # Rows are numbered without a header.
             yield row - (form in (rows.CSV, rows.TSV)), record
     except InputError as error:

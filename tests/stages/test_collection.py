@@ -1,10 +1,12 @@
 import json
 import threading
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cort import collection
+from cort.formats import passages as formats
 from cort.formats.passages import ahead
 from cort.formats.tables import PASSAGES, ROW_GROUP, read_table
 from cort.sources import headed, irds
@@ -52,6 +54,15 @@ def test_row_groups_are_bounded_and_bytes_repeat(tmp_path):
     first = (tmp_path / "passages.parquet").read_bytes()
     assert run(tmp_path, passages=path) == 0
     assert (tmp_path / "passages.parquet").read_bytes() == first
+
+
+def test_neither_ids_nor_texts_are_kept_in_memory(tmp_path, monkeypatch):
+    path = write_file(tmp_path / "c.tsv", "".join(f"{number:0100}\tx\n" for number in range(100_000)))
+    held = []
+    monkeypatch.setattr(formats, "may_repeat", lambda *_: held.append(pa.total_allocated_bytes()))
+    before = pa.total_allocated_bytes()
+    assert run(tmp_path, passages=path) == 0
+    assert held[0] - before < 1_000_000
 
 
 MANY = "".join(f"{number}\tx\n" for number in range(ROW_GROUP + 10))

@@ -360,26 +360,6 @@ def test_vectors_of_other_lengths_are_compared_by_inner_products(world, fused, t
     assert (opensearch["method"]["space_type"], elasticsearch["similarity"]) == ("innerproduct", "max_inner_product")
 
 
-def test_other_vectors_and_parts_are_refused(world, tmp_path, complaint):
-    output = tmp_path / "out"
-    options = options_for(world, output, "dense", vectors=[world / "b.arrow", world / "a.arrow"])
-    line = complaint(deploy.main, options, output)
-    assert line.endswith(
-        "passages.parquet: found other passages than the vectors are of, expected the same; encode them again"
-    )
-    for options in (
-        options_for(world, output, "dense", "bm25"),
-        options_for(world, output, "dense", method="rrf"),
-        options_for(world, output, "bm25", bm25=world / "linear.trec"),
-        [
-            word
-            for word in options_for(world, output, "dense")
-            if word not in ("--query-vectors", str(world / "queries.arrow"))
-        ],
-    ):
-        assert "--runs: found" in complaint(deploy.main, options, output)
-
-
 def test_ids_that_engines_refuse_are_refused(tmp_path, world, complaint):
     ids = [f"{'x' * 500}ö{number:012d}" for number in range(3)]
     write_rows(tmp_path / "passages.parquet", tables.PASSAGES, [(doc_id, "text") for doc_id in ids])

@@ -7,7 +7,6 @@ import pytest
 from cort import expand, weigh
 from cort.formats import tables
 from cort.formats.expansions import iter_expanded
-from cort.system.errors import InputError
 from tests.support.archives import zip_of
 from tests.support.common import write_rows
 
@@ -29,20 +28,6 @@ def test_several_files_of_expansions_are_one(data):
     texts = [pa.Table.from_batches(iter_expanded(passages, named, 2)) for named in (files, [whole])]
     assert texts[0] == texts[1]
     assert texts[0]["text"].to_pylist() == ["oil war oil gold tax oil", "gas map king", "rock oil ship king"]
-
-
-@pytest.mark.parametrize(
-    ("ids", "words"),
-    [
-        ("d0 d1", "found other passages than the collection's from row 3 on"),
-        ("d0 d1 d2 d3", "found other passages than the collection's from row 3 on"),
-        ("d0 d2 d1", "found other passages than the collection's from row 1 on"),
-    ],
-)
-def test_expansions_of_another_collection_are_refused(data, ids, words):
-    expansions = write_rows(data / "expansions.parquet", tables.EXPANSIONS, [(one, []) for one in ids.split()])
-    with pytest.raises(InputError, match=words):
-        list(iter_expanded(str(data / "passages.parquet"), [expansions], 2))
 
 
 def import_predictions(folder, lines, texts=None, name="p.txt", **options):
@@ -125,13 +110,11 @@ def test_rows_are_taken_as_arrow_takes_them():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"id": "d0"}', "row 1: found"),
-        ('{"id": "d0", "contents": 5}', "expected an object with the texts id and contents"),
+        ('{"id": "d0"}', "row 1: found no contents among the fields 'id'"),
+        ('{"id": "d0", "contents": [5]}', "row 1: found [5] as contents, expected text"),
         ("oil oil war", "row 1: found 'oil oil war'"),
         ('{"id": "d0", "contents": ""}\n{"id": "d9", "contents": "oil"}', "row 2: found document 'd9' (1 are not"),
-        ('{"id": "d0", "contents": "", "vector": {"oil": 3}}', "row 1: found the key 'vector', expected 'contents' w"),
         (r'{"id": "d0", "contents": "oil \ud800"}', r"row 1: found half a character (\ud800) in 'contents', expected"),
-        (r'{"id": "d0", "contents": "oil \u0000"}', "row 1: found a NUL character"),
         ("[" * 100_000, "(nested too deeply), expected one JSON object"),
         ('{"id": "d0", "contents": "oil"}\n{"id": "d0", "contents": "oil"}', "row 2: found id 'd0' again"),
         ("", "found no document, expected JSON lines of id and contents"),

@@ -140,13 +140,9 @@ def test_depth_keeps_the_best_and_is_more_than_0(folder, complaint):
         ("1\ta\t1\n1\tb\t3\n", "row 2: found rank 3 of query '1', expected each rank from 1 to 2 once; the th"),
         ("1\ta\t1_0\n", "row 1: found the rank '1_0'"),
         (f"1\ta\t{'9' * 5000}\n", "row 1: found the rank '999"),
-        (TREC + "3 Q0 a 1 1 x\n", "row 6: found query '3' (1 such queries), expected only queries of this split; name"),
-        ("1\ta\t1\n9\ta\t1\n", "row 2: found query '9'"),
-        ("9\ta\t1\n", "`unjudged_queries: keep`"),
-        (TREC + "1 Q0 z 1 1 x\n", "row 6: found document 'z' (1 such results), expected only documents of this"),
-        ("1\tz\t2\n1\ty\t1\n", "row 1: found document 'z' (2 such results"),
-        ("1 Q0 a 2 1 x\n2 Q0 1 1 1 x\n", "row 2: found document '1' (1 such results"),
-        ("1\ta\t1\n2\t1\t1\n", "row 2: found document '1' (1 such results"),
+        ("9\ta\t1\n8\ta\t1\n", "found query '9' (2 such queries), expected queries of this split; name a run"),
+        (TREC + "1 Q0 z 1 1 x\n", "found document 'z' (1 such results), expected only documents of this"),
+        ("1\tz\t2\n1\ty\t1\n", "found document 'y' (2 such results"),
         ("1\ta\t1\n2\ta\t1\n1\ta\t2\n", "row 3: found document 'a' again in the ranking of query '1'"),
         ("1\ta\t1\n2\ta\t1\n1\tb\t1\n", "row 3: found rank 1 of query '1', expected each rank from 1 to 2 once"),
         ("1\ta\t0\n", "row 1: found the rank '0', expected a positive integer; the third column must be a rank: num"),
@@ -166,14 +162,10 @@ def test_depth_keeps_the_best_and_is_more_than_0(folder, complaint):
         # Numbers as ids.
         ("1\t0\t7\t1\n2\t0\t7\t0\n", r"row 1: found a judgement ('1\t0\t7\t1'), expected a run or a list"),
         ("1 0 7 1\n2 0 7 0\n", "row 1: found a judgement ('1 0 7 1'), expected a run or a list"),
-        (CANDIDATES + "1\te\t3\t0.5\n", r"row 5: found '1\te\t3\t0.5', expected a query and a passage, as in row 1"),
-        (SCORED + "1\te\tq\tp q\n", r"row 7: found '1\te\tq\tp q', expected a rank and a score, as in row 1"),
-        (SCORED + "1\te\t3\n", r"row 7: found '1\te\t3', expected a rank and a score, as in row 1"),
+        (SCORED + "1\te\tq\tp q\n", "row 7: found 5 fields, expected the 4 fields"),
+        (SCORED + "1\te\t3\n", "row 7: found 3 fields, expected the 4 fields"),
         (SCORED + "1\te\t3\tnan\n", "row 7: found the score 'nan', expected a finite number"),
         ("1\ta\t1\t0.2\n1\tb\t2\t0.5\n", "found scores that rise with the rank, as distances do, in 1 of 1 queries"),
-        (SCORED + "1\tz\t3\t1\n", "row 7: found document 'z' (1 such results)"),
-        (CANDIDATES + "3\tc\tq\tp\n", "row 5: found query '3'"),
-        (CANDIDATES + "1\tz\tq\tp\n", "row 5: found document 'z' (1 such results)"),
         ("1\ta\t1\n1\tb\u00a0\t2\n", r"row 2: found doc_id 'b\xa0' with whitespace"),
     ],
 )
@@ -184,6 +176,18 @@ def test_bad_runs_are_refused(folder, capsys, text, complaint):
     assert f"{folder}/published.run: " in error
     assert complaint in error
     assert not output.parent.exists()
+
+
+@pytest.mark.parametrize("text", [TREC, "2\ta\t1\n1\tc\t1\n2\tb\t2\n", SCORED, CANDIDATES])
+def test_queries_that_the_split_lacks_are_dropped_and_counted(folder, capsys, text):
+    _, output = run(folder, text)
+    expected = output.read_bytes()
+    first = text.splitlines()[0]
+    others = "".join(f"{other}{first[1:]}\n" for other in "98")
+    status, output = run(folder, others + text)
+    assert (status, output.read_bytes()) == (0, expected)
+    said = "published.run: dropped queries that the split lacks, as '9' (2 such queries)"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("run.*")), ids=lambda path: path.name)

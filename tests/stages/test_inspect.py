@@ -94,7 +94,7 @@ def test_queries_with_the_same_text_are_shared(look, caplog, shared, other):
     # Systems are trained on the one and measured on the other.
     look(splits, "--pairs", "train=test", "--apart", "train=test")
     (line,) = logged(caplog, "WARNING")
-    learnt = "which systems learn from; leave them out: `without: test` in train"
+    learnt = "which systems learn from; leave them out by `without: test`"
     assert line == f"test: 1 of 2 queries also in train, {learnt}"
 
 

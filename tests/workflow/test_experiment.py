@@ -11,7 +11,7 @@ from cort.experiment import models, splits
 from cort.experiment.checks import ConfigError, complete, load
 from cort.experiment.config import cross_validated, splits_of
 from cort.experiment.keys import Experiment
-from cort.experiment.splits import kept_apart, labelled_twice, splits_apart
+from cort.experiment.splits import labelled_twice, splits_apart
 from cort.settings.config import deciding, evaluated_splits, is_trained
 from cort.settings.fields import schema_of
 from cort.settings.paths import MEASURES
@@ -326,8 +326,13 @@ NOTHING_LEARNT |= {"lexical bm25": GONE, "systems": {"bm25": {"retrieve": "bm25"
     ],
 )
 def test_splits_that_may_share_no_query(changes, apart):
-    found = splits_apart(completed(changes))
-    assert [f"{first}={second}" for first, second in found] == apart
+    config = completed(changes)
+    assert [f"{first}={second}" for first, second in splits_apart(config)] == apart
+    # The inspection names queries that a measured split shares with what is held out of train, too.
+    words = settings.inspection(config, None)
+    given = words[words.index("--apart") + 1 :] if "--apart" in words else []
+    assert given[: len(apart)] == apart
+    assert {*apart} <= {f"{first}={second}" for first, second in splits.pairs_of_splits(config)}
 
 
 def test_splits_do_not_leave_out_each_other_but_may_leave_out_several_others():
@@ -547,22 +552,3 @@ def test_a_mistake_about_the_experiment_that_is_extended_is_one_line(tmp_path):
             complete({"extends": path}, "own.yaml")
         assert line in str(caught.value)
         assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "apart"),
-    [
-        ({}, {"train": ["test"]}),
-        (
-            {"splits validation": {"queries": "q.tsv", "qrels": "r.tsv"}},
-            {"train": ["validation", "test"], "validation": ["test"]},
-        ),
-        # No split waits for itself.
-        ({"splits test without": "train"}, {}),
-        ({"splits validation": {**TRAINING_FILES, "without": "train"}}, {"train": ["test"], "validation": ["test"]}),
-        (NOTHING_LEARNT | FUSED, {"train": ["test"]}),
-        (NOTHING_LEARNT, {}),
-    ],
-)
-def test_splits_for_training_are_kept_apart_from_measured_ones(changes, apart):
-    assert kept_apart(completed(changes)) == apart

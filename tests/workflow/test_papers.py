@@ -170,8 +170,9 @@ def test_files_of_an_experiment():
     config = completed({"splits dev": FILES, "systems published run": {"test": "a.trec"}})
     assert submissions(config) == [f"results/tiny/submissions/{name}" for name in ("leaderboard.tsv", "track.trec")]
     settings = {name: submission(config, Wildcards(fromdict={"submission": name})) for name in config["submissions"]}
-    assert settings["leaderboard"] == ["--form", "msmarco"]
-    assert settings["track"] == ["--form", "trec", "--run-id", "tiny-1"]
+    assert settings["leaderboard"] == []
+    assert settings["track"] == ["--run-id", "tiny-1"]
+    assert repr(settings["leaderboard"]) == 'settings {"submissions.leaderboard.form": "msmarco"}'
     assert repr(settings["track"]) == (
         'settings {"submissions.track.form": "trec", "submissions.track.run_id": "tiny-1"}'
     )

@@ -74,7 +74,7 @@ def test_every_rule_whose_stage_aggregates_says_how():
     # Those that search say it with the results that are dropped, if any are.
     aggregating = [rule for rule, names in fields.items() if "aggregate" in names and "ignore_own" not in names]
     assert {"evaluate", "bm25"}.isdisjoint(aggregating)
-    assert {"split", "aggregate", "audit", "fuse_tune_folds", "submission"} < set(aggregating)
+    assert {"split", "aggregate", "audit", "fuse_tune_folds"} < set(aggregating)
     # A rule that is made from another has the text of both.
     counts = {
         rule: [RULES[rule].count(text) for text in ('"collection.aggregate"', "options=options(")]

@@ -4,13 +4,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from snakemake.iocontainers import Wildcards
 
 from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparisons
 from cort.experiment.checks import load
 from cort.experiment.stored import write_experiment
 from workflow import settings, verdict
-from workflow.settings import selection
 
 
 @pytest.fixture
@@ -115,15 +113,6 @@ def test_a_file_about_another_folder_and_one_of_somebody_else_are_refused(folder
     assert verdict.main(["--folder", "docs"]) == 1
     expected = "config/docs.yaml: row 1: found dataset: mine, expected # Written by `make verdict` for ...; set NAME="
     assert expected in capsys.readouterr().err
-
-
-def test_a_sample_that_nobody_chose_is_at_most_so_large(folder, build):
-    verdict.main(["--folder", "docs"])
-    split = Wildcards(fromdict={"split": "sample"})
-    config = load("config/docs.yaml")
-    assert selection(config, split)[-1] == "--at-most"
-    config["splits"]["sample"]["queries"] = "questions.txt"
-    assert "--at-most" not in selection(config, split)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ rule tokenize:
         texts=paths.TEXTS,
     output:
         tokens=paths.TOKENS,
-        lengths=paths.TOKEN_LENGTHS,
+        lengths=paths.LENGTHS,
     threads: 4
     resources:
         mem_mb=growing(2000, per_mb=2),

@@ -151,18 +151,17 @@ rule submission:
             system="submissions.{submission}.system",
         ),
         queries=chosen(paths.QUERIES, split="submissions.{submission}.split"),
-        passages=paths.PASSAGES,
     output:
         paths.SUBMISSION,
     wildcard_constraints:
         suffix="tsv|trec",
     localrule: True
     params:
-        options=options(settings.submission, "collection.aggregate"),
+        options=options(settings.submission),
     message:
         "Write the submission {wildcards.submission}"
     shell:
-        "python -m cort.submission --run {input.run:q} --queries {input.queries:q} --passages {input.passages:q}"
+        "python -m cort.submission --run {input.run:q} --queries {input.queries:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
 
 

@@ -18,13 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from cort.download import extract
-from cort.downloads.catalog import PublicFile
 from cort.evaluation.values import read_recall, write_recall
 from cort.formats import expansions, lines, shards, tables
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.formats.checkpoints import FinishedBlocks
-from cort.formats.judgements import iter_qrels, iter_quoted, read_judged
+from cort.formats.judgements import iter_qrels, read_judged
 from cort.formats.passages import iter_passage_batches, iter_passages
 from cort.formats.records import Ranking
 from cort.formats.runs import read_candidates, read_run, write_run
@@ -182,13 +180,6 @@ TSV = "".join(f"{doc_id}\t{text}\n" for doc_id, text in PASSAGES)
 JSONL = "".join(json.dumps({"_id": doc_id, "title": "t", "text": text}) + "\n" for doc_id, text in PASSAGES)
 
 
-def _extract(member):
-    def read(path):
-        extract(path, PublicFile("x", archive=path.name, member=member), path.parent / "out")
-
-    return read
-
-
 WEIGHTED = '{"id": "d1", "contents": "a a b"}\n{"id": "d2", "contents": ""}\n'
 DOCUMENTS = "<DOC>\n<DOCNO>1</DOCNO>\n<TITLE>t</TITLE>\n<TEXT>a &amp; b</TEXT>\n</DOC>\n"
 SGML = "<top>\n<num> Number: 1\n<title> a b\n\n<desc> Description:\nc\n</top>\n<top>\n<num> 2 <title> x\n"
@@ -228,8 +219,6 @@ READERS = {
     "predictions, packed": ("p.txt.gz", _text("what is it\n\nhow é\n"), _listed(expansions.iter_predictions)),
     "predictions, tar": ("p.tar.gz", _bytes(TAR), _listed(expansions.iter_predictions)),
     "predictions, zip": ("p.zip", _bytes(SAMPLES), _listed(expansions.iter_predictions, 2)),
-    "archive, zip": ("a.zip", _zipped("m.txt", TSV), _extract("m.txt")),
-    "archive, tar": ("a.tar.gz", _bytes(TAR), _extract("predictions.txt")),
     "weighted": ("w.jsonl", _text(WEIGHTED), _listed(expansions.iter_documents)),
     "weighted, zip": ("w.zip", _zipped("a.json", WEIGHTED), _listed(expansions.iter_documents)),
     "YAML": ("c.yaml", _text("a: [1, {b: 'é'}]\nc: &x {d: 1e3}\ne: *x\n"), _yaml),
@@ -238,7 +227,7 @@ READERS = {
     "queries, jsonl": ("q.jsonl", _text(JSONL), _listed(iter_queries)),
     "qrels": ("q.txt", _text(QRELS), _listed(iter_qrels)),
     "qrels of BEIR": ("q.tsv", _text("query-id\tcorpus-id\tscore\nq\td\t1\n"), _listed(iter_qrels)),
-    "quotations": ("q.jsonl", _json(QUOTED), _listed(iter_quoted, [pa.record_batch(QUOTABLE)])),
+    "quotations": ("q.jsonl", _json(QUOTED), _read_judged),
     "judgements": ("q.jsonl", _json({**QUOTED, "doc_id": "d"}), _read_judged),
     "run": ("r.trec", _written(write_run, RANKINGS, "t"), _run_alike),
     "run of TABs": ("r.trec", _text("q\tQ0\td\t1\t2.5\tt\nq\tQ0\te\t2\t-1e3\tt\n"), _run_alike),

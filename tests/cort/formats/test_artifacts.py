@@ -72,7 +72,7 @@ def test_tables_have_every_digit_and_empty_cells():
     assert csv_text(("a", "b"), [(1 / 3, None), ("x,y", 1)]) == f'a,b\n{1 / 3!r},\n"x,y",1\n'
 
 
-@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": [1', "[" * 100_000, "\ufeff1", ""])
+@pytest.mark.parametrize("text", ['{"a": [1', "[" * 100_000, "\ufeff1", ""])
 def test_invalid_json_is_refused(tmp_path, text):
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(InputError, match=r"x\.json: found unreadable content"):

@@ -1,4 +1,4 @@
-"""Judgements as published, quotations, and those of a person, which are found again in another division."""
+"""Judgements as published, and those of texts, which are found again in another division."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cort.formats.judgements import is_judged, is_quoted, iter_qrels, iter_quoted, read_judged
+from cort.formats.judgements import is_quoted, iter_qrels, read_judged
 from cort.formats.records import Qrel
 from cort.formats.tables import PASSAGES
 from cort.retrieval.documents import documents_of
@@ -98,7 +98,12 @@ def test_documents_are_known_by_their_ids_and_found_by_a_passage(tmp_path):
         (judgement("b", -1), "row 2: found -1 at relevance, expected a number from 0 to 3; correct the judgement"),
         (judgement("b", True), "row 2: found true at relevance, expected a whole number; correct the judgement"),
         (judgement(7, text="x"), "row 2: found 7 at doc_id, expected a text; correct the judgement"),
-        ({"query_id": "q"}, "row 2: found no 'doc_id'"),
+        ({"query_id": "q"}, "row 2: found no 'text'"),
+        (
+            {"query_id": "q", "text": "x", "relevance": 1001},
+            "found 1001 at relevance, expected a number from 0 to 1000",
+        ),
+        (judgement("b", text="\ud800"), "row 2: found half a character, expected valid Unicode; correct the judgement"),
         ('{"query_id": "q", "doc', "row 2: found unreadable content (Unterminated string"),
         ("[1]", "row 2: found [1], expected an object"),
     ],
@@ -108,13 +113,11 @@ def test_bad_lines_are_refused(tmp_path, line, complaint):
     assert complaint in message
 
 
-def test_the_first_line_tells_judgements(tmp_path):
-    quoted = {"query_id": "q", "text": 'a text with "doc_id": in it', "relevance": 1}
-    assert is_judged(written(tmp_path, judgement("b"), "and whatever"))
-    assert not is_judged(written(tmp_path, quoted))
-    assert not is_judged(written(tmp_path))
-    assert not is_judged(write_file(tmp_path / "qrels.tsv", "q 0 d 1\n"))
-    assert is_quoted(write_file(tmp_path / "q", json.dumps(quoted)))
+def test_the_first_line_tells_judgements_of_texts(tmp_path):
+    assert is_quoted(written(tmp_path, judgement("b"), "and whatever"))
+    assert is_quoted(write_file(tmp_path / "q", json.dumps({"query_id": "q", "text": "a text", "relevance": 1})))
+    assert not is_quoted(written(tmp_path))
+    assert not is_quoted(write_file(tmp_path / "qrels.tsv", "q 0 d 1\n"))
     beir = {"query-id": "q", "corpus-id": "d", "score": 1}
     assert not is_quoted(write_file(tmp_path / "qrels.jsonl", json.dumps(beir)))
 
@@ -226,55 +229,27 @@ QUOTED = {
 }
 
 
-def quotations(tmp_path, *records):
-    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
-    return write_file(tmp_path / "quoted.jsonl", "\n".join(lines))
-
-
-def quotation(**changes):
-    return {"query_id": "q", "text": "Quick Answer. One cubic inch of aluminum", "relevance": 1, **changes}
-
-
-def test_all_passages_that_begin_with_the_quoted_letters_are_judged(tmp_path):
+def test_without_an_id_all_passages_that_begin_with_the_letters_are_judged(tmp_path):
     def letters(text):
         return re.sub("[^a-z0-9]", "", text.lower())
 
     texts = ["quick answer ONE cubic inch", "One cubic inch of aluminum weighs", "Quick Answer. One cubic inch of al"]
+    records = [{"query_id": f"q{row}", "text": text, "relevance": row} for row, text in enumerate(texts, 1)]
+    # The letters of CJK and of Indic scripts have marks, which count; signs do not.
+    others = {"hi": "हिन्दी में एक वाक्य है", "zh": "「京都」は日本の古い都であり、千年の歴史を持つ。"}
+    records += [{"query_id": name, "text": text[:22], "relevance": 1} for name, text in others.items()]
+    gone = {"gold": "Quick Answer. One cubic inch of gold", "short": "Quick Answer", "signs": 20 * "?"}
+    records += [{"query_id": name, "text": text, "relevance": 1, "more": 1} for name, text in gone.items()]
+    found = read_judged(written(tmp_path, *records), batches(QUOTED | others), None)
     expected = [
         (row, Qrel(f"q{row}", doc_id, row))
         for row, text in enumerate(texts, 1)
         for doc_id, passage in QUOTED.items()
         if letters(passage).startswith(letters(text))
     ]
-    records = [{"query_id": f"q{row}", "text": text, "relevance": row} for row, text in enumerate(texts, 1)]
-    assert list(iter_quoted(quotations(tmp_path, *records), batches(QUOTED))) == expected
+    expected += [(row, Qrel(name, name, 1)) for row, name in enumerate(others, 4)]
+    assert found == (expected, counts(by_text=5, gone=3))
     assert [len([row for row, _ in expected if row == number]) for number in (1, 2, 3)] == [3, 1, 2]
-
-
-GOLD = "Quick Answer. One cubic inch of gold"
-OBJECT = "expected an object with query_id, text and relevance"
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        (quotation(text=GOLD), f"found the text {GOLD!r}, expected the beginning of a passage of the collection; copy"),
-        (quotation(text="Quick Answer"), "found the text 'Quick Answer', expected at least 20 letters or digits"),
-        (quotation(relevance="1"), OBJECT),
-        (quotation(relevance=True), OBJECT),
-        (quotation(more=1), OBJECT),
-        ({"query_id": "q", "relevance": 1}, OBJECT),
-        (quotation(relevance=1001), "found the relevance 1001, expected at most 1000; correct the row"),
-        (quotation(query_id=" "), "found an empty query_id"),
-        (quotation(text="Quick Answer. One cubic inch \ud800"), r"found half a character (\ud800) in 'text', expected"),
-        ("[1]", f"found '[1]', {OBJECT}"),
-        ("{", "each record takes one line"),
-    ],
-)  # fmt: skip
-def test_quotations_are_refused(tmp_path, line, complaint):
-    message = refusal(lambda path: iter_quoted(path, batches(QUOTED)), quotations(tmp_path, line))
-    assert message.startswith("row 1: ")
-    assert complaint in message
 
 
 def test_the_examples_of_cort_are_quoted():
@@ -286,5 +261,5 @@ def test_the_examples_of_cort_are_quoted():
         "record": "The longest recorded time a human has ever gone without sleep is 18 days, 21 hours, and 40 minutes",
     }
     for path in sorted((ROOT / "config" / "ablations" / "table-6").glob("*.jsonl")):
-        ((_, qrel),) = iter_quoted(path, batches(texts))
+        ((_, qrel),), _ = read_judged(path, batches(texts), None)
         assert (qrel.doc_id, qrel.relevance) == (path.stem, 1)

@@ -166,7 +166,6 @@ def test_rows_of_ms_marco_are_refused(tmp_path, second, complaint):
         ("{}", f"found no {IDS} among the fields none"),
         ('{"_id": true, "text": "x"}', f"found the doc_id True, expected text or a whole number; {ID}"),
         ('{"_id": "b", "title": true, "text": "x"}', "found True as title, expected text; correct or remove the row"),
-        ('{"_id": "b", "_id": "c"}', """found '{"_id": "b", "_id": "c"}' (the key '_id' twice), expected one JSON"""),
         (r'{"_id": "b", "text": "x\u0000y"}', "found a NUL character, expected text; remove it"),
         ('{"_id": "", "text": "x"}', "found an empty doc_id, expected a doc_id without"),
         (r'{"_id": "b", "text": "x\ud800"}', r"found half a character (\ud800) in 'text', expected valid Unicode; rem"),

@@ -6,8 +6,9 @@ import pytest
 import pytrec_eval
 
 from cort.formats import runs
+from cort.formats.ids import positions
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, order, read_run, strictly_decreasing, write_run
+from cort.formats.runs import Run, order, read_run, strictly_decreasing, top, write_run, write_runs
 from cort.system.errors import InputError
 from tests.support.common import refusal, write_file
 
@@ -154,6 +155,22 @@ def test_the_order_of_lines_does_not_matter(tmp_path, monkeypatch, arranged, see
         run = read_run(write_file(tmp_path / "x", text))
         assert run.query_ids == list(expected)
         assert contents(run) == expected
+
+
+def test_ids_of_more_than_two_gigabytes_are_joined_with_longer_offsets(tmp_path, monkeypatch):
+    text = "".join(f"{query} Q0 {doc} 1 {score} x\n" for query, doc, score in random_lines(3, 12))
+    expected = read_run(write_file(tmp_path / "x", text))
+    monkeypatch.setattr("cort.formats.lines.ARROW_BLOCK", 1000)
+    monkeypatch.setattr("cort.formats.ids.LARGEST_OFFSET", 1000)
+    run = read_run(tmp_path / "x")
+    assert run.doc_ids.type == "large_string"
+    assert contents(run) == contents(expected)
+    assert positions(run.doc_ids, expected.doc_ids).tolist() == positions(expected.doc_ids, expected.doc_ids).tolist()
+    for name, each in (("large", run), ("small", expected)):
+        write_runs(tmp_path / name, [top(each, 7)], "t")
+    assert (tmp_path / "large").read_bytes() == (tmp_path / "small").read_bytes()
+    with pytest.raises(InputError, match="again in the ranking of query"):
+        read_run(write_file(tmp_path / "y", text + text.partition("\n")[0] + "\n"))
 
 
 def test_documents_with_equal_hashes_are_distinguished(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from cort.formats.shards import (
-    TOKENS,
     Origin,
     Tokens,
     all_ids,
@@ -234,12 +233,6 @@ def test_rows_of_ids_in_any_order_and_number(tmp_path):
 def test_the_tokens_of_another_tokenizer_are_refused(tmp_path):
     line = refusal(lambda path: Tokens(path, "xyz"), write_cache(tmp_path / "t.arrow"))
     assert line.startswith("found tokens of tokenizer abc, expected tokenizer xyz; delete it")
-
-
-@pytest.mark.parametrize(("ids", "tokens"), [(["a", None], [[1], [2]]), (["a", "b"], [[1], None])])
-def test_missing_values_are_refused(tmp_path, ids, tokens):
-    write_arrow(tmp_path / "x.arrow", pa.table([ids, tokens], schema=TOKENS.schema({"tokenizer": "abc"})))
-    assert refusal(Tokens, tmp_path / "x.arrow").startswith("found empty cells in column")
 
 
 def test_offsets_outside_the_file_are_refused(tmp_path):

@@ -10,12 +10,16 @@ from cort.system.errors import InputError
 @pytest.mark.parametrize(
     ("text", "pairs"),
     [
-        # BRIGHT and BEIR have TABs, Anserini spaces; a header may be there or not.
-        ("query-id\tcorpus-id\nq1\td 1\nq2\td2\t1\n", [("q1", "d 1"), ("q2", "d2")]),
+        # BRIGHT and BEIR have TABs, Anserini spaces; a header may be there or not. Ids are those of the collection.
+        ("query-id\tcorpus-id\tscore\nq1\td 1\t1\nq2\td2\t1\n", [("q1", "d%201"), ("q2", "d2")]),
+        ("q1\td 1\nq2\td2\t1\n", [("q1", "d%201"), ("q2", "d2")]),
         ("q1 d1\n\nq2   d2\n", [("q1", "d1"), ("q2", "d2")]),
+        ("query_id,doc_id\nq1,d1\n", [("q1", "d1")]),
+        ('{"query_id": 1, "doc_id": "d1", "why": ""}\n', [("1", "d1")]),
+        ("", []),
     ],
 )
-def test_pairs_are_separated_by_tabs_or_spaces(tmp_path, text, pairs):
+def test_pairs_are_rows_or_separated_by_tabs_or_spaces(tmp_path, text, pairs):
     (tmp_path / "exclude.tsv").write_text(text)
     assert read_pairs(tmp_path / "exclude.tsv") == pairs
 

@@ -92,7 +92,8 @@ def test_judgements_in_a_dataset_of_their_own(tmp_path):
     split = open_split(None, f"{tmp_path}/nq", f"{tmp_path}/nq-qrels#test")
     assert [*map(tuple, split.queries())] == [("q1", "which?")]
     assert [*map(tuple, split.qrels())] == [("q1", "d2", 1)]
-    assert [path.name for path in split.files()] == ["corpus.jsonl", "queries.jsonl", "test.tsv"]
+    names = ["corpus.jsonl", "queries.jsonl", "test.tsv"]
+    assert [one["path"].rpartition("/")[2] for one in split.inputs()] == names
     with pytest.raises(InputError, match=r"found no qrels/test among .*; if another dataset has them"):
         [*open_split(None, f"{tmp_path}/nq", "test").qrels()]
 
@@ -106,6 +107,7 @@ BAD = {
     "a lost part": ({"corpus/train-00000-of-00002.parquet": OTHER}, "found 1 parts, expected 2"),
     "damaged": ({"corpus/0000.parquet": OTHER}, r"0000\.parquet: found unreadable bytes"),
     "no text": ({"corpus.jsonl": [{"_id": "1", "text": [7]}]}, r"corpus\.jsonl: row 1: found \[7\] as text"),
+    "a NUL": ({"corpus.jsonl": [{"_id": "1", "text": "a\0"}]}, r"corpus\.jsonl: row 1: found a NUL character"),
     "no id": ({"corpus.jsonl": [{"_id": 1.5, "text": "a"}]}, "row 1: found the doc_id 1.5"),
 }
 
@@ -120,6 +122,21 @@ def test_what_is_refused(tmp_path, name):
     with pytest.raises(InputError, match=message) as caught:
         [*hugging_face.iter_documents(str(tmp_path))]
     assert "\n" not in str(caught.value)
+
+
+def test_columns_that_are_not_used_are_not_read(tmp_path):
+    files = {f"corpus/{SHARD}": CORPUS, f"queries/{SHARD}": QUERIES, f"qrels/test-{SHARD}": QRELS}
+    for name, content in files.items():
+        table = pa.Table.from_pylist(content)
+        # No reader can convert these bytes to text; `contents` is another name of the text.
+        unreadable = pa.array([b"\xff"] * len(table), "binary").view("string")
+        table = table.append_column("url", unreadable)
+        table = table.append_column("contents", unreadable) if content is CORPUS else table
+        (tmp_path / name).parent.mkdir()
+        pq.write_table(table, tmp_path / name)
+    assert [one.doc_id for one in hugging_face.iter_documents(str(tmp_path))] == ["d1", "d2"]
+    assert [*map(tuple, hugging_face.iter_queries(str(tmp_path)))] == [("q1", "which?")]
+    assert [*map(tuple, hugging_face.iter_qrels(str(tmp_path), "test"))] == [("q1", "d2", 1)]
 
 
 def test_a_column_that_may_be_the_grade_is_not_passed_over(tmp_path):

@@ -315,6 +315,20 @@ def test_invalid_records_are_named(tmp_path):
     assert [line[: len(beginning)] for line, beginning in zip(lines, beginnings, strict=True)] == beginnings
 
 
+def test_an_interruption_is_no_error_of_the_library(home):
+    code = """
+from cort.system.interruption import Interrupted
+def end(record):
+    raise Interrupted("", 143)
+irds._document = end
+try:
+    list(irds.iter_documents("antique"))
+except Interrupted as interrupted:
+    print(json.dumps(interrupted.status))
+"""
+    assert run(home, START + code)[0] == [143]
+
+
 def test_another_encoding(home):
     plain = {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
     (line,) = outcomes(home, ("iter_documents", "antique"), **plain)

@@ -1,0 +1,281 @@
+"""Collections in the layouts that people bring, from their files to the tables of passages, queries and judgements."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cort import collection, import_split, split
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
+from cort.retrieval.exclusions import read_pairs
+from tests.support.common import command_line, write_file
+
+BEIR_QRELS = "query-id\tcorpus-id\tscore\n"
+SHARD = "00000-of-00001.parquet"
+MIRACL = [{"docid": "7#0", "title": "T", "text": "one"}, {"docid": "7#1", "title": "T", "text": "two"}]
+TREC_DOC = "<DOC>\n<DOCNO> {} </DOCNO>\n<TEXT>\n{}\n</TEXT>\n</DOC>\n"
+
+
+def beir(*documents, query="q1", title="T"):
+    """The files of BEIR's archives, whose first document is relevant."""
+    return {
+        "corpus.jsonl": [{"_id": name, "title": title, "text": text, "metadata": {}} for name, text in documents],
+        "queries.jsonl": [{"_id": query, "text": "which?", "metadata": {}}],
+        "qrels/test.tsv": f"{BEIR_QRELS}{query}\t{documents[0][0]}\t1\n",
+    }
+
+
+HF = {"hf": ""}, {"hf": "", "part": "test"}
+TABLES = {
+    f"corpus/corpus-{SHARD}": [{"_id": "d1", "title": "", "text": "one"}],
+    f"queries/queries-{SHARD}": [{"_id": "q1", "text": "which?"}],
+}
+# name -> files, what `collection` and `split` are called with, passages, queries and judgements
+LAYOUTS = {
+    "BEIR": (beir(("d1", "one"), ("d2", "two")), *HF, {"d1": "T one", "d2": "T two"}, {"q1": "which?"}, "q1 d1 1"),
+    "MTEB": (
+        TABLES | {f"default/test-{SHARD}": [{"query-id": "q1", "corpus-id": "d1", "score": 1.0}]},
+        *(*HF, {"d1": "one"}, {"q1": "which?"}, "q1 d1 1"),
+    ),
+    "NanoBEIR": (
+        TABLES | {f"qrels/train-{SHARD}": [{"query-id": "q1", "corpus-id": "d1"}]},
+        *({"hf": ""}, {"hf": "", "part": "train"}, {"d1": "one"}, {"q1": "which?"}, "q1 d1 1"),
+    ),
+    "TREC": (
+        {
+            "fbis": TREC_DOC.format("FBIS3-1", "one") + TREC_DOC.format("FBIS3-2", "two"),
+            "topics.txt": "<top>\n<num> Number: 051\n<title> Topic: Airbus\n<desc> Description:\nx\n</top>\n",
+            "qrels.txt": "51 0 FBIS3-1 1\n51 0 FBIS3-2 0\n",
+        },
+        {"passages": "fbis"},
+        {"queries": "topics.txt", "qrels": "qrels.txt"},
+        {"FBIS3-1": "one", "FBIS3-2": "two"},
+        {"51": "Airbus"},
+        "51 FBIS3-1 1,51 FBIS3-2 0",
+    ),
+    "TREC-COVID": (
+        {
+            "metadata.csv": 'cord_uid,sha,title,abstract\nug7v899j,a,T,"One, two"\n02tnwd4m,b,U,\n',
+            "topics.xml": '<topics>\n<topic number="1">\n<query>origin</query>\n</topic></topics>',
+            "qrels.txt": "1 4.5 ug7v899j 2\n1 0.5 02tnwd4m -1\n1 4 absent 0\n",
+        },
+        {"passages": "metadata.csv", "id": "cord_uid", "text": "abstract"},
+        {"queries": "topics.xml", "qrels": "qrels.txt"},
+        {"ug7v899j": "T One, two", "02tnwd4m": "U"},
+        {"1": "origin"},
+        "1 ug7v899j 2,1 02tnwd4m -1,1 absent 0",
+    ),
+    "Cranfield": (
+        {
+            "cran.all.1400": ".I 1\n.T\none\n.A\nx\n.W\none two\n.I 2\n.T\n.W\n",
+            "cran.qry": ".I 004\n.W\nwhat laws\n",
+            "cranqrel": "1 1 2\n1 2 -1\n",
+        },
+        {"passages": "cran.all.1400"},
+        {"queries": "cran.qry", "qrels": "cranqrel"},
+        {"1": "one one two", "2": "."},
+        {"1": "what laws"},
+        "1 1 2,1 2 -1",
+    ),
+    "CACM": (
+        {
+            "cacm.all": ".I 1410\n.T\none\n.B\nCACM\n.X\n1\t5\t1\n",
+            "query.text": ".I 1\n.W\n what\n.N\n 1. Name\n",
+            "qrels.text": "01 1410  0 0\n",
+        },
+        {"passages": "cacm.all"},
+        {"queries": "query.text", "qrels": "qrels.text"},
+        {"1410": "one"},
+        {"1": "what"},
+        "1 1410 1",
+    ),
+    "CISI": (
+        {"ALL": ".I 28\n.T\none\n.W\ntwo\n", "QRY": ".I 1\n.W\nwhat\n", "REL": "     1     28\t0\t0.000000\n"},
+        {"passages": "ALL"},
+        {"queries": "QRY", "qrels": "REL"},
+        {"28": "one two"},
+        {"1": "what"},
+        "1 28 1",
+    ),
+    "Vaswani": (
+        {
+            "doc-text.trec": "<DOC>\n<DOCNO>1</DOCNO>\ncompact memories\n</DOC>\n",
+            "query-text.trec": "<top>\n<num>1</num><title>\nMEASUREMENT OF\nCONSTANT\n</title>\n</top>\n",
+            "qrels": "1 0 1 1\n",
+        },
+        {"passages": "doc-text.trec"},
+        {"queries": "query-text.trec", "qrels": "qrels"},
+        {"1": "compact memories"},
+        {"1": "MEASUREMENT OF CONSTANT"},
+        "1 1 1",
+    ),
+    "MS MARCO v1": (
+        {"c.tsv": "0\tone\n1\t“two”\n", "q.tsv": "300\twhich\n301\tno\n", "qrels.tsv": "300\t0\t1\t1\n"},
+        {"passages": "c.tsv"},
+        {"queries": "q.tsv", "qrels": "qrels.tsv"},
+        {"0": "one", "1": "“two”"},
+        {"300": "which"},
+        "300 1 1",
+    ),
+    "TREC DL 2019": (
+        {"c.tsv": "0\tone\n1\ttwo\n", "q.tsv": "19335\twhich\n", "qrels.txt": "19335 Q0 0 0\n19335 Q0 1 3\n"},
+        {"passages": "c.tsv"},
+        {"queries": "q.tsv", "qrels": "qrels.txt"},
+        {"0": "one", "1": "two"},
+        {"19335": "which"},
+        "19335 0 0,19335 1 3",
+    ),
+    "trec_eval's test": (
+        {"c.tsv": "a\tone\nb\ttwo\n", "q.tsv": "1\twhich\n", "qrels.test": "1 0  a   1\n1\t0 b\t0 \n"},
+        {"passages": "c.tsv"},
+        {"queries": "q.tsv", "qrels": "qrels.test"},
+        {"a": "one", "b": "two"},
+        {"1": "which"},
+        "1 a 1,1 b 0",
+    ),
+    "MS MARCO v2": (
+        {
+            "00.gz": [{"pid": "msmarco_passage_00_0", "passage": "one", "spans": "(0,1)", "docid": "msmarco_doc_00_0"}],
+            "q.tsv": "2\twhich\n",
+            "qrels.tsv": "2\t0\tmsmarco_passage_00_0\t1\n",
+        },
+        {"passages": "00.gz"},
+        {"queries": "q.tsv", "qrels": "qrels.tsv"},
+        {"msmarco_passage_00_0": "one"},
+        {"2": "which"},
+        "2 msmarco_passage_00_0 1",
+    ),
+    "MIRACL": (
+        {"docs-0.jsonl.gz": MIRACL, "topics.tsv": "9#0\t¿qué?\n", "qrels.tsv": "9#0\tQ0\t7#1\t1\n9#0\tQ0\t7#0\t0\n"},
+        {"passages": "docs-0.jsonl.gz"},
+        {"queries": "topics.tsv", "qrels": "qrels.tsv"},
+        {"7#0": "T one", "7#1": "T two"},
+        {"9#0": "¿qué?"},
+        "9#0 7#1 1,9#0 7#0 0",
+    ),
+    "Mr.TyDi": (
+        {"docs.jsonl": [{"id": "7#0", "contents": "T\none"}], "topic.tsv": "0\twhich\n", "qrels.txt": "0 Q0 7#0 1\n"},
+        {"passages": "docs.jsonl"},
+        {"queries": "topic.tsv", "qrels": "qrels.txt"},
+        {"7#0": "T\none"},
+        {"0": "which"},
+        "0 7#0 1",
+    ),
+    "CIRAL, with judged queries whose texts are not public": (
+        {"docs.jsonl": [{**MIRACL[0], "url": "u"}], "topics.tsv": "1\twhich\n", "qrels": "1 Q0 7#0 1\n2 Q0 7#0 1\n"},
+        {"passages": "docs.jsonl"},
+        {"queries": "topics.tsv", "qrels": "qrels"},
+        {"7#0": "T one"},
+        {"1": "which"},
+        "1 7#0 1",
+    ),
+    "pyserini": (
+        {"docs.jsonl": [{"id": "doc1", "contents": "one"}], "q.jsonl": [{"id": 1, "query": "x"}], "r": "1 0 doc1 1\n"},
+        {"passages": "docs.jsonl"},
+        {"queries": "q.jsonl", "qrels": "r"},
+        {"doc1": "one"},
+        {"1": "x"},
+        "1 doc1 1",
+    ),
+    "Tevatron": (
+        {
+            "corpus.jsonl": [{"docid": "1", "title": "T", "text": "one"}],
+            "dev.jsonl": [{"query_id": "5", "query": "which", "positive_passages": [{"docid": "1"}]}],
+            "r": "5 0 1 1\n",
+        },
+        {"passages": "corpus.jsonl"},
+        {"queries": "dev.jsonl", "qrels": "r"},
+        {"1": "T one"},
+        {"5": "which"},
+        "5 1 1",
+    ),
+    "BRIGHT": (
+        {
+            "documents.parquet": [{"id": "a/b_1.txt", "content": "one"}, {"id": "a/b 2.txt", "content": "two"}],
+            "examples.parquet": [{"id": "0", "query": "which", "reasoning": "x", "excluded_ids": ["N/A"]}],
+            "qrels.tsv": f"{BEIR_QRELS}0\ta/b_1.txt\t1\n",
+            "excluded.tsv": "query-id\tcorpus-id\n0\ta/b 2.txt\n",
+        },
+        {"passages": "documents.parquet", "text": "content"},
+        {"queries": "examples.parquet", "qrels": "qrels.tsv"},
+        {"a/b_1.txt": "one", "a/b%202.txt": "two"},
+        {"0": "which"},
+        "0 a/b_1.txt 1",
+    ),
+    "ArguAna, whose queries are documents": (
+        beir(("pro01a", "one"), ("pro01b", "two"), query="pro01b"),
+        *(*HF, {"pro01a": "T one", "pro01b": "T two"}, {"pro01b": "which?"}, "pro01b pro01a 1"),
+    ),
+    "Quora, with the same text twice": (
+        beir(("1", "one?"), ("2", "one?"), title=""),
+        *(*HF, {"1": "one?", "2": "one?"}, {"q1": "which?"}, "q1 1 1"),
+    ),
+    "FiQA, with empty documents": (
+        beir(("3", "one"), ("31", ""), query="8", title=""),
+        *(*HF, {"3": "one", "31": "."}, {"8": "which?"}, "8 3 1"),
+    ),
+    "CQADupStack": (
+        {f"android/{name}": content for name, content in beir(("5", "one")).items()}
+        | {"english/corpus.jsonl": [{"_id": "5", "title": "", "text": "other"}]},
+        *({"hf": "#android"}, {"hf": "#android", "part": "test"}, {"5": "T one"}, {"q1": "which?"}, "q1 5 1"),
+    ),
+    "a folder of documentation": (
+        {
+            "docs/a.md": "# A\n\nOne.\n",
+            "docs/b/c.html": "<title>C</title>Two.",
+            "q": "0\tx\n",
+            "r": "0 0 a.md 1",
+        },
+        {"folder": "docs"},
+        {"queries": "q", "qrels": "r", "aggregate": "max"},
+        {"a.md#0": "A One.", "b/c.html#0": "C Two."},
+        {"0": "x"},
+        "0 a.md 1",
+    ),
+    "a folder with one table": (
+        {"docs/faq.csv": "id,title,text\n7,T,One.\n", "q": "0\tx\n", "r": "0 0 7 1"},
+        {"folder": "docs"},
+        {"queries": "q", "qrels": "r", "aggregate": "max"},
+        {"7#0": "T One."},
+        {"0": "x"},
+        "0 7 1",
+    ),
+}
+
+
+def call(stage, folder, options, outputs):
+    """Run a stage; options that name files, or a source in the folder itself, are completed."""
+    places = {name: f"{folder}{value}" if name == "hf" else folder / value for name, value in options.items()}
+    plain = {name: options[name] for name in options.keys() & {"id", "text", "part", "aggregate"}}
+    assert stage.main(command_line(places | plain | outputs, {})) == 0
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_collections_as_they_are_published(tmp_path, name):
+    files, documents, judged, passages, queries, qrels = LAYOUTS[name]
+    source = tmp_path / "source"
+    for file, content in files.items():
+        path = source / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if file.endswith(".parquet"):
+            pq.write_table(pa.Table.from_pylist(content), path)
+        else:
+            lines = content if isinstance(content, str) else "".join(json.dumps(row) + "\n" for row in content)
+            write_file(path, lines)
+    words = {"words": 50} if "folder" in documents else {}
+    call(collection, source, documents, {"output": tmp_path / "passages.parquet", **words})
+    if "hf" in judged:
+        copied = {"queries": tmp_path / "q.jsonl", "qrels": tmp_path / "r.tsv"}
+        outputs = {f"output-{kind}": path for kind, path in copied.items()}
+        call(import_split, source, judged, outputs | {"output-sources": tmp_path / "sources.json"})
+        judged = copied
+    tables = {f"output-{kind}": tmp_path / f"{kind}.parquet" for kind in ("queries", "qrels")}
+    call(split, source, judged, {"passages": tmp_path / "passages.parquet", **tables})
+    for kind, schema, expected in (("passages", PASSAGES, passages), ("queries", QUERIES, queries)):
+        columns = read_table(tmp_path / f"{kind}.parquet", schema).to_pydict().values()
+        assert dict(zip(*columns, strict=True)) == expected
+    rows = read_table(tmp_path / "qrels.parquet", QRELS).to_pylist()
+    assert [" ".join(map(str, row.values())) for row in rows] == qrels.split(",")
+    if "excluded.tsv" in files:
+        assert {doc_id for _, doc_id in read_pairs(source / "excluded.tsv")} <= passages.keys()
