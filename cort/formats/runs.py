@@ -361,6 +361,3 @@ def _rank(text: str) -> float:
         return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         return math.nan
-
-
-# Rankings as parquet.
