@@ -32,7 +32,7 @@ from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
 from workflow.inputs import origin_of_collection, searched_exactly
-from workflow.params import Part, Wildcards, Words, all_of, among, at, entry_of, join, option
+from workflow.params import Part, Wildcards, Words, all_of, among, at, entry_of, join, option, optional
 
 # Keys that define an encoder or re-ranker; for a released one, its files give them.
 FRAMING = {
@@ -125,7 +125,7 @@ def collection(config: Config, wildcards: Wildcards) -> Words:
     keys = [key for key in ("passages", "fields") if isinstance(config["collection"].get(key), dict)]
     source = source_of(config)
     if source in ("folder", "irds", "hf"):
-        words = at(f"collection.{source}")(config, wildcards)
+        words = join(f"collection.{source}", optional("collection.ids"))(config, wildcards)
     else:
         # The passages of a file, if queries are made of their titles or sentences, are documents that stay whole.
         files = origin_of_collection(config)
