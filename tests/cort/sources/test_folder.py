@@ -418,7 +418,7 @@ def test_office_files(folder):
 def test_a_change_of_one_file_changes_its_passages_only(folder):
     def passages():
         found, _ = read(folder)
-        return {text.id: text.text for document in found.values() for text in divide(document, 20, 5, True)}
+        return {one.doc_id: one.text for document in found.values() for one in divide(document, 20, 5, True)}
 
     for number in range(5):
         sentences = " ".join(f"File {number} says sentence {place}." for place in range(20))
