@@ -97,16 +97,15 @@ def list_sources(packages: Iterable[Source], library: Path) -> list[Source]:
 
 def parse_files(sources: Iterable[Source]) -> list[list[Docstring] | None]:
     """Read the docstrings of each file in source order; None for a file that is not valid Python."""
-    return [_parse_file(*source) for source in sources]
-
-
-def _parse_file(name: str, path: Path) -> list[Docstring] | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return list(iter_docstrings(name, ast.parse(path.read_bytes())))
-    except (SyntaxError, ValueError):
-        return None
+    found: list[list[Docstring] | None] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, path in sources:
+            try:
+                found.append(list(iter_docstrings(name, ast.parse(path.read_bytes()))))
+            except (SyntaxError, ValueError):
+                found.append(None)
+    return found
 
 
 def iter_docstrings(name: str, module: ast.Module) -> Iterator[Docstring]:

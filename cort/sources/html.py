@@ -32,7 +32,7 @@ def read(text: str) -> Content:
 
 
 class _Target:
-    """What the parser calls for each tag and text."""
+    """What the parser calls for each tag and text; it leaves out comments and processing instructions."""
 
     def __init__(self) -> None:
         self._title, self._blocks, self._texts = "", list[Block](), list[str]()
@@ -60,12 +60,6 @@ class _Target:
             self._texts.append(text)
             # A block of buttons alone is a menu.
             self._has_text |= bool(text.strip() and (self._level or not self._inside["button"]))
-
-    def comment(self, text: str) -> None:
-        """Leave comments out."""
-
-    def pi(self, target: str, text: str | None = None) -> None:
-        """Leave processing instructions out."""
 
     def close(self) -> Content:
         self._separate("body")

@@ -76,6 +76,11 @@ def test_titles_and_texts(words, title, text, origin, expected):
     assert [one[1:] for one in headed(document_of("d", title, text), origin, words)] == [expected]
 
 
+def test_what_no_text_can_hold_is_replaced():
+    document = document_of("d", "A\0B", "one\ntwo\0\n\nhalf \ud800")
+    assert document == Document("d", "A B", (Section((), ("one two", "half ?")),))
+
+
 def test_an_empty_document_stays_in_the_collection():
     assert headed(document_of("d", "", ""), "titles", words=None) == [("d", ".", ())]
 
