@@ -45,7 +45,9 @@ class Options(Fields):
     passages: tuple[str, ...] = optional((), "files of passages", "FILE")
     documents: tuple[str, ...] = optional((), "files of documents, in the same formats", "FILE")
     folder: str | None = optional(None, "folder of documents", "FOLDER")
-    ids: Ids = optional("path", "ids of a folder's documents: paths of files, or names without folders and suffix")
+    ids: Ids | None = optional(
+        None, "ids of a folder's documents: paths of files (default), or names without folders and suffix"
+    )
     irds: str | None = optional(None, "collection in ir_datasets", "NAME")
     hf: str | None = optional(None, "collection on Hugging Face, or in a folder of that layout", "NAME@COMMIT")
     words: int | None = optional(None, "divide documents into passages of at most N words", "N")

@@ -42,7 +42,7 @@ from cort.system.processes import map_in_order
 
 log = logging.getLogger(__name__)
 
-#: what the ids of documents are: paths of files, or names of files without folders and suffix
+#: what the ids of documents are: paths of files (default), or names of files without folders and suffix
 Ids = Literal["path", "stem"]
 LARGEST = 100_000_000
 # The longer mark of UTF-32 begins with that of UTF-16.
@@ -104,7 +104,7 @@ def state(folder: str | Path) -> str:
 
 
 def iter_documents(
-    folder: str | Path, on_skip: OnSkip, fields: Fields = DEFAULT, processes: int = 1, ids: Ids = "path"
+    folder: str | Path, on_skip: OnSkip, fields: Fields = DEFAULT, processes: int = 1, ids: Ids | None = None
 ) -> Iterator[Document]:
     """Yield the documents of a folder, in order of the files' paths; `fields` are those of CSV and JSONL.
 
@@ -133,7 +133,7 @@ def iter_documents(
         raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
 
 
-def _id_of(path: str, ids: Ids) -> str:
+def _id_of(path: str, ids: Ids | None) -> str:
     return encoded_id(Path(path).stem if ids == "stem" else path)
 
 

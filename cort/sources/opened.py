@@ -42,7 +42,7 @@ class SplitSource:
     inputs: Callable[[], list[Input]]
 
 
-def open_source(kind: str, name: str, fields: Mapping[str, Any], ids: folder.Ids, processes: int) -> Source:
+def open_source(kind: str, name: str, fields: Mapping[str, Any], ids: folder.Ids | None, processes: int) -> Source:
     """Open documents.
 
     :param kind: "folder", "irds" or "hf".
