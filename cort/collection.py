@@ -25,6 +25,7 @@ from cort.formats.passages import REPEATED, iter_passage_batches, write_passages
 from cort.formats.tables import PASSAGES, open_writer
 from cort.settings.collection import Fields, Passages
 from cort.sources.files import iter_file_documents
+from cort.sources.folder import Ids
 from cort.sources.headed import REMEDIES, Division, Origin
 from cort.sources.opened import Source, open_source
 from cort.system import cli
@@ -44,6 +45,9 @@ class Options(Fields):
     passages: tuple[str, ...] = optional((), "files of passages", "FILE")
     documents: tuple[str, ...] = optional((), "files of documents, in the same formats", "FILE")
     folder: str | None = optional(None, "folder of documents", "FOLDER")
+    ids: Ids | None = optional(
+        None, "ids of a folder's documents: paths of files (default), or names without folders and suffix"
+    )
     irds: str | None = optional(None, "collection in ir_datasets", "NAME")
     hf: str | None = optional(None, "collection on Hugging Face, or in a folder of that layout", "NAME@COMMIT")
     words: int | None = optional(None, "divide documents into passages of at most N words", "N")
@@ -88,7 +92,7 @@ def _source(options: Options, fields: dict[str, Any]) -> Source:
         raise input_error("command line", found, f"one of {', '.join(f'--{kind}' for kind in SOURCES)}", "name one")
     if paths := options.passages or options.documents:
         return Source(", ".join(paths), partial(iter_file_documents, paths, fields), lambda: describe_inputs(paths))
-    return open_source(named[0], getattr(options, named[0]), fields, options.threads)
+    return open_source(named[0], getattr(options, named[0]), fields, options.ids, options.threads)
 
 
 def stage(options: Options) -> None:

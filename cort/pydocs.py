@@ -13,12 +13,8 @@ Usage:  python -m cort.pydocs --lock requirements.lock --output-folder F --min-q
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.metadata
-import json
 import logging
-import multiprocessing
-import os
 import platform
 import random
 import re
@@ -26,54 +22,42 @@ import sys
 import sysconfig
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from cort.formats.lines import iter_lines
-from cort.formats.records import Text
+from cort.formats.artifacts import write_artifact
+from cort.formats.records import in_blocks
 from cort.settings.collection import Pydocs
 from cort.settings.fields import SEED
+from cort.sources.documents import one_line
 from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.files import atomic_file
+from cort.system.errors import input_error
+from cort.system.files import write_text
 from cort.system.options import optional, options_class, required
+from cort.system.processes import map_in_order
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 
-STANDARD_LIBRARY = "standard library"
-# Has no Python files, and may be missing from machines that cannot compile it.
-COMPILED_HERE = frozenset({"hnswlib"})
-# Were locked after the results of the quickstart were published, which would change with more passages.
-LEFT_OUT = frozenset({"ir_datasets", "lxml", "lz4", "pypdf", "sentence-transformers", "sentencex"})
+# hnswlib has no Python files, and may be missing from machines that cannot compile it. The others were locked after
+# the results of the quickstart were published, which would change with more passages.
+LEFT_OUT = frozenset({"hnswlib", "ir_datasets", "lxml", "lz4", "pypdf", "sentence-transformers", "sentencex"})
 # Tests describe no entity; only one of two copies of a vendored package would be judged relevant.
 EXCLUDED_FOLDERS = {
     *("test", "tests", "idlelib", "ensurepip", "site-packages", "dist-packages"),
     *("_vendor", "_vendored", "vendor", "vendored", "_vendored_packages", "extern", "externals"),
 }
-SPLITS = ("train", "validation", "test")
-TOP_PACKAGES, FILES_PER_TASK = 10, 32
-# Names of the filters' counts.
-SUMMARY_LENGTH = "dropped: summary too short or too long"
-BODY_LENGTH = "dropped: body too short"
-BODY_REPEATED = "dropped: body seen before"
-SUMMARY_REPEATED = "queries dropped: summary seen before"
+FILES_PER_TASK = 32
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
-_PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
+_PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+)", re.MULTILINE)
 
-
-class Source(NamedTuple):
-    """One Python file: `name` is its path relative to site-packages or to the standard library."""
-
-    name: str
-    path: str
-    package: str
+#: name of a Python file, which is its path in site-packages or in the standard library, and where it is
+Source = tuple[str, Path]
 
 
 class Docstring(NamedTuple):
@@ -84,78 +68,44 @@ class Docstring(NamedTuple):
     body: str
 
 
-def read_lock(path: str | Path) -> dict[str, str]:
-    """Read the pins, name to version; skip comments, pip's options and hashes, and refuse anything else."""
-    pins: dict[str, str] = {}
-    for row, line in iter_lines(path):
-        pin = line.split(" #")[0].removesuffix("\\").strip()
-        if not pin or pin.startswith(("#", "-")):
-            continue
-        match = _PIN.fullmatch(pin)
-        if match is None:
-            raise input_error(path, shorten(line), "name==version", "pin each package exactly (`pip freeze`)", row)
-        pins[match[1]] = match[2]
-    if not pins:
-        raise input_error(path, "no packages", "lines of name==version", "name the lock file")
-    return pins
-
-
-def list_package_files(lock: str | Path, pins: dict[str, str]) -> Iterator[Source]:
+def list_package_files(lock: str) -> Iterator[Source]:
     """List the Python files of the pinned packages, according to their installation records."""
-    for package, version in pins.items():
+    for package, version in _PIN.findall(Path(lock).read_text(encoding="utf-8")):
         if package in LEFT_OUT:
             continue
-        expected, fix = f"{package}=={version}", f"run `pip install -r {lock}`"
         try:
             distribution = importlib.metadata.distribution(package)
+            installed = distribution.version
         except importlib.metadata.PackageNotFoundError:
-            if package in COMPILED_HERE:
-                continue
-            raise input_error(lock, f"{package} not installed", expected, fix) from None
+            installed = "not"
         # A pin without a local label (+cpu) matches every build of that version (PEP 440).
-        if version not in (distribution.version, distribution.version.split("+")[0]):
-            raise input_error(lock, f"{package} {distribution.version} installed", expected, fix)
-        if distribution.files is None:
-            raise input_error(lock, f"{package} without a list of its files", "a package installed by pip", fix)
-        for file in distribution.files:
-            if file.suffix == ".py" and ".." not in file.parts and EXCLUDED_FOLDERS.isdisjoint(file.parts):
-                yield Source(file.as_posix(), str(distribution.locate_file(file)), package)
+        if version not in (installed, installed.split("+")[0]):
+            fix = f"run `pip install -r {lock}`"
+            raise input_error(lock, f"{package} {installed} installed", f"{package}=={version}", fix)
+        for file in distribution.files or ():
+            if ".." not in file.parts:
+                yield file.as_posix(), Path(str(distribution.locate_file(file)))
 
 
-def list_library_files(root: str | Path) -> Iterator[Source]:
-    """List the Python files below the folder of the standard library."""
-    for folder, folders, files in os.walk(root):
-        folders[:] = set(folders) - EXCLUDED_FOLDERS
-        for path in (Path(folder, file) for file in files if file.endswith(".py")):
-            yield Source(path.relative_to(root).as_posix(), str(path), STANDARD_LIBRARY)
-
-
-def list_sources(packages: Iterable[Source], library: Iterable[Source]) -> list[Source]:
-    """Order all files by name; a file that several packages own belongs to the first."""
-    sources = {source.name: source for source in reversed([*packages, *library])}
+def list_sources(packages: Iterable[Source], library: Path) -> list[Source]:
+    """Order the Python files of packages and of the standard library by name; packages come before the library."""
+    paths = {path.relative_to(library).as_posix(): path for path in library.rglob("*.py")} | dict(packages)
     # Names with whitespace would become ids that run files cannot contain.
-    return [sources[name] for name in sorted(sources) if name.split() == [name]]
+    names = (name for name in sorted(paths) if name.endswith(".py") and name.split() == [name])
+    return [(name, paths[name]) for name in names if EXCLUDED_FOLDERS.isdisjoint(name.split("/"))]
 
 
-def read_docstrings(sources: Sequence[Source], threads: int) -> Iterator[list[Docstring] | None]:
-    """Parse the files in order; yield None for a file that is not valid Python."""
-    if threads == 1:
-        yield from map(parse_file, sources)
-        return
-    # Spawned workers inherit no state, so they behave the same on every platform and do not copy this process.
-    with ProcessPoolExecutor(threads, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(parse_file, sources, chunksize=FILES_PER_TASK)
-
-
-def parse_file(source: Source) -> list[Docstring] | None:
-    """Read one file's docstrings in source order; None if it is not valid Python."""
-    content = Path(source.path).read_bytes()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return list(iter_docstrings(source.name, ast.parse(content)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+def parse_files(sources: Iterable[Source]) -> list[list[Docstring] | None]:
+    """Read the docstrings of each file in source order; None for a file that is not valid Python."""
+    found: list[list[Docstring] | None] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, path in sources:
+            try:
+                found.append(list(iter_docstrings(name, ast.parse(path.read_bytes()))))
+            except (SyntaxError, ValueError):
+                found.append(None)
+    return found
 
 
 def iter_docstrings(name: str, module: ast.Module) -> Iterator[Docstring]:
@@ -164,17 +114,6 @@ def iter_docstrings(name: str, module: ast.Module) -> Iterator[Docstring]:
     The second docstring under one qualified name (a setter, another branch of an ``if``) gets ``#2``, and so on.
     """
     seen: Counter[str] = Counter()
-    for qualified, node in _iter_definitions(module):
-        if docstring := (ast.get_docstring(node) or "").strip():
-            seen[qualified] += 1
-            again = f"#{seen[qualified]}" if seen[qualified] > 1 else ""
-            doc_id = (f"{name}:{qualified}" if qualified else name) + again
-            summary, *body = _PARAGRAPH_END.split(docstring, maxsplit=1)
-            yield Docstring(doc_id, _normalise(summary), _normalise("".join(body)))
-
-
-def _iter_definitions(module: ast.Module) -> Iterator[tuple[str, Definition]]:
-    """Yield (qualified name, node) in source order."""
     # An explicit stack: a long chain of elif nests deeper than the recursion limit.
     stack: list[tuple[str, ast.AST]] = [("", module)]
     while stack:
@@ -182,70 +121,49 @@ def _iter_definitions(module: ast.Module) -> Iterator[tuple[str, Definition]]:
         if isinstance(node, Definition):
             if not isinstance(node, ast.Module):
                 prefix = f"{prefix}.{node.name}" if prefix else node.name
-            yield prefix, node
+            if docstring := (ast.get_docstring(node) or "").strip():
+                seen[prefix] += 1
+                again = f"#{seen[prefix]}" if seen[prefix] > 1 else ""
+                summary, *body = _PARAGRAPH_END.split(docstring, maxsplit=1)
+                place = f"{name}:{prefix}" if prefix else name
+                yield Docstring(place + again, one_line(summary), one_line("".join(body)))
         # Definitions are statements, so expressions need no visit.
         children = reversed([*ast.iter_child_nodes(node)])
         stack += [(prefix, child) for child in children if isinstance(child, STATEMENTS)]
 
 
-def _normalise(text: str) -> str:
-    # Escapes in a literal make characters that text files cannot hold: "\0" is NUL, "\ud800" half a surrogate pair.
-    return " ".join(text.replace("\0", " ").split()).encode("utf-8", "replace").decode("utf-8")
-
-
-def select(docstrings: Iterable[Docstring], limits: Options) -> tuple[list[Text], list[Text], dict[str, int]]:
-    """Choose passages and queries; also return how many each filter dropped, in the order of the filters.
+def select(docstrings: Iterable[Docstring], limits: Pydocs) -> tuple[list[Docstring], list[Docstring], dict[str, int]]:
+    """Choose passages and queries by id; also return how many each filter dropped, in the order of the filters.
 
     Of equal bodies, or equal summaries, the one with the first id is kept. A repeated summary drops only the query; its
     passage remains in the collection, unjudged.
     """
-    counts = dict.fromkeys(("docstrings", SUMMARY_LENGTH, BODY_LENGTH, BODY_REPEATED, SUMMARY_REPEATED), 0)
-    passages: dict[bytes, Text] = {}
-    queries: dict[str, Text] = {}
-    for doc_id, summary, body in sorted(docstrings):
-        counts["docstrings"] += 1
-        digest = hashlib.sha256(body.encode()).digest()
-        if not limits.min_query_words <= len(summary.split()) <= limits.max_query_words:
-            counts[SUMMARY_LENGTH] += 1
-        elif len(body.split()) < limits.min_passage_words:
-            counts[BODY_LENGTH] += 1
-        elif digest in passages:
-            counts[BODY_REPEATED] += 1
-        else:
-            passages[digest] = Text(doc_id, body)
-            counts[SUMMARY_REPEATED] += summary in queries
-            queries.setdefault(summary, Text(f"q:{doc_id}", summary))
-    counts |= {"passages kept": len(passages), "queries kept": len(queries)}
-    return list(passages.values()), list(queries.values()), counts
+    found = sorted(docstrings)
+    fitting = [one for one in found if limits.min_query_words <= len(one.summary.split()) <= limits.max_query_words]
+    long = [one for one in fitting if len(one.body.split()) >= limits.min_passage_words]
+    passages = sorted({one.body: one for one in reversed(long)}.values())
+    queries = sorted({one.summary: one for one in reversed(passages)}.values())
+    counts = {
+        "docstrings": len(found),
+        "dropped: summary too short or too long": len(found) - len(fitting),
+        "dropped: body too short": len(fitting) - len(long),
+        "dropped: body seen before": len(long) - len(passages),
+        "queries dropped: summary seen before": len(passages) - len(queries),
+        "passages kept": len(passages),
+        "queries kept": len(queries),
+    }
+    return passages, queries, counts
 
 
-def split_queries(queries: Sequence[Text], validation: int, test: int, seed: int) -> dict[str, list[Text]]:
-    """Draw validation and test queries; train is the rest. Each split keeps the order of `queries`."""
-    if min(validation, test) < 1 or validation + test >= len(queries):
+def split_queries(queries: list[Docstring], validation: int, test: int, seed: int) -> dict[str, list[Docstring]]:
+    """Draw validation and test queries from all, in order of their ids, which each split keeps; train is the rest."""
+    if validation + test >= len(queries):
         found = f"{validation} and {test} of {len(queries)} queries"
         fix = "ask for fewer queries or loosen the word limits"
-        options = "--validation-queries and --test-queries"
-        raise input_error(options, found, "at least one each, and some left for training", fix)
-    drawn = random.Random(seed).sample(sorted(query.id for query in queries), validation + test)  # noqa: S311
-    names = dict.fromkeys(drawn[:validation], "validation") | dict.fromkeys(drawn[validation:], "test")
-    splits: dict[str, list[Text]] = {name: [] for name in SPLITS}
-    for query in queries:
-        splits[names.get(query.id, "train")].append(query)
-    return splits
-
-
-def write_folder(folder: str, passages: list[Text], splits: dict[str, list[Text]], filters: dict[str, int]) -> None:
-    """Write all files; none appears before all are complete."""
-    contents = {"filters.json": [json.dumps(filters, indent=2) + "\n"]}
-    contents["collection.tsv"] = [f"{doc_id}\t{text}\n" for doc_id, text in passages]
-    for name, queries in splits.items():
-        contents[f"queries.{name}.tsv"] = [f"{query_id}\t{text}\n" for query_id, text in queries]
-        contents[f"qrels.{name}.tsv"] = [f"{query_id}\t0\t{query_id[2:]}\t1\n" for query_id, _ in queries]
-    with ExitStack() as stack:
-        for file, lines in contents.items():
-            temporary = stack.enter_context(atomic_file(Path(folder) / file))
-            with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
-                handle.writelines(lines)
+        raise input_error("--validation-queries and --test-queries", found, "some left for training", fix)
+    drawn = random.Random(seed).sample(queries, validation + test)  # noqa: S311
+    parts = {"train": {*queries} - {*drawn}, "validation": drawn[:validation], "test": drawn[validation:]}
+    return {name: sorted(part) for name, part in parts.items()}
 
 
 @options_class
@@ -260,30 +178,22 @@ class Options(Pydocs):
 
 def stage(options: Options) -> None:
     """Collect docstrings, select passages and queries, split the queries, and write all files."""
-    _check(options)
-    pins = read_lock(options.lock)
-    library = list_library_files(sysconfig.get_path("stdlib"))
-    sources = list_sources(list_package_files(options.lock, pins), library)
-    log.info("%d files of %d packages and Python %s", len(sources), len(pins), platform.python_version())
-    results = list(track(read_docstrings(sources, options.threads), len(sources), "files"))
-    docstrings = [docstring for result in results if result for docstring in result]
-    passages, queries, counts = select(docstrings, options)
-    unparsed = [source.name for source, result in zip(sources, results, strict=True) if result is None]
+    sources = list_sources(list_package_files(options.lock), Path(sysconfig.get_path("stdlib")))
+    log.info("%d files of %s and of Python %s", len(sources), options.lock, platform.python_version())
+    blocks = map_in_order(parse_files, in_blocks(sources, lambda _: 1, FILES_PER_TASK), options.threads)
+    results = [result for block in track(blocks, len(sources), "files", size=len) for result in block]
+    passages, queries, counts = select(chain.from_iterable(filter(None, results)), options)
+    unparsed = [name for (name, _), result in zip(sources, results, strict=True) if result is None]
     filters = {"files": len(sources), "files dropped: not valid Python": len(unparsed), **counts}
     splits = split_queries(queries, options.validation_queries, options.test_queries, options.seed)
-    write_folder(options.output_folder, passages, splits, filters)
+    folder = Path(options.output_folder)
+    write_text(folder / "collection.tsv", "".join(f"{one.doc_id}\t{one.body}\n" for one in passages))
+    for name, part in splits.items():
+        write_text(folder / f"queries.{name}.tsv", "".join(f"q:{one.doc_id}\t{one.summary}\n" for one in part))
+        write_text(folder / f"qrels.{name}.tsv", "".join(f"q:{one.doc_id}\t0\t{one.doc_id}\t1\n" for one in part))
+    write_artifact(folder / "filters.json", filters)
     log.info("filters: %s", ", ".join(f"{name} {count}" for name, count in filters.items()))
     log.info("files not parsed: %s", ", ".join(unparsed) or "none")
-    log.info("queries: %s", ", ".join(f"{name} {len(queries)}" for name, queries in splits.items()))
-    packages = {source.name: source.package for source in sources}
-    largest = Counter(packages[passage.id.partition(":")[0]] for passage in passages).most_common(TOP_PACKAGES)
-    log.info("most passages: %s", ", ".join(f"{name} {count}" for name, count in largest))
-
-
-def _check(options: Options) -> None:
-    if options.min_query_words > options.max_query_words:
-        expected = f"at most --max-query-words, {options.max_query_words}"
-        raise input_error("--min-query-words", str(options.min_query_words), expected, "lower it")
 
 
 main = cli.main_of(Options, stage)

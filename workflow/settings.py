@@ -250,7 +250,7 @@ def collection(config: Config, wildcards: Wildcards) -> Words:
     keys = [key for key in ("passages", "fields") if isinstance(config["collection"].get(key), dict)]
     source = source_of(config)
     if source in ("folder", "irds", "hf"):
-        words = at(f"collection.{source}")(config, wildcards)
+        words = join(f"collection.{source}", optional("collection.ids"))(config, wildcards)
     else:
         # The passages of a file, if queries are made of their titles or sentences, are documents that stay whole.
         files = inputs.origin_of_collection(config)

@@ -80,6 +80,8 @@ def _check_source(origin: str, collection: Config) -> Iterator[str]:
         yield "collection.passages: found passages with pydocs, expected none, as each docstring is one; remove it"
     if origin not in ("passages", "documents", "folder") and "fields" in collection:
         yield f"collection.fields: found fields with {origin}, expected them with files or a folder; remove them"
+    if origin != "folder" and "ids" in collection:
+        yield f"collection.ids: found ids with {origin}, expected them with a folder; remove them"
     if isinstance(divided := collection.get("passages"), dict) and divided["overlap"] >= divided["words"]:
         expected = f"fewer than the {divided['words']} words of a passage"
         yield f"collection.passages.overlap: found {divided['overlap']}, expected {expected}; lower it"

@@ -4,20 +4,21 @@ TREC's SGML leaves tags open, and its files may be older than UTF-8.
 """
 
 import html
-import itertools
 import re
 from collections.abc import Container, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from cort.formats.lines import Rows, head_of, iter_text
 
 BEGINS = re.compile(r"\s*(?:<[?!]|<(?:top|topics?|doc|root|xml|queries|query|parameters|\w*track\w*)\b|\.I\s+\S)", re.I)
-IS_SMART = re.compile(r"\s*\.I\s", re.I)
 SMART_FIELD = re.compile(r"\.I\s+(?P<id>\S.*)|\.(?P<name>[A-Z])")
 COMMENT = re.compile(r"<!--.*?-->|<\?.*?\?>|<!DOCTYPE[^>]*>", re.DOTALL | re.I)
 CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?)/?>")
+#: what a topic may be; some are written as documents
+TOPICS = ("top", "topic", "query", "doc")
 #: tags of documents: titles, and bodies outside of which are dates, bylines and the like
 TITLES = ("title", "headline", "hl", "head", "ttl", "ti")
 BODIES = ("text", "leadpara", "lp", "summary", "abstract", "body")
@@ -44,12 +45,16 @@ class Marked(NamedTuple):
 
 def is_marked(path: str | Path) -> bool:
     """Whether a file begins like one of these layouts."""
-    return BEGINS.match(head_of(path).decode("utf-8", "replace")) is not None
+    return BEGINS.match(_beginning(path)) is not None
 
 
 def is_smart(path: str | Path) -> bool:
-    """Whether a file has the layout of SMART."""
-    return IS_SMART.match(head_of(path).decode("utf-8", "replace")) is not None
+    """Whether a file that begins like one of these has the layout of SMART."""
+    return _beginning(path).lstrip().startswith(".")
+
+
+def _beginning(path: str | Path) -> str:
+    return head_of(path).decode("utf-8", "replace")
 
 
 def iter_documents(path: str | Path) -> Rows[tuple[str, str, str]]:
@@ -57,59 +62,47 @@ def iter_documents(path: str | Path) -> Rows[tuple[str, str, str]]:
     if is_smart(path):
         yield from ((one.row, (one.attributes, one.all("t"), one.all("w"))) for one in iter_smart(path))
         return
-    for row, lines in _elements(path, "doc"):
-        one = _parse(row, "\n".join(lines), "doc", KNOWN)
-        rest = [part for part in one.parts if part[0] not in OUTSIDE]
-        text = one.all(*BODIES) or " ".join(filter(None, (text for _, text in rest)))
-        yield row, (one.first(*IDS), one.all(*TITLES), text)
+    for one in _elements(path, "doc", KNOWN):
+        text = one.all(*BODIES) or one.all(*{name for name, _ in one.parts} - OUTSIDE)
+        yield one.row, (one.first(*IDS), one.all(*TITLES), text)
 
 
 def iter_smart(path: str | Path) -> Iterator[Marked]:
     """Stream records; their `attributes` are what stands behind ``.I``, and the names are letters."""
-    record: Marked | None = None
-    name, lines = "", list[str]()
-    for row, line in iter_text(path):
+    record, name, lines = Marked(0, "", []), "", list[str]()
+    for row, line in chain(iter_text(path), [(0, ".I end")]):
         field = SMART_FIELD.fullmatch(line.rstrip())
         if not field:
             lines.append(line)
             continue
-        if record:
-            record.parts.append((name, " ".join(" ".join(lines).split())))
-        if field["id"]:
-            yield from (record,) if record else ()
-            record = Marked(row, field["id"], [])
-        name, lines = (field["name"] or "").lower(), []
-    if record:
         record.parts.append((name, " ".join(" ".join(lines).split())))
-        yield record
+        name, lines = (field["name"] or "").lower(), []
+        if field["id"]:
+            yield from (record,) if record.row else ()
+            record = Marked(row, field["id"], [])
 
 
 def iter_topics(path: str | Path) -> Iterator[Marked]:
-    """Stream the topics of TREC's SGML or XML; a topic is a ``top``, ``topic`` or ``query`` with anything inside."""
-    lines = list(iter_text(path))
-    text = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), "\n".join(line for _, line in lines))
-    name = next((name for name in ("top", "topic", "query") if re.search(rf"<{name}[\s>]", text, re.I)), "top")
-    starts = [match.start() for match in re.finditer(rf"<{name}[\s>]", text, re.I)]
-    for start, end in itertools.pairwise([*starts, len(text)]):
-        yield _parse(1 + text.count("\n", 0, start), text[start:end], name)
+    """Stream the topics of TREC's SGML or XML, one of `TOPICS` with anything inside."""
+    head = _beginning(path)
+    name = next((name for name in TOPICS if re.search(rf"<{name}[\s>]", head, re.I)), "top")
+    return _elements(path, name)
 
 
-def _elements(path: str | Path, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines of each element, with the row of the first; one that is not closed ends at the next."""
+def _elements(path: str | Path, name: str, known: Container[str] = ()) -> Iterator[Marked]:
+    """Stream elements; one that is not closed ends at the next."""
     opening = re.compile(rf"(?=<{name}[\s>])", re.I)
-    begun: tuple[int, list[str]] = 0, []
-    for row, line in iter_text(path):
-        before, *pieces = opening.split(f" {line}") if "<" in line else (line,)
-        begun[1].append(before)
+    row, lines = 0, list[str]()
+    for number, line in chain(iter_text(path), [(0, f"<{name}>")]):
+        before, *pieces = opening.split(f" {COMMENT.sub(' ', line)}") if "<" in line else (line,)
+        lines.append(before)
         for piece in pieces:
-            if begun[0]:
-                yield begun
-            begun = row, [piece]
-    if begun[0]:
-        yield begun
+            if row:
+                yield _parse(row, "\n".join(lines), name, known)
+            row, lines = number, [piece]
 
 
-def _parse(row: int, text: str, outer: str, known: Container[str] = ()) -> Marked:
+def _parse(row: int, text: str, outer: str, known: Container[str]) -> Marked:
     """Divide an element at its tags; a text has the name of the tag around it, or of the first one that is known."""
     text = CDATA.sub(lambda match: html.escape(match[1], quote=False), text)
     parts: list[tuple[str, str]] = []

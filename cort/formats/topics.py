@@ -3,7 +3,7 @@
 | how a file begins                     | a query                                                                 |
 |---------------------------------------|-------------------------------------------------------------------------|
 | ``{``, a header, Parquet              | a row (`cort.formats.rows`)                                             |
-| ``<top>``, ``<topics>``, another tag  | a topic, of which `field` is read: title, description or narrative      |
+| ``<top>``, ``<DOC>``, another tag     | a topic, of which `field` is read: title, description or narrative      |
 | ``.I``                                | a record; its id is its position, as in the judgements of the Cranfield |
 |                                       | collection, whose own numbers have gaps                                 |
 | a line with a TAB                     | ``query_id TAB text``                                                   |
@@ -33,7 +33,7 @@ PARTS = {
     "narrative": ("narr", "narrative"),
 }
 PREFIX = "enwiki:"
-NUMBERS = ("num", "number", "identifier", "topicid", "qid", "id")
+NUMBERS = ("num", "number", "identifier", "topicid", "qid", "id", "docno")
 LABEL = re.compile(r"\s*(?:number|topic|description|narrative|title)\s*:\s*", re.IGNORECASE)
 NUMBER = re.compile(r"""\b(?:number|id|qid)\s*=\s*["']?([^"'\s>]+)""", re.IGNORECASE)
 
@@ -63,12 +63,11 @@ def _iter_headings(path: str | Path) -> Rows[Text]:
     for row, (query_id, _, _) in iter_qrels(path):
         if query_id not in seen:
             seen.add(query_id)
-            page, _, headings = query_id.removeprefix(PREFIX).partition("/")
-            if not query_id.startswith(PREFIX) or not page:
-                found = f"the topic {shorten(query_id)} without a page"
-                expected = f"{PREFIX}PAGE/HEADING, as in TREC-CAR's hierarchical judgements"
-                raise input_error(path, found, expected, "name a file of queries, or correct the topic", row)
-            yield row, Text(query_id, " ".join(f"{page}/{headings}".replace("%20", " ").replace("/", " ").split()))
+            if not query_id.startswith(PREFIX):
+                found, expected = f"the topic {shorten(query_id)}", f"{PREFIX}PAGE/HEADING, as in TREC-CAR's judgements"
+                raise input_error(path, found, expected, "name a file of queries", row)
+            text = query_id.removeprefix(PREFIX).replace("%20", " ").replace("/", " ")
+            yield row, Text(query_id, " ".join(text.split()))
 
 
 def _of_record(row: rows.Row) -> Text:
@@ -78,16 +77,13 @@ def _of_record(row: rows.Row) -> Text:
 
 
 def _iter_topics(path: str | Path, field: str) -> Rows[Text]:
-    smart = marked.is_smart(path)
-    topics = marked.iter_smart(path) if smart else marked.iter_topics(path)
-    gaps = False
-    for position, topic in enumerate(topics, 1):
-        if smart:
-            gaps = gaps or topic.attributes.lstrip("0") != str(position)
-            topic = topic._replace(attributes=f'number="{position}"')
-        yield from iter_records(path, iter([(topic.row, topic)]), partial(_of_topic, field))
-    if gaps:
-        log.warning("%s: numbers with gaps; queries are numbered from 1 to %d, as their judgements are", path, position)
+    topics = marked.iter_topics(path)
+    if marked.is_smart(path):
+        records = list(enumerate(marked.iter_smart(path), 1))
+        if any(record.attributes.lstrip("0") != str(position) for position, record in records):
+            log.warning("%s: numbers with gaps; queries are numbered from 1, as their judgements are", path)
+        topics = (record._replace(attributes=f"id={position}") for position, record in records)
+    return iter_records(path, ((topic.row, topic) for topic in topics), partial(_of_topic, field))
 
 
 def _of_topic(field: str, topic: marked.Marked) -> Text:
@@ -114,28 +110,24 @@ def _iter_lines(path: str | Path, numbered: bool) -> Rows[Text]:
         if not line.strip():
             empty += 1
             continue
+        has_tab = "\t" in line
         if not first:
-            first, tabbed = row, "\t" in line
-            if not (tabbed or numbered):
-                fix = "write 'query_id TAB text', or set `numbered: true` if judgements number the lines"
-                raise input_error(path, "a query without an id", "one with the id that its judgements have", fix, row)
-        elif tabbed != ("\t" in line):
+            first, tabbed = row, has_tab
+        if not (tabbed or numbered):
+            fix = "write 'query_id TAB text', or set `numbered: true` if judgements number the lines"
+            raise input_error(path, "a query without an id", "one with the id that its judgements have", fix, row)
+        if has_tab != tabbed:
             found, expected = ("no TAB", "a TAB") if tabbed else ("a TAB", "no TAB")
             fix = "write 'query_id TAB text' in every row, or one query per row without a TAB"
             raise input_error(path, found, f"{expected}, as in row {first}", fix, row)
-        yield from iter_records(path, iter([(row, line)]), parse_tsv if tabbed else partial(_numbered, row))
+        yield from iter_records(path, iter([(row, line if tabbed else f"{row}\t{line}")]), _of_line)
     if empty:
         log.info("%s: empty rows skipped: %d", path, empty)
 
 
-def parse_tsv(line: str) -> Text:
-    """Parse a row ``query_id TAB text``."""
+def _of_line(line: str) -> Text:
     query_id, *texts = line.split("\t")
     if len(texts) != 1:
         fix = "separate id and text by one TAB and leave no other TAB in the row"
         raise BadLine(f"{1 + len(texts)} TAB-separated fields", "2 fields (query_id TAB text)", fix)
     return Text(writable_id("query_id", query_id), checked_text(texts[0]))
-
-
-def _numbered(row: int, line: str) -> Text:
-    return Text(str(row), checked_text(line))

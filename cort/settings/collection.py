@@ -89,6 +89,9 @@ class Collection(Aggregation):
     """Folder of files, read recursively; each is a document whose id is its path in the folder: Markdown, HTML, plain
     text, reStructuredText, PDF, notebooks (`.ipynb`), Word, PowerPoint, Excel and EPUB (`pip install
     'markitdown[docx,pptx,xlsx]'`), and CSV, TSV, JSON lines or Parquet with a document per row."""
+    ids: Literal["path", "stem"] | None = setting(None, "ids of a folder's documents")
+    """With `folder`, the id of a document: the path of its file (`path`, if not set), or the name of the file without
+    folders and suffix (`stem`), as judgements may name it: `html/CACM-0001.html` is `CACM-0001`."""
     fields: Fields | None = None
     """With files or `folder`, the names of the fields of rows, where they are not found."""
     irds: str | None = None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import NamedTuple
 from urllib.parse import quote
 
-from cort.formats.fields import INVISIBLE
+from cort.formats.fields import is_odd
 
 #: what a reader yields: the level of a heading (from 1) with its text, or 0 with the text of a paragraph
 Block = tuple[int, str]
@@ -18,10 +17,6 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 class Unread(Exception):
     """Why a file, or a row of it, gives no document: a reason to count by, and details."""
-
-
-class TooDeep(Exception):
-    """Text is nested more deeply than its reader goes."""
 
 
 class Content(NamedTuple):
@@ -58,12 +53,7 @@ class Document(NamedTuple):
 
 def encoded_id(text: str) -> str:
     """Percent-encode the characters that ids may not have, and "%", so that `urllib.parse.unquote` gives `text`."""
-    return "".join(map(_encoded, text))
-
-
-def _encoded(character: str) -> str:
-    is_odd = character in '%"' or character.isspace() or unicodedata.category(character) in INVISIBLE
-    return quote(character, safe="", errors="replace") if is_odd else character
+    return "".join(quote(one, safe="", errors="replace") if one in '%"' or is_odd(one) else one for one in text)
 
 
 def one_line(text: str) -> str:

@@ -11,11 +11,11 @@
 | ``.docx .pptx .xlsx .epub``      | one, if markitdown is installed (`cort/sources/office.py`)          |
 | ``.csv .tsv .jsonl .parquet``    | one in each row (`cort/sources/rows.py`), also ``.jsonl.gz`` ...    |
 
-The id of a document is the path of its file from the folder, with ``/`` between names; `encoded_id` writes the
-characters that ids may not have. The id of a row follows that path, and stands alone if there is no other file. Hidden
-files and folders are ignored. Only links to files in the folder are followed. Text is UTF-8, has a byte order mark, or
-is as an HTML file declares; other text is read as Windows-1252, which is reported. Files that give no document are
-reported and left out.
+The id of a document is the path of its file from the folder, with ``/`` between names, or the name of its file without
+suffix (`Ids`); `encoded_id` writes the characters that ids may not have. The id of a row follows that of its file, and
+stands alone if there is no other file. Hidden files and folders are ignored. Only links to files in the folder are
+followed. Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252,
+which is reported. Files that give no document are reported and left out.
 """
 
 from __future__ import annotations
@@ -25,31 +25,35 @@ import hashlib
 import logging
 import os
 import re
-import stat
 import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from cort.sources import html, markdown, notebook, office, pdf, rst
-from cort.sources.documents import Content, Document, TooDeep, Unread, encoded_id, outline, paragraphs_of
+from cort.sources.documents import Content, Document, Unread, encoded_id, outline, paragraphs_of
 from cort.sources.rows import DEFAULT, Fields, iter_rows
 from cort.system.errors import input_error, shorten
 from cort.system.processes import map_in_order
 
 log = logging.getLogger(__name__)
 
+#: what the ids of documents are: paths of files (default), or names of files without folders and suffix
+Ids = Literal["path", "stem"]
 LARGEST = 100_000_000
+# The longer mark of UTF-32 begins with that of UTF-16.
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+# Browsers read these as Windows-1252.
+LATIN = dict.fromkeys(("iso-8859-1", "latin1", "us-ascii"), "cp1252")
 _CHARSET = re.compile(rb"<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=[\s\"']*([\w-]+)", re.IGNORECASE)
 
 
@@ -76,18 +80,8 @@ class File(NamedTuple):
     changed: int
 
 
-class Skipped(NamedTuple):
-    """A file that gives no document, or not all it has, or that was read with doubts; files are counted by `reason`.
-
-    Without a detail, no message is needed.
-    """
-
-    path: str
-    reason: str
-    detail: str | None
-
-
-OnSkip = Callable[[Skipped], None]
+#: gets the path of a file that gives no document, or not all it has, or that was read with doubts, and why
+OnSkip = Callable[[str, Unread], None]
 
 
 class Skips:
@@ -96,12 +90,12 @@ class Skips:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
-    def __call__(self, skipped: Skipped) -> None:
-        """Count a file, with a line in the log if it is of a known type."""
-        self.counts[skipped.reason] += 1
-        is_known = skipped.reason == office.MISSING and self.counts[office.MISSING] > 1
-        if skipped.detail is not None and not is_known:
-            log.warning("%s: %s (%s)", shorten(skipped.path, 200), skipped.reason, skipped.detail)
+    def __call__(self, path: str, why: Unread) -> None:
+        """Count a file, with a line in the log if there are details."""
+        reason, detail = why.args
+        self.counts[reason] += 1
+        if detail and not (reason == office.MISSING and self.counts[reason] > 1):
+            log.warning("%s: %s (%s)", shorten(path, 200), reason, detail)
 
 
 def state(folder: str | Path) -> str:
@@ -110,27 +104,37 @@ def state(folder: str | Path) -> str:
 
 
 def iter_documents(
-    folder: str | Path, on_skip: OnSkip, fields: Fields = DEFAULT, processes: int = 1
+    folder: str | Path, on_skip: OnSkip, fields: Fields = DEFAULT, processes: int = 1, ids: Ids | None = None
 ) -> Iterator[Document]:
     """Yield the documents of a folder, in order of the files' paths; `fields` are those of CSV and JSONL.
 
-    Files are parsed by as many `processes`, a few in advance. If the folder changes meanwhile, the end is an error.
+    Files are parsed by as many `processes`, a few in advance.
+
+    :raises InputError: for two files with one id, and at the end, if the folder changed meanwhile.
     """
-    root = os.path.realpath(folder)
     files = list_files(folder, on_skip)
-    parsed = map_in_order(partial(parse_file, root), (file.path for file in files), processes)
-    for (path, *_), (document, skips) in zip(files, parsed, strict=True):
-        for skipped in skips:
-            on_skip(skipped)
+    named: dict[str, str] = {}
+    for path, *_ in files:
+        if (other := named.setdefault(_id_of(path, ids), path)) != path:
+            found = f"{shorten(other)} and {shorten(path)}, which both are {_id_of(path, ids)}"
+            raise input_error(folder, found, "files with names of their own", "rename one, or set `ids: path`")
+    parsed = map_in_order(partial(parse_file, folder), named.items(), processes)
+    for (doc_id, path), (document, doubts) in zip(named.items(), parsed, strict=True):
+        for doubt in doubts:
+            on_skip(path, doubt)
         if document:
             yield document
         elif has_rows(path):
             # Rows are faster parsed than passed on.
-            prefix = f"{encoded_id(path)}/" if len(files) > 1 else ""
-            yield from _iter_rows(root, path, prefix, fields, on_skip)
+            prefix = f"{doc_id}/" if len(files) > 1 else ""
+            yield from iter_rows(Path(folder, path), prefix, fields, partial(on_skip, path))
     if changes := set(files) ^ set(list_files(folder)):
         found = f"a change of {shorten(min(changes).path)} while the folder was read"
         raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
+
+
+def _id_of(path: str, ids: Ids | None) -> str:
+    return encoded_id(Path(path).stem if ids == "stem" else path)
 
 
 def has_rows(path: str) -> bool:
@@ -138,54 +142,46 @@ def has_rows(path: str) -> bool:
     return _ROWS.fullmatch(path) is not None
 
 
-def list_files(folder: str | Path, on_skip: OnSkip = lambda _: None) -> list[File]:
+def list_files(folder: str | Path, on_skip: OnSkip = lambda *_: None) -> list[File]:
     """List the files that may hold documents, sorted by path; report the others."""
     root = os.path.realpath(folder)
-    files, folders = [], [""]
-    while folders:
-        below = folders.pop()
-        try:
-            with os.scandir(os.path.join(root, below)) as entries:
-                children = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            if not below:
-                raise input_error(folder, error.strerror, "a folder that can be read", "name another") from error
-            on_skip(Skipped(below, "unreadable folder", error.strerror))
-            continue
-        for entry in children:
-            if entry.name.startswith("."):
-                continue
-            path = os.path.join(below, entry.name)
+    files: list[File] = []
+
+    def unreadable(error: OSError) -> None:
+        if error.filename == root:
+            raise input_error(folder, error.strerror, "a folder that can be read", "name another") from error
+        on_skip(os.path.relpath(error.filename, root), Unread("unreadable folder", error.strerror))
+
+    for below, folders, names in os.walk(root, onerror=unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links = [name for name in folders if os.path.islink(os.path.join(below, name))]
+        for name in sorted([*names, *links]):
+            path = os.path.relpath(os.path.join(below, name), root)
             try:
-                if file := _listed(root, path, entry):
-                    files.append(file)
-                else:
-                    folders.append(path)
+                if not name.startswith("."):
+                    files.append(_listed(root, path))
             except Unread as error:
-                on_skip(Skipped(path, *error.args))
+                on_skip(path, error)
             except OSError as error:
-                on_skip(Skipped(path, "unreadable file", error.strerror))
+                on_skip(path, Unread("unreadable file", error.strerror))
     return sorted(files)
 
 
-def _listed(root: str, path: str, entry: os.DirEntry[str]) -> File | None:
-    """Return a file that may hold documents, or None for a folder."""
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in entry.name):
+def _listed(root: str, path: str) -> File:
+    """Return a file that may hold documents."""
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in path):
         raise Unread("a name with control characters or invalid Unicode", "rename it")
-    if entry.is_symlink():
-        target = os.path.realpath(entry.path, strict=True)
-        if os.path.commonpath([root, target]) != root or os.path.isdir(target):
-            raise Unread("a link to a folder or out of the folder", "copy what it leads to")
-    if entry.is_dir():
-        return None
-    suffix = os.path.splitext(entry.name)[1].lower()
+    target = os.path.realpath(os.path.join(root, path), strict=True)
+    if os.path.commonpath([root, target]) != root or os.path.isdir(target):
+        raise Unread("a link to a folder or out of the folder", "copy what it leads to")
+    suffix = os.path.splitext(path)[1].lower()
     if not (suffix in READERS or suffix in BINARY or has_rows(path)):
         raise Unread(f"other files ({suffix or 'no suffix'})", None)
     if suffix in office.READERS and not office.is_installed():
         raise Unread(office.MISSING, office.REMEDY)
-    status = entry.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise Unread("no regular file", "a pipe, socket or device")
+    if not os.access(target, os.R_OK):
+        raise Unread("unreadable file", "permission denied")
+    status = os.stat(target)
     # Rows are streamed.
     if not 0 < status.st_size <= (sys.maxsize if has_rows(path) else LARGEST):
         reason = f"a file of more than {LARGEST // 1_000_000} MB" if status.st_size else "an empty file"
@@ -193,79 +189,43 @@ def _listed(root: str, path: str, entry: os.DirEntry[str]) -> File | None:
     return File(path, status.st_size, status.st_mtime_ns)
 
 
-def parse_file(root: str, path: str) -> tuple[Document | None, list[Skipped]]:
-    """Parse a file with one document, and say why it has none or what is doubtful; no file is an error.
+def parse_file(folder: str | Path, named: tuple[str, str]) -> tuple[Document | None, list[Unread]]:
+    """Parse a file with one document, named by its id and path; say why it has none or what is doubtful.
 
-    A file with a document in each row is not opened.
+    No file is an error. One with a document in each row is not opened.
     """
-    skips: list[Skipped] = []
+    doc_id, path = named
+    suffix, doubts = os.path.splitext(path)[1].lower(), list[Unread]()
     if has_rows(path):
-        return None, skips
-
-    def doubt(unread: Unread) -> None:
-        skips.append(Skipped(path, *unread.args))
-
+        return None, doubts
     try:
-        document = outline(encoded_id(path), _read(Path(root, path), doubt))
+        data = Path(folder, path).read_bytes()
+        content = BINARY[suffix](data) if suffix in BINARY else READERS[suffix](_decoded(data, doubts.append))
+        document = outline(doc_id, content)
         if document.sections:
-            return document, skips
-        doubt(Unread("no text", "nothing below its headings" if document.title else "nothing but markup"))
+            return document, doubts
+        doubts.append(Unread("no text", "nothing below its headings" if document.title else "nothing but markup"))
     except Unread as error:
-        doubt(error)
-    except OSError as error:
-        doubt(Unread("unreadable file", error.strerror))
+        doubts.append(error)
     # Whatever a library does not foresee in a file.
     except Exception as error:
-        doubt(Unread("broken file", shorten(f"{type(error).__name__}: {error}", 120)))
-    return None, skips
-
-
-def _read(path: Path, doubt: Callable[[Unread], None]) -> Content:
-    suffix = path.suffix.lower()
-    if suffix in BINARY:
-        return BINARY[suffix](path.read_bytes())
-    text = _decoded(path.read_bytes(), doubt)
-    try:
-        return READERS[suffix](text)
-    except (TooDeep, RecursionError):
-        doubt(Unread("read as plain text", "it is nested too deeply"))
-        return _read_plain(text)
-
-
-def _iter_rows(root: str, path: str, prefix: str, fields: Fields, on_skip: OnSkip) -> Iterator[Document]:
-    def doubt(unread: Unread) -> None:
-        on_skip(Skipped(path, *unread.args))
-
-    try:
-        yield from iter_rows(Path(root, path), prefix, fields, doubt)
-    except OSError as error:
-        doubt(Unread("unreadable file", error.strerror))
+        doubts.append(Unread("broken file", shorten(f"{type(error).__name__}: {error}", 120)))
+    return None, doubts
 
 
 def _decoded(data: bytes, doubt: Callable[[Unread], None]) -> str:
-    marked = next((encoding for mark, encoding in MARKS.items() if data.startswith(mark)), None)
-    try:
-        text = data.decode(marked or "utf-8")
-    except UnicodeDecodeError as error:
-        if marked:
-            raise Unread("broken text", f"invalid {marked} at byte {error.start}") from error
-        text = _decoded_otherwise(data, doubt)
+    """Decode as a byte order mark or an HTML file says, else as UTF-8 or, with a doubt, Windows-1252."""
+    marked = next((encoding for mark, encoding in MARKS.items() if data.startswith(mark)), "utf-8")
+    declared = _CHARSET.search(data[:1024])
+    named = declared[1].decode().lower() if declared else marked
+    for encoding in (marked, LATIN.get(named, named)):
+        with suppress(LookupError, UnicodeDecodeError):
+            text = data.decode(encoding)
+            break
+    else:
+        text = data.decode("cp1252", "replace")
+        if "\0" not in text:
+            doubt(Unread("read as Windows-1252", "it is not UTF-8; convert it (`iconv`) if it is something else"))
     if "\0" in text:
         raise Unread("binary data", f"a NUL character after {text.index(chr(0))} others")
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _decoded_otherwise(data: bytes, doubt: Callable[[Unread], None]) -> str:
-    """Decode as an HTML file declares, or as Windows-1252, which browsers also take for Latin-1."""
-    declared = _CHARSET.search(data[:1024])
-    try:
-        name = codecs.lookup(declared[1].decode()).name if declared else "ascii"
-        return data.decode("cp1252" if name == "iso8859-1" else name)
-    except (LookupError, UnicodeDecodeError):
-        pass
-    try:
-        text = data.decode("cp1252")
-    except UnicodeDecodeError as error:
-        raise Unread("neither UTF-8 nor Windows-1252", "convert it (`iconv`)") from error
-    doubt(Unread("read as Windows-1252", "it is not UTF-8; convert it (`iconv`) if it is something else"))
-    return text

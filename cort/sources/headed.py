@@ -7,14 +7,14 @@ not overlap, as the one before would keep the sentence. A passage of one sentenc
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import pyarrow as pa
 
 from cort.formats.records import EMPTY, in_blocks
 from cort.formats.tables import PASSAGES, regroup
 from cort.sources.documents import Document
-from cort.sources.passages import Passage, divide_apart, first_sentence
+from cort.sources.passages import Passage, divide, first_sentence
 from cort.system.processes import map_in_order
 
 Origin = Literal["titles", "headings", "sentences"]
@@ -30,14 +30,6 @@ REMEDIES: dict[Origin, str] = {
 HEADED = pa.schema([*PASSAGES, ("queries", pa.list_(pa.string()))])
 # Characters that are divided at once.
 CHUNK = 1 << 20
-
-
-class Headed(NamedTuple):
-    """A passage as it is indexed, and the queries above it."""
-
-    doc_id: str
-    text: str
-    queries: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -57,42 +49,42 @@ class Division:
         self, documents: Iterable[Document], processes: int, counts: dict[str, int]
     ) -> Iterator[pa.RecordBatch]:
         """Stream the passages of all documents (`HEADED`) and count these; the bytes do not depend on the processes."""
+
+        def counted(document: Document) -> int:
+            text = document.text
+            counts["documents"] += 1
+            counts["documents without text"] += not text.strip()
+            return len(text)
+
         # The chunks depend on nothing but the documents.
-        chunks = in_blocks(documents, lambda document: len(document.text), CHUNK)
-        divided = map_in_order(self._batch, chunks, processes if self.words else 1)
-
-        def counted() -> Iterator[pa.RecordBatch]:
-            for number, empty, batch in divided:
-                counts["documents"] += number
-                counts["documents without text"] += empty
-                yield batch
-
-        for table in regroup(counted()):
+        chunks = in_blocks(documents, counted, CHUNK)
+        for table in regroup(map_in_order(self._batch, chunks, processes if self.words else 1)):
             yield from table.combine_chunks().to_batches()
 
-    def _batch(self, documents: list[Document]) -> tuple[int, int, pa.RecordBatch]:
-        passages = [passage for document in documents for passage in headed_passages(document, self)]
-        columns = zip(*passages, strict=True)
+    def _batch(self, documents: list[Document]) -> pa.RecordBatch:
+        columns = zip(*(passage for document in documents for passage in headed_passages(document, self)), strict=True)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, HEADED, strict=True)]
-        empty = sum(not document.text.strip() for document in documents)
-        return len(documents), empty, pa.record_batch(arrays, schema=HEADED)
+        return pa.record_batch(arrays, schema=HEADED)
 
 
-def headed_passages(document: Document, how: Division) -> Iterator[Headed]:
-    """Yield the passages of a document; one without text has an empty one, as its id may be judged."""
+def headed_passages(document: Document, how: Division) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the ids of a document's passages, their texts as they are indexed, and the queries above them.
+
+    A document without text has an empty passage, as its id may be judged.
+    """
     headless, cut = how.origin in ("titles", "headings"), how.origin == "sentences"
     if how.words is None:
         passages = iter([_whole(document, headless)])
     elif document.text.strip():
-        passages = divide_apart(document, how.words, 0 if cut else how.overlap, how.headings and not headless)
+        passages = divide(document, how.words, 0 if cut else how.overlap, how.headings and not headless)
     else:
         passages = iter([Passage(f"{document.doc_id}#0", "", (), "", EMPTY)])
     for passage in passages:
         sentence = first_sentence(passage.body) if cut else ""
         rest = passage.body[len(sentence) :].strip()
         above = {"titles": (passage.title,), "headings": passage.headings, "sentences": (sentence if rest else "",)}
-        indexed = passage._replace(body=rest or passage.body).text
-        yield Headed(*indexed, tuple(filter(None, above.get(str(how.origin), ()))))
+        text = passage._replace(body=rest or passage.body).text
+        yield passage.doc_id, text, [query for query in above.get(str(how.origin), ()) if query]
 
 
 def _whole(document: Document, headless: bool) -> Passage:

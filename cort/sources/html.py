@@ -6,10 +6,10 @@ would begin each passage with that name.
 
 from collections import Counter
 
-from lxml.etree import HTMLParser
+from lxml.etree import HTMLParser, fromstring
 from lxml.html import defs
 
-from cort.sources.documents import Block, Content, Unread
+from cort.sources.documents import Block, Content
 
 DROPPED = frozenset(["script", "style", "noscript", "template", "nav", "footer", "aside", "svg"])
 DROPPED |= frozenset(["iframe", "select", "textarea"])
@@ -20,29 +20,19 @@ HEADINGS = {f"h{level}": level for level in range(1, 7)}
 SPACES = frozenset({"br", "td", "th"})
 INLINE = defs.phrase_tags | defs.font_style_tags | defs.special_inline_tags | SPACES
 INLINE |= frozenset(["bdi", "button", "data", "label", "mark", "nobr", "output", "rp", "rt", "ruby", "time", "wbr"])
-# The time that libxml2 needs grows with the square of the depth.
-DEEPEST = 1000
-# In parts, libxml2 takes text of any length.
-PART = 1 << 16
 
 
 def read(text: str) -> Content:
-    """Return the title and the text of blocks and rows of tables, without navigation, scripts and fields of forms.
-
-    :raises Unread: for deep nesting.
-    """
+    """Return the title and the text of blocks and rows of tables, without navigation, scripts and fields of forms."""
     # A tree would end at a depth of 256. The parser of HTML reads no other files and expands no entities of a document.
-    parser = HTMLParser(encoding="utf-8", target=_Target(), no_network=True, huge_tree=False)
-    data = text.encode()
-    for start in range(0, len(data), PART):
-        parser.feed(data[start : start + PART])
-    # The parser takes no end of an empty document.
-    content: Content = parser.close() if data else Content("", [])
+    parser = HTMLParser(encoding="utf-8", target=_Target(), huge_tree=True)
+    # The parser takes no empty document.
+    content: Content = fromstring(text.encode() or b" ", parser)
     return content
 
 
 class _Target:
-    """What the parser calls for each tag and text."""
+    """What the parser calls for each tag and text; it leaves out comments and processing instructions."""
 
     def __init__(self) -> None:
         self._title, self._blocks, self._texts = "", list[Block](), list[str]()
@@ -52,8 +42,6 @@ class _Target:
         self._in_title = self._has_text = False
 
     def start(self, tag: str, attributes: object) -> None:
-        if len(self._open) == DEEPEST:
-            raise Unread("HTML nested too deeply", f"more than {DEEPEST:,} levels; close its elements")
         self._separate(tag)
         self._open.append(self._kind(tag))
         self._inside[self._open[-1]] += 1
@@ -72,12 +60,6 @@ class _Target:
             self._texts.append(text)
             # A block of buttons alone is a menu.
             self._has_text |= bool(text.strip() and (self._level or not self._inside["button"]))
-
-    def comment(self, text: str) -> None:
-        """Leave comments out."""
-
-    def pi(self, target: str, text: str | None = None) -> None:
-        """Leave processing instructions out."""
 
     def close(self) -> Content:
         self._separate("body")

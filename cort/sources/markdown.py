@@ -8,9 +8,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from cort.sources import html
-from cort.sources.documents import Content, TooDeep
-
-DEEPEST = 100
+from cort.sources.documents import Content
 
 # YAML between lines of ---, or TOML between lines of +++, that begins with a key or a comment.
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?=[\w-]+[ \t]*[:=]|#)(.*?\n)\1[ \t]*(\n|\Z)", re.DOTALL)
@@ -18,7 +16,7 @@ _TITLE = re.compile(r"^title[ \t]*[:=][ \t]*([\"']?)(.+?)\1[ \t]*$", re.MULTILIN
 
 _SCRIPT = re.compile(r"</?(script|style)\b")
 
-_PARSER = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable("table")
+_PARSER = MarkdownIt("commonmark", {"maxNesting": 100}).enable("table")
 
 
 def _tag(_: object, tokens: Sequence[Token], number: int, *__: object) -> str:
@@ -42,9 +40,4 @@ def read(text: str) -> Content:
     title = None
     if front := _FRONT_MATTER.match(text):
         title, text = _TITLE.search(front[2]), text[front.end() :]
-    tokens = _PARSER.parse(text)
-    # The parser would leave out what is deeper.
-    if any(token.level > DEEPEST - 3 for token in tokens):
-        raise TooDeep
-    content = html.read(_PARSER.renderer.render(tokens, _PARSER.options, {}))
-    return Content(title[2] if title else "", content.blocks)
+    return Content(title[2] if title else "", html.read(_PARSER.render(text)).blocks)

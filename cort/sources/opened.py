@@ -42,11 +42,12 @@ class SplitSource:
     inputs: Callable[[], list[Input]]
 
 
-def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int) -> Source:
+def open_source(kind: str, name: str, fields: Mapping[str, Any], ids: folder.Ids | None, processes: int) -> Source:
     """Open documents.
 
     :param kind: "folder", "irds" or "hf".
     :param fields: names of the fields of CSV and JSON lines in a folder.
+    :param ids: what the ids of documents in a folder are.
     :param processes: parse the files of a folder.
     """
     if kind == "irds":
@@ -59,7 +60,7 @@ def open_source(kind: str, name: str, fields: Mapping[str, Any], processes: int)
     def inputs() -> list[Input]:
         return describe_inputs([str(Path(name, file.path)) for file in folder.list_files(name)])
 
-    return Source(name, partial(folder.iter_documents, name, skips, fields, processes), inputs, skips.counts)
+    return Source(name, partial(folder.iter_documents, name, skips, fields, processes, ids), inputs, skips.counts)
 
 
 def open_split(in_irds: str | None, on_hf: str | None, part: str) -> SplitSource:

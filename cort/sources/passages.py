@@ -19,13 +19,12 @@ and a regular expression 30, at 25 MB per second.
 import os.path
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple
 
 import regex
 import sentencex
 
-from cort.formats.records import Text
 from cort.sources.documents import Document, Section, one_line
 
 HEADING_WORDS = 40
@@ -57,9 +56,9 @@ class Passage(NamedTuple):
     body: str
 
     @property
-    def text(self) -> Text:
+    def text(self) -> str:
         """The passage as it is indexed."""
-        return Text(self.doc_id, f"{self.prefix} {self.body}".strip())
+        return f"{self.prefix} {self.body}".strip()
 
 
 class Part(NamedTuple):
@@ -70,24 +69,17 @@ class Part(NamedTuple):
     words: int
 
 
-def divide(document: Document, words: int, overlap: int, headings: bool) -> Iterator[Text]:
+def divide(document: Document, words: int, overlap: int, headings: bool) -> Iterator[Passage]:
     """Yield the passages of a document, ``doc_id#0``, ``doc_id#1`` and so on; they depend on nothing else."""
-    return (passage.text for passage in divide_apart(document, words, overlap, headings))
-
-
-def divide_apart(document: Document, words: int, overlap: int, headings: bool) -> Iterator[Passage]:
-    """Yield the passages of a document as `divide` does, apart from what they begin with."""
     if not any(paragraph.strip() for section in document.sections for paragraph in section.paragraphs):
         document = Document(document.doc_id, "", (Section((), (document.text,)),))
-    number = 0
+    numbers = count()
     for part in _joined(_parts(document, words), words, headings):
         title = one_line(" ".join((document.title, *part.headings))) if headings else ""
-        first = next(_pieces(title, HEADING_WORDS), None)
+        prefix = next((first.text for first in _pieces(title, HEADING_WORDS)), "")
         for start, end in _windows(part.sentences, words, overlap):
             body = "".join(sentence.space + sentence.text for sentence in part.sentences[start:end]).strip()
-            prefix = first.text if first else ""
-            yield Passage(f"{document.doc_id}#{number}", document.title, part.headings, prefix, body)
-            number += 1
+            yield Passage(f"{document.doc_id}#{next(numbers)}", document.title, part.headings, prefix, body)
 
 
 def first_sentence(text: str) -> str:
@@ -97,7 +89,7 @@ def first_sentence(text: str) -> str:
 
 def count_words(text: str) -> int:
     """Count the words of a text without line breaks."""
-    return _count(list(_pieces(text, sys.maxsize)))
+    return _count(_pieces(text, sys.maxsize))
 
 
 def _parts(document: Document, words: int) -> Iterator[Part]:
@@ -163,8 +155,8 @@ def _sentences(paragraph: str, words: int) -> Iterator[Sentence]:
 
 def _pieces(text: str, words: int, space: str = " ") -> Iterator[Sentence]:
     """Yield a text without line breaks as pieces of at most `words` words; nothing if it is empty."""
-    if text and (text.isascii() or not _UNSPACED.search(text)) and (count := text.count(" ") + 1) <= words:
-        yield Sentence(text, count, space, is_whole=True)
+    if text and (text.isascii() or not _UNSPACED.search(text)) and (number := text.count(" ") + 1) <= words:
+        yield Sentence(text, number, space, is_whole=True)
         return
     spans = (match.span() for match in _WORD.finditer(text))
     while piece := list(islice(spans, words)):
@@ -173,5 +165,5 @@ def _pieces(text: str, words: int, space: str = " ") -> Iterator[Sentence]:
         yield Sentence(text[start:end], len(piece), gap, is_whole=end - start == len(text))
 
 
-def _count(sentences: list[Sentence]) -> int:
+def _count(sentences: Iterable[Sentence]) -> int:
     return sum(sentence.words for sentence in sentences)

@@ -2,24 +2,23 @@
 
 from itertools import groupby
 
-from cort.formats.fields import BadLine, checked_unicode, writable_id
+from cort.formats.fields import writable_id
 from cort.sources.documents import Document, Section
 
 
 def document_of(doc_id: str, title: str, text: str) -> Document:
-    """Check a document and make it of one section; title and text may be empty.
+    """Make a document of one section; title and text may be empty.
 
-    Blank lines separate paragraphs; other line breaks become spaces.
+    Blank lines separate paragraphs; other line breaks become spaces, and so does NUL; half a character is a "?".
 
-    :raises BadLine: for an invalid id, NUL, or half a character.
+    :raises BadLine: for an invalid id.
     """
-    titles, paragraphs = _paragraphs("title", title), _paragraphs("text", text)
+    titles, paragraphs = _paragraphs(title), _paragraphs(text)
     sections = (Section((), paragraphs),) if paragraphs else ()
     return Document(writable_id("doc_id", doc_id), " ".join(titles), sections)
 
 
-def _paragraphs(key: str, text: str) -> tuple[str, ...]:
-    if "\x00" in checked_unicode(key, text):
-        raise BadLine(f"a NUL character in {key!r}", "text", "remove it")
-    lines = map(str.strip, text.splitlines())
+def _paragraphs(text: str) -> tuple[str, ...]:
+    readable = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+    lines = map(str.strip, readable.splitlines())
     return tuple(" ".join(group) for full, group in groupby(lines, bool) if full)

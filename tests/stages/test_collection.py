@@ -5,13 +5,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cort import collection
+from cort import collection, evaluate, split
 from cort.formats import passages as formats
 from cort.formats.passages import ahead
-from cort.formats.tables import PASSAGES, ROW_GROUP, read_table
+from cort.formats.tables import PASSAGES, QUERIES, ROW_GROUP, read_table
 from cort.sources import headed, irds
 from cort.sources.undivided import document_of
-from tests.support.common import command_line, logged, write_file
+from tests.support.common import command_line, logged, write_file, write_ranked
 
 ROWS = "d1\tOne two three. Four five six.\nd3\tSeven.\n"
 EMPTY = {"_id": "e", "text": ""}
@@ -142,6 +142,54 @@ def test_a_folder_is_the_same_in_processes(tmp_path):
     assert found[0] == found[1]
     files = json.loads((tmp_path / "sources.json").read_text("utf-8"))["inputs"]
     assert [len(file["sha256"]) for file in files] == [64] * 5
+
+
+# CACM as the web has it: pages with one element, judgements of names of files, and topics as documents or of SMART.
+CACM = {
+    1410: "Interarrival Statistics for Time Sharing Systems\n\nThe optimization of time-shared system performance",
+    2434: "Rejuvenating Experimental Computer Science",
+    3048: "The Commenter\n\nA system for the documentation of programs",
+}
+CACM_TOPICS = {
+    "cacm.query": "<DOC>\n<DOCNO> 1 </DOCNO>\n What articles exist\nwhich deal with TSS\n</DOC>\n\n"
+    "<DOC>\n<DOCNO> 2 </DOCNO>\n I am interested in\nprograms\n</DOC>\n",
+    "query.text": ".I 1\n.W\n What articles exist\nwhich deal with TSS\n.N\n 1. Richard\n"
+    ".I 2\n.W\n I am interested in\nprograms\n.A\nRoss, D.\n",
+}
+
+
+@pytest.mark.parametrize("topics", CACM_TOPICS)
+def test_a_folder_is_measured_by_judgements_of_names_of_files(tmp_path, topics):
+    (tmp_path / "cacm").mkdir()
+    for number, text in CACM.items():
+        lines = f"\n\n{text}\n\nCACM March, 1967\n\nCA670302 JB February 28, 1978\n\n{number}\t5\t{number}\n\n"
+        write_file(tmp_path / "cacm" / f"CACM-{number}.html", f"<html>\n<pre>{lines}</pre>\n</html>\n")
+    assert run(tmp_path, folder=tmp_path / "cacm", ids="stem", words=150) == 0
+    table = passages(tmp_path)
+    assert table["doc_id"] == [f"CACM-{number}#0" for number in CACM]
+    assert table["text"][1] == f"{CACM[2434]} CACM March, 1967 CA670302 JB February 28, 1978 2434 5 2434"
+    files = {"queries": write_file(tmp_path / topics, CACM_TOPICS[topics]), "passages": tmp_path / "passages.parquet"}
+    files["qrels"] = write_file(tmp_path / "cacm.rel", "1 Q0 CACM-1410 1\n2 Q0 CACM-2434 1\n2 Q0 CACM-3048 1\n")
+    outputs = {"queries": tmp_path / "queries.parquet", "qrels": tmp_path / "qrels.parquet"}
+    written = {f"output-{name}": path for name, path in outputs.items()}
+    assert split.main(command_line(files | written, {"aggregate": "max"})) == 0
+    queries = read_table(outputs["queries"], QUERIES).to_pydict()
+    assert queries == {
+        "query_id": ["1", "2"],
+        "text": ["What articles exist which deal with TSS", "I am interested in programs"],
+    }
+    write_ranked(tmp_path / "run.trec", {"1": ["CACM-2434", "CACM-1410"], "2": ["CACM-3048"]})
+    named = outputs | {"run": tmp_path / "run.trec", "measures": ["RR", "R@10"], "system": "s", "split": "test"}
+    named |= {
+        "output": tmp_path / "s.json",
+        "output-per-query": tmp_path / "s.parquet",
+        "output-recall": tmp_path / "s.csv",
+    }
+    assert evaluate.main(command_line(named, {})) == 0
+    assert json.loads((tmp_path / "s.json").read_text("utf-8"))["mean"] == {
+        "RR": (1 / 2 + 1) / 2,
+        "R@10": (1 + 1 / 2) / 2,
+    }
 
 
 def test_whole_documents_keep_their_ids(tmp_path):

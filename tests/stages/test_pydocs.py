@@ -9,11 +9,10 @@ import pytest
 from cort import pydocs
 from cort.formats.judgements import iter_qrels
 from cort.formats.passages import iter_passages
-from cort.formats.records import Text
 from cort.formats.topics import iter_queries
-from cort.pydocs import Docstring, Options, Source
+from cort.pydocs import Docstring, Options
 from cort.system.errors import InputError
-from tests.support.common import command_line, contents, logged, refusal, write_file
+from tests.support.common import command_line, contents, logged
 
 pytestmark = pytest.mark.usefixtures("record_messages")
 
@@ -92,7 +91,7 @@ def test_docstrings_of_every_definition_in_source_order():
     assert found == [Docstring(f"pkg/a.py{place}", *texts) for place, *texts in expected]
 
 
-INVALID = [b"def f(:\n", b"\x00", b"# coding: nonsense\n", b"'\xff'\n", b"(" * 5000]
+INVALID = [b"def f(:\n", b"\x00", b"# coding: nonsense\n", b"'\xff'\n"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ INVALID = [b"def f(:\n", b"\x00", b"# coding: nonsense\n", b"'\xff'\n", b"(" * 5
 def test_invalid_python_is_none_and_declared_encodings_are_read(tmp_path, content, expected):
     path = tmp_path / "a.py"
     path.write_bytes(content)
-    assert pydocs.parse_file(Source("a.py", str(path), "p")) == expected
+    assert pydocs.parse_files([("a.py", path)]) == [expected]
 
 
 def test_long_elif_chain_needs_no_recursion():
@@ -121,28 +120,6 @@ def test_long_elif_chain_needs_no_recursion():
         last.orelse = module.body
         module = wrapper
     assert list(pydocs.iter_docstrings("a.py", module)) == [Docstring("a.py:f", "Found.", "")]
-
-
-def test_a_file_belongs_to_the_first_package_and_names_have_no_blanks():
-    packages = [Source("b.py", "/1/b.py", package) for package in ("one", "two")] + [Source("c d.py", "/1/c", "one")]
-    library = [Source("b.py", "/lib/b.py", "library"), Source("a.py", "/lib/a.py", "library")]
-    assert pydocs.list_sources(packages, library) == [library[1], packages[0]]
-
-
-def test_the_lock_lists_pins(tmp_path):
-    text = (
-        "# a comment\n--extra-index-url https://example.org/simple\n\n"
-        "torch==2.13.0+cpu\nalpha==1.0 \\\n    --hash=sha256:00\nBeta_x.y==2!3.0rc1  # why\n"
-    )
-    path = write_file(tmp_path / "requirements.lock", text)
-    assert pydocs.read_lock(path) == {"torch": "2.13.0+cpu", "alpha": "1.0", "Beta_x.y": "2!3.0rc1"}
-
-
-@pytest.mark.parametrize("line", ["numpy>=2", "numpy", "numpy==2; python_version < '3'", "numpy==2.*", "../numpy"])
-def test_lock_lines_that_are_not_pins_are_refused(tmp_path, line):
-    path = write_file(tmp_path / "requirements.lock", f"alpha==1.0\n{line}\n")
-    expected = f"row 2: found {line!r}, expected name==version; pin each package exactly (`pip freeze`)"
-    assert refusal(pydocs.read_lock, path) == expected
 
 
 BODY = "one two three"
@@ -161,9 +138,8 @@ def test_filters_count_in_order_and_ignore_the_order_of_files():
         Docstring("f.py", "one two three four", "a third body of more words"),
     ]
     passages, queries, counts = pydocs.select(docstrings, LIMITS)
-    expected = [("a.py", BODY), ("e.py", "another body here"), ("f.py", "a third body of more words")]
-    assert passages == expected
-    assert queries == [Text("q:a.py", "two words"), Text("q:f.py", "one two three four")]
+    assert passages == [docstrings[1], *docstrings[5:]]
+    assert queries == [docstrings[1], docstrings[6]]
     names = ("docstrings", *DROPPED, "passages kept", "queries kept")
     assert list(counts.items()) == list(zip(names, (7, 2, 1, 1, 1, 7 - 2 - 1 - 1, 3 - 1), strict=True))
     for seed in range(5):
@@ -171,26 +147,21 @@ def test_filters_count_in_order_and_ignore_the_order_of_files():
         assert pydocs.select(docstrings, LIMITS) == (passages, queries, counts)
 
 
-def test_split_is_a_partition_drawn_from_sorted_ids():
-    queries = [Text(f"q:{n}.py", f"text {n}") for n in range(20)]
+def test_split_is_a_partition_drawn_by_the_seed():
+    queries = [Docstring(f"{n:02}.py", f"text {n}", "") for n in range(20)]
     splits = pydocs.split_queries(queries, 3, 5, seed=42)
     assert {name: len(part) for name, part in splits.items()} == {"train": 12, "validation": 3, "test": 5}
-    assert sorted(query for part in splits.values() for query in part) == sorted(queries)
-    for part in splits.values():
-        assert part == [query for query in queries if query in part]
-    drawn = random.Random(42).sample(sorted(query.id for query in queries), 8)  # noqa: S311
-    assert {query.id for query in splits["validation"]} == set(drawn[:3])
-    again = pydocs.split_queries(queries[::-1], 3, 5, seed=42)
-    assert {name: set(part) for name, part in again.items()} == {name: set(part) for name, part in splits.items()}
+    assert sorted(query for part in splits.values() for query in part) == queries
+    drawn = random.Random(42).sample(queries, 8)  # noqa: S311
+    assert (splits["validation"], splits["test"]) == (sorted(drawn[:3]), sorted(drawn[3:]))
 
 
-@pytest.mark.parametrize(("validation", "test"), [(10, 10), (0, 1), (1, 0), (-1, 5)])
-def test_a_split_with_too_few_queries_is_refused(validation, test):
+def test_a_split_without_queries_for_training_is_refused():
     with pytest.raises(InputError) as error:
-        pydocs.split_queries([Text(f"q:{n}", "text") for n in range(20)], validation, test, seed=0)
+        pydocs.split_queries([Docstring(f"{n}", "text", "") for n in range(20)], 10, 10, seed=0)
     assert str(error.value) == (
-        f"--validation-queries and --test-queries: found {validation} and {test} of 20 queries, expected at least "
-        "one each, and some left for training; ask for fewer queries or loosen the word limits"
+        "--validation-queries and --test-queries: found 10 and 10 of 20 queries, expected some left for training; "
+        "ask for fewer queries or loosen the word limits"
     )
 
 
@@ -200,19 +171,27 @@ def module(number):
 
 @pytest.fixture
 def installation(tmp_path, monkeypatch):
-    """Install package ``made-up`` of ten modules and a library of two; return a function that runs the stage."""
+    """Install package ``made-up`` of ten modules and a library of two; return a function that runs the stage.
+
+    The package has a file of the library, too, and comes first.
+    """
     site, library = tmp_path / "site", tmp_path / "library"
     files = {f"made_up/m{number}.py": module(number) for number in range(10)}
-    files |= {"made_up/tests/t.py": module(50), "made_up/_vendor/v.py": module(51), "made_up/bad.py": "no python"}
+    files |= {
+        "made_up/tests/t.py": module(50),
+        "made_up/_vendor/v.py": module(51),
+        "made_up/bad.py": "no python",
+        "lib_b.py": module(3),
+    }
+    files["made_up/with blank.py"] = module(52)
     records = [*files, "../../bin/script.py", "made_up_up-1.0.dist-info/RECORD"]
     files |= {
         "made_up-1.0+local.dist-info/METADATA": "Metadata-Version: 2.1\nName: made-up\nVersion: 1.0+local\n",
         "made_up-1.0+local.dist-info/RECORD": "".join(f"{name},,\n" for name in records),
-        "unrecorded-2.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: unrecorded\nVersion: 2.0\n",
     }
     # Tests, copies and other files are left out.
     others = {f"{folder}/x.py": module(60) for folder in ("test", "p/tests", "idlelib", "site-packages/n", "p/extern")}
-    library_files = {"lib_a.py": module(20), "lib_b.py": module(3), "abc.txt": module(61), **others}
+    library_files = {"lib_a.py": module(20), "lib_b.py": module(53), "abc.txt": module(61), **others}
     for root, texts in ((site, files), (library, library_files)):
         for name, text in texts.items():
             path = root / name
@@ -224,7 +203,7 @@ def installation(tmp_path, monkeypatch):
     named = {"lock": lock, "validation-queries": 2, "test-queries": 3, "seed": 42}
     named |= {"min-query-words": 3, "max-query-words": 5, "min-passage-words": 5}
 
-    def run(pins="Made_Up==1.0\n", folder="raw", **options):
+    def run(pins="Made_Up==1.0 \\\n    --hash=sha256:00\n", folder="raw", **options):
         lock.write_text(pins)
         status = pydocs.main(command_line(named | {"output-folder": tmp_path / folder}, options))
         return status, tmp_path / folder, lock
@@ -257,7 +236,8 @@ def test_a_package_that_was_locked_later_changes_nothing(installation):
 def test_stage_writes_what_the_other_stages_read(installation, tmp_path, caplog):
     status, folder, _ = installation()
     assert status == 0
-    names = {f"{kind}.{name}.tsv" for kind in ("queries", "qrels") for name in pydocs.SPLITS}
+    splits = ("train", "validation", "test")
+    names = {f"{kind}.{name}.tsv" for kind in ("queries", "qrels") for name in splits}
     assert contents(folder).keys() == {"collection.tsv", "filters.json", *names}
     # "Body of entity 0: end." has five words; lib_b.py repeats m3.py's docstring and sorts before it.
     names = ["lib_a.py", "lib_b.py", *(f"made_up/m{number}.py" for number in range(10) if number != 3)]
@@ -276,10 +256,7 @@ def test_stage_writes_what_the_other_stages_read(installation, tmp_path, caplog)
     expected = {"files": 10 + 1 + 2, "files dropped: not valid Python": 1, "docstrings": 12}
     expected |= dict(zip(DROPPED, (0, 0, 1, 0), strict=True)) | {"passages kept": 11, "queries kept": 11}
     assert json.loads((folder / "filters.json").read_text()) == expected
-    messages = logged(caplog)
-    assert "files not parsed: made_up/bad.py" in messages
-    assert "queries: train 6, validation 2, test 3" in messages
-    assert "most passages: Made_Up 9, standard library 2" in messages
+    assert "files not parsed: made_up/bad.py" in logged(caplog)
 
 
 def test_processes_change_no_byte_and_other_files_in_the_folder_stay(installation, monkeypatch):
@@ -292,7 +269,6 @@ def test_processes_change_no_byte_and_other_files_in_the_folder_stay(installatio
     assert (first / "mine.txt").exists()
 
 
-UNRECORDED = "{lock}: found unrecorded without a list of its files"
 INSTALL = "run `pip install -r {lock}`"
 NUMBERS = "expected 1 or more; change it"
 
@@ -305,12 +281,8 @@ NUMBERS = "expected 1 or more; change it"
             ({"pins": f"{pin}\n"}, f"{{lock}}: found made-up 1.0+local installed, expected {pin}; {INSTALL}")
             for pin in ("made-up==1.1", "made-up==1.0+cpu")
         ),
-        ({"pins": "unrecorded==2.0\n"}, f"{UNRECORDED}, expected a package installed by pip; {INSTALL}"),
-        ({"pins": "# nothing\n"}, "{lock}: found no packages, expected lines of name==version; name the lock file"),
-        ({"min_query_words": 6}, "--min-query-words: found 6, expected at most --max-query-words, 5; lower it"),
         ({"min_query_words": 0}, f"--min-query-words: found 0, {NUMBERS}"),
-        ({"min_passage_words": 0}, f"--min-passage-words: found 0, {NUMBERS}"),
-        ({"threads": 0}, "--threads: found 0, expected 1 or more; change it"),
+        ({"threads": 0}, f"--threads: found 0, {NUMBERS}"),
     ],
 )
 def test_a_wrong_installation_and_impossible_numbers_are_refused(installation, caplog, options, complaint):

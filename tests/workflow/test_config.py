@@ -31,7 +31,8 @@ BEIR = sorted((ROOT / "config" / "beir").glob("*.yaml"))
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
     "extends",
-    *(f"collection.{key}" for key in ("passages", "documents", "folder", "irds", "hf", "fields.id", "fields.title")),
+    *(f"collection.{key}" for key in ("passages", "documents", "folder", "ids", "irds", "hf")),
+    *("collection.fields.id", "collection.fields.title"),
     *(
         f"splits.*.{key}"
         for key in (

@@ -126,6 +126,11 @@ def test_documents_of_trec_and_smart(tmp_path):
     title = "FT 14 MAY 91 / CORRECT: Jubilee & more"
     expected = [(1, ("FT911-3", title, "First paragraph. Second.")), (15, ("2", "", "bare text")), (18, ("3", "", ""))]
     assert list(iter_titled(path)) == expected
+    # The Federal Register has comments.
+    commented = (
+        "<DOC>\n<DOCNO> FR94-1 </DOCNO>\n<TEXT>\n<!-- PJG STAG 4700 -->\nOne <!-- PJG /STAG --> two.\n</TEXT>\n</DOC>\n"
+    )
+    assert list(iter_titled(write_file(tmp_path / "fr94", commented))) == [(1, ("FR94-1", "", "One two."))]
     path = write_file(tmp_path / "cran.all.1400", SMART)
     assert [passage for _, passage in iter_passages(path)] == [
         (

@@ -24,7 +24,10 @@ TEXTS += ["Use the shell for this purpose. Then wait a bit."]
 
 def headed(document, origin, words=10, overlap=0, headings=True):
     """Ids, texts and queries of a document's passages."""
-    return [tuple(one) for one in headed_passages(document, Division(origin, words, overlap, headings))]
+    return [
+        (doc_id, text, tuple(queries))
+        for doc_id, text, queries in headed_passages(document, Division(origin, words, overlap, headings))
+    ]
 
 
 def test_titles_are_above_all_passages():
@@ -51,7 +54,7 @@ def test_passages_lose_their_first_sentence_and_keep_their_headings():
 
 def test_without_queries_passages_are_as_ever():
     for headings in (True, False):
-        plain = [(*passage, ()) for passage in divide(GUIDE, 10, 3, headings)]
+        plain = [(passage.doc_id, passage.text, ()) for passage in divide(GUIDE, 10, 3, headings)]
         assert headed(GUIDE, None, overlap=3, headings=headings) == plain
 
 
@@ -71,6 +74,11 @@ def test_without_queries_passages_are_as_ever():
 )
 def test_titles_and_texts(words, title, text, origin, expected):
     assert [one[1:] for one in headed(document_of("d", title, text), origin, words)] == [expected]
+
+
+def test_what_no_text_can_hold_is_replaced():
+    document = document_of("d", "A\0B", "one\ntwo\0\n\nhalf \ud800")
+    assert document == Document("d", "A B", (Section((), ("one two", "half ?")),))
 
 
 def test_an_empty_document_stays_in_the_collection():

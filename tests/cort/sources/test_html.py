@@ -5,7 +5,7 @@ import time
 import pytest
 
 from cort.sources import html
-from cort.sources.documents import Content, Unread, outline
+from cort.sources.documents import Content, outline
 
 CODE = "<script>var evil = '<p>evil</p>'</script><style>.evil {}</style>"
 
@@ -95,23 +95,16 @@ def test_entities_of_a_document_are_not_expanded():
 
 
 @pytest.mark.parametrize("tags", ["<div>", "<b>", "<ul><li>", "<table><tr><td>", "<p><blockquote>"])
-def test_deep_nesting_is_refused_at_once(tags):
+def test_elements_that_a_page_forgets_to_close_are_fast(tags):
     tag = tags[1:].partition(">")[0]
-    levels = html.DEEPEST // 4
-    assert text_of(f"begin {tags * levels}middle{f'</{tag}>' * levels} end") == "begin middle end"
     start = time.process_time()
-    with pytest.raises(Unread, match="HTML nested too deeply"):
-        text_of(f"begin {tags * 1_000_000}middle")
+    assert text_of(f"begin {tags * 5_000}middle{f'</{tag}>' * 5_000} end") == "begin middle end"
+    assert text_of(f"begin {tags * 5_000}middle") == "begin middle"
     assert time.process_time() - start < 5
 
 
-def test_what_ends_by_itself_is_not_deep():
-    for tags in ("<p>a", "<li>a<p>b", "<dt>a<dd>b", "<table><tr><td>a<p>b<br><img src=x><hr></table>"):
-        assert text_of(tags * 500)
-
-
-def test_text_longer_than_a_part_stays_whole():
-    words = "Grüße 文書 " * 50_000
+def test_long_text_stays_whole():
+    words = "Grüße 文書 " * 1_000_000
     assert text_of(f"<p>{words}</p>") == words.strip()
 
 

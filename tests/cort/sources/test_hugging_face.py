@@ -107,7 +107,6 @@ BAD = {
     "a lost part": ({"corpus/train-00000-of-00002.parquet": OTHER}, "found 1 parts, expected 2"),
     "damaged": ({"corpus/0000.parquet": OTHER}, r"0000\.parquet: found unreadable bytes"),
     "no text": ({"corpus.jsonl": [{"_id": "1", "text": [7]}]}, r"corpus\.jsonl: row 1: found \[7\] as text"),
-    "a NUL": ({"corpus.jsonl": [{"_id": "1", "text": "a\0"}]}, r"corpus\.jsonl: row 1: found a NUL character"),
     "no id": ({"corpus.jsonl": [{"_id": 1.5, "text": "a"}]}, "row 1: found the doc_id 1.5"),
 }
 

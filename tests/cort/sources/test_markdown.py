@@ -3,7 +3,7 @@
 import pytest
 
 from cort.sources import markdown
-from cort.sources.documents import Section, TooDeep, outline
+from cort.sources.documents import Section, outline
 
 
 def document_of(text):
@@ -90,9 +90,3 @@ def test_tags_that_are_placeholders_hide_nothing():
 
 def test_code_that_shows_a_script_is_text():
     assert text_of("`<script>a</script>` and\n\n    <script>b</script>") == "<script>a</script> and <script>b</script>"
-
-
-@pytest.mark.parametrize("text", [">" * 10_000 + " a", "\n".join("  " * level + "- a" for level in range(300))])
-def test_deep_nesting_is_noticed(text):
-    with pytest.raises(TooDeep):
-        markdown.read(text)

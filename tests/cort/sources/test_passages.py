@@ -52,7 +52,7 @@ def documents(draw):
 def test_passages_end_with_sentences_and_hold_every_word(case, words, overlap):
     document, ends, borders = case
     passages = list(divide(document, words, overlap, headings=False))
-    assert [passage.id for passage in passages] == [f"d#{number}" for number in range(len(passages))]
+    assert [passage.doc_id for passage in passages] == [f"d#{number}" for number in range(len(passages))]
     stop = 0
     for passage in passages:
         found = numbers(passage.text)
@@ -186,5 +186,5 @@ def test_long_titles_are_cut():
 def test_a_document_of_headings_only():
     document = Document("d", "Title", (Section(("Heading",), ()),))
     for headings in (True, False):
-        assert [tuple(text) for text in divide(document, 10, 5, headings)] == [("d#0", "Title Heading")]
+        assert [(one.doc_id, one.text) for one in divide(document, 10, 5, headings)] == [("d#0", "Title Heading")]
     assert not list(divide(Document("d", "", (Section((), (" ",)),)), 10, 5, headings=True))

@@ -65,7 +65,7 @@ a    b
     )
     assert document.title == "Title"
     assert document.sections == (
-        Section((), ("Intro with code, stress, os.path, a.B, link and replacement.",)),
+        Section((), ("Intro with code, stress, os.path, a.B, link and sub.",)),
         Section(("Part",), ("A note.", "3.1 New.", "f(x)", "Does f.")),
         Section(("Part", "Inner"), ("x = 1", "one", "two", "a b", "1 2", "field body")),
     )
