@@ -43,6 +43,7 @@ inspect: environment
 
 # Compares systems on the documents of FOLDER and writes the best for search engines. QUERIES=questions.txt adds queries of
 # people, QRELS=judgements.tsv what is known about them, MODEL=FOLDER or NAME@COMMIT an encoder, NAME=... names the result.
+# The configs that it writes are in config/verdict.
 verdict: environment models/wordllama
 	@$(BIN)/python -m workflow.verdict --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(QUERIES),--queries "$(QUERIES)") \
 		$(if $(QRELS),--qrels "$(QRELS)") $(if $(MODEL),--model "$(MODEL)") $(if $(NAME),--name "$(NAME)")

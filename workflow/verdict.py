@@ -1,9 +1,9 @@
 """From a folder of documents to a verdict: which system ranks them best, by how much, in which memory and time.
 
-Writes two experiments, builds them, and prints what they show. `config/NAME-synthetic.yaml` has queries made from the
-headings of the documents, or from first sentences if there are few headings; it compares systems and tunes weights.
-`config/NAME.yaml` has all words of the documents and the queries of people; it serves searches and is deployed. Each
-call writes both anew for what it names, unless somebody has edited one of them: then they are kept.
+Writes two experiments into `config/verdict`, builds them, and prints what they show. `NAME-synthetic.yaml` has queries
+made from the headings of the documents, or from first sentences if there are few headings; it compares systems and
+tunes weights. `NAME.yaml` has all words of the documents and the queries of people; it serves searches and is deployed.
+Each call writes both anew for what it names, unless somebody has edited one of them: then they are kept.
 
 Usage: python -m workflow.verdict --folder docs [--queries questions.txt [--qrels judgements.tsv]] [--model FOLDER]
 """
@@ -13,222 +13,105 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
-from itertools import islice
-from os.path import normpath
+from os.path import normpath, realpath
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.evaluation.comparisons import MIN_QUERIES, WIN, Comparison, Comparisons
-from cort.experiment.checks import ConfigError, load, read
-from cort.experiment.config import compared as compared_systems
+from cort.experiment.checks import ConfigError, load
 from cort.experiment.config import with_parts
 from cort.experiment.deployment import deployed_parts
 from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
+from cort.formats.yaml_files import read_yaml
 from cort.retrieval.weights import TunedWeights
 from cort.settings import paths
-from cort.settings.config import Config, evaluated_splits, is_judged, labels_of, leaves, ranked_splits
+from cort.settings.config import Config, evaluated_splits, generated_from, is_judged, labels_of, leaves, ranked_splits
 from cort.settings.evaluation import Target
+from cort.settings.fields import NAME
 from cort.system.errors import InputError, input_error
 from cort.system.files import write_text
 from cort.systems.registry import system_of
 from workflow.report_inputs import comparisons
 
-CONFIGS = Path("config")
+CONFIGS = Path("config/verdict")
+# Variables of `make` that name no file.
+FOLDERS = {"FOLDER": "a folder of documents", "MODEL": "a folder, or NAME@COMMIT of a model on the hub"}
 STATIC = "models/wordllama"
-MEASURE = "nDCG@10"
 TARGETS = ", ".join(get_args(Target))
-# Generated queries of each split, and the fewest that are worth comparing systems on.
-SAMPLE, FEWEST = 500, 50
+# Generated queries that each split needs: systems are not worth comparing on fewer.
+FEWEST = 50
+# How the stages say that there are no headings at all.
+NO_HEADINGS = ("found no headings with text below them", "found no query left")
 # Share of queries without results of BM25 above which a language is probably wrong.
 UNANSWERED = 0.2
-NAME = re.compile("[a-z0-9][a-z0-9._-]*")
-WRITTEN = "# Written by `make verdict` for "
-# Followed by a digest of all other lines.
+# The second line of each config; a digest of all other lines follows.
 UNEDITED = "# The next call writes this file anew, unless you edit it. config/README.md explains every key. "
 # What this program deploys; nothing, until it knows the best system.
 DEPLOYED = rf"^deploy: \{{(?:search: \{{system: \S+, targets: \[{TARGETS}\]\}})?\}}$"
 
-OTHER = "set NAME= to write another one"
 
-MAIN = """\
-{written}{given}
-dataset: {name}
-title: {title}
-collection: {{folder: {folder}, passages: {{words: 150, overlap: 50}}}}
-encoders:
-{encoders}
-# Weights are those of {name}-synthetic.yaml.
-systems:
-{systems}
-splits: {{{split}}}
-depth: 200
-evaluation: {{measures: [nDCG@10, RR@10, R@100], depths: [1, 10], depth_measures: [nDCG@10]}}
-latency: {{split: {split_name}, queries: 100, systems: [{names}]}}
-deploy: {{}}
-"""
-SYNTHETIC = """\
-{written}{given}
-# Queries made from the documents compare the systems of {name}.yaml, and tune their weights.
-extends: {main}
-dataset: {name}-synthetic
-title: {title}
-splits:
-  validation: {{generate: {{from: {origin}}}, sample: {sample}}}
-  test: {{generate: {{from: {origin}}}, sample: {sample}}}
-systems:
-{systems}
-latency: null
-deploy: null
-"""
+@dataclass(frozen=True)
+class Request:
+    """What a call names."""
+
+    folder: str
+    queries: str | None
+    qrels: str | None
+    model: str | None
+    name: str
+
+    @property
+    def main(self) -> Path:
+        """The config that serves searches."""
+        return CONFIGS / f"{self.name}.yaml"
+
+    @property
+    def synthetic(self) -> Path:
+        """The config that compares systems on generated queries."""
+        return CONFIGS / f"{self.name}-synthetic.yaml"
+
+    def named(self) -> dict[str, str]:
+        """Return what is named, by the variables of `make`."""
+        values = {"FOLDER": self.folder, "QUERIES": self.queries, "QRELS": self.qrels, "MODEL": self.model}
+        return {key: value for key, value in values.items() if value}
 
 
-def encoders_of(model: str | None) -> dict[str, str]:
-    """Return the encoders by name, each as YAML."""
-    encoders = {"static": f"{{pretrained: {STATIC}}}"}
-    if model:
-        folder, _, revision = model.partition("@")
-        name = re.sub("[^a-z0-9]+", "-", Path(folder).name.lower()).strip("-") or "model"
-        more = f", revision: {revision}" if revision else ""
-        encoders[name] = f"{{pretrained: {json.dumps(folder)}{more}}}"
-    return encoders
+@dataclass(frozen=True)
+class Compared:
+    """The systems of an experiment against its baseline, on a split, by the first measure of this split."""
 
+    split: str
+    labels: str
+    measure: str
+    baseline: str
+    queries: int
+    rows: dict[str, Comparison]
 
-def systems_of(encoders: dict[str, str], name: str, tuned_here: bool) -> dict[str, str]:
-    """Return BM25, each encoder, and each encoder fused with BM25, as YAML."""
-    systems = {"bm25": "{retrieve: bm25}"} | {encoder: f"{{retrieve: {encoder}}}" for encoder in encoders}
-    for encoder in encoders:
-        fused = f"{encoder}+bm25"
-        file = paths.WEIGHTS.format(dataset=f"{name}-synthetic", system=fused)
-        weights = f"tune: {MEASURE}" if tuned_here else f"weights: {file}"
-        systems[fused] = f"{{fuse: {{systems: [{encoder}, bm25], method: linear, {weights}}}}}"
-    return systems
+    def best_first(self) -> list[str]:
+        """List the systems that are significantly better than the baseline, the best first, then the baseline."""
+        better = [(row.mean, row.system) for row in self.rows.values() if row.verdict == WIN]
+        return [*(system for _, system in sorted(better, reverse=True)), self.baseline]
 
-
-def signed(text: str) -> str:
-    """Add a line with a digest, by which an edited file is known."""
-    first, _, others = text.partition("\n")
-    return f"{first}\n{UNEDITED}{sha256(text.encode()).hexdigest()[:16]}\n{others}"
-
-
-def unsigned(text: str) -> str:
-    """Remove the line that `signed` added."""
-    return re.sub(f"^{re.escape(UNEDITED)}.*\n", "", text, count=1, flags=re.MULTILINE)
-
-
-def is_edited(path: Path) -> bool:
-    """Tell whether somebody has edited a file that this program wrote."""
-    return path.exists() and signed(unsigned(text := path.read_text("utf-8"))) != text
-
-
-def write_configs(args: argparse.Namespace, origin: str) -> None:
-    """Write both experiments; those that are to be kept only if they do not exist."""
-    name, encoders = args.name, encoders_of(args.model)
-    split = (
-        f"sample: {{queries: {paths.IMPORTED_QUERIES.format(dataset=f'{name}-synthetic', split='test')}, sample: 100}}"
-    )
-    if args.queries:
-        qrels = f", qrels: {json.dumps(args.qrels)}, numbered: true" if args.qrels else ""
-        split = f"queries: {{queries: {json.dumps(args.queries)}{qrels}}}"
-    values: dict[str, Any] = {
-        "written": WRITTEN,
-        "given": given(args),
-        "name": name,
-        "title": json.dumps(Path(args.folder).resolve().name, ensure_ascii=False),
-        "folder": json.dumps(args.folder, ensure_ascii=False),
-        "encoders": listing(encoders),
-        "split": split,
-        "split_name": split.partition(":")[0],
-        "origin": origin,
-        "sample": SAMPLE,
-        "main": args.main,
-    }
-    for path, text in ((args.main, MAIN), (args.synthetic, SYNTHETIC)):
-        systems = systems_of(encoders, name, path == args.synthetic)
-        if not (args.kept and path.exists()):
-            write_text(path, signed(text.format(**values, systems=listing(systems), names=", ".join(systems))))
-
-
-def listing(entries: dict[str, str]) -> str:
-    """Write entries of a section of YAML, a line each."""
-    return "\n".join(f"  {name}: {value}" for name, value in entries.items())
-
-
-def given(args: argparse.Namespace) -> str:
-    """Repeat what a file was written for."""
-    named = {"FOLDER": args.folder, "QUERIES": args.queries, "QRELS": args.qrels, "MODEL": args.model}
-    return json.dumps({key: value for key, value in named.items() if value}, ensure_ascii=False)
-
-
-def check(args: argparse.Namespace) -> None:
-    """Refuse missing files, names that no dataset can have, and experiments written for something else."""
-    if not Path(args.folder).is_dir():
-        raise input_error("FOLDER", args.folder, "a folder of documents", "fix the path")
-    for key, file in (("QUERIES", args.queries), ("QRELS", args.qrels)):
-        if file and not Path(file).is_file():
-            raise input_error(key, file, "a file", "fix the path")
-    if args.qrels and not args.queries:
-        raise input_error("QRELS", args.qrels, "QUERIES, too", "name the queries that are judged")
-    if args.model and "@" not in args.model and not Path(args.model).is_dir():
-        raise input_error("MODEL", args.model, "a folder, or NAME@COMMIT of a model on the hub", "fix it")
-    if not NAME.fullmatch(args.name):
-        raise input_error("NAME", args.name, "small letters, digits, dots, dashes and _", "set NAME=")
-    for path in filter(Path.exists, (args.main, args.synthetic)):
-        first = path.read_text("utf-8").partition("\n")[0]
-        if not first.startswith(WRITTEN):
-            raise input_error(path, first or "an empty line", f"{WRITTEN}...", f"{OTHER}, or move this file", 1)
-    args.kept = [path for path in (args.main, args.synthetic) if is_edited(path)]
-    if args.main.exists():
-        check_former(args)
-
-
-def check_former(args: argparse.Namespace) -> None:
-    """Refuse an experiment about another folder, and one that somebody edited and that lacks what a call names."""
-    config = load(args.main) if args.kept else read(args.main)
-    folder = config["collection"].get("folder", "")
-    if not Path(folder).exists() or not os.path.samefile(folder, args.folder):
-        raise input_error(args.main, f"the folder {folder}", args.folder, f"{OTHER}, or remove this file")
-    if not args.kept:
-        return
-    named = {"QUERIES": args.queries, "QRELS": args.qrels, "MODEL": args.model and args.model.partition("@")[0]}
-    values = (one for _, value in leaves(config) for one in (value if isinstance(value, list) else [value]))
-    known = {normpath(value) for value in values if isinstance(value, str)}
-    for key, value in named.items():
-        if value and normpath(value) not in known:
-            expected = f"{key}={value} in {args.main}, as edited files are kept"
-            raise input_error(args.kept[0], "edits", expected, f"add it there, {OTHER}, or remove the edited file")
-
-
-def build(config: Path, *targets: str, quiet: bool = False) -> bool:
-    """Build an experiment, or some files of it."""
-    command = [sys.executable, "-m", "workflow.plan", "--run", "--configfile", str(config)]
-    if targets:
-        command += ["--", *targets]
-    done = subprocess.run(command, capture_output=quiet, check=False)
-    return done.returncode == 0
-
-
-def queries_exist(config: Path) -> bool:
-    """Make the generated queries; tell whether there are enough in each split."""
-    loaded = load(config)
-    files = [paths.at(paths.GENERATED_COUNTS, loaded, split=split) for split in ("validation", "test")]
-    if not build(config, *files, quiet=True):
-        return False
-    return all(json.loads(Path(file).read_text("utf-8"))["kept (before `sample`)"] >= FEWEST for file in files)
-
-
-def best_first(compared: Comparisons) -> list[str]:
-    """List the systems that are significantly better than BM25, the best first, then BM25."""
-    better = [(row.mean, row.system) for row in compared.against("bm25", MEASURE).values() if row.verdict == WIN]
-    return [*(system for _, system in sorted(better, reverse=True)), "bm25"]
+    def table(self) -> Iterator[str]:
+        """Write a line per system, the best first: mean, difference from the baseline, interval, verdict."""
+        means = {name: row.mean for name, row in self.rows.items()}
+        means[self.baseline] = next(iter(self.rows.values())).baseline_mean
+        width = max(map(len, means))
+        for name in sorted(means, key=lambda name: (-means[name], name)):
+            more = f"  {difference(self.rows[name])}" if name in self.rows else ""
+            yield f"  {name:<{width}}  {means[name]:.3f}{more}"
 
 
 def difference(row: Comparison) -> str:
@@ -236,47 +119,164 @@ def difference(row: Comparison) -> str:
     return f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]  {row.verdict}"
 
 
-def add_deployment(path: Path, systems: Sequence[str]) -> None:
+def read_compared(config: Config) -> list[Compared]:
+    """Read the comparisons of a built experiment, a split each."""
+    found = []
+    for path in comparisons(config):
+        one: Comparisons = read_artifact(path, Comparisons)
+        measure = config["splits"][one.split]["measures"][0]
+        rows = one.against(one.baseline, measure)
+        found.append(Compared(one.split, labels_of(config, one.split), measure, one.baseline, one.queries, rows))
+    return found
+
+
+def name_after(path: str, otherwise: str) -> str:
+    """Make a name of the last part of a path."""
+    return re.sub("[^a-z0-9]+", "-", Path(path).name.lower()).strip("-") or otherwise
+
+
+def encoders_of(model: str | None) -> dict[str, tuple[str, str]]:
+    """Return the encoders by name: folder or name on the hub, and revision, which may be empty."""
+    encoders = {"static": (STATIC, "")}
+    if model:
+        pretrained, _, revision = model.partition("@")
+        name = name_after(pretrained, "model")
+        # Each encoder is a system, beside those that every experiment has.
+        encoders[f"{name}-model" if name in ("bm25", "static") else name] = (pretrained, revision)
+    return encoders
+
+
+def sign(text: str) -> str:
+    """Replace the second line of a config by one with a digest of the others, by which an edited file is known."""
+    lines = text.split("\n")
+    digest = sha256("\n".join(lines[:1] + lines[2:]).encode()).hexdigest()[:16]
+    return "\n".join([lines[0], UNEDITED + digest, *lines[2:]])
+
+
+def is_edited(path: Path) -> bool:
+    """Tell whether a config exists that somebody has edited."""
+    return path.exists() and sign(text := path.read_text("utf-8")) != text
+
+
+def write_configs(request: Request, origin: str, kept: Sequence[Path]) -> None:
+    """Write both experiments, except those that are kept.
+
+    :param origin: what queries are made from.
+    """
+    templates = Environment(  # noqa: S701 - YAML, in which texts of users are `quoted`
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters["quoted"] = partial(json.dumps, ensure_ascii=False)
+    title, encoders = Path(request.folder).resolve().name, encoders_of(request.model)
+    for path, name in ((request.main, "verdict"), (request.synthetic, "verdict-synthetic")):
+        if path not in kept:
+            template = templates.get_template(f"{name}.yaml.jinja")
+            text = template.render(request=request, title=title, encoders=encoders, origin=origin, paths=paths)
+            write_text(path, sign(text))
+
+
+def check(request: Request) -> None:
+    """Refuse missing files, judgements without queries, and a name that is wrong or has results of other documents."""
+    for key, path in request.named().items():
+        exists = Path(path).is_dir() if key in FOLDERS else Path(path).is_file()
+        if not exists and not (key == "MODEL" and "@" in path):
+            raise input_error(key, path, FOLDERS.get(key, "a file"), "fix the path")
+    if request.qrels and not request.queries:
+        raise input_error("QRELS", request.qrels, "QUERIES, too", "name the queries that are judged")
+    if not re.match(NAME, request.name):
+        raise input_error("NAME", request.name, "letters, digits and _ . -, a letter or digit first", "set NAME=")
+    stored = Path(paths.EXPERIMENT.format(dataset=request.name))
+    if stored.exists():
+        folder = read_yaml(stored)["collection"].get("folder")
+        if not folder or realpath(folder) != realpath(request.folder):
+            found, fix = f"results of {folder or 'another collection'}", f"set NAME=, or remove {stored.parent}"
+            raise input_error(stored, found, f"those of {request.folder}", fix)
+
+
+def check_edited(request: Request, edited: Path) -> None:
+    """Refuse a call that names something that the kept experiment lacks.
+
+    :param edited: a config that somebody has edited.
+    """
+    values = (one for _, value in leaves(load(request.main)) for one in (value if isinstance(value, list) else [value]))
+    known = {realpath(value) for value in values if isinstance(value, str)}
+    for key, value in request.named().items():
+        if realpath(value.partition("@")[0] if key == "MODEL" else value) not in known:
+            expected = f"{key}={value} in {request.main}, as edited files are kept"
+            raise input_error(edited, "edits", expected, "write it there, set NAME=, or remove the edited file")
+
+
+def build(config: Path, *targets: str, quiet: bool = False) -> None:
+    """Build an experiment, or some files of it.
+
+    :raises CalledProcessError: if the build fails; with all that it printed, if it is quiet.
+    """
+    command = [sys.executable, "-m", "workflow.plan", "--run", "--configfile", str(config), "--", *targets]
+    stdout, stderr = (subprocess.PIPE, subprocess.STDOUT) if quiet else (None, None)
+    subprocess.run(command, check=True, text=True, stdout=stdout, stderr=stderr)
+
+
+def has_headings(synthetic: Path) -> bool:
+    """Make queries from headings; tell whether there are enough in each split.
+
+    :raises CalledProcessError: if the build fails for another reason than that there are no headings at all.
+    """
+    config = load(synthetic)
+    files = [paths.at(paths.GENERATED_COUNTS, config, split=split) for split in ("validation", "test")]
+    try:
+        build(synthetic, *files, quiet=True)
+    except subprocess.CalledProcessError as error:
+        if not any(reason in error.stdout for reason in NO_HEADINGS):
+            raise
+        return False
+    return all(json.loads(Path(file).read_text("utf-8"))["kept (before `sample`)"] >= FEWEST for file in files)
+
+
+def prepare(request: Request) -> None:
+    """Write both experiments, or keep them; queries come from sentences if headings are few, now or earlier."""
+    existing = [path for path in (request.main, request.synthetic) if path.exists()]
+    edited = [path for path in existing if is_edited(path)]
+    kept = existing if edited else []
+    if request.main in kept:
+        check_edited(request, edited[0])
+    if edited:
+        sys.stdout.write(f"used as edited: {' and '.join(map(str, edited))}\n")
+    few = request.synthetic in existing and "{from: sentences}" in request.synthetic.read_text("utf-8")
+    write_configs(request, "sentences" if few else "headings", kept)
+    if not few and request.synthetic not in kept and not has_headings(request.synthetic):
+        sys.stdout.write(f"fewer than {FEWEST} headings with text below: queries are made from first sentences\n")
+        write_configs(request, "sentences", kept)
+    sys.stdout.flush()
+
+
+def deploy_best(path: Path, systems: Sequence[str]) -> None:
     """Deploy the first of some systems that engines can run, unless somebody has written what is deployed."""
     config, text = load(path), path.read_text("utf-8")
-    known = (name for name in systems if name in config["systems"] and deployed_parts(config, name))
-    entries = [f"search: {{system: {name}, targets: [{TARGETS}]}}" for name in islice(known, 1)]
-    changed = re.sub(DEPLOYED, f"deploy: {{{''.join(entries)}}}", text, flags=re.MULTILINE)
-    write_text(path, changed if is_edited(path) else signed(unsigned(changed)))
-
-
-def compared_on(config: Config, split: str) -> Comparisons:
-    """Read the comparisons on a split."""
-    compared: Comparisons = read_artifact(paths.at(paths.COMPARISON, config, split=split) + ".json", Comparisons)
-    return compared
-
-
-def table(compared: Comparisons) -> Iterator[str]:
-    """Write a line per system, the best first: mean, difference from BM25, interval, verdict."""
-    rows = compared.against("bm25", MEASURE)
-    means = {name: row.mean for name, row in rows.items()} | {"bm25": next(iter(rows.values())).baseline_mean}
-    width = max(map(len, means))
-    for name in sorted(means, key=lambda name: (-means[name], name)):
-        more = f"  {difference(rows[name])}" if name in rows else ""
-        yield f"  {name:<{width}}  {means[name]:.3f}{more}"
+    known = [name for name in systems if name in config["systems"] and deployed_parts(config, name)]
+    entry = f"search: {{system: {known[0]}, targets: [{TARGETS}]}}" if known else ""
+    changed = re.sub(DEPLOYED, f"deploy: {{{entry}}}", text, flags=re.MULTILINE)
+    write_text(path, changed if is_edited(path) else sign(changed))
 
 
 def cost(path: Path, config: Config, system: str) -> str:
     """Describe the memory and time of a system, as far as the experiment has and measures it."""
     if system not in config["systems"]:
         return f"{path} does not have {system}: add it there to search with it"
-    results, size = read_experiment(paths.at(paths.EXPERIMENT, config)), 0
+    results, files = read_experiment(paths.at(paths.EXPERIMENT, config)), list[Path]()
     for name in with_parts(config, [system]):
         part = system_of(config, name, results)
         # A re-ranker has no vectors of passages.
         models = [] if part.reranker() else part.models()
-        size += sum(Path(file).stat().st_size for model in models for file in results.vectors(*model))
+        files += (Path(file) for model in models for file in results.vectors(*model))
         if lexical := part.lexical_index():
-            folder = Path(paths.at(paths.LEXICAL_INDEX, config, lexical=lexical)).parent
-            size += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    index = f"{math.ceil(size / 1e6):,} MB of index"
-    latency = config["latency"] or {"systems": []}
-    if system not in latency["systems"]:
+            files += Path(paths.at(paths.LEXICAL_INDEX, config, lexical=lexical)).parent.rglob("*")
+    index = f"{math.ceil(sum(file.stat().st_size for file in files if file.is_file()) / 1e6):,} MB of index"
+    latency = config.get("latency")
+    if not latency or system not in latency["systems"]:
         return f"{index}; add {system} to latency.systems of {path} to measure its time"
     rows = json.loads(Path(paths.at(paths.LATENCY, config, split=latency["split"])).read_text("utf-8"))["rows"]
     times = next(row["milliseconds"] for row in rows if row["system"] == system and row["batch"] == 1)
@@ -284,146 +284,121 @@ def cost(path: Path, config: Config, system: str) -> str:
     return f"{index}; {times['p50']:.1f} ms per query here, 95 % under {times['p95']:.1f} ms"
 
 
-def about_queries(args: argparse.Namespace, config: Config, synthetic: Config, system: str) -> Iterator[str]:
-    """Say what the queries of people show; if there are none, whether BM25 answers the generated ones."""
-    splits = [split for split in ranked_splits(config) if split != "sample"]
-    for split in splits:
-        count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
-        if is_judged(config, split):
-            rows = compared_on(config, split).against("bm25", MEASURE)
-            row = rows.get(system) or max(rows.values(), key=lambda row: row.mean)
-            yield f"{labels_of(config, split)} labels, {count} queries: {row.system} {row.mean:.3f}  {difference(row)}"
-        else:
-            judging = f'make explore CONFIG={args.main} OPTIONS="--split {split} --judgements judgements.jsonl"'
-            yield f"{count} queries of people without judgements; to judge results: {judging}"
-        yield from unanswered(config, split)
-    if not splits:
-        yield from unanswered(synthetic, "test")
-
-
-def unanswered(config: Config, split: str) -> Iterator[str]:
-    """Ask for the language if BM25 finds nothing for many queries."""
-    count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
-    run = paths.at(paths.RUN, config, split=split, system="bm25")
-    found = len(read_run(run)) if "bm25" in config["systems"] else count
-    if count - found > UNANSWERED * count:
-        yield f"BM25 finds nothing for {count - found} of {count} queries: is lexical.bm25.language right?"
-
-
-def merged_by(config: Config, system: str) -> str:
+def weights_of(config: Config, system: str) -> str:
     """Name the tuned weights of a system, if it has any."""
-    for file in system_of(config, system).tuned_files() if system_of(config, system).parts() else ():
+    one = system_of(config, system)
+    for file in one.tuned_files() if one.parts() else ():
         tuned: TunedWeights = read_artifact(file, TunedWeights)
         return f" ({', '.join(f'{part} {weight:g}' for part, weight in zip(tuned.parts, tuned.weights, strict=True))})"
     return ""
 
 
-def splits_of_people(config: Config) -> list[str]:
-    """List the splits with judgements of people."""
-    return [name for name in ranked_splits(config) if is_judged(config, name) and labels_of(config, name) == "human"]
+def about_queries(request: Request, config: Config, synthetic: Config, system: str) -> Iterator[str]:
+    """Say what the queries of people show; if there are none, whether BM25 answers the generated ones."""
+    compared = {one.split: one for one in read_compared(config)}
+    people = [split for split in ranked_splits(config) if split != "sample"]
+    for split in people:
+        if found := compared.get(split):
+            row = found.rows.get(system) or max(found.rows.values(), key=lambda row: row.mean)
+            about = f"{found.labels} labels, {found.measure} on {found.queries} judged queries"
+            yield f"{about}: {row.system} {row.mean:.3f}  {difference(row)}"
+        elif not is_judged(config, split):
+            count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
+            judging = f'make explore CONFIG={request.main} OPTIONS="--split {split} --judgements judgements.jsonl"'
+            yield f"{count} queries of people without judgements; to judge results: {judging}"
+        yield from unanswered(config, split)
+    if not people:
+        yield from unanswered(synthetic, evaluated_splits(synthetic)[0])
 
 
-def judged_by_people(config: Config) -> Comparisons | None:
-    """Read the comparisons on the first split with enough judgements of people; they say more than synthetic labels."""
-    compared = (compared_on(config, split) for split in splits_of_people(config))
-    return next((found for found in compared if found.queries >= MIN_QUERIES), None)
+def unanswered(config: Config, split: str) -> Iterator[str]:
+    """Ask for the language if BM25 finds nothing for many queries."""
+    if "bm25" not in config["systems"]:
+        return
+    count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
+    missing = count - len(read_run(paths.at(paths.RUN, config, split=split, system="bm25")))
+    if missing > UNANSWERED * count:
+        yield f"BM25 finds nothing for {missing} of {count} queries: is lexical.bm25.language right?"
 
 
-def report(
-    args: argparse.Namespace, synthetic: Config, compared: Comparisons, human: Comparisons | None, best: Sequence[str]
-) -> Iterator[str]:
+def report(request: Request, synthetic: Config, compared: Compared, decisive: Compared) -> Iterator[str]:
     """Write the verdict, at most 15 lines.
 
-    :param human: comparisons that decided instead of those on synthetic labels.
-    :param best: the best system, and other good ones.
+    :param compared: what the generated queries show.
+    :param decisive: the same, or what queries show that people have judged.
     """
-    config, system = load(args.main), best[0]
+    config, best = load(request.main), decisive.best_first()
+    system, judged = best[0], decisive is not compared
     counts = json.loads(Path(paths.at(paths.IMPORT_COUNTS, config)).read_text("utf-8"))
-    origin = synthetic["splits"]["test"]["generate"]["from"]
-    yield f"{counts['documents']:,} documents, {counts['passages']:,} passages; {MEASURE} on {compared.queries} queries"
-    yield f"made from {origin} (synthetic labels), with differences from bm25 and their 95 % intervals:"
-    yield from table(compared)
-    why = "the best of those better than BM25" if system != "bm25" else "no system is significantly better"
-    weights = merged_by(config if human else synthetic, system)
-    yield f"VERDICT: {system}{weights}, {why}, on {'human' if human else 'synthetic'} labels"
-    yield cost(args.main, config, system)
-    yield from about_queries(args, config, synthetic, system)
-    yield f"report: {Path(paths.at(paths.REPORT, config if human else synthetic), 'index.html').absolute().as_uri()}"
-    yield f"search: make explore CONFIG={args.main}"
+    measured = f"{compared.measure} on {compared.queries} queries"
+    yield f"{counts['documents']:,} documents, {counts['passages']:,} passages; {measured}"
+    made = f"made from {generated_from(synthetic)} (synthetic labels)"
+    yield f"{made}, with differences from {compared.baseline} and their 95 % intervals:"
+    yield from compared.table()
+    better = f"the best of those better than {'BM25' if decisive.baseline == 'bm25' else decisive.baseline}"
+    why = better if len(best) > 1 else "no system is significantly better"
+    yield f"VERDICT: {system}{weights_of(config if judged else synthetic, system)}, {why}, on {decisive.labels} labels"
+    yield cost(request.main, config, system)
+    yield from about_queries(request, config, synthetic, system)
+    yield f"report: {Path(paths.at(paths.REPORT, config if judged else synthetic), 'index.html').absolute().as_uri()}"
+    yield f"search: make explore CONFIG={request.main}"
     if config["deploy"] == {}:
         yield f"deploy: nothing, as search engines can run none of {', '.join(best)}"
     for name, entry in (config["deploy"] or {}).items():
         other = "" if entry["system"] == system else f" ({entry['system']}, not {system})"
         yield f"deploy: {paths.at(paths.DEPLOYMENT, config, deployment=name)}README.md{other}"
-    yield f"change: {args.main}, then the same command"
+    yield f"change: {request.main}, then the same command"
 
 
-def prepare(args: argparse.Namespace) -> None:
-    """Write what is not kept; queries come from headings, or from sentences if headings are few, now or earlier."""
-    former = args.synthetic.read_text("utf-8") if args.synthetic.exists() else ""
-    if args.kept:
-        sys.stdout.write(f"used as edited: {' and '.join(map(str, args.kept))}\n")
-    few = "{from: sentences}" in former
-    write_configs(args, "sentences" if few else "headings")
-    if not few and not (args.kept and former) and not queries_exist(args.synthetic):
-        sys.stdout.write(f"fewer than {FEWEST} headings with text below: queries are made from first sentences\n")
-        args.synthetic.unlink()
-        write_configs(args, "sentences")
-    sys.stdout.flush()
+def run(request: Request) -> None:
+    """Write, build, print.
 
-
-def check_compared(path: Path, config: Config, splits: Sequence[str]) -> None:
-    """Refuse an experiment that somebody edited so that nothing is compared with BM25."""
-    for split in splits:
-        names = compared_systems(config, split) if config["evaluation"]["baseline"] == "bm25" else []
-        if len(names) < 2 or MEASURE not in config["splits"].get(split, {}).get("measures", ()):
-            expected = f"bm25 as the baseline, and another system, measured on {split} by {MEASURE}"
-            raise input_error(path, "edits, and no comparison with bm25", expected, "add what is missing")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Write, build, print; return the exit status."""
-    check(args)
-    prepare(args)
-    config, synthetic = load(args.main), load(args.synthetic)
-    check_compared(args.main, config, evaluated_splits(config))
-    check_compared(args.synthetic, synthetic, ["test"])
-    judged = splits_of_people(config)
+    :raises CalledProcessError: if a build fails.
+    """
+    check(request)
+    prepare(request)
+    config, synthetic = load(request.main), load(request.synthetic)
+    if not comparisons(synthetic):
+        expected = f"{synthetic['evaluation']['baseline']}, another system and a judged split"
+        raise input_error(request.synthetic, "nothing to compare", expected, "add what is missing")
+    human = [split for split in evaluated_splits(config) if labels_of(config, split) == "human"]
     # First, because mistakes of people are in these files.
-    if judged and not build(args.main, *(paths.at(paths.QRELS, config, split=split) for split in judged)):
-        return 1
-    if not build(args.synthetic):
-        return 1
-    # The deployment, which the rest depends on, is not yet chosen.
-    if judged and not build(args.main, *comparisons(config)):
-        return 1
-    compared, human = compared_on(synthetic, "test"), judged_by_people(config)
-    best = best_first(human or compared)
-    add_deployment(args.main, best)
-    if not build(args.main):
-        return 1
-    sys.stdout.write("".join(f"{line}\n" for line in ("", *report(args, synthetic, compared, human, best))))
-    return 0
+    if human:
+        build(request.main, *(paths.at(paths.QRELS, config, split=split) for split in human))
+    build(request.synthetic)
+    compared = read_compared(synthetic)[0]
+    deploy_best(request.main, compared.best_first())
+    build(request.main)
+    # Judgements of people say more than synthetic labels.
+    enough = (one for one in read_compared(config) if one.labels == "human" and one.queries >= MIN_QUERIES)
+    decisive = next(enough, compared)
+    if decisive.best_first() != compared.best_first():
+        deploy_best(request.main, decisive.best_first())
+        build(request.main)
+    lines = report(request, synthetic, compared, decisive)
+    sys.stdout.write("".join(f"{line}\n" for line in ("", *lines)))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run; 1 if something is wrong."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m workflow.verdict", description=__doc__, formatter_class=form)
-    parser.add_argument("--folder", required=True, help="documents")
+    parser.add_argument("--folder", required=True, help="documents", type=normpath)
     parser.add_argument("--queries", help="of people: .txt with one per line, .tsv or .jsonl")
     parser.add_argument("--qrels", help="judgements of these queries")
     parser.add_argument("--model", help="encoder: a folder, or a name on the hub with @COMMIT")
     parser.add_argument("--name", help="of the experiment (default: that of the folder)")
     args = parser.parse_args(argv)
-    args.folder = normpath(args.folder)
-    args.name = args.name or re.sub("[^a-z0-9]+", "-", Path(args.folder).resolve().name.lower()).strip("-") or "folder"
-    args.main, args.synthetic = CONFIGS / f"{args.name}.yaml", CONFIGS / f"{args.name}-synthetic.yaml"
+    args.name = args.name or name_after(realpath(args.folder), "folder")
     try:
-        return run(args)
+        run(Request(**vars(args)))
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(error.stdout or "")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

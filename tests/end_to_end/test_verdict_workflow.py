@@ -79,16 +79,16 @@ def test_a_system_that_somebody_added_may_win(tree):
     relevant = {query_id: doc_id for query_id, _, doc_id, _ in map(str.split, qrels.splitlines())}
     lines = [f"{query_id} Q0 {doc_id}#0 1 1 x\n" for query_id, doc_id in relevant.items()]
     (tree / "oracle.trec").write_text("".join(lines), "utf-8")
-    path = tree / "config" / "notes-synthetic.yaml"
+    path = tree / "config" / "verdict" / "notes-synthetic.yaml"
     path.write_text(
         path.read_text("utf-8").replace("\nsystems:\n", "\nsystems:\n  oracle: {run: {test: oracle.trec}}\n")
     )
     status, output = run_module(tree, "workflow.verdict", "--folder", "notes", "--queries", "questions.txt")
     assert status == 0, output[-5000:]
-    assert "used as edited: config/notes-synthetic.yaml\n" in output
+    assert "used as edited: config/verdict/notes-synthetic.yaml\n" in output
     lines = report_of(output)
     assert "VERDICT: oracle, the best of those better than BM25, on synthetic labels" in lines
-    assert "config/notes.yaml does not have oracle: add it there to search with it" in lines
+    assert "config/verdict/notes.yaml does not have oracle: add it there to search with it" in lines
     deployed = [line for line in lines if line.startswith("deploy: results/notes/deploy/search/README.md (")]
     assert len(deployed) == 1
     assert deployed[0].endswith(", not oracle)")

@@ -1,21 +1,25 @@
 """`make verdict` before and after its builds: what it writes, refuses and chooses."""
 
 import json
+from dataclasses import fields
+from subprocess import CalledProcessError
 from types import SimpleNamespace
 
 import pytest
 
-from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparisons
+from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparison, Comparisons
 from cort.experiment.checks import load
 from cort.experiment.stored import write_experiment
+from cort.formats.artifacts import write_artifact
 from workflow import settings, verdict
+
+CONFIGS = verdict.CONFIGS
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
-    (tmp_path / "config").mkdir()
     (tmp_path / "questions.txt").write_text("a question\n", "utf-8")
     (tmp_path / "judged.tsv").write_text("1 0 a.md 1\n", "utf-8")
     return tmp_path
@@ -23,76 +27,130 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def build(monkeypatch):
-    """Record what would be built, which fails."""
+    """Record what would be built, which fails; there are no headings."""
     built = []
-    monkeypatch.setattr(verdict, "build", lambda config, *targets, quiet=False: built.append((config.name, targets)))
+
+    def fail(config, *targets, quiet=False):
+        built.append((config.name, targets))
+        raise CalledProcessError(1, "build", "docs: found no headings with text below them" if quiet else None)
+
+    monkeypatch.setattr(verdict, "build", fail)
     return built
+
+
+def configs():
+    """The texts of all configs, by path."""
+    return {str(path): path.read_text("utf-8") for path in CONFIGS.iterdir()}
+
+
+def edit(path, old, new):
+    """Edit a config as a person does."""
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), "utf-8")
 
 
 def test_both_experiments_are_valid_and_their_weights_are_those_of_the_first(folder, build):
     words = ["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"]
     words += ["--model", "models/My Model@" + "a" * 40]
     assert verdict.main(words) == 1
-    main, synthetic = (load(f"config/docs{end}.yaml") for end in ("", "-synthetic"))
+    main, synthetic = (load(CONFIGS / f"docs{end}.yaml") for end in ("", "-synthetic"))
     assert (
         [*main["systems"]] == [*synthetic["systems"]] == ["bm25", "static", "my-model", "static+bm25", "my-model+bm25"]
     )
     assert main["systems"]["my-model+bm25"]["fuse"]["weights"] == "results/docs-synthetic/weights/my-model+bm25.json"
     assert synthetic["systems"]["my-model+bm25"]["fuse"]["tune"] == "nDCG@10"
+    assert main["latency"]["systems"] == [*main["systems"]]
     # The lines of questions.txt have no ids.
     assert (main["splits"]["queries"]["qrels"], main["splits"]["queries"]["numbered"]) == ("judged.tsv", True)
-    # Headings were tried first; nothing was built, so the next attempt uses sentences. Then judgements are checked.
+    # Headings were tried first; there are none, so the next attempt uses sentences. Then judgements are checked.
     files = tuple(f"results/docs-synthetic/raw/imported/counts.{split}.json" for split in ("validation", "test"))
     assert build == [("docs-synthetic.yaml", files), ("docs.yaml", ("results/docs/collection/qrels.queries.parquet",))]
     assert {split["generate"]["from"] for split in synthetic["splits"].values()} == {"sentences"}
 
 
 def test_each_call_writes_both_files_anew_for_what_it_names(folder, build):
-    """`docs/` is the same folder."""
+    """`docs/` is the same folder. A config of the same name elsewhere has nothing to do with it."""
+    (folder / "config").mkdir()
+    (folder / "config" / "docs.yaml").write_text("dataset: mine\n", "utf-8")
 
     def written(*words):
         verdict.main(["--folder", *words])
-        return [path.read_text("utf-8") for path in sorted((folder / "config").iterdir())]
+        return configs()
 
     first = written("docs")
     model = "models/a"
     (folder / model).mkdir(parents=True)
     second = written("docs/", "--queries", "questions.txt", "--model", model)
-    assert "a+bm25" in second[0]
-    assert [*load("config/docs.yaml")["splits"]] == ["queries"]
-    assert written(str(folder / "docs"))[1] != second[1]
+    assert all("a+bm25" in text for text in second.values())
+    assert [*load(CONFIGS / "docs.yaml")["splits"]] == ["queries"]
+    assert written(str(folder / "docs")) != second
     assert written("./docs/") == first
+    assert (folder / "config" / "docs.yaml").read_text("utf-8") == "dataset: mine\n"
+
+
+@pytest.mark.parametrize("name", ["static", "bm25"])
+def test_a_model_does_not_replace_a_system_that_has_its_name(folder, build, name):
+    (folder / "models" / name).mkdir(parents=True)
+    verdict.main(["--folder", "docs", "--model", f"models/{name}"])
+    config = load(CONFIGS / "docs.yaml")
+    assert [*config["systems"]] == ["bm25", "static", f"{name}-model", "static+bm25", f"{name}-model+bm25"]
+    origins = {key: model["pretrained"] for key, model in config["encoders"].items()}
+    assert origins == {"static": verdict.STATIC, f"{name}-model": f"models/{name}"}
+
+
+@pytest.mark.parametrize("headings", [50, 49])
+def test_sentences_become_queries_if_headings_are_few(folder, monkeypatch, headings):
+    def count(config, *targets, quiet=False):
+        if not quiet:
+            raise CalledProcessError(1, "build")
+        for file, number in zip(targets, (50, headings), strict=True):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(json.dumps({"kept (before `sample`)": number}), "utf-8")
+
+    monkeypatch.setattr(verdict, "build", count)
+    verdict.main(["--folder", "docs"])
+    origin = "headings" if headings == 50 else "sentences"
+    assert load(CONFIGS / "docs-synthetic.yaml")["splits"]["test"]["generate"]["from"] == origin
+
+
+def test_a_build_that_fails_for_another_reason_does_not_change_the_queries(folder, monkeypatch, capsys):
+    def fail(config, *targets, quiet=False):
+        raise CalledProcessError(1, "build", "docs/a.pdf: found a lock\n")
+
+    monkeypatch.setattr(verdict, "build", fail)
+    assert verdict.main(["--folder", "docs"]) == 1
+    assert capsys.readouterr().err == "docs/a.pdf: found a lock\n"
+    assert load(CONFIGS / "docs-synthetic.yaml")["splits"]["test"]["generate"]["from"] == "headings"
 
 
 def test_a_config_is_written_anew_after_a_call_with_a_mistake(folder, build, capsys):
     assert verdict.main(["--folder", "docs", "--model", "organisation/name@main"]) == 1
     assert "revision: found 'main'" in capsys.readouterr().err
     verdict.main(["--folder", "docs", "--model", f"organisation/name@{'a' * 40}"])
-    assert load("config/docs.yaml")["encoders"]["name"]["revision"] == "a" * 40
+    assert load(CONFIGS / "docs.yaml")["encoders"]["name"]["revision"] == "a" * 40
 
 
 @pytest.mark.parametrize("name", ["docs", "docs-synthetic"])
 def test_files_are_kept_and_named_if_somebody_edited_one(folder, build, capsys, name):
     verdict.main(["--folder", "docs"])
-    path = folder / "config" / f"{name}.yaml"
-    path.write_text(path.read_text("utf-8").replace("title: ", "seed: 5\ntitle: "), "utf-8")
-    before = [one.read_bytes() for one in sorted((folder / "config").iterdir())]
+    path = CONFIGS / f"{name}.yaml"
+    edit(path, "title: ", "seed: 5\ntitle: ")
+    before = configs()
     capsys.readouterr()
     verdict.main(["--folder", "docs"])
-    assert f"used as edited: config/{name}.yaml\n" in capsys.readouterr().out
+    assert f"used as edited: {path}\n" in capsys.readouterr().out
     assert verdict.main(["--folder", "docs", "--queries", "questions.txt"]) == 1
-    expected = (
-        f"config/{name}.yaml: found edits, expected QUERIES=questions.txt in config/docs.yaml, as edited files are"
-    )
+    expected = f"{path}: found edits, expected QUERIES=questions.txt in {CONFIGS}/docs.yaml, as edited files are kept"
     assert expected in capsys.readouterr().err
-    assert before == [one.read_bytes() for one in sorted((folder / "config").iterdir())]
+    assert before == configs()
 
 
 def test_an_edited_file_may_have_what_a_later_call_names(folder, build, capsys):
     verdict.main(["--folder", "docs"])
-    path = folder / "config" / "docs.yaml"
-    edited = path.read_text("utf-8").replace("splits: {", "splits: {of_people: {queries: questions.txt}, ")
-    path.write_text(edited.replace("encoders:\n", "encoders:\n  mine: {pretrained: models/mine}\n"), "utf-8")
+    path = CONFIGS / "docs.yaml"
+    edit(path, "splits:\n", "splits:\n  of_people: {queries: questions.txt}\n")
+    edit(path, "encoders:\n", "encoders:\n  mine: {pretrained: models/mine}\n")
     (folder / "models" / "mine").mkdir(parents=True)
     build.clear()
     verdict.main(["--folder", "docs", "--queries", "./questions.txt", "--model", "models/mine/"])
@@ -100,19 +158,25 @@ def test_an_edited_file_may_have_what_a_later_call_names(folder, build, capsys):
     assert build == [("docs-synthetic.yaml", ())]
 
 
-def test_a_file_about_another_folder_and_one_of_somebody_else_are_refused(folder, build, capsys):
+def test_another_folder_with_this_name_is_refused(folder, build, capsys):
     verdict.main(["--folder", "docs"])
-    (folder / "more" / "docs").mkdir(parents=True)
-    path = folder / "config" / "docs.yaml"
-    assert verdict.main(["--folder", "more/docs"]) == 1
-    expected = "config/docs.yaml: found the folder docs, expected more/docs; set NAME= to write another one"
+    path, other = CONFIGS / "docs.yaml", "more/docs"
+    (folder / other).mkdir(parents=True)
+    stored = folder / "results" / "docs" / "experiment.yaml"
+    stored.parent.mkdir(parents=True)
+    write_experiment(stored, load(path), 1)
+    assert verdict.main(["--folder", other]) == 1
+    expected = "results/docs/experiment.yaml: found results of docs, expected those of more/docs; set NAME="
     assert expected in capsys.readouterr().err
-    assert verdict.main(["--folder", "more/docs", "--name", "other"]) == 1
-    assert 'folder: "more/docs"' in (folder / "config" / "other.yaml").read_text("utf-8")
-    path.write_text("dataset: mine\n", "utf-8")
+    stored.write_text("collection: {pydocs: {}}\n", "utf-8")
     assert verdict.main(["--folder", "docs"]) == 1
-    expected = "config/docs.yaml: row 1: found dataset: mine, expected # Written by `make verdict` for ...; set NAME="
-    assert expected in capsys.readouterr().err
+    assert "found results of another collection" in capsys.readouterr().err
+    verdict.main(["--folder", other, "--name", "other"])
+    assert load(CONFIGS / "other.yaml")["collection"]["folder"] == other
+    stored.unlink()
+    edit(path, "title: ", "seed: 5\ntitle: ")
+    assert verdict.main(["--folder", other]) == 1
+    assert f"{path}: found edits, expected FOLDER=more/docs in {path}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -123,13 +187,25 @@ def test_a_file_about_another_folder_and_one_of_somebody_else_are_refused(folder
         (["--folder", "docs", "--queries", "absent.txt"], "QUERIES: found absent.txt, expected a file"),
         (["--folder", "docs", "--qrels", "judged.tsv"], "QRELS: found judged.tsv, expected QUERIES, too"),
         (["--folder", "docs", "--model", "models/absent"], "MODEL: found models/absent, expected a folder, or NAME@"),
-        (["--folder", "docs", "--name", "My Docs"], "NAME: found My Docs, expected small letters"),
+        (["--folder", "docs", "--name", "My Docs"], "NAME: found My Docs, expected letters, digits"),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_written(folder, capsys, words, message):
     assert verdict.main(words) == 1
     assert message in capsys.readouterr().err
-    assert not [*(folder / "config").iterdir()]
+    assert not CONFIGS.exists()
+
+
+def row(system, outcome=WIN, mean=0.5, **others):
+    """A comparison with bm25."""
+    numbers = dict.fromkeys((field.name for field in fields(Comparison)), 0)
+    named = {"baseline": "bm25", "relation": "baseline", "measure": "nDCG@10", "significant": outcome == WIN}
+    return Comparison(**numbers | {"system": system, "verdict": outcome, "mean": mean} | named | others)
+
+
+def compared_with(*rows, split="test", labels="synthetic", queries=100):
+    """Systems against bm25."""
+    return verdict.Compared(split, labels, "nDCG@10", "bm25", queries, {one.system: one for one in rows})
 
 
 @pytest.mark.parametrize(
@@ -142,60 +218,82 @@ def test_mistakes_are_refused_before_anything_is_written(folder, capsys, words, 
 )
 def test_the_best_is_chosen_among_those_significantly_better_than_bm25(verdicts, best):
     means = {"static": 0.3, "fused": 0.5, "dense": 0.6}
-    against = [(name, "bm25", verdicts[name], means[name]) for name in means] + [("fused", "dense", WIN, 0.9)]
-    rows = [
-        SimpleNamespace(system=name, baseline=other, measure="nDCG@10", verdict=outcome, mean=mean)
-        for name, other, outcome, mean in against
-    ]
-    compared = Comparisons("test", "bm25", 100, 0.95, 100, 0.05, 0, rows, [])
-    assert verdict.best_first(compared) == best
+    assert compared_with(*(row(name, verdicts[name], means[name]) for name in means)).best_first() == best
+
+
+def test_an_edit_chooses_measure_and_baseline(folder, build):
+    verdict.main(["--folder", "docs"])
+    edit(CONFIGS / "docs.yaml", "measures: [nDCG@10, RR@10", "baseline: static, measures: [RR@10")
+    config = load(CONFIGS / "docs-synthetic.yaml")
+    by_both = [row("bm25", baseline="static", measure=measure) for measure in ("R@100", "RR@10")]
+    rows = [*by_both, row("static+bm25", baseline="bm25", measure="RR@10")]
+    path = folder / "results" / "docs-synthetic" / "comparisons" / "test.json"
+    path.parent.mkdir(parents=True)
+    write_artifact(path, Comparisons("test", "static", 100, 0.95, 100, 0.05, 0, rows, []))
+    [found] = verdict.read_compared(config)
+    assert (found.baseline, found.measure, found.rows) == ("static", "RR@10", {"bm25": by_both[1]})
+    assert [line.split()[0] for line in found.table()] == ["bm25", "static"]
 
 
 @pytest.mark.parametrize(
     ("queries", "labels", "decides"), [(25, "human", True), (24, "human", False), (25, "LLM", False)]
 )
-def test_judgements_of_people_decide_if_there_are_enough(folder, build, monkeypatch, queries, labels, decides):
+def test_judgements_of_people_decide_if_there_are_enough(folder, monkeypatch, queries, labels, decides):
+    """What generated queries choose is deployed first, which needs no further build unless people choose another."""
+    built, synthetic = [], compared_with(row("static"))
+    human = compared_with(row("static+bm25"), split="queries", labels=labels, queries=queries)
+    monkeypatch.setattr(verdict, "build", lambda config, *targets, **_: built.append((config.stem, bool(targets))))
+    monkeypatch.setattr(verdict, "has_headings", lambda synthetic: True)
+    monkeypatch.setattr(
+        verdict, "read_compared", lambda config: [synthetic if config["dataset"].endswith("c") else human]
+    )
+    monkeypatch.setattr(verdict, "report", lambda *values: [values[-1].split])
+    assert verdict.main(["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"]) == 0
+    assert built == [("docs", True), ("docs-synthetic", False), *[("docs", False)] * (2 if decides else 1)]
+    deployed = load(CONFIGS / "docs.yaml")["deploy"]["search"]["system"]
+    assert deployed == ("static+bm25" if decides else "static")
+
+
+def test_a_line_about_judged_queries_has_their_number(folder, build, monkeypatch):
     verdict.main(["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"])
-    config = load("config/docs.yaml")
-    config["splits"]["queries"]["labels"] = labels
-    found = Comparisons("queries", "bm25", queries, 0.95, 100, 0.05, 0, [], [])
-    monkeypatch.setattr(verdict, "compared_on", lambda config, split: found)
-    assert verdict.judged_by_people(config) is (found if decides else None)
+    found = compared_with(row("static", LOSS, 0.25), split="queries", labels="human", queries=3)
+    monkeypatch.setattr(verdict, "read_compared", lambda config: [found])
+    monkeypatch.setattr(verdict, "unanswered", lambda config, split: [])
+    config = load(CONFIGS / "docs.yaml")
+    [line] = verdict.about_queries(None, config, config, "bm25")
+    assert line == "human labels, nDCG@10 on 3 judged queries: static 0.250  +0.000 [+0.000, +0.000]  LOSS"
 
 
-def add_systems(path, *entries):
-    path.write_text(path.read_text("utf-8").replace("systems:\n", "".join(["systems:\n", *entries]), 1), "utf-8")
-
-
-RERANKED = "  reranked: {rerank: bm25, reranker: cross}\n"
+def add_reranked(path):
+    """Add a system that no engine can run."""
+    edit(path, "systems:\n", "systems:\n  reranked: {rerank: bm25, reranker: cross}\n")
+    edit(path, "depth: ", "rerankers: {cross: {pretrained: models/cross}}\ndepth: ")
 
 
 def test_the_best_system_that_engines_can_run_is_deployed(folder, build):
     verdict.main(["--folder", "docs"])
-    path = folder / "config" / "docs.yaml"
+    path = CONFIGS / "docs.yaml"
 
     def deployed(*systems):
-        verdict.add_deployment(path, systems)
+        verdict.deploy_best(path, systems)
         return {name: entry["system"] for name, entry in load(path)["deploy"].items()}
 
     assert deployed("static+bm25", "bm25") == {"search": "static+bm25"}
     assert deployed("bm25") == {"search": "bm25"}
     assert not verdict.is_edited(path)
-    add_systems(path, RERANKED)
-    path.write_text(path.read_text("utf-8") + "rerankers: {cross: {pretrained: models/cross}}\n", "utf-8")
+    add_reranked(path)
     # The second is only in the other experiment.
     assert deployed("reranked", "elsewhere", "static", "bm25") == {"search": "static"}
     assert verdict.is_edited(path)
     assert deployed("reranked") == {}
-    path.write_text(path.read_text("utf-8").replace("deploy: {}", "deploy: {s: {system: bm25, targets: [parquet]}}"))
+    edit(path, "deploy: {}", "deploy: {s: {system: bm25, targets: [parquet]}}")
     assert deployed("static") == {"s": "bm25"}
 
 
 def test_the_cost_of_systems_also_of_those_that_somebody_added(folder, build):
     verdict.main(["--folder", "docs"])
-    path, results = folder / "config" / "docs.yaml", folder / "results" / "docs"
-    add_systems(path, RERANKED)
-    path.write_text(path.read_text("utf-8") + "rerankers: {cross: {pretrained: models/cross}}\n", "utf-8")
+    path, results = CONFIGS / "docs.yaml", folder / "results" / "docs"
+    add_reranked(path)
     config = load(path)
     write_experiment(results / "experiment.yaml", config, 2)
     files = {"lexical/bm25/index/lucene/data": 3, "embeddings/static/passages.1-of-2.arrow": 2}
@@ -213,29 +311,22 @@ def test_the_cost_of_systems_also_of_those_that_somebody_added(folder, build):
     assert verdict.cost(path, config, "elsewhere") == f"{path} does not have elsewhere: add it there to search with it"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("\nsystems:", "\nevaluation: {baseline: static}\nsystems:"),
-        ("\nsystems:", "\nevaluation: {measures: [RR@10]}\nsystems:"),
-        ("  test: {", "  other: {"),
-    ],
-)
-def test_an_edit_after_which_nothing_is_compared_with_bm25_is_refused(folder, build, capsys, old, new):
+def test_an_edit_after_which_nothing_is_compared_is_refused(folder, build, capsys):
     verdict.main(["--folder", "docs"])
-    path = folder / "config" / "docs-synthetic.yaml"
-    path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
+    path = CONFIGS / "docs-synthetic.yaml"
+    text = path.read_text("utf-8")
+    path.write_text(text[: text.index("systems:")] + "systems: [bm25]\n" + text[text.index("latency:") :], "utf-8")
     build.clear()
     assert verdict.main(["--folder", "docs"]) == 1
-    expected = "found edits, and no comparison with bm25, expected bm25 as the baseline, and another system"
-    assert f"config/docs-synthetic.yaml: {expected}" in capsys.readouterr().err
+    expected = "found nothing to compare, expected bm25, another system and a judged split"
+    assert f"{path}: {expected}" in capsys.readouterr().err
     assert build == []
 
 
 def test_the_language_can_be_changed_when_a_deployment_is_filled_in(folder, build):
     verdict.main(["--folder", "docs"])
-    path = folder / "config" / "docs.yaml"
-    verdict.add_deployment(path, ["static+bm25"])
+    path = CONFIGS / "docs.yaml"
+    verdict.deploy_best(path, ["static+bm25"])
     path.write_text(path.read_text("utf-8") + "lexical: {bm25: {language: de}}\n", "utf-8")
     main, synthetic = load(path), load(path.with_name("docs-synthetic.yaml"))
     assert [config["lexical"]["bm25"]["language"] for config in (main, synthetic)] == ["de", "de"]
