@@ -23,7 +23,7 @@ from cort.settings import paths
 from cort.settings.config import unjudged_splits
 from cort.system.errors import InputError
 from workflow.command_line import new_parser
-from workflow.report_inputs import comparisons, explorers, of_systems
+from workflow.inputs import comparisons, explorers, of_systems
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -43,7 +43,7 @@ from cort.settings.fields import NAME
 from cort.system.errors import InputError, input_error
 from cort.system.files import write_text
 from cort.systems.registry import system_of
-from workflow.report_inputs import comparisons
+from workflow.inputs import comparisons
 
 CONFIGS = Path("config/verdict")
 # Variables of `make` that name no file.

@@ -21,7 +21,6 @@ which is reported. Files that give no document are reported and left out.
 from __future__ import annotations
 
 import codecs
-import hashlib
 import logging
 import os
 import re
@@ -96,11 +95,6 @@ class Skips:
         self.counts[reason] += 1
         if detail and not (reason == office.MISSING and self.counts[reason] > 1):
             log.warning("%s: %s (%s)", shorten(path, 200), reason, detail)
-
-
-def state(folder: str | Path) -> str:
-    """Return a digest of the paths, sizes and times of all files with documents; no file is opened."""
-    return hashlib.sha256(repr(list_files(folder)).encode()).hexdigest()[:16]
 
 
 def iter_documents(
