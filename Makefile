@@ -125,13 +125,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m scripts.config_reference --check
 
-# DATA=FOLDER with collection.tsv, queries.{dev,train}.tsv and qrels.{dev,train}.tsv also measures BM25 and training;
-# MODEL=FOLDER trains this model and compares encoding with sentence-transformers.
+# DATA=FOLDER with collection.tsv, queries.train.tsv and qrels.train.tsv also measures training; MODEL=FOLDER trains this
+# model and compares encoding with sentence-transformers.
 bench: environment
-	$(BIN)/python -m scripts.bench.quickstart
-	$(BIN)/python -m scripts.bench.workflow
 	$(BIN)/python -m scripts.bench.exact
-	$(if $(DATA),$(BIN)/python -m scripts.bench.bm25 --data "$(DATA)")
 	$(if $(DATA),$(BIN)/python -m scripts.bench.training --data "$(DATA)" $(if $(MODEL),--base-model "$(MODEL)"))
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data "$(DATA)" --base-model "$(MODEL)")
 
@@ -174,7 +171,19 @@ lock:
 
 # Deletes what causes no rerun.
 clean-cache: environment
-	$(BIN)/python -m scripts.clean_cache
+	$(BIN)/python -m scripts.clean
 
+# Deletes all results, also those in a folder that `results` links to. FORCE=1 deletes write-protected files, too: models
+# that may have taken days.
+RESULTS = results logs benchmarks
 clean:
-	rm -rf results logs benchmarks .snakemake
+	@protected=$$(find -H $(RESULTS) -type f ! -perm -u=w 2> /dev/null); \
+	if [ -z "$(FORCE)" ] && [ -n "$$protected" ]; then \
+		folders=$$(echo "$$protected" | cut -d/ -f1-4 | sort -u | paste -sd' '); \
+		echo "error: found $$(echo "$$protected" | wc -l) write-protected files in $$folders, expected none;" \
+			"copy what you need, then call make clean FORCE=1" >&2; exit 1; \
+	fi
+	@for folder in $(RESULTS) .snakemake; do \
+		if [ -L $$folder ]; then chmod -R u+w $$folder/ 2> /dev/null; find $$folder/ -mindepth 1 -delete; \
+		elif [ -d $$folder ]; then chmod -R u+w $$folder 2> /dev/null; rm -rf $$folder; fi || exit; \
+	done

@@ -20,8 +20,8 @@ from cort.reporting.labels import MISSING
 from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
 from cort.reporting.sections import Latencies, latency_table, published_latencies
 from cort.reporting.tables import to_csv
-from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.online import SYSTEMS, Slow, results_with, write_results
+from tests.support.sandbox import TINY, copy_with_tiny, snakemake
 from workflow.inputs import searched
 from workflow.report_inputs import latencies
 

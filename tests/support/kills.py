@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from scripts.sandbox import digests, executable
+from tests.support.sandbox import digests, executable
 from workflow.lock import processes_with
 
 VARIABLE = "CORT_KILLED"
