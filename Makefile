@@ -132,14 +132,18 @@ bench: environment
 	$(if $(DATA),$(BIN)/python -m scripts.bench.training --data "$(DATA)" $(if $(MODEL),--base-model "$(MODEL)"))
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data "$(DATA)" --base-model "$(MODEL)")
 
-# Compares the GPU with the CPU (tests/gpu), then measures its speed; takes minutes.
-# CHECK="--device cpu" tries it without a GPU, CHECK="--only encode search" runs parts.
+# Compares the GPU with the CPU (tests/gpu), then measures its speed; takes minutes. DEVICE=cpu tries it without a GPU.
+gpu-check: DEVICE := $(or $(DEVICE),cuda)
 gpu-check: $(VENV)/.installed-dev
-	$(BIN)/python -m scripts.gpu_check --output gpu-check.json $(CHECK)
+	CHECK_DEVICE=$(DEVICE) $(BIN)/python -m pytest tests/gpu
+	$(BIN)/python -m scripts.gpu_speed --device $(DEVICE)
 
-# Needs FOLDER. The full size takes hours and 80 GB; SIZES="1/64 1/16" and STEPS="explorer bm25" choose some.
+# Makes files like MS MARCO's in FOLDER/data, SCALE=1/256 of the size, and runs config/rehearsal.yaml on them in FOLDER.
+# Call again to resume; another SCALE needs another FOLDER.
 rehearsal: environment
-	$(BIN)/python -m scripts.rehearsal --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) $(if $(STEPS),--steps $(STEPS))
+	test -d "$(or $(FOLDER),$(error set FOLDER=...))/data" || \
+		$(BIN)/python -m scripts.rehearsal --folder "$(FOLDER)/data" --scale $(or $(SCALE),1)
+	$(BIN)/snakemake --cores all --directory "$(FOLDER)" --configfile config/rehearsal.yaml
 
 # Runs shipped experiments with small files and models, unchanged but for the source of TREC-CAR's paragraphs.
 # DATA=FOLDER takes passages from samples of MS MARCO (default: ../shared/data if it exists, else made-up passages);

@@ -34,18 +34,19 @@ sys.exit(train.main(sys.argv[1:]))
 """
 MINI_BATCH, UPDATES = 6, 3
 USUAL = {"pooling": "mean", "batch_size": MINI_BATCH, "learning_rate": 1e-7, "warmup_updates": 0}
-MINILM = {"model_type": "bert", "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
+Shape = Mapping[str, str | int]
+MINILM: Shape = {"model_type": "bert", "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 
 
-def draw_triples(data: Path, base_model: Path | None, folder: Path) -> pa.Table:
-    """Tokenize, and draw a triple per judgement."""
+def draw_triples(data: Path, folder: Path, base_model: Path | None = None, shape: Shape = MINILM) -> pa.Table:
+    """Tokenize, and draw a triple per judgement; without a base model, make one of this shape and random weights."""
     passages = folder / "passages.parquet"
     common.run_stage("collection", passages=data / "collection.tsv", output=passages)
     texts = {kind: data / f"{kind}.train.tsv" for kind in ("queries", "qrels")}
     outputs = {f"output_{kind}": folder / f"{kind}.parquet" for kind in texts}
     common.run_stage("split", **texts, passages=passages, unjudged_queries="drop", **outputs)
-    small = {"architecture": json.dumps(MINILM), "vocabulary_size": 30_522, "passages": passages}
-    common.run_stage("base_model", **({"pretrained": base_model} if base_model else small), output=folder / "lm")
+    new = {"architecture": json.dumps(shape), "vocabulary_size": 30_522, "passages": passages}
+    common.run_stage("base_model", **({"pretrained": base_model} if base_model else new), output=folder / "lm")
     for name in ("passages", "queries"):
         files = {"texts": folder / f"{name}.parquet", "output": folder / f"{name}.arrow"}
         common.run_stage("tokenize", tokenizer=folder / "lm", **files)
@@ -83,7 +84,7 @@ def main() -> None:
     programs |= {f"{n} tokens at once": (("-m", "cort.train"), n) for n in args.tokens_at_once}
     size = UPDATES * MINI_BATCH * args.gradient_accumulation
     with tempfile.TemporaryDirectory() as name:
-        triples = draw_triples(args.data.resolve(), args.base_model, Path(name))
+        triples = draw_triples(args.data.resolve(), Path(name), args.base_model)
         starts, sides = range(0, max(len(triples) - size, 1), size), {}
         for precision in args.precisions:
             for variant, (program, tokens) in programs.items():
