@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.encode import BLOCK, encode_block
+from cort.encode import encode_block
 from cort.formats.shards import Tokens, open_shards, write_shard
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder, texts_of
@@ -31,7 +31,7 @@ from scripts.rehearsal import generate
 
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
-# Share of MS MARCO, triples, mini-batches per update, vectors, width of products, shape of models.
+# Share of MS MARCO, triples and texts, mini-batches per update, vectors, width of products, shape of models.
 SIZES = {"cuda": (2**-7, 3_600, 100, 8_841_823, 8_192, BASE), "cpu": (2**-13, 78, 2, 20_000, 256, SMALL)}
 REPBERT = {"batch_size": 13, "gradient_accumulation": 2, "loss": "multilabel_margin", "pooling": "mean"}
 REPBERT |= {"projection": False, "similarity": "inner_product"}
@@ -71,19 +71,19 @@ def models(where: torch.device, folder: Path, peaks: Mapping[str, float]) -> Ite
         encoder = new_encoder(place / "lm", EncoderSettings(), 1).eval()
         reranker = new_cross_encoder(place / "lm", PairSettings(), 1).eval()
         operations, pairs = partial(operations_of, encoder.transformer.config), reranker.pairs(queries, passages)
-        texts, block = texts_of(passages, encoder, "passage"), np.arange(min(BLOCK, len(passages)))
+        texts, block = texts_of(passages, encoder, "passage"), np.arange(count)
         of_triples = operations(texts_of(queries, encoder, "query").lengths(rows[0]))
         of_triples += operations(texts.lengths(np.concatenate(rows[1:])))
         for precision, peak in peaks.items():
             repbert = usual | REPBERT | dict.fromkeys(("qrels", "validation_qrels"), place / "qrels.parquet")
             for kind, options in (("", usual), (" in RepBERT's batches", repbert)):
                 how = {**options, "precision": precision}
-                speed = training.train(place, iter([triples]), ("-m", "cort.train"), how)
+                speed = training.train(place, triples, ("-m", "cort.train"), how)
                 yield f"train {name}{kind}, {precision}", speed, "triples/s", 3 * of_triples / count * speed / peak
             encoder.place(where, precision)
-            seconds = median_of(encode_block, (0, len(block)), encoder, texts, where, precision, "fp32")
+            seconds = median_of(encode_block, (0, count), encoder, texts, where, precision, "fp32")
             share = operations(texts.lengths(block)) / seconds / peak
-            yield f"encode {name}, {precision}", len(block) / seconds, "passages/s", share
+            yield f"encode {name}, {precision}", count / seconds, "passages/s", share
             reranker.place(where, precision)
             with torch.inference_mode():
                 seconds = median_of(pairs.score, reranker, rows[0], rows[1], where)
