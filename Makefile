@@ -125,24 +125,25 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m scripts.config_reference --check
 
-# DATA=FOLDER with collection.tsv, queries.{dev,train}.tsv and qrels.{dev,train}.tsv also measures BM25 and training;
-# MODEL=FOLDER trains this model and compares encoding with sentence-transformers.
+# DATA=FOLDER with collection.tsv, queries.train.tsv and qrels.train.tsv also measures training; MODEL=FOLDER trains this
+# model and compares encoding with sentence-transformers.
 bench: environment
-	$(BIN)/python -m scripts.bench.quickstart
-	$(BIN)/python -m scripts.bench.workflow
 	$(BIN)/python -m scripts.bench.exact
-	$(if $(DATA),$(BIN)/python -m scripts.bench.bm25 --data "$(DATA)")
 	$(if $(DATA),$(BIN)/python -m scripts.bench.training --data "$(DATA)" $(if $(MODEL),--base-model "$(MODEL)"))
 	$(if $(and $(DATA),$(MODEL)),$(BIN)/python -m scripts.bench.encode --data "$(DATA)" --base-model "$(MODEL)")
 
-# Compares the GPU with the CPU (tests/gpu), then measures its speed; takes minutes.
-# CHECK="--device cpu" tries it without a GPU, CHECK="--only encode search" runs parts.
+# Compares the GPU with the CPU (tests/gpu), then measures its speed; takes minutes. DEVICE=cpu tries it without a GPU.
+gpu-check: DEVICE := $(or $(DEVICE),cuda)
 gpu-check: $(VENV)/.installed-dev
-	$(BIN)/python -m scripts.gpu_check --output gpu-check.json $(CHECK)
+	CHECK_DEVICE=$(DEVICE) $(BIN)/python -m pytest tests/gpu
+	$(BIN)/python -m scripts.gpu_speed --device $(DEVICE)
 
-# Needs FOLDER. The full size takes hours and 80 GB; SIZES="1/64 1/16" and STEPS="explorer bm25" choose some.
+# Makes files like MS MARCO's in FOLDER/data, SCALE=1/256 of the size, and runs config/rehearsal.yaml on them in FOLDER.
+# Call again to resume; another SCALE needs another FOLDER.
 rehearsal: environment
-	$(BIN)/python -m scripts.rehearsal --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(SIZES),--sizes $(SIZES)) $(if $(STEPS),--steps $(STEPS))
+	test -d "$(or $(FOLDER),$(error set FOLDER=...))/data" || \
+		$(BIN)/python -m scripts.rehearsal --folder "$(FOLDER)/data" --scale $(or $(SCALE),1)
+	$(BIN)/snakemake --cores all --directory "$(FOLDER)" --configfile config/rehearsal.yaml
 
 # Runs shipped experiments with small files and models, unchanged but for the source of TREC-CAR's paragraphs.
 # DATA=FOLDER takes passages from samples of MS MARCO (default: ../shared/data if it exists, else made-up passages);
@@ -174,7 +175,19 @@ lock:
 
 # Deletes what causes no rerun.
 clean-cache: environment
-	$(BIN)/python -m scripts.clean_cache
+	$(BIN)/python -m scripts.clean
 
+# Deletes all results, also those in a folder that `results` links to. FORCE=1 deletes write-protected files, too: models
+# that may have taken days.
+RESULTS = results logs benchmarks
 clean:
-	rm -rf results logs benchmarks .snakemake
+	@protected=$$(find -H $(RESULTS) -type f ! -perm -u=w 2> /dev/null); \
+	if [ -z "$(FORCE)" ] && [ -n "$$protected" ]; then \
+		folders=$$(echo "$$protected" | cut -d/ -f1-4 | sort -u | paste -sd' '); \
+		echo "error: found $$(echo "$$protected" | wc -l) write-protected files in $$folders, expected none;" \
+			"copy what you need, then call make clean FORCE=1" >&2; exit 1; \
+	fi
+	@for folder in $(RESULTS) .snakemake; do \
+		if [ -L $$folder ]; then chmod -R u+w $$folder/ 2> /dev/null; find $$folder/ -mindepth 1 -delete; \
+		elif [ -d $$folder ]; then chmod -R u+w $$folder 2> /dev/null; rm -rf $$folder; fi || exit; \
+	done

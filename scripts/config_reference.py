@@ -15,8 +15,7 @@ from cort.experiment.keys import Experiment
 from cort.experiment.recipes import keys_of_recipes, load_recipes, value_at, with_recipes
 from cort.settings.config import LEARNERS
 from cort.settings.fields import described
-from scripts.bench.common import between, markdown, parse
-from scripts.sandbox import ROOT
+from scripts.bench.common import ROOT, markdown, parse
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -147,7 +146,9 @@ def _standard(schema: Schema) -> Schema:
 def main() -> None:
     """Rewrite or check."""
     args = parse(__doc__, check=False, readme=README)
-    reference = between(args.readme, BEGIN, END, f"\n{render(described(Experiment))}")
+    before, _, rest = args.readme.read_text("utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    reference = f"{before}{BEGIN}\n\n{render(described(Experiment))}\n{END}{after}"
     for path, text in ((args.readme, reference), (args.readme.with_name(SCHEMA), editor_schema())):
         if not args.check:
             path.write_text(text, encoding="utf-8")

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from cort.system.cli import parser_of
-from scripts.sandbox import ROOT
+from scripts.bench.common import ROOT
 
 HEAD = """\
 # Stages

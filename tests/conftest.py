@@ -16,9 +16,9 @@ import pytest
 from filelock import FileLock
 
 from cort.system.checksums import record_of
-from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.common import write_rows
 from tests.support.released import BERT, write_t5
+from tests.support.sandbox import TINY, copy_with_tiny, snakemake
 
 # No test may reach for the network. Set before any library reads it.
 os.environ["HF_HUB_OFFLINE"] = "1"

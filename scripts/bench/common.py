@@ -1,35 +1,27 @@
-"""Helpers of the scripts: options, costs of stages and programs, alternating measurements, tables."""
+"""Helpers of the scripts: options, costs of programs, measurements in turns, tables."""
 
 import argparse
 import operator
 import os
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from scripts.sandbox import ROOT
-
-PYTHON = sys.executable
+ROOT = Path(__file__).parents[2]
 Result = TypeVar("Result")
-Row: TypeAlias = tuple[str, object]
 
 
 class Cost(NamedTuple):
-    """Wall time in seconds, CPU seconds, and peak memory in MB of a process."""
+    """Wall time and CPU time of a process in seconds, and what it printed."""
 
     seconds: float
-    cpu: float = 0
-    memory: float = 0
-
-    def __str__(self) -> str:
-        memory = f", {self.memory:.0f} MB" if self.memory else ""
-        return f"{self.seconds:.1f} s, {self.cpu:.1f} CPU s{memory}"
+    cpu: float
+    output: str
 
 
 def parse(doc: str | None, **options: Any) -> argparse.Namespace:
@@ -49,77 +41,40 @@ def parse(doc: str | None, **options: Any) -> argparse.Namespace:
 
 
 def words(options: Mapping[str, object]) -> list[str]:
-    """Write options as the words of a command line; a list or a tuple is several values."""
-    line = []
-    for name, value in options.items():
-        values = value if isinstance(value, list | tuple) else [value]
-        line += [f"--{name.replace('_', '-')}", *map(str, values)]
-    return line
+    """Write options as the words of a command line."""
+    return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def run(*command: object, folder: Path = ROOT) -> tuple[Cost, str]:
-    """Run a command in a folder; return its cost and output, or end this program if it fails."""
-    line = list(map(str, command))
+def run(*command: object, folder: Path = ROOT) -> Cost:
+    """Run a command in a folder, or end this program if it fails."""
     started = time.perf_counter()
-    with (
-        tempfile.TemporaryFile("w+", errors="replace") as errors,
-        subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
-        output = process.stdout.read() if process.stdout else ""
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(list(map(str, command)), cwd=folder, stdout=output)
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            errors.seek(0)
-            last = errors.read().strip().rpartition("\n")[2]
-            sys.exit(f"{' '.join(line)}: status {process.returncode}: {last}")
-    return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), output
+            sys.exit(f"{' '.join(map(str, command))}: status {process.returncode}")
+        output.seek(0)
+        return Cost(seconds, used.ru_utime + used.ru_stime, output.read())
 
 
-def run_stage(name: str, **options: object) -> Cost:
+def run_stage(name: str, **options: object) -> None:
     """Run a stage, or a command of one ("index hnsw"), in a separate process."""
-    return run(PYTHON, "-m", *f"cort.{name}".split(), *words(options))[0]
+    run(sys.executable, "-m", *f"cort.{name}".split(), *words(options))
 
 
-def write_split(data: Path, split: str, folder: Path) -> None:
-    """Write a folder's collection and the judged queries of a split as tables, like an experiment."""
-    passages = folder / "passages.parquet"
-    run_stage("collection", passages=data / "collection.tsv", output=passages)
-    files = {kind: data / f"{kind}.{split}.tsv" for kind in ("queries", "qrels")}
-    outputs = {f"output_{kind}": folder / f"{kind}.parquet" for kind in files}
-    run_stage("split", **files, passages=passages, unjudged_queries="drop", **outputs)
-
-
-def worthwhile_precisions(device: str) -> list[str]:
-    """List the precisions in which a product is not slower than in fp32 (some processors lack instructions)."""
-    import torch
-
-    from cort.models.precision import gain_of_bf16
-
-    return ["fp32", "bf16"] if gain_of_bf16(torch.device(device)) >= 1 else ["fp32"]
-
-
-def timed(work: Callable[[], object]) -> Cost:
-    """Do something in this process; return its cost."""
-    started, cpu = time.perf_counter(), time.process_time()
+def seconds_of(work: Callable[[], object]) -> float:
+    """Do something in this process; return the wall time."""
+    started = time.perf_counter()
     work()
-    return Cost(time.perf_counter() - started, time.process_time() - cpu)
+    return time.perf_counter() - started
 
 
-def in_turns(rounds: int, sides: Mapping[str, Callable[[], Result]], warm_up: bool = False) -> dict[str, list[Result]]:
-    """Alternate between the sides; return their results, without those of a first round if `warm_up`."""
-    turns = [{name: do() for name, do in sides.items()} for _ in range(rounds + warm_up)]
-    return {name: [turn[name] for turn in turns[warm_up:]] for name in sides}
-
-
-def compare(task: str, rounds: int, sides: Mapping[str, Callable[[], Cost]]) -> Iterator[Row]:
-    """Alternate between the sides; yield their median times and peak memory, and their ratios to the first side."""
-    columns = {name: list(zip(*costs, strict=True)) for name, costs in in_turns(rounds, sides).items()}
-    for name, (seconds, cpu, memory) in columns.items():
-        yield f"{task}: {name}", Cost(statistics.median(seconds), statistics.median(cpu), max(memory))
-    first, *others = columns
-    for name in others:
-        yield f"{task}: {name} / {first}", ratios(columns[name][0], columns[first][0])
+def in_turns(rounds: int, sides: Mapping[str, Callable[[], Result]]) -> dict[str, list[Result]]:
+    """Alternate between the sides; return the results of each."""
+    turns = [{name: do() for name, do in sides.items()} for _ in range(rounds)]
+    return {name: [turn[name] for turn in turns] for name in sides}
 
 
 def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> str:
@@ -134,17 +89,6 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], rule: str 
     return [f"| {' | '.join(map(str, row))} |" for row in (header, rules, *rows)]
 
 
-def print_table(rows: Iterable[Sequence[object]], header: Sequence[str] = ("", "")) -> None:
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table in Markdown."""
     sys.stdout.write("\n".join([*markdown(header, rows), ""]))
-
-
-def between(path: Path, begin: str, end: str, content: str) -> str:
-    """Return the text of a document with other content between two lines.
-
-    :raises ValueError: if a line is missing.
-    """
-    match = re.fullmatch(f"(.*{re.escape(begin)}\n).*({re.escape(end)}.*)", path.read_text("utf-8"), re.DOTALL)
-    if match is None:
-        raise ValueError(f"{path}: found no marker lines, expected {begin!r} and {end!r}; add them")
-    return f"{match[1]}{content}\n{match[2]}"

@@ -50,8 +50,7 @@ def peer(encoder: Path, device: str, texts: list[str]) -> Callable[[], Any]:
 def main() -> None:
     """Measure and print."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    precisions = common.worthwhile_precisions(device)
-    args = common.parse(__doc__, data=Path, base_model=Path, texts=3_000, rounds=3, precisions=precisions)
+    args = common.parse(__doc__, data=Path, base_model=Path, texts=3_000, rounds=3, precisions=["fp32", "bf16"])
     with tempfile.TemporaryDirectory() as name:
         folder, vectors, work = Path(name), dict[str, Any](), dict[str, Callable[[], Any]]()
         with open(args.data / "collection.tsv", encoding="utf-8") as lines:
@@ -65,7 +64,7 @@ def main() -> None:
         work |= {precision: partial(ours, encoder, folder, precision) for precision in args.precisions}
 
         def measure(name: str) -> float:
-            return common.timed(lambda: vectors.update({name: work[name]()})).seconds
+            return common.seconds_of(lambda: vectors.update({name: work[name]()}))
 
         seconds = common.in_turns(args.rounds, {name: partial(measure, name) for name in work})
     rows, first = [], next(iter(work))
@@ -73,7 +72,7 @@ def main() -> None:
         difference, cosine = np.abs(vectors[name] - vectors[first]).max(), (vectors[name] * vectors[first]).sum(1).min()
         cells = [f"{len(texts) / statistics.median(times):.1f}", common.ratios(seconds[first], times)]
         rows.append([name, *cells, f"{difference:.1e}", f"{cosine:.5f}"])
-    common.print_table(rows, ["", "texts/s", "ratio", "largest difference", "smallest cosine"])
+    common.print_table(["", "texts/s", "ratio", "largest difference", "smallest cosine"], rows)
 
 
 if __name__ == "__main__":

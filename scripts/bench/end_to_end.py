@@ -10,17 +10,29 @@ Usage: python -m scripts.bench.end_to_end --data ../shared/data/nfcorpus --model
 import csv
 import json
 import statistics
+import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import yaml
+from typing import NamedTuple
 
 from scripts.bench import common
-from scripts.sandbox import copy_tree, executable
+
+CONFIG = """
+dataset: end-to-end
+collection: {{passages: {data}/collection.tsv}}
+splits:
+  validation: {{queries: {data}/queries.dev.tsv, qrels: {data}/qrels.dev.tsv, without: test}}
+  test: {{queries: {data}/queries.test.tsv, qrels: {data}/qrels.test.tsv}}
+encoders: {{dense: {{pretrained: {model}}}}}
+systems:
+  bm25: {{retrieve: bm25}}
+  dense: {{retrieve: dense}}
+  fused: {{fuse: {{systems: [dense, bm25], method: linear, tune: nDCG@10}}}}
+evaluation: {{measures: [nDCG@10, RR@10, R@100]}}
+"""
 
 
 class Side(NamedTuple):
@@ -31,36 +43,13 @@ class Side(NamedTuple):
     steps: Mapping[str, float]
 
 
-def configure(folder: Path, data: Path, model: str) -> Path:
-    """Write the experiment."""
-    splits: dict[str, dict[str, Any]] = {
-        name: {kind: str(data / f"{kind}.{split}.tsv") for kind in ("queries", "qrels")}
-        for name, split in (("validation", "dev"), ("test", "test"))
-    }
-    splits["validation"]["without"] = "test"
-    config = {
-        "dataset": "end-to-end",
-        "collection": {"passages": str(data / "collection.tsv")},
-        "splits": splits,
-        "encoders": {"dense": {"pretrained": model}},
-        "systems": {
-            "bm25": {"retrieve": "bm25"},
-            "dense": {"retrieve": "dense"},
-            "fused": {"fuse": {"systems": ["dense", "bm25"], "method": "linear", "tune": "nDCG@10"}},
-        },
-        "evaluation": {"measures": ["nDCG@10", "RR@10", "R@100"]},
-    }
-    path = folder / "end-to-end.yaml"
-    path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    return path
-
-
-def build(data: Path, model: str) -> Side:
-    """Build the experiment in a new copy of the project."""
+def build(data: Path, model: Path) -> Side:
+    """Build the experiment in a new folder."""
     with tempfile.TemporaryDirectory() as name:
-        folder = copy_tree(Path(name))
-        call = ("--cores", "all", "--configfile", configure(folder, data, model))
-        cost, _ = common.run(executable("snakemake"), *call, folder=folder)
+        folder = Path(name)
+        (folder / "config.yaml").write_text(CONFIG.format(data=data, model=model), encoding="utf-8")
+        program = (Path(sys.executable).with_name("snakemake"), "--snakefile", common.ROOT / "Snakefile")
+        cost = common.run(*program, "--cores", "all", "--configfile", "config.yaml", folder=folder)
         [path] = folder.glob("results/*/measures/test/fused.json")
         value = json.loads(path.read_text("utf-8"))["mean"]["nDCG@10"]
         steps = defaultdict[str, float](float)
@@ -71,18 +60,18 @@ def build(data: Path, model: str) -> Side:
     return Side(cost, value, steps)
 
 
-def run_script(data: Path, model: str, dtype: str) -> Side:
+def run_script(data: Path, model: Path, dtype: str) -> Side:
     """Run the single script."""
     module = "scripts.bench.single_script"
-    cost, output = common.run(common.PYTHON, "-m", module, "--data", data, "--model", model, "--dtype", dtype)
-    answer = json.loads(output.splitlines()[-1])
+    cost = common.run(sys.executable, "-m", module, "--data", data, "--model", model, "--dtype", dtype)
+    answer = json.loads(cost.output.splitlines()[-1])
     return Side(cost, answer["nDCG@10"], answer["steps"])
 
 
 def main() -> None:
     """Measure and print."""
-    args = common.parse(__doc__, data=Path, model=str, dtypes=["float32", "bfloat16"], rounds=3)
-    data, model = args.data.resolve(), str(Path(args.model).resolve())
+    args = common.parse(__doc__, data=Path, model=Path, dtypes=["float32", "bfloat16"], rounds=3)
+    data, model = args.data.resolve(), args.model.resolve()
     sides = {f"script, {dtype}": partial(run_script, data, model, dtype) for dtype in args.dtypes}
     rounds = common.in_turns(args.rounds, {**sides, "workflow": partial(build, data, model)})
     ours = [side.cost.seconds for side in rounds["workflow"]]
@@ -94,8 +83,8 @@ def main() -> None:
         rows.append([*row, f"{results[0].value:.4f}"])
         longest = Counter(results[-1].steps).most_common()
         steps.append([name, ", ".join(f"{step} {seconds:.1f}" for step, seconds in longest)])
-    common.print_table(rows, ["", "seconds", "CPU seconds", "workflow / this", "nDCG@10"])
-    common.print_table(steps, ["", "seconds of steps (rules run in parallel), last round"])
+    common.print_table(["", "seconds", "CPU seconds", "workflow / this", "nDCG@10"], rows)
+    common.print_table(["", "seconds of steps (rules run in parallel), last round"], steps)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ Usage: python -m scripts.bench.training --data ../shared/data/squad [--base-mode
 """
 
 import csv
-import itertools
 import json
 import statistics
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -33,19 +33,24 @@ sys.exit(train.main(sys.argv[1:]))
 """
 MINI_BATCH, UPDATES = 6, 3
 USUAL = {"pooling": "mean", "batch_size": MINI_BATCH, "learning_rate": 1e-7, "warmup_updates": 0}
-MINILM = {"model_type": "bert", "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
+Shape = Mapping[str, str | int]
+MINILM: Shape = {"model_type": "bert", "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 
 
-def draw_triples(data: Path, base_model: Path | None, folder: Path) -> pa.Table:
-    """Tokenize, and draw a triple per judgement."""
-    common.write_split(data, "train", folder)
-    small = {"architecture": json.dumps(MINILM), "vocabulary_size": 30_522, "passages": folder / "passages.parquet"}
-    common.run_stage("base_model", **({"pretrained": base_model} if base_model else small), output=folder / "lm")
+def draw_triples(data: Path, folder: Path, base_model: Path | None = None, shape: Shape = MINILM) -> pa.Table:
+    """Tokenize, and draw a triple per judgement; without a base model, make one of this shape and random weights."""
+    passages = folder / "passages.parquet"
+    common.run_stage("collection", passages=data / "collection.tsv", output=passages)
+    texts = {kind: data / f"{kind}.train.tsv" for kind in ("queries", "qrels")}
+    outputs = {f"output_{kind}": folder / f"{kind}.parquet" for kind in texts}
+    common.run_stage("split", **texts, passages=passages, unjudged_queries="drop", **outputs)
+    new = {"architecture": json.dumps(shape), "vocabulary_size": 30_522, "passages": passages}
+    common.run_stage("base_model", **({"pretrained": base_model} if base_model else new), output=folder / "lm")
     for name in ("passages", "queries"):
         files = {"texts": folder / f"{name}.parquet", "output": folder / f"{name}.arrow"}
         common.run_stage("tokenize", tokenizer=folder / "lm", **files)
     qrels = tables.read_table(folder / "qrels.parquet", tables.QRELS)
-    doc_ids = tables.read_table(folder / "passages.parquet", tables.PASSAGES)["doc_id"]
+    doc_ids = tables.read_table(passages, tables.PASSAGES)["doc_id"]
     generator = np.random.default_rng(1)
     drawn = qrels.take(pa.array(generator.permutation(len(qrels))))
     negatives = doc_ids.take(pa.array(generator.integers(len(doc_ids), size=len(drawn))))
@@ -53,16 +58,15 @@ def draw_triples(data: Path, base_model: Path | None, folder: Path) -> pa.Table:
     return pa.table([zeros, drawn["query_id"], drawn["doc_id"], negatives, ones], schema=tables.TRIPLES)
 
 
-def train(folder: Path, parts: Iterator[pa.Table], program: Sequence[str], options: Mapping[str, object]) -> float:
-    """Train a few updates on the next part; return triples per second."""
-    triples = next(parts)
+def train(folder: Path, triples: pa.Table, program: Sequence[str], options: Mapping[str, object]) -> float:
+    """Train on triples; return how many per second, without the first update."""
     tables.write_table(folder / "part", triples)
     tables.write_table(folder / "validation", triples.slice(0, MINI_BATCH))
     files = {"triples": "part", "validation_triples": "validation", "passages": "passages.arrow", "base_model": "lm"}
     files |= {"queries": "queries.arrow", "validation_queries": "queries.arrow", "output": "model"}
     files |= {"output_curve": "curve.csv", "output_selection": "selection.json"}
     paths = {name: folder / file for name, file in files.items()}
-    common.run(common.PYTHON, *program, *common.words({**paths, **USUAL, **options}))
+    common.run(sys.executable, *program, *common.words({**paths, **USUAL, **options}))
     with open(folder / "curve.csv", encoding="utf-8", newline="") as lines:
         speeds = {int(row["step"]): row["examples_per_second"] for row in csv.DictReader(lines)}
     return statistics.median(float(speed) for step, speed in speeds.items() if step > 1 and speed)
@@ -71,26 +75,24 @@ def train(folder: Path, parts: Iterator[pa.Table], program: Sequence[str], optio
 def main() -> None:
     """Prepare, measure, print."""
     sizes = {"gradient_accumulation": 16, "tokens_at_once": [1_024, 8_192], "length": 256}
-    args = common.parse(__doc__, data=Path, base_model=None, rounds=5, **sizes)
+    args = common.parse(__doc__, data=Path, base_model=None, rounds=5, precisions=["fp32", "bf16"], **sizes)
     shape = {"gradient_accumulation": args.gradient_accumulation, "threads": torch.get_num_threads()}
     shape |= {"query_length": args.length, "passage_length": args.length, "dimension": 128}
     programs = {"plain": (("-c", PLAIN), 1)}
     programs |= {f"{n} tokens at once": (("-m", "cort.train"), n) for n in args.tokens_at_once}
     size = UPDATES * MINI_BATCH * args.gradient_accumulation
     with tempfile.TemporaryDirectory() as name:
-        triples = draw_triples(args.data.resolve(), args.base_model, Path(name))
-        starts, sides = range(0, max(len(triples) - size, 1), size), {}
-        for precision in common.worthwhile_precisions("cuda" if torch.cuda.is_available() else "cpu"):
+        triples, sides = draw_triples(args.data.resolve(), Path(name), args.base_model).slice(0, size), {}
+        for precision in args.precisions:
             for variant, (program, tokens) in programs.items():
                 options = {**shape, "precision": precision, "tokens_at_once": tokens}
-                parts = (triples.slice(first, size) for first in itertools.cycle(starts))
-                sides[f"{precision}, {variant}"] = partial(train, Path(name), parts, program, options)
+                sides[f"{precision}, {variant}"] = partial(train, Path(name), triples, program, options)
         speeds = common.in_turns(args.rounds, sides)
-    rows = []
+    rows, first = [], next(iter(speeds))
     for variant, measured in speeds.items():
-        same, single = (common.ratios(measured, speeds[f"{name}, plain"]) for name in (variant.split(",")[0], "fp32"))
+        same, single = (common.ratios(measured, speeds[name]) for name in (f"{variant.split(',')[0]}, plain", first))
         rows.append((variant, f"{statistics.median(measured):.1f}", same, single))
-    common.print_table(rows, ["variant", "triples/s", "to plain, same precision", "to plain, fp32"])
+    common.print_table(["variant", "triples/s", "to plain, same precision", f"to {first}"], rows)
 
 
 if __name__ == "__main__":

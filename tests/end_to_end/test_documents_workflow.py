@@ -17,10 +17,10 @@ from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.formats.tables import PASSAGES, read_table
 from cort.online.searcher import open_searcher
-from scripts.sandbox import TINY, copy_with_tiny
 from tests.support.changes import snakemake
 from tests.support.explorer import unpack
 from tests.support.released import write_modules, write_transformer
+from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import planned
 
 pytestmark = pytest.mark.slow

@@ -12,12 +12,12 @@ from cort.experiment.downloads import file_pattern, named_files, resolve
 from cort.experiment.keys import Experiment
 from cort.settings import paths
 from cort.settings.fields import schema_of
-from scripts.sandbox import TINY, copy_with_tiny, digests, executable
 from tests.support.archives import tar_of
 from tests.support.changes import run_module, snakemake
 from tests.support.common import md5_of, wait_until
 from tests.support.jobs import job
 from tests.support.misbehaving_server import Step, serving
+from tests.support.sandbox import TINY, copy_with_tiny, digests, executable
 from tests.support.workflow import RULES
 from workflow.planning import preflight
 

@@ -14,11 +14,11 @@ import yaml
 
 from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog, problem_with
-from scripts.sandbox import copy_tree, snakemake
 from tests.support import small
 from tests.support.common import ROOT
 from tests.support.kills import FINISHED, Tree
 from tests.support.misbehaving_server import serving
+from tests.support.sandbox import copy_tree, snakemake
 from tests.support.slurm import Sandbox, variables
 
 CONFIGS = [f"config/{name}.yaml" for name in ("msmarco", "trec-car", "nfcorpus", "scifact")]

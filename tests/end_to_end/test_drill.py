@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from scripts.sandbox import TINY, copy_with_tiny, snakemake
 from tests.support.kills import Tree, differences, parse_log, results
+from tests.support.sandbox import TINY, copy_with_tiny, snakemake
 
 RUN = "results/tiny/runs/test/cort.trec"
 VALIDATION_VECTORS = "results/tiny/embeddings/encoder/queries.validation.arrow"

@@ -15,9 +15,9 @@ from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
 from cort.models.prompts import GRADE, QUERY
 from cort.retrieval.documents import document_of, hash_of, split_of
-from scripts.sandbox import copy_with_tiny
 from tests.support.changes import planned_jobs, run_module, snakemake
 from tests.support.model_server import model_server
+from tests.support.sandbox import copy_with_tiny
 
 pytestmark = pytest.mark.slow
 

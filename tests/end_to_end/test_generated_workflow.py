@@ -11,8 +11,8 @@ import yaml
 
 from cort.formats.judgements import iter_qrels
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
-from scripts.sandbox import copy_with_tiny
 from tests.support.changes import run_module, snakemake
+from tests.support.sandbox import copy_with_tiny
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.sandbox import TINY, copy_with_tiny
 from tests.support.changes import altered, snakemake
 from tests.support.common import fake_gpus, gpu_uuid
+from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import planned
 from tests.tiny.generate import PASSAGES, make_passages
 

@@ -8,10 +8,10 @@ import yaml
 
 from cort.evaluation.values import read_values
 from cort.reporting.labels import MINUS
-from scripts.sandbox import copy_with_tiny
 from tests.support import german
 from tests.support.changes import snakemake
 from tests.support.reporting import Outline
+from tests.support.sandbox import copy_with_tiny
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from scripts.sandbox import ROOT, copy_tree, snakemake
+from tests.support.sandbox import ROOT, copy_tree, snakemake
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ import yaml
 
 from cort.evaluation.folds import draw_folds
 from cort.formats.runs import read_run
-from scripts.sandbox import copy_with_tiny, executable
 from tests.support import german
 from tests.support.changes import snakemake
 from tests.support.explorer import unpack
+from tests.support.sandbox import copy_with_tiny, executable
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ from functools import cache
 
 import pytest
 
-from scripts.sandbox import executable
 from tests.support.common import ROOT
+from tests.support.sandbox import executable
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.sandbox import TINY, copy_with_tiny
 from tests.support import slurm
 from tests.support import slurm as cluster
 from tests.support.changes import snakemake
 from tests.support.common import ROOT
+from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned
 
 LOCAL = {rule for rule, text in RULES.items() if "localrule: True" in text}

@@ -9,10 +9,10 @@ import yaml
 
 from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, read_table
-from scripts.sandbox import TINY, copy_with_tiny
 from tests.support.changes import snakemake
 from tests.support.common import ROOT
 from tests.support.irds import write_beir
+from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import planned
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from cort.formats.runs import read_run
 from cort.formats.tables import IMPACTS, QUERIES, TRIPLES, read_table
 from cort.online.searcher import open_searcher
 from cort.online.why import explain
-from scripts.sandbox import TINY, copy_with_tiny
 from tests.support.changes import snakemake
+from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import planned, sparse_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from cort.formats.artifacts import read_artifact
 from cort.retrieval.weights import TunedWeights
-from scripts.sandbox import copy_with_tiny
 from tests.support.changes import run_module
+from tests.support.sandbox import copy_with_tiny
 
 pytestmark = pytest.mark.slow
 

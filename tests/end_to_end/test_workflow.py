@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import yaml
 
-from scripts.sandbox import TINY, copy_with_tiny, executable
 from tests.support import workflow as support
 from tests.support.changes import altered, snakemake
 from tests.support.common import COMMIT
 from tests.support.explorer import unpack
+from tests.support.sandbox import TINY, copy_with_tiny, executable
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
 

@@ -19,6 +19,8 @@ from tests.support.training import write_examples
 # As a training sets it, which here is not what uses the GPU first.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 DEVICE = os.environ.get("CHECK_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE == "cuda" and not torch.cuda.is_available():
+    pytest.exit("found no GPU that torch can use, expected one; DEVICE=cpu tries the tests without", 1)
 
 
 @pytest.fixture(scope="session")

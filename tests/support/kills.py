@@ -11,7 +11,7 @@ import time
 
 from workflow.lock import processes_with
 
-from scripts.sandbox import digests, executable
+from tests.support.sandbox import digests, executable
 
 VARIABLE = "CORT_KILLED"
 STARTED = re.compile(r"^Job (\d+): (.+)$", re.MULTILINE)

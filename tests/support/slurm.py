@@ -15,7 +15,7 @@ import yaml
 
 from tests.support.common import ROOT, wait_until
 
-SCRIPT = ROOT / "scripts" / "slurm-sandbox"
+SCRIPT = ROOT / "tests" / "support" / "slurm-sandbox"
 PROFILE = Path("profiles") / "slurm" / "profile.yaml"
 CANNOT_RUN_HERE = 69
 

@@ -81,7 +81,7 @@ def test_imports_go_down():
         ("cort/system/cli.py", "cort/formats/runs.py", "in a higher layer"),
         ("cort/training/loop.py", "cort/retrieval/exact.py", "another package of the same layer"),
         ("cort/formats/runs.py", "cort/settings/paths.py", "in a higher layer"),
-        ("workflow/plan.py", "scripts/sandbox.py", "in a higher layer"),
+        ("workflow/plan.py", "scripts/clean.py", "in a higher layer"),
     ],
 )
 def test_imports_that_go_up_are_found(path, imported, part):

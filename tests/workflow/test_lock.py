@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from snakemake.exceptions import WorkflowError
 
-from scripts.sandbox import executable, snakemake
 from tests.support.common import ROOT, wait_until
+from tests.support.sandbox import executable, snakemake
 from workflow import lock
 
 # Two stages: the first waits until told to go on, the second needs it.

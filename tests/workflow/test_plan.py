@@ -14,9 +14,9 @@ from workflow.planning.forecast import costs_of, read_benchmark, shipped, trunca
 
 from cort.experiment.checks import load
 from cort.formats.shards import Tokens
-from scripts.sandbox import copy_with_tiny
 from tests.support.changes import altered, mark_as_built, prepare, run_module
 from tests.support.common import COMMIT, ROOT
+from tests.support.sandbox import copy_with_tiny
 from workflow import plan, why
 from workflow.planning import dryrun, preflight
 from workflow.planning.dryrun import DryRun, dry_run

@@ -20,10 +20,10 @@ from cort.experiment.keys import Experiment
 from cort.formats.artifacts import read_artifact
 from cort.settings.config import flat as flat_settings
 from cort.settings.fields import schema_of
-from scripts.sandbox import TINY
 from tests.support.changes import mark_as_built, planned_jobs, prepare, put, replace, run_module, snakemake
 from tests.support.common import COMMIT, write_file
 from tests.support.imports import MODULES, program
+from tests.support.sandbox import TINY
 from tests.support.workflow import (
     RULES,
     command_of,

@@ -1,17 +1,14 @@
-"""Copies of the project for builds in benchmarks, drills and tests."""
+"""Copies of the project, with the tests' tiny experiment, and calls of Snakemake in them."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 from cort.system.checksums import checksum
+from tests.support.common import ROOT
 
-ROOT = Path(__file__).parents[1]
 #: Config of the tiny experiment in a copy made by `copy_with_tiny`.
 TINY = "tiny/tiny.yaml"
 
@@ -46,39 +43,7 @@ def snakemake(folder: Path, *arguments: object, program: str = "snakemake") -> t
     return done.returncode, done.stdout
 
 
-def timed(folder: Path, *arguments: object) -> tuple[float, str]:
-    """Call snakemake; return seconds and output, or end this program with the output if it fails."""
-    started = time.perf_counter()
-    status, output = snakemake(folder, *arguments)
-    if status:
-        sys.exit(output)
-    return time.perf_counter() - started, output
-
-
 def digests(folder: Path, *patterns: str) -> dict[str, str]:
     """SHA-256 of the files that match any pattern, by their path in `folder`."""
     paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
     return {os.fspath(path.relative_to(folder)): checksum(path) for path in paths}
-
-
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; files that vanish meanwhile are skipped."""
-    inside = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
-    total = 0
-    for file in [path] if path.is_file() else inside:
-        with suppress(OSError):
-            total += file.lstat().st_size
-    return total
-
-
-def mark_as_built(folder: Path, configfile: Path, *options: object) -> int:
-    """Replace all results by empty files that Snakemake records as up to date; return the number of jobs."""
-    call = ("--configfile", configfile, *options)
-    _, summary = timed(folder, "--summary", *call)
-    for line in summary.splitlines():
-        if line.startswith("results/"):
-            result = folder / line.split("\t")[0]
-            result.parent.mkdir(parents=True, exist_ok=True)
-            result.touch()
-    _, output = timed(folder, "--cores", 1, "--touch", "--forceall", *call)
-    return int(re.findall(r" (\d+) of \1 done, ", output, re.MULTILINE)[-1])
