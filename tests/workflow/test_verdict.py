@@ -164,7 +164,7 @@ def test_another_folder_with_this_name_is_refused(folder, build, capsys):
     (folder / other).mkdir(parents=True)
     stored = folder / "results" / "docs" / "experiment.yaml"
     stored.parent.mkdir(parents=True)
-    write_experiment(stored, load(path), 1)
+    write_experiment(stored, load(path))
     assert verdict.main(["--folder", other]) == 1
     expected = "results/docs/experiment.yaml: found results of docs, expected those of more/docs; set NAME="
     assert expected in capsys.readouterr().err
