@@ -295,7 +295,7 @@ def test_the_cost_of_systems_also_of_those_that_somebody_added(folder, build):
     path, results = CONFIGS / "docs.yaml", folder / "results" / "docs"
     add_reranked(path)
     config = load(path)
-    write_experiment(results / "experiment.yaml", config, 2)
+    write_experiment(results / "experiment.yaml", config | {"shards": 2})
     files = {"lexical/bm25/index/lucene/data": 3, "embeddings/static/passages.1-of-2.arrow": 2}
     for name, megabytes in files.items() | {("embeddings/static/passages.2-of-2.arrow", 1)}:
         (results / name).parent.mkdir(parents=True, exist_ok=True)
