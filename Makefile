@@ -1,5 +1,5 @@
 # `make results` builds the environment and the default experiment, `make test` checks the project.
-# `make plan` shows what `make results` would do and cost, `make why` explains why.
+# `make plan` shows what `make results` would do and what is missing, `make why` explains why.
 # Everything is installed into .venv; nothing outside this folder changes.
 
 PYTHON ?= python3
@@ -23,7 +23,7 @@ STARTED := $(shell date +%s)
 .DEFAULT_GOAL := results
 .PHONY: results summary inspect verdict matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal docs lock clean-cache clean
 
-# FORCE=1 skips the checks of this machine.
+# FORCE=1 skips the check of input files.
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
 results: environment
 	$(BIN)/python -m workflow.plan $(if $(FORCE),--force,--run) --configfile "$(CONFIG)"

@@ -30,3 +30,8 @@ rule all:
     input:
         inputs.targets(config),
     localrule: True
+
+
+# Other jobs went on after the errors.
+onerror:
+    print(*failures(log), sep="\n", file=sys.stderr)

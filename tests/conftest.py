@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 # Files that take longest. Those in between do not wait for the experiment that the first one builds.
 FIRST = [
     *("workflow/test_staleness.py", "cort/training/test_distributed.py", "cort/training/test_resume.py"),
-    *("workflow/test_lock.py", "end_to_end/test_slurm.py", "workflow/test_plan.py", "end_to_end/test_workflow.py"),
+    *("end_to_end/test_slurm.py", "workflow/test_plan.py", "end_to_end/test_workflow.py"),
     *("end_to_end/test_endpoint_workflow.py", "end_to_end/test_documents_workflow.py"),
     *("end_to_end/test_verdict_workflow.py", "end_to_end/test_sources_workflow.py"),
     *("end_to_end/test_generated_workflow.py", "stages/test_pretrained.py"),

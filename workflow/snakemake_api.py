@@ -1,26 +1,60 @@
-"""Every use of Snakemake's undocumented parts: its graph of jobs, its state on disk, its log.
+"""Every use of Snakemake's undocumented parts: its graph of jobs, their reasons, its records.
 
 Other releases may change them: pyproject.toml bounds the releases, and tests/workflow/test_snakemake_api.py fails if
-something is gone. As a program, this module plans: its arguments are a file for the plan, and those of snakemake.
+something is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import io
 import logging.handlers
 import re
-import sys
+import shutil
+import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from cort.formats.artifacts import write_artifact
-from workflow.planning.dryrun import DryRun, Job, Reason, Record
-
 #: beginning of the commands of stages
 STAGE = "python -m cort."
+#: beginning of their commands when they run; words that end a program with the one that started it
+EXEC, ATTACHED = "exec ", ("setpriv", "--pdeathsig", "TERM")
+
+
+class PlanError(ValueError):
+    """Snakemake cannot plan: an unknown target, a missing input, or errors in the config, a line each."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """A job of the experiment, to run if it is `planned`.
+
+    :ivar benchmark: file of its measurement, which is named after the job.
+    :ivar reason: of a planned job, Snakemake's object that says why it runs.
+    :ivar params: reprs of its params, except those that Snakemake derives from inputs and outputs.
+    :ivar record: what Snakemake recorded of its last run, None if it did not.
+    """
+
+    rule: str
+    wildcards: dict[str, str]
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    benchmark: str = ""
+    planned: bool = True
+    reason: Any = None
+    params: Sequence[str] = ()
+    record: Any = None
+
+    @property
+    def name(self) -> str:
+        """The rule and its wildcards: "retrieve test/cort"."""
+        values = [value for key, value in self.wildcards.items() if key != "dataset"]
+        return f"{self.rule} {'/'.join(values)}".rstrip()
 
 
 def runs_here(workflow: Any) -> bool:
@@ -53,7 +87,8 @@ def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> N
         command = takewhile(lambda word: not word.startswith(("-", "{")), rule.shellcmd.removeprefix(STAGE).split())
         rule.set_params(code=code_of(" ".join(command)))
         # The stage replaces the shell, so that signals reach it.
-        rule.shellcmd = f"exec {rule.shellcmd}"
+        rule.shellcmd = f"{EXEC}{rule.shellcmd}"
+        rule.run_func = _running(rule)
         rule.log_modifier = rule.benchmark_modifier = rule.output_modifier
         wildcards = dict.fromkeys(re.findall(r"\{(\w+)", rule.output[0]))
         name = ".".join(f"{{{wildcard}}}" for wildcard in wildcards if wildcard != "dataset")
@@ -61,8 +96,45 @@ def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> N
         rule.benchmark = f"benchmarks/{{dataset}}/{rule.name}/{name or rule.name}.tsv"
 
 
-def _plan(arguments: Sequence[str]) -> DryRun:
-    """Plan with `snakemake --dry-run` in this process, without output."""
+def _running(rule: Any) -> Callable[..., None]:
+    """Make the function that runs a rule's command as it is now.
+
+    Snakemake's own evaluates the command again when a job begins: with the last values of a loop that made the rule.
+    """
+    places = {**rule.run_func.__globals__, "attached": functools.partial(_attached, rule.shellcmd)}
+    command = "shell(attached(), bench_record=bench_record, bench_iteration=bench_iteration)"
+    # At the place of Snakemake's own, which its errors name.
+    code = rule.run_func.__code__
+    lines = "\n" * (code.co_firstlineno - 1) + f"def run{inspect.signature(rule.run_func)}: {command}"
+    exec(compile(lines, code.co_filename, "exec"), places)  # noqa: S102 - the signature is Snakemake's
+    return places["run"]  # type: ignore[no-any-return]
+
+
+def _attached(command: str) -> str:
+    """Let a command end with Snakemake, even if that is killed: later, it could replace results of other settings."""
+    return command.replace(EXEC, f"{EXEC}{' '.join(ATTACHED)} ", 1) if _can_attach() else command
+
+
+@functools.cache
+def _can_attach() -> bool:
+    """Whether this machine's `setpriv` knows the option; that of util-linux does."""
+    return bool(shutil.which(ATTACHED[0])) and subprocess.run([*ATTACHED, "true"], check=False).returncode == 0
+
+
+def failures(logs: Sequence[str]) -> list[str]:
+    """Name the jobs that failed in the end with their logs, from the logs of Snakemake, which may be long."""
+    text = "".join(Path(log).read_text("utf-8", "replace") for log in logs)
+    jobs = re.findall(r"^Error in rule (\w+):\n(?: .*\n)*? +jobid: (\d+)\n(?: .*\n)*? +log: (\S+)", text, re.MULTILINE)
+    finished = set(re.findall(r"^Finished jobid: (\d+) ", text, re.MULTILINE))
+    return list(dict.fromkeys(f"{rule} failed; its log is {file}" for rule, job, file in jobs if job not in finished))
+
+
+def plan(arguments: Sequence[str]) -> tuple[list[Job], bool]:
+    """Ask Snakemake for all jobs of a command line, in an order in which they could run; it prints nothing.
+
+    :returns: the jobs, and whether they run on this machine, not on a cluster.
+    :raises PlanError: if Snakemake cannot plan.
+    """
     from snakemake import cli, workflow
 
     dags: list[Any] = []
@@ -72,74 +144,40 @@ def _plan(arguments: Sequence[str]) -> DryRun:
             super().__init__(*args, **kwargs)
             dags.append(self)
 
-    workflow.DAG = Dag
-    errors, output = logging.handlers.BufferingHandler(capacity=1_000), io.StringIO()
+    errors, output, status = logging.handlers.BufferingHandler(capacity=1_000), io.StringIO(), 0
     errors.setLevel(logging.ERROR)
     logging.getLogger("snakemake").addHandler(errors)
-    options, status, executor = [*arguments, "--dry-run"], 0, None
+    workflow.DAG = Dag
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            # Profiles may set it, too.
-            executor = cli.parse_args(options)[1].executor
-            status = cli.main(options)
+            status = cli.main([*arguments, "--dry-run"])
     except SystemExit as leaving:
         status = int(bool(leaving.code))
-    if status:
+    if status or not dags:
         logged = "\n".join(record.getMessage() for record in errors.buffer)
-        return DryRun(error=explain_error(logged or output.getvalue()))
-    jobs = _jobs(dags[-1]) if dags else []
-    planned, done = [job for job in jobs if job.planned], [job for job in jobs if not job.planned]
-    return DryRun(planned, done, executor or "local")
-
-
-def _jobs(dag: Any) -> list[Job]:
-    """List the jobs in a possible order of execution."""
+        raise PlanError(explain_error(logged or output.getvalue()))
+    dag = dags[-1]
     rules = {rule.name: number for number, rule in enumerate(dag.workflow.rules)}
     levels = (sorted(level, key=lambda job: (rules[job.rule.name], list(job.output))) for level in dag.toposorted())
     # The target rule makes nothing.
-    return [_describe(dag, job) for level in levels for job in level if job.rule.shellcmd]
+    jobs = [_describe(dag, job) for level in levels for job in level if job.rule.shellcmd]
+    return jobs, runs_here(dag.workflow)
 
 
 def _describe(dag: Any, job: Any) -> Job:
-    planned, persistence = dag.needrun(job), dag.workflow.persistence
+    persistence, planned = dag.workflow.persistence, dag.needrun(job)
+    records = filter(None, map(persistence.metadata, job.output))
     return Job(
         rule=job.rule.name,
-        phase=Path(job.rule.snakefile).stem,
         wildcards=dict(job.wildcards_dict),
         inputs=tuple(job.input),
         outputs=tuple(job.output),
-        threads=job.threads,
-        resources={name: amount for name, amount in job.resources.items() if isinstance(amount, int)},
         benchmark=job.benchmark or "",
         planned=planned,
-        reason=_reason(dag.reason(job)) if planned else Reason(),
+        reason=dag.reason(job) if planned else None,
         params=tuple(persistence._params(job)),
-        record=next(filter(None, map(_record, map(persistence.metadata, job.output))), None),
+        record=next((record for record in records if record.shellcmd), None),
     )
-
-
-def _reason(reason: Any) -> Reason:
-    typed = Reason(
-        missing=tuple(sorted(reason.missing_output)),
-        incomplete=tuple(sorted(reason.incomplete_output)),
-        updated=tuple(sorted(reason.updated_input)),
-        remade=tuple(sorted(reason.updated_input_run)),
-        inputs=bool(reason.input_changed),
-        command=bool(reason.code_changed),
-        params=bool(reason.params_changed),
-        environment=bool(reason.software_stack_changed),
-        forced=bool(reason.forced),
-    )
-    return typed if typed != Reason() else Reason(words=str(reason))
-
-
-def _record(record: Any) -> Record | None:
-    """Return inputs and params of the run that made an output; None if Snakemake did not record them."""
-    if not record or not record.shellcmd:
-        return None
-    # Older formats of params cannot be compared.
-    comparable = record.record_format_version >= 6
-    return Record(tuple(record.input or ()), tuple(record.params or ()) if comparable else None)
 
 
 def explain_error(text: str) -> str:
@@ -160,7 +198,3 @@ def explain_error(text: str) -> str:
     if "Traceback (most recent call last):" in lines:
         return lines[-1]
     return " ".join(lines[:3]) or "snakemake failed without a message; call it with --dry-run"
-
-
-if __name__ == "__main__":
-    write_artifact(sys.argv[1], _plan(sys.argv[2:]))

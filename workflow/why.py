@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cort.experiment.checks import ConfigError, load
-from workflow.command_line import columns, new_parser
-from workflow.params import SETTINGS, read_code
-from workflow.planning.dryrun import DryRun, DryRunError, Job, Record, dry_run, part_arguments
+from workflow.command_line import columns, new_parser, part_arguments
+from workflow.settings import SETTINGS, read_code
+from workflow.snakemake_api import Job, PlanError, plan
 
 FILES, WIDTH = 3, columns(100)
 # Most differences of a kind, and characters of a value, that are shown.
@@ -34,39 +34,41 @@ class Params(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Explain the targets or the whole experiment; return the exit status."""
-    own, further = part_arguments(sys.argv[1:] if argv is None else argv)
+    own, further = part_arguments(argv)
     parser = new_parser("why", __doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="files or rules; default: the whole experiment")
     args = parser.parse_args(own)
     try:
         load(args.configfile)
-        run = dry_run([*args.targets, "--configfile", args.configfile, *further], Path.cwd())
-    except (ConfigError, DryRunError) as error:
+        jobs, _ = plan([*args.targets, "--configfile", args.configfile, *further])
+    except (ConfigError, PlanError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(render(run, args.targets, Path.cwd()))
+    sys.stdout.write(render(jobs, args.targets, Path.cwd()))
     return 0
 
 
-def render(run: DryRun, targets: Sequence[str], folder: Path) -> str:
-    """Explain a dry run of some targets, or of the whole experiment if there are none."""
-    if not run.jobs:
-        return _nothing(run, targets, folder)
-    makers = {name: job.name for job in run.jobs for name in job.outputs}
+def render(jobs: Sequence[Job], targets: Sequence[str], folder: Path) -> str:
+    """Explain the jobs of some targets, or of the whole experiment if there are none."""
+    waiting = [job for job in jobs if job.planned]
+    if not waiting:
+        return _nothing(jobs, targets, folder)
+    makers = {name: job.name for job in waiting for name in job.outputs}
     # Jobs of a rule with the same reasons share a paragraph.
     groups: dict[tuple[str, ...], list[Job]] = {}
     others = []
-    for job in run.jobs:
-        causes = list(_causes_of(job))
-        remade = [makers[name] for name in job.inputs if name in job.reason.remade and name in makers]
-        after = f"after {_list(list(dict.fromkeys(remade))) or 'a job before it'}"
-        if not causes:
+    for job in waiting:
+        causes, remade = list(_causes_of(job)), job.reason.updated_input_run
+        before = dict.fromkeys(makers[name] for name in job.inputs if name in remade and name in makers)
+        after = f"after {_list(list(before)) or 'a job before it'}"
+        if remade and not causes:
             others.append(_paragraph([job], [after]))
         else:
-            reasons = [*causes, after] if remade and causes != [UNMADE] else causes
+            causes = causes or [str(job.reason)]
+            reasons = [*causes, after] if before and causes != [UNMADE] else causes
             groups.setdefault((job.rule, *reasons), []).append(job)
-    first = [_paragraph(jobs, reasons) for (_, *reasons), jobs in groups.items()]
-    lines = ["1 job would run." if len(run.jobs) == 1 else f"{len(run.jobs)} jobs would run."]
+    first = [_paragraph(alike, reasons) for (_, *reasons), alike in groups.items()]
+    lines = ["1 job would run." if len(waiting) == 1 else f"{len(waiting)} jobs would run."]
     lines += ["", "Changed or missing:", *first] if first else []
     lines += ["", "Follows, because an input is rebuilt:", *others] if others else []
     return "\n".join(lines) + "\n"
@@ -77,42 +79,35 @@ def _causes_of(job: Job) -> Iterator[str]:
     reason, record = job.reason, job.record
     if reason.forced:
         yield "it is forced to run"
-    if reason.missing:
-        yield f"{_are(reason.missing)} missing" if record else UNMADE
-    if reason.incomplete:
-        yield f"its last run was interrupted and left {_list(reason.incomplete)} incomplete"
-    for name in reason.updated:
-        another = record and name not in record.inputs
+    if missing := sorted(reason.missing_output):
+        yield f"{_are(missing)} missing" if record else UNMADE
+    if incomplete := sorted(reason.incomplete_output):
+        yield f"its last run was interrupted and left {_list(incomplete)} incomplete"
+    for name in sorted(reason.updated_input):
+        another = record and name not in record.input
         yield f"its input {name} {'replaces another file' if another else 'has other content'}"
-    if reason.inputs and record:
-        yield _other_inputs(job, record)
+    if reason.input_changed and record:
+        lost, gained = _exclusive(sorted(record.input), job.inputs)
+        words = [f"{_list(names)} {verb} its inputs" for names, verb in ((gained, "came to"), (lost, "left")) if names]
+        yield ", ".join(words) or "the list of its inputs changed"
     # If an input is rebuilt, Snakemake does not compare params, but the user wants to know every change.
     differences = list(changed(record.params, job.params)) if record and record.params is not None else []
-    yield from differences or (["its params changed"] if reason.params else [])
-    if reason.command:
+    yield from differences or (["its params changed"] if reason.params_changed else [])
+    if reason.code_changed:
         yield f"the command in its rule ({job.rule}, under workflow/rules/) was edited"
-    if reason.environment:
-        yield "its environment (workflow/envs/) was edited"
-    if reason.words:
-        yield reason.words
 
 
-def _other_inputs(job: Job, record: Record) -> str:
-    lost, gained = _exclusive(sorted(set(record.inputs)), job.inputs)
-    words = [f"{_list(names)} {verb} its inputs" for names, verb in ((gained, "came to"), (lost, "left")) if names]
-    return ", ".join(words) or "the list of its inputs changed"
-
-
-def _nothing(run: DryRun, targets: Sequence[str], folder: Path) -> str:
-    files = [name for job in run.done for name in job.outputs]
+def _nothing(jobs: Sequence[Job], targets: Sequence[str], folder: Path) -> str:
+    files = [name for job in jobs for name in job.outputs]
     gone = [name for name in files if not (folder / name).exists()]
     if targets or not gone:
         scope = _are(targets) if targets else f"all {len(files)} files of the experiment are"
         return f"Nothing would run: {scope} up to date.\n"
     # Snakemake does not rebuild intermediate files without need.
+    word = "it" if len(gone) == 1 else "them"
     return (
-        f"Nothing would run: all targets are up to date. {_are(gone)} missing, but everything made from it "
-        "exists; name it as TARGET, or build it with snakemake, if you need it.\n"
+        f"Nothing would run: all targets are up to date. {_are(gone)} missing, but everything made from {word} "
+        f"exists; name {word} as TARGET, or build {word} with snakemake, if you need {word}.\n"
     )
 
 

@@ -1,25 +1,22 @@
 import re
 import signal
-import socket
 import subprocess
 
 import pytest
 import yaml
 
-from cort.downloads.catalog import PublicFile, load_catalog
+from cort.downloads.catalog import load_catalog
 from cort.experiment.checks import complete, find_mistakes
 from cort.experiment.downloads import file_pattern, named_files, resolve
 from cort.experiment.keys import Experiment
 from cort.settings import paths
 from cort.settings.fields import schema_of
 from tests.support.archives import tar_of
-from tests.support.changes import run_module, snakemake
+from tests.support.changes import snakemake
 from tests.support.common import md5_of, wait_until
-from tests.support.jobs import job
 from tests.support.misbehaving_server import Step, serving
 from tests.support.sandbox import TINY, copy_with_tiny, digests, executable
-from tests.support.workflow import RULES
-from workflow.planning import preflight
+from workflow import preflight
 
 
 def experiment(**changes):
@@ -76,71 +73,6 @@ def test_each_file_is_made_by_the_rule():
     paths = [f"results/public/raw/{name}" for name in load_catalog().files]
     assert all(re.search(f"/({file_pattern()})$", path) for path in paths)
     assert not re.search(f"/({file_pattern()})$", "results/public/raw/msmarco/other.tsv")
-
-
-def test_plan_and_rule_look_into_the_same_folder():
-    assert "downloads=paths.KEPT," in RULES["download"]
-
-
-def fetching(name):
-    source, _, file = name.partition("/")
-    return job("download", dataset="public", source=source, file=file)
-
-
-JOBS = [
-    fetching("msmarco/collection.tsv"),
-    fetching("msmarco/qrels.dev.small.tsv"),
-    fetching("trec-dl/qrels.2019.txt"),
-    job("collection"),
-]
-
-
-def missing(folder, **changes):
-    config = complete(experiment(**changes), "test")
-    return [file.name for file in preflight.missing_files(JOBS, config, folder)]
-
-
-def test_an_archive_is_fetched_once_for_all_that_is_in_it(tmp_path):
-    assert missing(tmp_path) == ["msmarco/collectionandqueries.tar.gz", "trec-dl/qrels.2019.txt"]
-
-
-def test_what_is_there_is_not_fetched(tmp_path):
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "collection.tsv").touch()
-    # The judgements are still in the archive.
-    assert len(missing(tmp_path, downloads={"folder": "mine"})) == 2
-    (mine / "collectionandqueries.tar.gz").touch()
-    assert missing(tmp_path, downloads={"folder": str(mine)}) == ["trec-dl/qrels.2019.txt"]
-    (tmp_path / paths.KEPT / "trec-dl").mkdir(parents=True)
-    (tmp_path / paths.KEPT / "trec-dl" / "qrels.2019.txt").touch()
-    assert missing(tmp_path, downloads={"folder": str(mine)}) == []
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    config = complete(experiment(downloads={"folder": "nowhere"}), "test")
-    [line] = preflight.check_folder(config, tmp_path)
-    assert re.match(r"downloads\.folder: found \S+/nowhere, no such folder, expected .*; fix the path", line)
-    assert preflight.check_folder(complete(experiment(), "test"), tmp_path) == []
-
-
-def test_a_mirror_that_answers_is_enough_and_gives_one_byte():
-    with serving() as server:
-        urls = (server.url + "/gone", server.serve("/here", b"content" * 100))
-        assert preflight.check_mirrors([PublicFile("a/b", urls, size=700, md5="0" * 32)]) == []
-        assert server.asked["/here"][0]["Range"] == "bytes=0-0"
-
-
-def test_without_any_mirror_a_line_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(preflight, "MIRROR_PATIENCE", 0.3)
-    with serving() as server, socket.create_server(("127.0.0.1", 0)) as silent:
-        urls = (server.url + "/gone", "http://127.0.0.1:9/x", f"http://127.0.0.1:{silent.getsockname()[1]}/x")
-        file = PublicFile("a/b", urls, size=700, md5="0" * 32)
-        [line] = preflight.check_mirrors([file])
-    host = server.url[7:]
-    assert line.startswith(f"a/b: found no working mirror ({host}: status 404; 127.0.0.1:9: ")
-    assert f"fetch {urls[0]} or " in line
-    assert "`downloads: {folder: ...}`" in line
 
 
 def test_a_file_to_come_is_no_missing_input(tmp_path):
@@ -226,7 +158,8 @@ def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path):
         target = "results/tiny/raw/tiny/collection.tsv"
         arguments = (target, "--cores", "1", "--configfile", config)
         silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-        running = subprocess.Popen([executable("snakemake"), *arguments], cwd=tree, **silent)
+        command = [executable("python"), "-m", "workflow.plan", "--run", "--configfile", config, "--", target]
+        running = subprocess.Popen(command, cwd=tree, **silent)
         wait_until(lambda: server.sent["/tiny.tar.gz"] == [2_000])
         wait_until(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))
         running.send_signal(signal.SIGKILL)
@@ -235,23 +168,3 @@ def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path):
         assert status == 0, output[-5_000:]
         assert server.sent["/tiny.tar.gz"] == [2_000, size - 2_000]
     assert (tree / target).read_bytes() == (tree / "mine" / "collection.tsv").read_bytes()
-
-
-@pytest.mark.slow
-def test_the_plan_refuses_what_nobody_has_and_says_what_to_do(tmp_path):
-    tree = copy_with_tiny(tmp_path / "tree")
-    with serving() as server:
-        config = publish(tree, server)
-    status, output = run_module(tree, "workflow.plan", "--configfile", config)
-    assert status == 1
-    # All for the same reason, in one line.
-    [line] = [line for line in output.splitlines() if ": found " in line]
-    names = {"tiny/all.tar.gz", "tiny/qrels.test.tsv", "tiny/qrels.train.tsv", "tiny/queries.test.tsv"}
-    assert set(line.split(": found")[0].removeprefix("4 public files, ").split(", ")) == names
-    assert "found no mirror that serves them (127.0.0.1:" in line
-    assert line.endswith("and set `downloads: {folder: ...}` to their folder")
-    with open(tree / config, "a", encoding="utf-8") as file:
-        file.write("downloads: {folder: mine}\n")
-    status, output = run_module(tree, "workflow.plan", "--configfile", config)
-    assert (status, ": found " in output) == (0, False)
-    assert re.search(r"^download .+  download", output, re.MULTILINE)

@@ -15,7 +15,7 @@ from tests.support.sandbox import TINY, copy_with_tiny, snakemake
 
 RUN = "results/tiny/runs/test/cort.trec"
 VALIDATION_VECTORS = "results/tiny/embeddings/encoder/queries.validation.arrow"
-CALL = ("snakemake", "--printshellcmds", "--cores", 2, "--configfile", TINY)
+CALL = ("workflow.plan", "--run", "--configfile", TINY, "--", "--cores", 2, "--printshellcmds")
 KILLS, SEED = int(os.environ.get("DRILL_KILLS") or 25), int(os.environ.get("DRILL_SEED") or 1)
 LOG = """\
 [Sat Nov 21 15:00:00 2026]
@@ -45,7 +45,7 @@ def test_differences_are_seen(tmp_path):
 
 
 def kills(generator, count, earliest, latest):
-    """Options of calls that are killed at random moments, every fifth one alone so that its jobs outlive it."""
+    """Options of calls that are killed at random moments, every fifth one alone."""
     for number in range(count):
         seconds, state = generator.uniform(earliest, latest), []
 
@@ -65,7 +65,7 @@ def test_build_that_is_killed_while_it_trains_loses_nothing(built, tmp_path):
     (tree.folder / RUN).unlink()
     # Late enough for the training to have begun.
     moments = kills(random.Random(5), 2, 6, 12)  # noqa: S311 - moments, not secrets
-    status, said, _ = tree.build(*CALL, "--", RUN, VALIDATION_VECTORS, kills=moments)
+    status, said, _ = tree.build(*CALL, RUN, VALIDATION_VECTORS, kills=moments)
     assert status == 0, said[-5_000:]
     assert differences(tree.folder, results(built)) == []
 

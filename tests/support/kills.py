@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from workflow.lock import processes_with
+import psutil
 
 from tests.support.sandbox import digests, executable
 
@@ -18,8 +18,15 @@ STARTED = re.compile(r"^Job (\d+): (.+)$", re.MULTILINE)
 FINISHED = re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)", re.MULTILINE)
 # Files that contain times, depend on how Lucene's threads were scheduled, or are checksums of such files.
 VARIABLE_FILES = re.compile(
-    r"/(audit|lexical/[^/]+/index)/|/(curve\.csv|provenance\.json|report/index\.html)$|/report/(tables/stages|\w+/audits)\.|\.sum$"
+    r"/(audit|lexical/[^/]+/index)/|/(curve\.csv|provenance\.json|report/index\.html)$|/report/(tables/stages|\w+/audits)\.|\.sum$|^results/\.lock$"
 )
+
+
+def processes_with(variable, value):
+    """Ids of readable processes with a variable in their environment."""
+    # Unreadable environments are None.
+    processes = [(process.pid, process.info["environ"] or {}) for process in psutil.process_iter(["environ"])]
+    return [pid for pid, words in processes if words.get(variable) == value]
 
 
 def parse_log(text):

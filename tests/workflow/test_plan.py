@@ -1,25 +1,22 @@
 """`python -m workflow.plan` and `python -m workflow.why` on the tiny experiment, as a person calls them."""
 
+import fcntl
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from workflow.planning.forecast import costs_of, read_benchmark, shipped, truncations
 
-from cort.experiment.checks import load
-from cort.formats.shards import Tokens
 from tests.support.changes import altered, mark_as_built, prepare, run_module
-from tests.support.common import COMMIT, ROOT
+from tests.support.common import ROOT
 from tests.support.sandbox import copy_with_tiny
-from workflow import plan, why
-from workflow.planning import dryrun, preflight
-from workflow.planning.dryrun import DryRun, dry_run
+from tests.support.workflow import RULES
+from workflow import plan
+from workflow.snakemake_api import PlanError
+from workflow.snakemake_api import plan as plan_jobs
 
 pytestmark = pytest.mark.slow
 
@@ -35,245 +32,203 @@ def fresh(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def jobs(fresh):
-    """What Snakemake would run of it."""
-    return dry_run(["--cores", "2", *TINY], fresh)
+    """All its jobs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(fresh)
+        return plan_jobs(["--cores", "2", *TINY])[0]
 
 
 @pytest.fixture(scope="module")
 def finished(fresh, jobs, tmp_path_factory):
     """The same, marked as built."""
     folder = shutil.copytree(fresh, tmp_path_factory.mktemp("finished") / "tree")
-    mark_as_built(folder, TINY[1], jobs.jobs)
+    mark_as_built(folder, TINY[1], jobs)
     return folder
 
 
-@pytest.fixture(autouse=True)
-def quick_plans(monkeypatch):
-    """Plan in processes that begin with Snakemake loaded; the fixture `jobs` does it as a person's call would."""
-
-    def run(command, cwd, **_):
-        status, output = run_module(cwd, *command[2:])
-        return subprocess.CompletedProcess(command, status, "", output)
-
-    monkeypatch.setattr(dryrun, "subprocess", SimpleNamespace(run=run))
+@pytest.fixture
+def call(monkeypatch):
+    """Call one of the two in a folder; status and output."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    return lambda module, folder, *arguments: run_module(folder, f"workflow.{module}", *arguments)
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    """Call one of the two in a folder; status, output and lines of errors."""
+def quick(monkeypatch, capsys):
+    """Call plan in this process in a folder, with these jobs; status, output, and what would be executed."""
 
-    def run(module, folder, *arguments):
+    def run(folder, jobs, *arguments):
+        called = []
+
+        def leave(_, words):
+            called.append(words)
+            raise SystemExit(0)
+
+        def jobs_of(_):
+            if jobs is None:
+                pytest.fail("nothing is to be planned")
+            return jobs, True
+
         monkeypatch.chdir(folder)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        capsys.readouterr()
-        status = module.main(list(map(str, arguments)))
+        monkeypatch.setattr(plan, "plan", jobs_of)
+        monkeypatch.setattr(plan.os, "execv", leave)
+        try:
+            status = plan.main([*map(str, arguments)])
+        except SystemExit as left:
+            status = left.code
         printed = capsys.readouterr()
-        return status, printed.out, printed.err.splitlines()
+        return status, printed.out, printed.err.splitlines(), called
 
     return run
 
 
-def write_benchmark(path, seconds, memory):
-    """Write what Snakemake measures of a job."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"s\th:m:s\tmax_rss\tcpu_time\n{seconds}\t0:00:01\t{memory}\t1\n", "utf-8")
-
-
-def test_a_plan_has_a_line_for_each_phase_with_limits_until_something_is_recorded(call, fresh, jobs):
-    benchmarks = fresh / "benchmarks" / "tiny"
-    phases = {job.phase for job in jobs.jobs}
-    for job in (job for job in jobs.jobs if job.phase == "encoder"):
-        write_benchmark(fresh / job.benchmark, 1_234.5 if job.rule == "train" else 0.1, 4_321)
-    try:
-        status, output, errors = call(plan, fresh, *TINY, "--cores", 2)
-    finally:
-        shutil.rmtree(benchmarks.parent)
-    assert (status, errors) == (0, [])
-    assert output.startswith("tiny: 63 jobs would run.\n")
-    lines = output.split("\n\n")[1].splitlines()
-    assert {line.split()[0] for line in lines[1:] if line[0] != " "} == phases
-    found = {line.split()[0]: line for line in lines}
-    assert re.search(r"^encoder +\d+  20 min 35 s +4.3 GB +\d+ MB  triples, train, encode", found["encoder"])
-    assert re.search(r"^reranker +\d+  limit .+ 16.0 GB ", found["reranker"])
-    assert re.search(r"^In all limit .+ on 2 cores, \d+ MB of disk", output, re.MULTILINE)
-    assert re.search(r"^Languages of BM25: bm25 en", output, re.MULTILINE)
-    assert len(output.splitlines()) <= 25
-    assert max(map(len, output.splitlines())) <= 110
+def test_a_plan_has_the_number_of_jobs_of_each_rule(call, fresh, jobs):
+    status, output = call("plan", fresh, *TINY)
+    assert status == 0
+    first, *others = output.splitlines()
+    assert first == f"tiny: {len(jobs)} jobs would run."
+    counts = dict(re.findall(r"(\w+) (\d+)(?:,|$)", " ".join(others)))
+    assert {name: int(count) for name, count in counts.items()} == {
+        job.rule: sum(other.rule == job.rule for other in jobs) for job in jobs
+    }
+    assert len(output.splitlines()) < 25
+    assert max(map(len, output.splitlines())) <= 100
     assert not (fresh / "results").exists()
 
 
-def test_a_job_takes_what_is_recorded_of_it_or_of_its_rule(fresh, jobs, tmp_path):
-    evaluations = [job for job in jobs.jobs if job.rule == "evaluate"]
-    write_benchmark(tmp_path / evaluations[0].benchmark, 3.0, 100)
-    write_benchmark(tmp_path / evaluations[1].benchmark, 5.0, "-")
-    found = dict(zip([job.name for job in jobs.jobs], costs_of(jobs, "tiny", tmp_path), strict=True))
-    assert [found[job.name][:2] for job in evaluations[:3]] == [(3, 100), (5, 0), (4, 100)]
-    assert found["train encoder"] == (24 * 3600, 16000, False)
-    # A shipped experiment has records of another machine.
-    named = dict(zip([job.name for job in jobs.jobs], costs_of(jobs, "pydocs", tmp_path), strict=True))
-    assert named["train encoder"] == shipped()["pydocs", "train"]
+def test_jobs_know_what_they_are(jobs):
+    assert {job.name for job in jobs if job.planned} > {"train encoder", "retrieve test/cort", "collection"}
+    (tuning,) = (job for job in jobs if job.rule == "bm25_tune")
+    assert tuning.benchmark == "benchmarks/tiny/bm25_tune/bm25.tsv"
 
 
-def test_truncation_is_told_where_token_caches_are(fresh, caches, lm, tmp_path):
-    config = load(fresh / TINY[1])
-    # Two tokens remain beside the special ones.
-    config["encoders"]["encoder"]["passage_length"] = 4
-    assert truncations(config, tmp_path) == ""
-    sources = {"base_models/small/tokenizer.json": f"{lm}/tokenizer.json"}
-    for path, source in (sources | {"tokens/small/passages.arrow": caches["passages"]}).items():
-        target = tmp_path / "results" / config["dataset"] / path
-        target.parent.mkdir(parents=True)
-        shutil.copy(source, target)
-    lengths = Tokens(caches["passages"]).lengths
-    expected = f"encoder: passages: {len(lengths)} texts, {lengths.mean():.1f} tokens on average, "
-    assert expected in truncations(config, tmp_path)
-
-
-@pytest.mark.parametrize("text", ["", "s\tmax_rss\n", "s\tmax_rss\nx\t1\n", "h\n1\n"])
-def test_a_benchmark_that_says_nothing_is_none(tmp_path, text):
-    (tmp_path / "a.tsv").write_text(text)
-    assert read_benchmark(tmp_path / "a.tsv") is read_benchmark(tmp_path / "none.tsv") is None
-
-
-def test_latencies_that_somebody_put_there_are_no_jobs(fresh):
+def test_latencies_that_somebody_put_there_are_no_jobs(fresh, monkeypatch):
     latency = {"split": "test", "systems": ["bm25"]}
     timed = altered(fresh, fresh / "tiny" / "timed.yaml", {"latency": latency})
     other = fresh / "results" / "tiny" / "latency" / "train.json"
     other.parent.mkdir(parents=True)
     other.write_text("{}")
+    monkeypatch.chdir(fresh)
     try:
-        planned = dry_run(["--cores", "2", "--configfile", timed], fresh)
+        planned, _ = plan_jobs(["--cores", "2", "--configfile", str(timed)])
     finally:
         shutil.rmtree(fresh / "results")
-    assert [job.wildcards["split"] for job in planned.jobs if job.rule == "latency"] == ["test"]
+    assert [job.wildcards["split"] for job in planned if job.rule == "latency"] == ["test"]
 
 
-def test_a_finished_experiment_has_nothing_to_run(call, finished, monkeypatch):
-    monkeypatch.setattr(plan.os, "execv", lambda *_: pytest.fail("nothing is to be run"))
-    assert call(plan, finished, *TINY, "--run") == (0, "Nothing would run: everything is up to date.\n", [])
+def test_a_finished_experiment_has_nothing_to_run(call, finished):
+    assert call("plan", finished, *TINY) == (0, "Nothing would run: everything is up to date.\n")
     run = "results/tiny/runs/test/cort.trec"
-    assert call(why, finished, run, *TINY) == (0, f"Nothing would run: {run} is up to date.\n", [])
+    assert call("why", finished, run, *TINY) == (0, f"Nothing would run: {run} is up to date.\n")
 
 
-def test_a_cluster_is_not_judged_by_this_machine(call, fresh, monkeypatch):
-    monkeypatch.setattr(preflight, "available_memory", lambda: 1.0)
-    status, output, errors = call(plan, fresh, *TINY, "--", "--executor", "slurm", "--jobs", 4)
-    assert (status, errors) == (0, [])
-    assert " on slurm, " in output
+def test_a_cluster_is_not_judged_by_this_machine(call, fresh, tmp_path):
+    path = altered(fresh, tmp_path / "gpu.yaml", {"encoders.encoder.training.gpus": 3})
+    status, output = call("plan", fresh, "--configfile", path)
+    assert status == 1
+    assert [line for line in output.splitlines() if re.match(LINE, line)] == [
+        "encoders.encoder.training.gpus: found 3 on a machine with 0 GPUs, expected 1 at most; lower it, which changes "
+        "no result, or use a larger machine"
+    ]
+    status, output = call("plan", fresh, "--configfile", path, "--", "--executor", "slurm", "--jobs", 4)
+    assert (status, ": found" in output) == (0, False), output
 
 
-def test_the_quickstart_has_a_record_of_every_rule(jobs):
-    run = dry_run(["--cores", "2"], ROOT)
-    assert {job.rule for job in (*run.done, *run.jobs)} == {rule for dataset, rule in shipped() if dataset == "pydocs"}
+def test_what_the_machine_lacks_is_told_after_the_jobs(quick, fresh, jobs, monkeypatch):
+    monkeypatch.setattr(plan.preflight, "java_home", lambda: fresh / "none")
+    status, output, errors, _ = quick(fresh, jobs, *TINY)
+    assert (status, output.startswith("tiny: ")) == (1, True)
+    (line,) = errors
+    assert re.match(LINE, line)
+    assert line.startswith(f"{fresh}/none/bin/java: found ")
 
 
-@pytest.fixture
-def refused(call, fresh, jobs, monkeypatch):
-    """Plan without asking Snakemake again; the only line, for which nothing runs."""
-    monkeypatch.setattr(plan, "dry_run", lambda *_: jobs)
-    monkeypatch.setattr(plan.os, "execv", lambda *_: pytest.fail("it must not run"))
-
-    def check(*options, folder=fresh):
-        lines = set()
-        for arguments in ([*TINY, *options], [*TINY, *options, "--run"]):
-            status, _, errors = call(plan, folder, *arguments)
-            assert status == 1
-            assert len(errors) == 1, errors
-            lines.update(errors)
-        (line,) = lines
-        assert re.match(LINE, line), line
-        return line
-
-    return check
-
-
-def test_without_obstacles_it_runs(call, fresh, jobs, monkeypatch):
-    called = []
-    monkeypatch.setattr(plan, "dry_run", lambda *_: jobs)
-    monkeypatch.setattr(plan.os, "execv", lambda program, words: called.append((program, words)))
-    status, output, errors = call(plan, fresh, *TINY, "--cores", 2, "--run", "--", "--keep-incomplete")
-    assert (status, errors) == (0, [])
-    assert re.match(r"63 jobs, limit .+, \d+ MB of disk, .+ of memory for .+\n", output)
-    options = ["--keep-incomplete", *TINY, "--cores", "2"]
-    assert called == [(sys.executable, [sys.executable, "-m", "snakemake", *options])]
-
-
-def test_too_little_memory_refuses_by_what_is_recorded_alone(call, refused, fresh, jobs, monkeypatch):
-    monkeypatch.setattr(preflight, "available_memory", lambda: 30_000.0)
-    largest = next(job for job in jobs.jobs if job.rule == "bm25_tune")
-    write_benchmark(fresh / largest.benchmark, 1.0, 31_000)
+def test_a_run_is_left_to_snakemake_without_a_plan(quick, fresh):
     try:
-        assert refused().startswith("memory for bm25_tune bm25: found 30.0 GB, expected 31.0 GB")
+        status, output, errors, called = quick(fresh, None, *TINY, "--run", "--", "--keep-incomplete")
     finally:
-        shutil.rmtree(fresh / "benchmarks")
+        shutil.rmtree(fresh / "results")
+    assert (status, output, errors) == (0, "", [])
+    options = ["--nolock", "--cores", "all", "--keep-incomplete", *TINY]
+    assert called == [[sys.executable, "-m", "snakemake", *options]]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [("free_disk", 1.0, "found 1 MB free"), ("java_home", Path("/none"), "/none/bin/java: found ")],
-)
-def test_too_small_a_disk_and_no_java_refuse(refused, monkeypatch, name, value, words):
-    monkeypatch.setattr(preflight, name, lambda *_: value)
-    assert words in refused()
+def test_a_second_build_is_refused_in_one_line(quick, tmp_path, fresh):
+    shutil.copytree(fresh / "tiny", tmp_path / "tiny")
+    (tmp_path / "results").mkdir()
+    with open(tmp_path / plan.LOCK, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for option in ("--run", "--force"):
+            status, _, errors, called = quick(tmp_path, None, *TINY, option)
+            assert (status, called) == (1, [])
+            assert errors == ["results/.lock: found a running build, expected none; wait for it or end it"]
+    assert quick(tmp_path, None, *TINY, "--run")[0] == 0
 
 
-@pytest.mark.parametrize(("key", "value"), [("gpus", 3), ("precision", "fp16")])
-def test_a_gpu_that_is_not_there_refuses(refused, fresh, tmp_path, key, value):
-    path = altered(fresh, tmp_path / "gpu.yaml", {f"encoders.encoder.training.{key}": value})
-    assert refused("--configfile", path).startswith(f"encoders.encoder.training.{key}: found {value} ")
+def test_the_lock_is_snakemakes_until_it_ends_and_not_its_jobs(tmp_path):
+    # Instead of Snakemake: starts a job as that does, and waits.
+    script = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
+    (tmp_path / "snakemake.py").write_text(script)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    command = [sys.executable, "-c", "from workflow import plan; plan.run([])"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes) as process:
+        job = int(process.stdout.readline())
+        with open(tmp_path / plan.LOCK, "w") as file:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            process.kill()
+            process.wait()
+            # Though its job is alive.
+            os.kill(job, 0)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.kill(job, 9)
 
 
-def test_a_hub_that_cannot_be_reached_refuses(refused, fresh, tmp_path, monkeypatch):
-    from huggingface_hub import constants
-
-    model = {"pretrained": "somebody/model", "revision": COMMIT}
-    path = altered(fresh, tmp_path / "hub.yaml", {"base_models.small": model})
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    # Nobody listens there.
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-    line = refused("--configfile", path)
-    assert re.match(r"base_models.small: found no answer of http://127.0.0.1:1 \(.+\) for somebody/model", line)
-    assert "HF_ENDPOINT" in line
-
-
-def test_an_input_that_is_not_there_refuses(call, fresh, tmp_path):
-    folder = tmp_path / "tree"
-    shutil.copytree(fresh, folder)
+def test_inputs_that_are_not_there_are_refused_without_a_plan(quick, fresh, tmp_path):
+    folder = shutil.copytree(fresh / "tiny", tmp_path / "tiny").parent
     for name in ("collection.tsv", "qrels.test.tsv"):
         (folder / "tiny" / "data" / name).unlink()
-    status, output, errors = call(plan, folder, *TINY)
-    assert (status, output) == (1, "")
-    assert [line.split(", expected")[0] for line in errors] == [
-        "collection.passages: found tiny/data/collection.tsv, no such file",
-        "splits.test.qrels: found tiny/data/qrels.test.tsv, no such file",
-    ]
-    assert call(why, folder, *TINY) == (1, "", errors)
+    for options in ([], ["--run"]):
+        status, output, errors, called = quick(folder, None, *TINY, *options)
+        assert (status, output, called) == (1, "", [])
+        assert [line.split(", expected")[0] for line in errors] == [
+            "collection.passages: found tiny/data/collection.tsv, no such file",
+            "splits.test.qrels: found tiny/data/qrels.test.tsv, no such file",
+        ]
+    assert quick(folder, None, *TINY, "--force")[0] == 0
 
 
-@pytest.mark.parametrize("module", [plan, why])
-def test_a_config_with_mistakes_is_refused(call, fresh, tmp_path, module):
-    path = altered(fresh, tmp_path / "wrong.yaml", {"deph": 5})
-    for name, words in ((path, "did you mean depth?"), ("none.yaml", "none.yaml: found no readable file")):
-        status, output, errors = call(module, fresh, "--configfile", name)
-        assert (status, output, len(errors)) == (1, "", 1)
-        assert words in errors[0]
-
-
-@pytest.mark.parametrize("module", [plan, why])
-def test_a_config_that_cannot_be_read_is_not_shown_to_snakemake(call, fresh, tmp_path, monkeypatch, module):
-    monkeypatch.setattr(module, "dry_run", lambda *_: pytest.fail("it must not plan"))
+def test_a_config_with_mistakes_is_refused_before_a_plan(quick, call, fresh, tmp_path):
+    wrong = altered(fresh, tmp_path / "wrong.yaml", {"deph": 5, "depth": "many"})
     (tmp_path / "my exp.yaml").write_text("dataset: &x [*x]\n")
-    for options in ([], ["--force"]) if module is plan else ([],):
-        status, output, errors = call(module, fresh, "--configfile", tmp_path / "my exp.yaml", *options)
-        assert (status, output, len(errors)) == (1, "", 1)
-        assert errors[0].startswith(f"{tmp_path}/my exp.yaml: found an anchor within itself")
+    cases = (
+        (wrong, ["did you mean depth?", "depth: found 'many'"]),
+        ("none.yaml", ["none.yaml: found no readable file"]),
+        (tmp_path / "my exp.yaml", ["my exp.yaml: found an anchor within itself"]),
+    )
+    for name, words in cases:
+        status, output, errors, called = quick(fresh, None, "--configfile", name)
+        assert (status, output, called, len(errors)) == (1, "", [], len(words))
+        assert all(any(word in line for line in errors) for word in words), errors
+        assert call("why", fresh, "--configfile", name) == (1, "".join(f"{line}\n" for line in errors))
+    # Snakemake would show a traceback.
+    assert quick(fresh, None, "--configfile", tmp_path / "my exp.yaml", "--force")[0] == 1
 
 
-def test_a_target_nobody_makes_is_refused(call, fresh):
-    status, output, errors = call(why, fresh, "results/tiny/nothing", *TINY)
-    assert (status, output, len(errors)) == (1, "", 1)
-    assert errors[0].startswith("results/tiny/nothing: found no rule that makes it")
+def test_mistakes_in_papers_are_refused(call, fresh, tmp_path):
+    path = altered(fresh, tmp_path / "paper.yaml", {"papers": ["none.yaml"]})
+    status, output = call("plan", fresh, "--configfile", path)
+    assert status == 1
+    (line,) = output.splitlines()
+    assert re.match(LINE, line), line
+
+
+def test_a_target_nobody_makes_is_refused(fresh, monkeypatch):
+    monkeypatch.chdir(fresh)
+    with pytest.raises(PlanError, match=r"^results/tiny/nothing: found no rule that makes it"):
+        plan_jobs(["results/tiny/nothing", "--cores", "1", *TINY])
 
 
 def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path):
@@ -281,8 +236,8 @@ def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path
     missing, queries = "results/tiny/measures/test/cort.json", "tiny/data/queries.test.tsv"
     changes = {"set": {setting: value}, "delete": [missing], "edit": [queries]}
     options = prepare(finished, folder := tmp_path / "tree", changes)
-    status, output, errors = call(why, folder, *options)
-    assert (status, errors) == (0, [])
+    status, output = call("why", folder, *options)
+    assert status == 0
     first, second = output.split("Follows, because an input is rebuilt:\n")
     assert f"  split test: its input {queries} has other content\n" in first
     change = f"the setting {re.escape(setting)} changed: 0.001 -> {value}"
@@ -293,7 +248,7 @@ def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path
 
 
 def test_what_was_never_made_is_not_made_yet(call, fresh):
-    status, output, _ = call(why, fresh, "results/tiny/collection/passages.parquet", *TINY)
+    status, output = call("why", fresh, "results/tiny/collection/passages.parquet", *TINY)
     assert (status, output) == (0, "1 job would run.\n\nChanged or missing:\n  collection: not made yet\n")
 
 
@@ -317,10 +272,7 @@ def test_make_calls_them(goal, command):
     assert called == [".venv/bin/python", "-m", *command.split(), "--configfile", "my exp.yaml"]
 
 
-def test_jobs_know_what_they_are(jobs):
-    assert isinstance(jobs, DryRun)
-    assert (jobs.executor, jobs.done) == ("local", [])
-    assert {job.name for job in jobs.jobs} > {"train encoder", "retrieve test/cort", "collection"}
-    (tuning,) = (job for job in jobs.jobs if job.rule == "bm25_tune")
-    assert tuning.benchmark == "benchmarks/tiny/bm25_tune/bm25.tsv"
-    assert (tuning.threads, tuning.resources["heap_mb"]) == (2, 2000)
+def test_what_cannot_be_fetched_and_mistakes_in_judgements_show_first():
+    first = {name for name, rule in RULES.items() if rule.priority == max(one.priority for one in RULES.values())}
+    fetching = {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
+    assert first == {"split", "download", "base_model", *fetching}

@@ -1,10 +1,11 @@
 import json
 
 import pytest
+from snakemake.jobs import Reason
+from snakemake.persistence import MetadataRecord, ParamsChange
 
 from tests.support.jobs import job
-from workflow.planning.dryrun import DryRun, Reason, Record, part_arguments
-from workflow.snakemake_api import explain_error
+from workflow.command_line import part_arguments
 from workflow.why import SHOWN, changed, render
 
 
@@ -68,22 +69,35 @@ def test_other_params_are_shown_as_they_are():
     assert list(changed(["{'a': 1}"], ["{'a': 2}"])) == ["its params changed: {'a': 1} -> {'a': 2}"]
 
 
-def explained(*jobs, done=(), targets=(), folder=None):
-    return render(DryRun(jobs, done), targets, folder)
+def because(**fields):
+    """Make Snakemake's reason; sets are its own to fill."""
+    reason = Reason()
+    for name, value in fields.items():
+        if isinstance(value, list):
+            getattr(reason, name).update(value)
+        else:
+            setattr(reason, name, value)
+    return reason
 
 
-MADE = Record(["data.tsv"], [])
+def record(inputs, params):
+    return MetadataRecord(shellcmd="x", input=inputs, params=params)
+
+
+MADE = record(["data.tsv"], [])
 
 
 def test_causes_come_before_what_follows():
     before, now = settings(bm25__k1=0.9), settings(bm25__k1=0.8)
-    reason = Reason(params=True)
+    reason = because(params_changed=ParamsChange({before}, {now}))
     tests = [
-        job("bm25", outputs=[name], split=name, reason=reason, params=[now], record=Record([], [before]))
+        job("bm25", outputs=[name], split=name, reason=reason, params=[now], record=record([], [before]))
         for name in ("dev", "test")
     ]
-    second = job("evaluate", inputs=["test", "dev"], split="test", reason=Reason(remade=["dev", "test"]), record=MADE)
-    assert explained(*tests, second) == (
+    second = job(
+        "evaluate", inputs=["test", "dev"], split="test", reason=because(updated_input_run=["dev", "test"]), record=MADE
+    )
+    assert render([*tests, second], [], None) == (
         "3 jobs would run.\n\nChanged or missing:\n"
         "  bm25 dev, test: the setting bm25.k1 changed: 0.9 -> 0.8\n"
         "\nFollows, because an input is rebuilt:\n  evaluate test: after bm25 test, bm25 dev\n"
@@ -91,99 +105,53 @@ def test_causes_come_before_what_follows():
 
 
 def test_a_job_whose_input_is_made_again_shows_its_own_changes_too():
-    first = job("bm25", outputs=["run"], reason=Reason(forced=True), record=MADE)
-    record = Record(["run"], [settings(depth=10)])
-    reason = Reason(remade=["run"])
-    second = job("evaluate", inputs=["run"], reason=reason, params=[settings(depth=20)], record=record)
-    text = explained(first, second)
+    first = job("bm25", outputs=["run"], reason=because(forced=True), record=MADE)
+    made, reason = record(["run"], [settings(depth=10)]), because(updated_input_run=["run"])
+    second = job("evaluate", inputs=["run"], reason=reason, params=[settings(depth=20)], record=made)
+    text = render([first, second], [], None)
     assert "  bm25: it is forced to run\n" in text
     assert "  evaluate: the setting depth changed: 10 -> 20; after bm25\n" in text
 
 
 def test_what_was_never_made_is_told_once_for_a_rule():
-    reason = Reason(missing=["train", "test"], remade=["passages"])
+    reason = because(missing_output=["train", "test"], updated_input_run=["passages"])
     jobs = [job("split", outputs=[name], inputs=["passages"], split=name, reason=reason) for name in ("train", "test")]
-    assert explained(*jobs).endswith("Changed or missing:\n  split train, test: not made yet\n")
+    assert render(jobs, [], None).endswith("Changed or missing:\n  split train, test: not made yet\n")
 
 
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
-        ({"missing": ["out"]}, "out is missing"),
-        ({"missing": ["a", "b", "c", "d"]}, "a, b, c and 1 more are missing"),
-        ({"updated": ["data.tsv"]}, "its input data.tsv has other content"),
-        ({"updated": ["b.tsv"]}, "its input b.tsv replaces another file"),
-        ({"incomplete": ["out"]}, "its last run was interrupted and left out incomplete"),
-        ({"command": True}, "the command in its rule (split, under workflow/rules/) was edited"),
-        ({"environment": True}, "its environment (workflow/envs/) was edited"),
-        ({"params": True}, "its params changed"),
+        ({"missing_output": ["out"]}, "out is missing"),
+        ({"missing_output": ["a", "b", "c", "d"]}, "a, b, c and 1 more are missing"),
+        ({"updated_input": ["data.tsv"]}, "its input data.tsv has other content"),
+        ({"updated_input": ["b.tsv"]}, "its input b.tsv replaces another file"),
+        ({"incomplete_output": ["out"]}, "its last run was interrupted and left out incomplete"),
+        ({"code_changed": True}, "the command in its rule (split, under workflow/rules/) was edited"),
+        ({"params_changed": ParamsChange({"1"}, {"2"})}, "its params changed"),
         ({"forced": True}, "it is forced to run"),
-        ({"inputs": True}, "b.tsv came to its inputs, data.tsv left its inputs"),
-        ({"words": "Another reason altogether"}, "Another reason altogether"),
-        ({"remade": ["b.tsv"]}, "after a job before it"),
+        ({"input_changed": True}, "b.tsv came to its inputs, data.tsv left its inputs"),
+        ({"software_stack_changed": True}, "Software environment definition has changed since last execution"),
+        ({"updated_input_run": ["b.tsv"]}, "after a job before it"),
     ],
 )
 def test_every_reason_has_words(reason, expected):
-    one = job("split", outputs=["out"], inputs=["b.tsv"], split="test", reason=Reason(**reason), record=MADE)
-    assert f"  split test: {expected}\n" in explained(one)
-
-
-def test_params_that_cannot_be_compared_are_left_out():
-    one = job("split", reason=Reason(missing=["out"]), params=["1"], record=Record([], None))
-    assert "  split: out is missing\n" in explained(one)
+    one = job("split", outputs=["out"], inputs=["b.tsv"], split="test", reason=because(**reason), record=MADE)
+    assert f"  split test: {expected}\n" in render([one], [], None)
 
 
 def test_nothing_to_do_is_said_so(tmp_path):
     (tmp_path / "a").touch()
-    there, gone = job(outputs=["a"]), job(outputs=["b"])
-    assert explained(done=[there], folder=tmp_path) == (
-        "Nothing would run: all 1 files of the experiment are up to date.\n"
-    )
-    assert explained(done=[there], targets=["a"], folder=tmp_path) == "Nothing would run: a is up to date.\n"
-    text = explained(done=[there, gone], folder=tmp_path)
-    assert "b is missing, but everything made from it exists" in text
-
-
-def test_all_that_is_read_of_snakemake_is_there():
-    # Its modules import each other, from here on without harm.
-    import snakemake.cli  # noqa: F401
-    from snakemake.dag import DAG
-    from snakemake.jobs import Job, Reason
-    from snakemake.persistence import MetadataRecord
-    from snakemake.workflow import Workflow
-
-    read = "missing_output incomplete_output updated_input updated_input_run input_changed code_changed params_changed"
-    reason = Reason()
-    assert all(hasattr(reason, name) for name in [*read.split(), "software_stack_changed", "forced"])
-    assert all(hasattr(DAG, name) for name in ("toposorted", "needrun", "reason"))
-    assert all(hasattr(Job, name) for name in ("benchmark", "wildcards_dict", "resources", "threads"))
-    assert {"shellcmd", "input", "params", "record_format_version"} <= MetadataRecord.model_fields.keys()
-    assert hasattr(Workflow, "persistence")
+    there, *gone = (job(outputs=[name], planned=False) for name in "abc")
+    assert render([there], [], tmp_path) == "Nothing would run: all 1 files of the experiment are up to date.\n"
+    assert render([there], ["a"], tmp_path) == "Nothing would run: a is up to date.\n"
+    for jobs, missing, word in ((gone[:1], "b is", "it"), (gone, "b, c are", "them")):
+        assert render([there, *jobs], [], tmp_path) == (
+            f"Nothing would run: all targets are up to date. {missing} missing, but everything made from {word} "
+            f"exists; name {word} as TARGET, or build {word} with snakemake, if you need {word}.\n"
+        )
 
 
 def test_a_command_line_is_parted_at_two_hyphens():
     assert part_arguments(["a", "--", "b", "--c"]) == (["a"], ["b", "--c"])
     assert part_arguments(["a"]) == (["a"], [])
-
-
-ERRORS = [
-    ("WorkflowError in line 2:\na.yaml: seed: found 'a', expected b; c\na.yaml: depth: found 1, expected more; d", 2),
-    ("MissingRuleException:\nNo rule to produce nix (if you use input functions ...", "nix: found no rule"),
-    (
-        "Missing input files for rule split:\n  output: x\n  affected files:\n    a.tsv",
-        "a.tsv: found no file, expected",
-    ),
-    ("usage: snakemake [-h]\nsnakemake: error: unrecognized arguments: --nix", "snakemake: unrecognized arguments"),
-    ("Traceback (most recent call last):\n  File x\nKeyError: 'depth'", "KeyError: 'depth'"),
-    ("", "snakemake failed without a message"),
-]
-
-
-@pytest.mark.parametrize(("text", "expected"), ERRORS)
-def test_an_error_of_snakemake_becomes_a_line_for_each_mistake(text, expected):
-    found = explain_error(text)
-    if expected == 2:
-        assert found == "\n".join(text.splitlines()[1:])
-    else:
-        assert found.startswith(expected)
-        assert len(found.splitlines()) == 1

@@ -8,6 +8,7 @@ plan of Snakemake for each. `make test` plans one change of each other kind, `ma
 not in the table: which jobs run again follows from what stages import.
 """
 
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,6 @@ import pytest
 import yaml
 
 from cort.experiment.keys import Experiment
-from cort.formats.artifacts import read_artifact
 from cort.settings.config import flat as flat_settings
 from cort.settings.fields import schema_of
 from tests.support.changes import mark_as_built, planned_jobs, prepare, put, replace, run_module, snakemake
@@ -36,7 +36,7 @@ from tests.support.workflow import (
     weighed_config,
 )
 from workflow import why
-from workflow.planning.dryrun import DryRun
+from workflow.snakemake_api import Job
 
 pytestmark = pytest.mark.slow
 
@@ -147,11 +147,9 @@ def pretend(folder, config):
 
 def jobs_of(folder, configfile):
     """All jobs of an experiment."""
-    status, output = run_module(folder, "workflow.snakemake_api", "plan.json", "--configfile", configfile)
+    status, output = run_module(folder, "tests.support.jobs", "jobs.json", "--configfile", configfile)
     assert status == 0, output
-    plan = read_artifact(folder / "plan.json", DryRun)
-    assert not plan.error
-    return [*plan.jobs, *plan.done]
+    return [Job(**one) for one in json.loads((folder / "jobs.json").read_text("utf-8"))]
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ from cort.system.program import ROOT
 from cort.systems.registry import RULES, all_systems, made_by, system_of
 from workflow import inputs, settings
 from workflow.settings import all_of, among, look_up, optional
-from workflow.snakemake_api import complete_rules, cores_of, limit, runs_here
+from workflow.snakemake_api import complete_rules, cores_of, failures, limit, runs_here
 
 # Jobs run the Python that runs Snakemake, even if its environment is not activated, and the stages of this project, even
 # in another folder.

@@ -7,6 +7,8 @@ rule download:
         paths.PUBLIC_FILE,
     wildcard_constraints:
         file=file_pattern(),
+    # What cannot be fetched, and mistakes in queries and judgements, show before hours of work.
+    priority: 2
     localrule: True
     resources:
         # No param, since the source of a file affects no result.
@@ -162,6 +164,7 @@ rule split:
         qrels=paths.QRELS,
         counts=paths.JUDGEMENT_COUNTS,
         oddities=paths.ODDITIES,
+    priority: 2
     resources:
         mem_mb=growing(2000, per_mb=0.1),
         runtime=growing(60),

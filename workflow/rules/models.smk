@@ -11,6 +11,7 @@ rule base_model:
         tokenizer_config=f"{paths.BASE_MODEL}tokenizer_config.json",
     wildcard_constraints:
         base_model=any_of(name for name in config["base_models"] if released_model(config, name) is None),
+    priority: 2
     localrule: True
     params:
         options=options(settings.base_model, "seed"),
@@ -39,6 +40,7 @@ for section, path, files in (
             multiext(path, *files),
         wildcard_constraints:
             **{kind: pretrained_pattern(config, section)},
+        priority: 2
         localrule: True
         params:
             options=options(settings.pretrained(section)),

