@@ -1,23 +1,22 @@
 """Which published numbers the shipped experiments compute, each of the others by name, and how that is found."""
 
 import json
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Judged, Measures
-from cort.experiment.checks import load
 from cort.experiment.config import with_parts
 from cort.formats.yaml_files import read_yaml
 from cort.latency import device_sets, published_form, with_vectors
 from cort.reporting.reproduction.fidelity import FAILS, HOLDS, Latency, Results, find, judge
 from cort.reporting.reproduction.paper import Operand, Quantity, read_paper
 from cort.systems.registry import system_of
-from workflow.planning import coverage
+from tests.support import coverage
+from tests.support.common import ROOT
+from tests.support.coverage import MSMARCO
 
-ROOT = Path(__file__).parents[2]
-MSMARCO = ROOT / "config" / "msmarco.yaml"
 LEAST = 287
 # Every number that no shipped experiment computes, by the name of its reason in the paper's file.
 NOT_COMPUTED = {
@@ -49,7 +48,7 @@ NOT_COMPUTED = {
 @pytest.fixture(scope="module")
 def configs():
     """All shipped experiments with defaults, by path."""
-    return {path: load(path) for path in coverage.shipped(MSMARCO)}
+    return coverage.shipped()
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +59,9 @@ def papers():
 
 
 @pytest.fixture(scope="module")
-def covered(monkeypatch_module):
-    """What is found of config/msmarco.yaml, as `make plan` does."""
-    monkeypatch_module.chdir(ROOT)
-    return coverage.of_experiment("config/msmarco.yaml", load("config/msmarco.yaml"))
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module():
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
+def covered(configs):
+    """What is found of config/msmarco.yaml."""
+    return coverage.of_experiment(MSMARCO, configs)
 
 
 # The shipped experiments.
@@ -85,12 +77,12 @@ def test_as_many_published_numbers_are_computed_and_the_others_are_these(covered
             others.setdefault((one.paper, reasons.get(one.reason, one.reason)), set()).add(one.place)
     assert others == NOT_COMPUTED
     assert sum(one.by is not None for one in covered) >= LEAST
+    here = Counter(one.paper for one in covered if one.by == MSMARCO)
+    assert here == {"cort-2021": 133, "cort-trec-2020": 43, "repbert-2020": 94, "bert-reranking-2019": 6}
 
 
 def test_numbers_of_other_experiments_are_computed_where_they_are_said_to_be(covered):
-    elsewhere = {
-        (one.paper, one.by, one.number.where) for one in covered if one.by not in (None, "config/msmarco.yaml")
-    }
+    elsewhere = {(one.paper, one.by, one.number.where) for one in covered if one.by not in (None, MSMARCO)}
     assert elsewhere == {
         ("cort-2021", "config/ablations/colbert.yaml", "table-5"),
         ("cort-2021", "config/ablations/table-6.yaml", "table-6"),
@@ -111,14 +103,14 @@ def test_the_width_of_each_graph_search_is_audited(configs):
 
 
 def test_all_encoders_of_corts_loss_read_the_characters_that_its_code_leaves(configs):
-    for path in (MSMARCO, *(ROOT / "config" / "ablations").glob("*.yaml")):
+    for path in (path for path in configs if path == MSMARCO or "/ablations/" in path):
         config = configs[path]
         names = [one["base_model"] for one in config["encoders"].values() if one["loss"] == "triplet"]
         assert {config["base_models"][name]["cleaning"] for name in names} <= {"cort"}, path
 
 
 def test_the_plain_triplet_loss_is_trained_with_clipped_gradients(configs):
-    encoders = configs[ROOT / "config" / "ablations" / "plain-triplet.yaml"]["encoders"]
+    encoders = configs["config/ablations/plain-triplet.yaml"]["encoders"]
     assert encoders["cort-plain-triplet"]["training"]["max_gradient_norm"] > 0
 
 
@@ -307,23 +299,3 @@ def test_what_is_covered_is_found_in_results():
     assert find(Quantity(system="e", measure="consistency", depth=5, **asked), results) == (
         "no consistency factor of e on dev at 5"
     )
-
-
-def test_lines_have_one_per_paper_and_the_total(covered):
-    lines = [line.split() for line in coverage.lines(covered, "config/msmarco.yaml")]
-    assert lines[0] == ["published", "numbers", "all", "here", "elsewhere", "not"]
-    assert [line[0] for line in lines[1:]] == [
-        "cort-2021", "cort-trec-2020", "repbert-2020", "bert-reranking-2019", "all"
-    ]  # fmt: skip
-    assert lines[-1] == ["all", "302", "276", "11", "15"]
-    assert lines[4][-1] == "config/trec-car.yaml"
-    assert [*coverage.lines([], "x.yaml")] == []
-
-
-def test_a_file_beside_that_is_no_experiment_computes_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    config = load(MSMARCO)
-    for name, text in {"a": "papers: [", "b": "papers: 3", "c": f"papers: {config['papers']}"}.items():
-        (tmp_path / f"{name}.yaml").write_text(text)
-    found = coverage.of_experiment(tmp_path / "mine.yaml", config)
-    assert sum(one.by is not None for one in found) == 276

@@ -12,11 +12,11 @@ from cort.experiment.models import models_of
 from cort.reporting.reproduction.paper import read_paper
 from cort.settings.config import LEARNERS, evaluated_splits, is_trained, sources
 from cort.systems.registry import system_of
+from tests.support import coverage
 from tests.support.common import ROOT
 from tests.support.configs import changed, mistakes_in
 from workflow import plan
-from workflow.planning import coverage, dryrun
-from workflow.planning.dryrun import dry_run
+from workflow.snakemake_api import plan as plan_jobs
 
 TABLES = {
     path.relative_to(ROOT / "config/tables").with_suffix("").as_posix(): path
@@ -111,25 +111,25 @@ def test_a_table_has_its_numbers_and_only_the_systems_and_splits_of_these(name, 
         assert config[section].items() <= whole[section].items()
 
 
-def test_coverage_counts_a_table_and_names_who_computes_the_others(monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_coverage_counts_a_table_and_names_who_computes_the_others(whole):
     path = "config/tables/cort/1.yaml"
-    found = coverage.of_experiment(path, load(path))
+    found = coverage.of_experiment(path, {coverage.MSMARCO: whole})
     assert {one.by for one in found if one.number.where == "table-1"} == {path}
-    assert {one.by for one in found if one.number.where == "table-4"} == {path, "config/msmarco.yaml"}
+    assert {one.by for one in found if one.number.where == "table-4"} == {path, coverage.MSMARCO}
 
 
 @pytest.mark.slow
-def test_the_plan_of_corts_table_1_has_only_the_jobs_it_needs():
-    planned = dry_run(["--cores", "2", "--configfile", str(TABLES["cort/1"])], ROOT)
-    values = {key: {job.wildcards[key] for job in planned.jobs if key in job.wildcards}
+def test_the_plan_of_corts_table_1_has_only_the_jobs_it_needs(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    jobs, _ = plan_jobs(["--cores", "2", "--configfile", str(TABLES["cort/1"])])
+    values = {key: {job.wildcards[key] for job in jobs if key in job.wildcards}
               for key in ("system", "encoder", "reranker", "split", "base_model")}  # fmt: skip
     assert values["system"] <= {*load(TABLES["cort/1"])["systems"]}
     assert values["encoder"] == {"cort-e768"}
     assert values["split"] == {"train", "validation", "dev"}
     assert values["reranker"] == set()
     assert "electra" not in values["base_model"]
-    assert {job.rule for job in planned.jobs}.isdisjoint({"latency", "submission", "rerank", "score", "audit"})
+    assert {job.rule for job in jobs}.isdisjoint({"latency", "submission", "rerank", "score", "audit"})
 
 
 def test_make_takes_a_table_and_lists_them_for_a_wrong_name():
@@ -152,9 +152,9 @@ def test_make_takes_a_table_and_lists_them_for_a_wrong_name():
 @pytest.mark.slow
 def test_the_plan_notes_what_is_left_out(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(dryrun.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "no plan"))
+    monkeypatch.setattr(plan, "plan", lambda _: ([], True))
     (tmp_path / "own.yaml").write_text("extends: config/msmarco.yaml\nsystems: [bm25, cort-e768, cort-e768+bm25]\n")
-    plan.main(["--configfile", str(tmp_path / "own.yaml"), "--cores", "1"])
+    plan.main(["--configfile", str(tmp_path / "own.yaml")])
     notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
     assert notes[2].endswith("own.yaml: evaluation.consistency: left out what names top1000, not in this experiment")
     assert len(notes) == 7
