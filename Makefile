@@ -122,7 +122,6 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow
-	$(BIN)/snakemake --lint
 	$(BIN)/python -m scripts.config_reference --check
 
 # DATA=FOLDER with collection.tsv, queries.train.tsv and qrels.train.tsv also measures training; MODEL=FOLDER trains this

@@ -7,23 +7,17 @@ something is gone.
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import io
 import logging.handlers
 import re
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-#: beginning of the commands of stages
-STAGE = "python -m cort."
-#: beginning of their commands when they run; words that end a program with the one that started it
-EXEC, ATTACHED = "exec ", ("setpriv", "--pdeathsig", "TERM")
+#: beginning of the commands of stages, which replace the shell, so that signals reach them
+STAGE = "exec python -m cort."
 
 
 class PlanError(ValueError):
@@ -83,42 +77,14 @@ def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> N
     for rule in workflow.rules:
         if not (rule.shellcmd or "").startswith(STAGE):
             continue
-        # As in "python -m cort.fuse --runs ..." or "python -m cort.encode tokens --model ...".
+        # As in "exec python -m cort.fuse --runs ..." or "exec python -m cort.encode tokens --model ...".
         command = takewhile(lambda word: not word.startswith(("-", "{")), rule.shellcmd.removeprefix(STAGE).split())
         rule.set_params(code=code_of(" ".join(command)))
-        # The stage replaces the shell, so that signals reach it.
-        rule.shellcmd = f"{EXEC}{rule.shellcmd}"
-        rule.run_func = _running(rule)
         rule.log_modifier = rule.benchmark_modifier = rule.output_modifier
         wildcards = dict.fromkeys(re.findall(r"\{(\w+)", rule.output[0]))
         name = ".".join(f"{{{wildcard}}}" for wildcard in wildcards if wildcard != "dataset")
         rule.set_log(f"logs/{{dataset}}/{rule.name}{'/' if name else ''}{name}.log")
         rule.benchmark = f"benchmarks/{{dataset}}/{rule.name}/{name or rule.name}.tsv"
-
-
-def _running(rule: Any) -> Callable[..., None]:
-    """Make the function that runs a rule's command as it is now.
-
-    Snakemake's own evaluates the command again when a job begins: with the last values of a loop that made the rule.
-    """
-    places = {**rule.run_func.__globals__, "attached": functools.partial(_attached, rule.shellcmd)}
-    command = "shell(attached(), bench_record=bench_record, bench_iteration=bench_iteration)"
-    # At the place of Snakemake's own, which its errors name.
-    code = rule.run_func.__code__
-    lines = "\n" * (code.co_firstlineno - 1) + f"def run{inspect.signature(rule.run_func)}: {command}"
-    exec(compile(lines, code.co_filename, "exec"), places)  # noqa: S102 - the signature is Snakemake's
-    return places["run"]  # type: ignore[no-any-return]
-
-
-def _attached(command: str) -> str:
-    """Let a command end with Snakemake, even if that is killed: later, it could replace results of other settings."""
-    return command.replace(EXEC, f"{EXEC}{' '.join(ATTACHED)} ", 1) if _can_attach() else command
-
-
-@functools.cache
-def _can_attach() -> bool:
-    """Whether this machine's `setpriv` knows the option; that of util-linux does."""
-    return bool(shutil.which(ATTACHED[0])) and subprocess.run([*ATTACHED, "true"], check=False).returncode == 0
 
 
 def failures(logs: Sequence[str]) -> list[str]:

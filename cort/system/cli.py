@@ -23,7 +23,7 @@ from cort import __version__
 from cort.system.checksums import existing_places, verify
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import DISK_IS_FULL, record_checksums
-from cort.system.interruption import Interrupted, unwind_on_signals
+from cort.system.interruption import Interrupted, end_with_parent, unwind_on_signals
 from cort.system.memory import peak_memory
 from cort.system.options import add_options, check_bounds, read_options, texts_of
 
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 Options = TypeVar("Options")
 
-#: metavar of options that name folders
-FOLDER = "FOLDER"
 NAME_ANOTHER = "name another"
 #: environment variable: lowest level of messages on the terminal if a log file has all of them
 CONSOLE = "CORT_CONSOLE"
@@ -50,7 +48,7 @@ def check_places(options: Any) -> None:
     for field in dataclasses.fields(options):
         place = getattr(options, field.name)
         if field.name.startswith("output") and place is not None:
-            _check_output(f"--{field.name.replace('_', '-')}", place, field.metadata.get("metavar") == FOLDER)
+            _check_output(f"--{field.name.replace('_', '-')}", place, field.metadata.get("metavar") == "FOLDER")
             if (real := os.path.realpath(place)) in used:
                 raise input_error(place, "an input or another output", "a place of its own", NAME_ANOTHER)
             used.add(real)
@@ -100,7 +98,6 @@ def main_of(options: type[Options], stage: Callable[[Options], None], command: s
         def work() -> None:
             values = read_options(options, args)
             check_bounds(values)
-            check_bounds(values)
             check_places(values)
             verify(texts_of(values, outputs=False))
             stage(values)
@@ -118,6 +115,7 @@ def _run(prog: str, work: Callable[[], None], log_file: str | None, words: Seque
     # The system frees the memory anyway: a last garbage collection takes a second if torch is imported.
     atexit.register(gc.freeze)
     unwind_on_signals()
+    end_with_parent()
     started = time.perf_counter()
     try:
         _configure_logging(log_file)

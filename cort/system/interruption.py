@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+#: environment variable of processes that must end with the one that starts them
+ATTACHED = "CORT_ATTACHED"
+PR_SET_PDEATHSIG = 1
 #: SLURM can send SIGUSR1 before a time limit (``--signal``)
 REQUESTS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -24,6 +29,17 @@ class Interrupted(Exception):
 def exit_status(number: int) -> int:
     """Return the exit status of resumable work that a signal ended: "try again", or that of Ctrl-C."""
     return 128 + signal.SIGINT if number == signal.SIGINT else os.EX_TEMPFAIL
+
+
+def end_with_parent() -> None:
+    """End this process by SIGTERM when the one that started it ends, if that asks for it (`ATTACHED`).
+
+    A job that outlives a killed workflow could replace the results of a later one with other settings.
+    """
+    if os.environ.get(ATTACHED):
+        # Only Linux has it.
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def unwind_on_signals() -> None:

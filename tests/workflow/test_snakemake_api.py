@@ -14,21 +14,23 @@ from snakemake.persistence import MetadataRecord, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 from snakemake.rules import Rule
 
+from cort.system.interruption import ATTACHED
 from tests.support.common import ROOT, wait_until
 from tests.support.sandbox import executable, snakemake
 from workflow.settings import Words
-from workflow.snakemake_api import _can_attach, explain_error
+from workflow.snakemake_api import explain_error
 
 GONE = "Snakemake has changed; adapt workflow/snakemake_api.py"
-LOOP = """
+STAGES = """
 from workflow import snakemake_api
 
-for name in ("a", "b"):
+rule a:
+    output: "{dataset}/a"
+    shell: "exec python -m cort.a > {output}"
 
-    rule:
-        name: name
-        output: f"{{dataset}}/{name}"
-        shell: f"python -m cort.{name} > {{output}}"
+rule b:
+    output: "{dataset}/b"
+    shell: "exec python -m cort.b > {output}"
 
 snakemake_api.complete_rules(workflow, lambda stage: {})
 
@@ -37,7 +39,7 @@ onerror:
 """
 USED = {
     Workflow: "is_main_process nodes global_resources register_resource rules persistence",
-    Rule: "shellcmd output benchmark set_log set_params run_func output_modifier log_modifier benchmark_modifier",
+    Rule: "shellcmd output benchmark set_log set_params output_modifier log_modifier benchmark_modifier",
     DAG: "toposorted needrun reason",
     Job: "benchmark wildcards_dict",
     PersistenceBase: "_params metadata",
@@ -65,20 +67,13 @@ def tree(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def write(**stages):
-        (tmp_path / "Snakefile").write_text(LOOP, "utf-8")
+        (tmp_path / "Snakefile").write_text(STAGES, "utf-8")
         (tmp_path / "cort").mkdir()
         for name, code in {"__init__": "", **stages}.items():
             (tmp_path / "cort" / f"{name}.py").write_text(code, "utf-8")
         return tmp_path
 
     return write
-
-
-def test_a_rule_of_a_loop_runs_its_own_command(tree):
-    folder = tree(a="print('a')", b="print('b')")
-    status, output = snakemake(folder, "d/a", "d/b", "--cores", "1")
-    assert status == 0, output
-    assert [(folder / "d" / name).read_text("utf-8") for name in ("a", "b")] == ["a\n", "b\n"]
 
 
 def test_the_last_lines_name_the_jobs_that_failed_with_their_logs(tree):
@@ -89,9 +84,11 @@ def test_the_last_lines_name_the_jobs_that_failed_with_their_logs(tree):
     assert [line for line in output.splitlines() if "failed; its log" in line] == ["b failed; its log is logs/d/b.log"]
 
 
-@pytest.mark.skipif(not _can_attach(), reason="no setpriv of util-linux")
-def test_a_job_ends_with_snakemake_even_if_that_is_killed(tree):
-    folder = tree(a="import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)")
+def test_a_stage_ends_with_snakemake_even_if_that_is_killed(tree, monkeypatch):
+    monkeypatch.setenv(ATTACHED, "1")
+    wait = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
+    place = f"import sys; sys.path[:] = [{str(ROOT)!r}, *sys.path]; sys.modules.pop('cort')"
+    folder = tree(a=f"{place}; from cort.system import interruption; interruption.end_with_parent(); {wait}")
     with subprocess.Popen([executable("snakemake"), "d/a", "--cores", "1"], cwd=folder) as process:
         job = int(wait_until(lambda: (folder / "pid").exists() and (folder / "pid").read_text()))
         process.kill()

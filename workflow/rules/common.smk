@@ -16,7 +16,7 @@ Logs and benchmarks are named after rules. A new rule needs this and no more, be
         message:
             "Average the runs of {wildcards.split}"
         shell:
-            "python -m cort.mean --runs {input.runs:q} {params.options:q} --output {output:q} --log {log:q}"
+            "exec python -m cort.mean --runs {input.runs:q} {params.options:q} --output {output:q} --log {log:q}"
 """
 
 import os
@@ -47,6 +47,7 @@ from cort.settings.config import (
 )
 from cort.system.cli import CONSOLE
 from cort.system.devices import visible_devices
+from cort.system.interruption import ATTACHED
 from cort.system.program import ROOT
 from cort.systems.registry import RULES, all_systems, made_by, system_of
 from workflow import inputs, settings
@@ -60,8 +61,9 @@ os.environ.update(
     PYTHONPATH=os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(os.pathsep),
 )
 
-# The logs of the stages have the details.
+# The logs of the stages have the details. Stages end with Snakemake, even if it is killed.
 os.environ.setdefault(CONSOLE, "WARNING")
+os.environ[ATTACHED] = "1"
 
 # SLURM sends this signal to all processes of a job before its time limit (profiles/slurm); by default it would kill them.
 # Stages inherit this; those that can save their work handle the signal.

@@ -18,7 +18,7 @@ rule download:
     message:
         "Get {wildcards.source}/{wildcards.file}"
     shell:
-        "python -m cort.download --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
+        "exec python -m cort.download --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
         " --folder {resources.folder:q} --output {output:q} --log {log:q}"
 
 
@@ -46,7 +46,7 @@ rule pydocs:
     message:
         "Collect docstrings of Python and the locked packages"
     shell:
-        "python -m cort.pydocs --lock {input.lock:q} {params.options:q} --threads {threads}"
+        "exec python -m cort.pydocs --lock {input.lock:q} {params.options:q} --threads {threads}"
         " --output-folder {params.folder:q} --log {log:q}"
 
 
@@ -71,7 +71,7 @@ rule collection:
     message:
         "Read the documents of {wildcards.dataset}"
     shell:
-        "python -m cort.collection {params.options:q} --threads {threads} --output {output.passages:q}"
+        "exec python -m cort.collection {params.options:q} --threads {threads} --output {output.passages:q}"
         " --output-counts {output.counts:q} --log {log:q}"
 
 
@@ -90,7 +90,7 @@ rule import_split:
     message:
         "Read the queries and judgements of {wildcards.split} from their source"
     shell:
-        "python -m cort.import_split {params.options:q} --output-queries {output.queries:q}"
+        "exec python -m cort.import_split {params.options:q} --output-queries {output.queries:q}"
         " --output-qrels {output.qrels:q} --output-sources {output.sources:q} --log {log:q}"
 
 
@@ -108,7 +108,7 @@ rule passage_queries:
     message:
         "Make queries of passages of {wildcards.dataset}"
     shell:
-        "python -m cort.passage_queries --passages {input:q} {params.options:q} --output {output:q} --log {log:q}"
+        "exec python -m cort.passage_queries --passages {input:q} {params.options:q} --output {output:q} --log {log:q}"
 
 
 rule judge:
@@ -127,7 +127,7 @@ rule judge:
     message:
         "Judge what systems retrieve for {wildcards.split}"
     shell:
-        "python -m cort.judge --runs {input.runs:q} --queries {input.queries:q} --passages {input.passages:q}"
+        "exec python -m cort.judge --runs {input.runs:q} --queries {input.queries:q} --passages {input.passages:q}"
         " {params.options:q} --output-queries {output.queries:q} --output-qrels {output.qrels:q}"
         " --output-counts {output.counts:q} --log {log:q}"
 
@@ -149,7 +149,7 @@ rule generate:
     message:
         "Make queries and judgements of {wildcards.split} from documents"
     shell:
-        "python -m cort.generate --candidates {input:q} {params.options:q} --output-queries {output.queries:q}"
+        "exec python -m cort.generate --candidates {input:q} {params.options:q} --output-queries {output.queries:q}"
         " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --log {log:q}"
 
 
@@ -173,7 +173,7 @@ rule split:
     message:
         "Read the queries and judgements of the split {wildcards.split}"
     shell:
-        "python -m cort.split --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q}"
+        "exec python -m cort.split --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q}"
         " --without {input.without:q} {params.options:q} --output-queries {output.queries:q}"
         " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --output-oddities {output.oddities:q}"
         " --log {log:q}"
@@ -196,6 +196,6 @@ rule inspect:
     message:
         "Look at the passages, queries and judgements of {config[dataset]}"
     shell:
-        "python -m cort.inspect --passages {input.passages:q} {params.options:q} --queries {input.queries:q}"
+        "exec python -m cort.inspect --passages {input.passages:q} {params.options:q} --queries {input.queries:q}"
         " --qrels {input.qrels:q} --oddities {input.oddities:q} --output {output.findings:q}"
         " --output-ids {output.ids:q} --log {log:q}"

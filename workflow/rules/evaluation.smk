@@ -12,7 +12,7 @@ rule aggregate:
     message:
         "Rank documents by the passages of {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m cort.aggregate --run {input:q} {params.options:q} --output {output:q} --log {log:q}"
+        "exec python -m cort.aggregate --run {input:q} {params.options:q} --output {output:q} --log {log:q}"
 
 
 rule evaluate:
@@ -30,7 +30,7 @@ rule evaluate:
     message:
         "Measure {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m cort.evaluate --run {input.run:q} --queries {input.queries:q}"
+        "exec python -m cort.evaluate --run {input.run:q} --queries {input.queries:q}"
         " --qrels {input.qrels:q} {params.options:q} --system {wildcards.system:q} --split {wildcards.split}"
         " --output {output.measures:q} --output-per-query {output.per_query:q} --output-recall {output.recall:q}"
         " --log {log:q}"
@@ -54,7 +54,7 @@ rule depths:
     message:
         "Measure {wildcards.system} on {wildcards.split} by the number of candidates"
     shell:
-        "python -m cort.analyze depths --candidates {input.candidates:q} --scores {input.scores:q}"
+        "exec python -m cort.analyze depths --candidates {input.candidates:q} --scores {input.scores:q}"
         " --qrels {input.qrels:q} {params.options:q} --system {wildcards.system:q} --split {wildcards.split}"
         " --output {output:q} --log {log:q}"
 
@@ -79,7 +79,7 @@ rule disagreements:
     message:
         "Find the queries of {wildcards.split} on which systems disagree most"
     shell:
-        "python -m cort.analyze disagreements --first {input.first:q} --second {input.second:q} {params.options:q}"
+        "exec python -m cort.analyze disagreements --first {input.first:q} --second {input.second:q} {params.options:q}"
         " --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q} --split {wildcards.split}"
         " --output {output:q} --log {log:q}"
 
@@ -96,7 +96,7 @@ rule overlap:
     message:
         "Compute the overlap of systems on {wildcards.split}, which has no judgements"
     shell:
-        "python -m cort.analyze overlap --split {wildcards.split} {params.options:q} --runs {input.runs:q}"
+        "exec python -m cort.analyze overlap --split {wildcards.split} {params.options:q} --runs {input.runs:q}"
         " --queries {input.queries:q} --output {output:q} --log {log:q}"
 
 
@@ -120,7 +120,7 @@ rule agreement:
     message:
         "Compare the labels of {wildcards.split} and {wildcards.other}"
     shell:
-        "python -m cort.analyze agreement --split {wildcards.split} --other {wildcards.other} {params.options:q}"
+        "exec python -m cort.analyze agreement --split {wildcards.split} --other {wildcards.other} {params.options:q}"
         " --queries {input.queries:q} --qrels {input.qrels:q} --per-query {input.per_query:q}"
         " --other-queries {input.other_queries:q} --other-qrels {input.other_qrels:q}"
         " --other-per-query {input.other_per_query:q} --output {output:q} --log {log:q}"
@@ -138,7 +138,7 @@ rule consistency:
     message:
         "Measure the consistency of {wildcards.system} with {config[evaluation][consistency][reference]} on {wildcards.split}"
     shell:
-        "python -m cort.analyze consistency --run {input.run:q} --reference {input.reference:q}"
+        "exec python -m cort.analyze consistency --run {input.run:q} --reference {input.reference:q}"
         " {params.options:q} --system {wildcards.system:q} --split {wildcards.split} --output {output:q} --log {log:q}"
 
 
@@ -161,7 +161,7 @@ rule compare:
     message:
         "Compare systems on {wildcards.split} with {config[evaluation][baseline]}"
     shell:
-        "python -m cort.compare {params.options:q} --per-query {input.per_query:q} --recall {input.recall:q}"
+        "exec python -m cort.compare {params.options:q} --per-query {input.per_query:q} --recall {input.recall:q}"
         " --queries {input.queries:q} --split {wildcards.split} --output {output.comparison:q}"
         " --explorer ../report/explore/{wildcards.split}/index.html"
         " --output-table {output.table:q} --output-queries {output.queries:q} --log {log:q}"

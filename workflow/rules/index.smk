@@ -22,7 +22,7 @@ rule bm25_index:
     message:
         "Index the passages for {wildcards.lexical}"
     shell:
-        "python -m cort.index bm25 --passages {input.passages:q} --expansions {input.expansions:q}"
+        "exec python -m cort.index bm25 --passages {input.passages:q} --expansions {input.expansions:q}"
         " --term-weights {input.term_weights:q} {params.options:q} --threads {threads}"
         " --memory-mb {resources.heap_mb} --output {params.folder:q} --log {log:q}"
 
@@ -53,7 +53,7 @@ rule bm25_tune:
     message:
         "Choose k1 and b of {wildcards.lexical} by a grid search over training queries"
     shell:
-        "python -m cort.tune bm25 --index {params.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
+        "exec python -m cort.tune bm25 --index {params.index:q} --queries {input.queries:q} --qrels {input.qrels:q}"
         " {params.options:q} --threads {threads} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
 
 
@@ -95,7 +95,7 @@ rule impact_index:
     message:
         "Index the impacts of {wildcards.encoder}"
     shell:
-        "python -m cort.index impacts --passages {input.passages:q} --threads {threads}"
+        "exec python -m cort.index impacts --passages {input.passages:q} --threads {threads}"
         " --memory-mb {resources.heap_mb} --output {params.folder:q} --log {log:q}"
 
 
@@ -116,7 +116,7 @@ rule onng:
     message:
         "Build the ONNG index over the vectors of {wildcards.encoder}"
     shell:
-        "python -m cort.index onng --passages {input.passages:q} {params.options:q} --threads {threads}"
+        "exec python -m cort.index onng --passages {input.passages:q} {params.options:q} --threads {threads}"
         " --output {params.folder:q}"
         " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
 
@@ -135,7 +135,7 @@ rule hnsw:
     message:
         "Build the HNSW index over the vectors of {wildcards.encoder}"
     shell:
-        "python -m cort.index hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q} --log {log:q}"
+        "exec python -m cort.index hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule ivfpq:
@@ -153,7 +153,7 @@ rule ivfpq:
     message:
         "Build the IVF-PQ index over the vectors of {wildcards.encoder}"
     shell:
-        "python -m cort.index ivfpq --passages {input.passages:q} {params.options:q} --threads {threads}"
+        "exec python -m cort.index ivfpq --passages {input.passages:q} {params.options:q} --threads {threads}"
         " --output {params.folder:q} --log {log:q}"
 
 
@@ -178,7 +178,7 @@ rule audit:
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
-        "python -m cort.audit graph --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
+        "exec python -m cort.audit graph --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
         " --kind {wildcards.index} --index {params.index:q} {params.options:q} --encoder {wildcards.encoder:q}"
         " --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
@@ -204,7 +204,7 @@ rule audit_ivfpq:
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
-        "python -m cort.audit ivfpq --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
+        "exec python -m cort.audit ivfpq --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
         " --qrels {input.qrels:q} --kind {wildcards.index} --index {params.index:q} {params.options:q}"
         " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
@@ -219,5 +219,5 @@ rule sparsity:
     message:
         "Count the terms of {wildcards.encoder} on {wildcards.split}"
     shell:
-        "python -m cort.analyze sparsity --queries {input.queries:q} --passages {input.passages:q}"
+        "exec python -m cort.analyze sparsity --queries {input.queries:q} --passages {input.passages:q}"
         " --encoder {wildcards.encoder:q} --split {wildcards.split:q} --output {output:q} --log {log:q}"

@@ -19,16 +19,12 @@ rule base_model:
     message:
         "Provide the base model {wildcards.base_model}"
     shell:
-        "python -m cort.base_model {params.options:q} --output {params.folder:q} --log {log:q}"
+        "exec python -m cort.base_model {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
-# Released models; those of the sections without a card are plain folders of transformers.
-for section, path, files in (
-    ("encoders", paths.RELEASED_ENCODER, [paths.CARD]),
-    ("rerankers", paths.RELEASED_RERANKER, [paths.CARD]),
-    ("weighers", paths.RELEASED_WEIGHER, MODEL_FILES),
-    ("expanders", paths.RELEASED_EXPANDER, MODEL_FILES),
-):
+# Functions make similar rules: in a loop, Snakemake would run the command of the last one for all.
+def provide(section, path, *files):
+    """Make the rule that provides the released models of a section."""
     kind = section.removesuffix("s")
 
     rule:
@@ -48,7 +44,14 @@ for section, path, files in (
         message:
             f"Provide the released {kind} {{wildcards.{kind}}}"
         shell:
-            "python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
+            "exec python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
+provide("encoders", paths.RELEASED_ENCODER, paths.CARD)
+provide("rerankers", paths.RELEASED_RERANKER, paths.CARD)
+# Plain folders of transformers.
+provide("weighers", paths.RELEASED_WEIGHER, *MODEL_FILES)
+provide("expanders", paths.RELEASED_EXPANDER, *MODEL_FILES)
 
 
 rule tokenize:
@@ -68,7 +71,7 @@ rule tokenize:
     message:
         "Tokenize {wildcards.text} for {wildcards.base_model}"
     shell:
-        "python -m cort.tokenize --tokenizer {params.folder:q} --texts {input.texts:q} {params.options:q}"
+        "exec python -m cort.tokenize --tokenizer {params.folder:q} --texts {input.texts:q} {params.options:q}"
         " --threads {threads} --output {output.tokens:q} --output-lengths {output.lengths:q} --log {log:q}"
 
 
@@ -87,7 +90,7 @@ rule triples:
     message:
         "Sample triples of {wildcards.split} for {wildcards.encoder}"
     shell:
-        "python -m cort.triples --qrels {input.qrels:q} --run {input.runs:q} {params.options:q}"
+        "exec python -m cort.triples --qrels {input.qrels:q} --run {input.runs:q} {params.options:q}"
         " --output {output.triples:q} --output-counts {output.counts:q} --log {log:q}"
 
 
@@ -114,7 +117,7 @@ rule import_triples:
     message:
         "Import the released triples of {wildcards.encoder}"
     shell:
-        "python -m cort.import_triples --triples {input.triples:q} --queries {input.queries:q}"
+        "exec python -m cort.import_triples --triples {input.triples:q} --queries {input.queries:q}"
         " --passages {input.passages:q} {params.options:q} --output {output.triples:q}"
         " --output-counts {output.counts:q} --log {log:q}"
 
@@ -163,7 +166,7 @@ rule train:
     message:
         "Train the encoder {wildcards.encoder}"
     shell:
-        "python -m cort.train --base-model {params.base_model:q} --triples {input.triples:q}"
+        "exec python -m cort.train --base-model {params.base_model:q} --triples {input.triples:q}"
         " --validation-triples {input.validation_triples:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --qrels {input.qrels:q}"
         " --validation-qrels {input.validation_qrels:q} {params.options:q} --validation-run {input.validation_run:q}"
@@ -191,7 +194,7 @@ rule import_encoder:
     message:
         "Import the released encoder {wildcards.encoder}"
     shell:
-        "python -m cort.import_encoder --weights {input.weights:q} --base-model {params.base_model:q}"
+        "exec python -m cort.import_encoder --weights {input.weights:q} --base-model {params.base_model:q}"
         " {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
@@ -210,7 +213,7 @@ rule pairs:
     message:
         "Sample pairs of {wildcards.split} for {wildcards.reranker}"
     shell:
-        "python -m cort.pairs --qrels {input.qrels:q} --run {input.runs:q} {params.options:q}"
+        "exec python -m cort.pairs --qrels {input.qrels:q} --run {input.runs:q} {params.options:q}"
         " --output {output.pairs:q} --output-counts {output.counts:q} --log {log:q}"
 
 
@@ -232,7 +235,7 @@ rule import_pairs:
     message:
         "Import the released triples of {wildcards.reranker}"
     shell:
-        "python -m cort.import_triples --triples {input.triples:q} --form pairs --queries {input.queries:q}"
+        "exec python -m cort.import_triples --triples {input.triples:q} --form pairs --queries {input.queries:q}"
         " --passages {input.passages:q} {params.options:q} --output {output.pairs:q}"
         " --output-counts {output.counts:q} --log {log:q}"
 
@@ -274,7 +277,7 @@ rule train_reranker:
     message:
         "Train the re-ranker {wildcards.reranker}"
     shell:
-        "python -m cort.train_reranker --base-model {params.base_model:q} --pairs {input.pairs:q}"
+        "exec python -m cort.train_reranker --base-model {params.base_model:q} --pairs {input.pairs:q}"
         " --validation-pairs {input.validation_pairs:q} --passages {input.passages:q} --queries {input.queries:q}"
         " --validation-queries {input.validation_queries:q} --validation-run {input.validation_run:q}"
         " --validation-qrels {input.validation_qrels:q} {params.options:q} --threads {threads}"
@@ -285,16 +288,13 @@ rule train_reranker:
 
 
 # Vectors, impacts of terms, and vectors of tokens: of the passages in shards, of queries in one file.
-for name, command, section, path, place, keys in (
-    ("encode", "vectors --kind passage", "encoders", paths.VECTORS, "embeddings", ("precision", "storage")),
-    ("encode_impacts", "impacts --kind passage", "encoders", paths.IMPACTS, "embeddings", ("precision",)),
-    ("encode_tokens", "tokens", "rerankers", paths.LATE_VECTORS, "token_embeddings", ("precision",)),
-):
+def encode_passages(rule_name, command, section, path, checkpoints, *keys):
+    """Make a rule that encodes the passages with a model of a section, a shard per job."""
     kind = section.removesuffix("s")
 
     rule:
         name:
-            name
+            rule_name
         input:
             model=of(inputs.weights, section),
             tokens=tokens(f"{section}.{{{kind}}}", "passages"),
@@ -309,23 +309,21 @@ for name, command, section, path, place, keys in (
             model=subpath(input.model, parent=True),
             options=options(among(f"{section}.{{{kind}}}", *keys)),
             # One folder for all shards: blocks do not depend on the number of shards.
-            checkpoints=f"{paths.CHECKPOINTS}/{place}/{{{kind}}}",
+            checkpoints=f"{paths.CHECKPOINTS}/{checkpoints}/{{{kind}}}",
         message:
             f"Encode the passages with {{wildcards.{kind}}}, shard {{wildcards.shard}}"
         shell:
-            f"python -m cort.encode {command} "
+            f"exec python -m cort.encode {command} "
             "--model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.shard} {params.options:q}"
             " --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
-for name, command, path, keys in (
-    ("encode_queries", "vectors", paths.QUERY_VECTORS, ("precision", "storage")),
-    ("encode_query_impacts", "impacts", paths.QUERY_IMPACTS, ("precision",)),
-):
+def encode_queries(rule_name, command, path, *keys):
+    """Make a rule that encodes the queries of a split with an encoder."""
 
     rule:
         name:
-            name
+            rule_name
         input:
             model=of(inputs.weights, "encoders"),
             tokens=tokens("encoders.{encoder}", "queries.{split}"),
@@ -343,9 +341,16 @@ for name, command, path, keys in (
         message:
             "Encode the queries of {wildcards.split} with {wildcards.encoder}"
         shell:
-            f"python -m cort.encode {command} --kind query "
+            f"exec python -m cort.encode {command} --kind query "
             "--model {params.model:q} --tokens {input.tokens:q} --passages {input.passages:q} {params.options:q}"
             " --threads {threads} --output {output:q} --log {log:q}"
+
+
+encode_passages("encode", "vectors --kind passage", "encoders", paths.VECTORS, "embeddings", "precision", "storage")
+encode_passages("encode_impacts", "impacts --kind passage", "encoders", paths.IMPACTS, "embeddings", "precision")
+encode_passages("encode_tokens", "tokens", "rerankers", paths.LATE_VECTORS, "token_embeddings", "precision")
+encode_queries("encode_queries", "vectors", paths.QUERY_VECTORS, "precision", "storage")
+encode_queries("encode_query_impacts", "impacts", paths.QUERY_IMPACTS, "precision")
 
 
 rule score:
@@ -368,7 +373,7 @@ rule score:
     message:
         "Score the candidates of {wildcards.split} with {wildcards.reranker}"
     shell:
-        "python -m cort.score --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
+        "exec python -m cort.score --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --log {log:q}"
 
@@ -393,7 +398,7 @@ rule score_triples:
     message:
         "Score the {wildcards.split} triples of {wildcards.encoder} with {wildcards.reranker}"
     shell:
-        "python -m cort.score --model {params.model:q} --triples {input.triples:q} {params.options:q}"
+        "exec python -m cort.score --model {params.model:q} --triples {input.triples:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --log {log:q}"
 
@@ -414,7 +419,7 @@ rule import_expansions:
     message:
         "Import the predicted queries {wildcards.expander}"
     shell:
-        "python -m cort.expand import --predictions {input.predictions:q} --passages {input.passages:q}"
+        "exec python -m cort.expand import --predictions {input.predictions:q} --passages {input.passages:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
 
 
@@ -443,7 +448,7 @@ rule expand:
     message:
         "Predict queries for the passages with {wildcards.expander}, shard {wildcards.shard}"
     shell:
-        "python -m cort.expand predict --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.shard}"
+        "exec python -m cort.expand predict --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.shard}"
         " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
@@ -466,7 +471,7 @@ rule score_expansions:
     message:
         "Score the predicted queries {wildcards.expander} with a re-ranker, shard {wildcards.shard}"
     shell:
-        "python -m cort.expand score --model {params.model:q} --tokens {input.tokens:q}"
+        "exec python -m cort.expand score --model {params.model:q} --tokens {input.tokens:q}"
         " --expansions {input.expansions:q} --shard {wildcards.shard} {params.options:q} --threads {threads}"
         " --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
@@ -486,7 +491,7 @@ rule filter_expansions:
     message:
         "Keep the best of the predicted queries {wildcards.expander}"
     shell:
-        "python -m cort.expand filter --expansions {input.expansions:q} --scores {input.scores:q}"
+        "exec python -m cort.expand filter --expansions {input.expansions:q} --scores {input.scores:q}"
         " {params.options:q} --output {output.expansions:q} --output-counts {output.counts:q} --log {log:q}"
 
 
@@ -504,7 +509,7 @@ rule import_term_weights:
     message:
         "Import the weighted documents {wildcards.weigher}"
     shell:
-        "python -m cort.weigh import --documents {input.documents:q} --passages {input.passages:q}"
+        "exec python -m cort.weigh import --documents {input.documents:q} --passages {input.passages:q}"
         " --output {output:q} --log {log:q}"
 
 
@@ -528,5 +533,5 @@ rule weigh:
     message:
         "Weigh the terms of the passages with {wildcards.weigher}, shard {wildcards.shard}"
     shell:
-        "python -m cort.weigh predict --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.shard}"
+        "exec python -m cort.weigh predict --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.shard}"
         " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"

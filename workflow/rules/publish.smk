@@ -10,7 +10,7 @@ rule resolve:
     message:
         "Write the settings of {wildcards.dataset} with all defaults"
     shell:
-        "python -m cort.resolve {params.options:q} --output {output:q} --log {log:q}"
+        "exec python -m cort.resolve {params.options:q} --output {output:q} --log {log:q}"
 
 
 rule latency:
@@ -34,7 +34,7 @@ rule latency:
     message:
         "Measure how long searches of {wildcards.split} take"
     shell:
-        "python -m cort.latency --queries {input.queries:q} {params.options:q}"
+        "exec python -m cort.latency --queries {input.queries:q} {params.options:q}"
         " --threads {threads} --gpus {resources.gpu} --memory-mb {resources.heap_mb} --output {output:q} --log {log:q}"
 
 
@@ -60,7 +60,7 @@ rule explorer:
     message:
         "Write the explorer of {wildcards.split}"
     shell:
-        "python -m cort.explorer --dataset {wildcards.dataset:q} --split {params.title:q} {params.options:q}"
+        "exec python -m cort.explorer --dataset {wildcards.dataset:q} --split {params.title:q} {params.options:q}"
         " --runs {input.runs:q} --per-query {input.per_query:q} --queries {input.queries:q} --qrels {input.qrels:q}"
         " --passages {input.passages:q} --output {params.folder:q} --log {log:q}"
 
@@ -82,7 +82,7 @@ rule provenance:
     message:
         "Record the provenance of {wildcards.dataset}"
     shell:
-        "python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q} {input.experiment:q}"
+        "exec python -m cort.provenance --dataset {wildcards.dataset:q} --inputs {input.files:q} {input.experiment:q}"
         " --sources {input.sources:q} --computed {input.computed:q} --output {output:q} --log {log:q}"
 
 
@@ -105,7 +105,7 @@ rule reproduction:
     message:
         "Compare the results of {wildcards.dataset} with published numbers"
     shell:
-        "python -m cort.reproduction {params.options:q} --dataset {wildcards.dataset:q} --papers {input.papers:q}"
+        "exec python -m cort.reproduction {params.options:q} --dataset {wildcards.dataset:q} --papers {input.papers:q}"
         " --measures-files {input.measures:q} --depths-files {input.depths:q} --consistency-files {input.consistency:q}"
         " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"
 
@@ -138,7 +138,7 @@ rule report:
     message:
         "Write the report of {wildcards.dataset}"
     shell:
-        "python -m cort.report --experiment {input.experiment:q} {params.files:q} --provenance {input.provenance:q}"
+        "exec python -m cort.report --experiment {input.experiment:q} {params.files:q} --provenance {input.provenance:q}"
         " --inspection {input.inspection:q} --benchmarks {params.benchmarks:q} --explorer explore"
         " --output-folder {params.folder:q} --log {log:q}"
 
@@ -161,7 +161,7 @@ rule submission:
     message:
         "Write the submission {wildcards.submission}"
     shell:
-        "python -m cort.submission --run {input.run:q} --queries {input.queries:q}"
+        "exec python -m cort.submission --run {input.run:q} --queries {input.queries:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
 
 
@@ -182,6 +182,6 @@ rule deploy:
     message:
         "Write {wildcards.deployment} for search engines"
     shell:
-        "python -m cort.deploy --passages {input.passages:q} --queries {input.queries:q} --runs {input.runs:q}"
+        "exec python -m cort.deploy --passages {input.passages:q} --queries {input.queries:q} --runs {input.runs:q}"
         " --bm25 {input.bm25:q} --vectors {input.vectors:q} --query-vectors {input.query_vectors:q} {params.options:q}"
         " --output {params.folder:q} --log {log:q}"

@@ -1,7 +1,9 @@
 """Runs of all kinds of systems, and the tuning of their weights."""
 
-# A stage gets the inputs and options of a system by the same names.
-for made in RULES:
+
+# In a loop, Snakemake would run the command of the last rule for all.
+def make_runs(made):
+    """Make the rule of a kind of system; its stage gets the inputs and options of a system by the same names."""
 
     rule:
         name:
@@ -25,11 +27,15 @@ for made in RULES:
         message:
             "Make the run of {wildcards.system} on {wildcards.split}"
         shell:
-            f"python -m cort.{made.stage} "
+            f"exec python -m cort.{made.stage} "
             "{params.options:q} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
             f"{' --threads {threads}' * made.threads}"
             f"{' --gpus {resources.devices} --memory-mb {resources.mem_mb}' * made.devices}"
             f"{' --memory-mb {resources.heap_mb}' * made.java}"
+
+
+for made in RULES:
+    make_runs(made)
 
 
 rule tune_weights:
@@ -48,7 +54,7 @@ rule tune_weights:
     message:
         "Choose the weights of {wildcards.system} by a grid search over validation queries"
     shell:
-        "python -m cort.tune weights --runs {input.runs:q} --scores {input.scores:q} --qrels {input.qrels:q}"
+        "exec python -m cort.tune weights --runs {input.runs:q} --scores {input.scores:q} --qrels {input.qrels:q}"
         " {params.options:q} --output {output:q} --log {log:q}"
 
 
