@@ -10,6 +10,7 @@ import contextlib
 import io
 import logging.handlers
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -18,6 +19,10 @@ from typing import Any
 
 #: beginning of the commands of stages, which replace the shell, so that signals reach them
 STAGE = "exec python -m cort."
+#: beginning of an error in the log of a stage
+ERROR = re.compile(r"^\d\d:\d\d:\d\d ERROR ", re.MULTILINE)
+#: seconds since the epoch; older logs are those of other runs
+STARTED = time.time()
 
 
 class PlanError(ValueError):
@@ -85,6 +90,25 @@ def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> N
         name = ".".join(f"{{{wildcard}}}" for wildcard in wildcards if wildcard != "dataset")
         rule.set_log(f"logs/{{dataset}}/{rule.name}{'/' if name else ''}{name}.log")
         rule.benchmark = f"benchmarks/{{dataset}}/{rule.name}/{name or rule.name}.tsv"
+
+
+def retry_no_mistakes() -> None:
+    """Let Snakemake (`retries`) try no job again whose stage logged an error, unless this was about memory.
+
+    What a signal ends logs no error: too little memory, the end of the time, a node that is needed for others.
+    """
+    from snakemake.jobs import GroupJob, Job
+
+    Job.restart_times = property(lambda job: 0 if any(map(_has_mistake, job.log)) else job.rule.restart_times)
+    GroupJob.restart_times = property(lambda group: min(job.restart_times for job in group.jobs))
+
+
+def _has_mistake(log: str) -> bool:
+    file = Path(log)
+    if not file.is_file() or file.stat().st_mtime < STARTED:
+        return False
+    _, *error = ERROR.split(file.read_text("utf-8", errors="replace"), maxsplit=1)
+    return bool(error) and "memory" not in error[0].lower()
 
 
 def failures(logs: Sequence[str]) -> list[str]:

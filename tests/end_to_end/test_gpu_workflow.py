@@ -14,7 +14,6 @@ import pytest
 from tests.support.changes import altered, snakemake
 from tests.support.common import fake_gpus, gpu_uuid
 from tests.support.sandbox import TINY, copy_with_tiny
-from tests.support.workflow import planned
 from tests.tiny.generate import PASSAGES, make_passages
 
 SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
@@ -55,7 +54,7 @@ def tree(tmp_path_factory):
 
 
 def plan(tree, *options):
-    """Number of encoding shards, and rule -> (GPUs, threads) of its jobs."""
+    """Rule -> (GPUs, threads) of its jobs."""
     status, output = snakemake(tree, "--dry-run", "--configfile", "tiny/tiny.yaml", *options)
     assert status == 0, output
     found = {}
@@ -65,87 +64,36 @@ def plan(tree, *options):
         if gpus:
             found.setdefault(name, set()).add((int(gpus[1]), int(threads[1]) if threads else 1))
     assert all(len(kinds) == 1 for kinds in found.values()), found
-    return planned(output)["encode"], {name: kinds.pop() for name, kinds in found.items()}
+    return {name: kinds.pop() for name, kinds in found.items()}
 
 
-def test_each_gpu_gets_a_shard_and_its_part_of_the_cores(tree):
-    shards, jobs = plan(tree, "--cores", 8)
-    assert shards == 3
+def test_each_job_with_a_gpu_gets_its_part_of_the_cores(tree):
+    jobs = {name: job for name, job in plan(tree, "--cores", 8).items() if job[0]}
     assert jobs == {name: (1, 2) for name in GPU_RULES} | {"train": (3, 8), "train_reranker": (1, 8)}
 
 
 @pytest.mark.parametrize(
-    ("there", "options", "shards", "encode", "train"),
+    ("there", "options", "encode", "train"),
     [
-        ((0,), ("--cores", 16), 1, (0, 8), (0, 8)),
+        ((0,), ("--cores", 16), (0, 8), (0, 8)),
         # Devices that are hidden do not count, and a limit of the user holds.
-        ((3, "2,0"), ("--cores", 8), 2, (1, 4), (2, 8)),
-        ((3,), ("--cores", 8, "--resources", "gpu=1"), 1, (1, 8), (1, 8)),
+        ((3, "2,0"), ("--cores", 8), (1, 4), (2, 8)),
+        ((3,), ("--cores", 8, "--resources", "gpu=1"), (1, 8), (1, 8)),
     ],
 )
-def test_only_gpus_that_may_be_used_count(tree, machine, there, options, shards, encode, train):
+def test_only_gpus_that_may_be_used_count(tree, machine, there, options, encode, train):
     machine(*there)
-    found, jobs = plan(tree, *options)
-    assert (found, jobs["encode"], jobs["train"]) == (shards, encode, train)
+    jobs = plan(tree, *options)
+    assert (jobs["encode"], jobs["train"]) == (encode, train)
 
 
 def test_a_cluster_is_asked_for_the_gpus_of_the_config_whatever_this_machine_has(tree, machine):
     for number in (0, 3):
         machine(number)
-        shards, jobs = plan(tree, "--executor", "slurm", "--jobs", 4)
-        assert shards == 1
-        assert {name: gpus for name, (gpus, _) in jobs.items()} == {name: 1 for name in GPU_RULES} | {"train": 5}
-
-
-def test_the_number_of_shards_is_that_of_the_shards_there_are_unless_set(tree):
-    folder = tree / EMBEDDINGS
-    folder.mkdir(parents=True)
-    for number in range(1, 5):
-        (folder / f"passages.{number}-of-4.arrow").touch()
-    try:
-        assert plan(tree, "--cores", 8)[0] == 4
-        assert plan(tree, "--cores", 8, "--set-scatter", "encode=5")[0] == 5
-        # A job of some other number is still known, as it is to a call of Snakemake on a cluster's node.
-        options = ("--dry-run", "--configfile", "tiny/tiny.yaml", "--cores", 8)
-        status, output = snakemake(tree, *options, f"{EMBEDDINGS}/passages.2-of-7.arrow")
-        assert (status, planned(output)["encode"]) == (0, 1), output
-    finally:
-        shutil.rmtree(tree / "results")
-
-
-# The number of shards in a job: its own Snakemake sees what the build has made meanwhile.
-PROBE = f"""
-include: "Snakefile"
-
-
-rule make_shards:
-    output:
-        "made.txt",
-    shell:
-        "install -D /dev/null {EMBEDDINGS}/passages.1-of-1.arrow --verbose > {{output}}"
-
-
-rule probe:
-    input:
-        "made.txt",
-    output:
-        "probe.txt",
-    run:
-        assert not workflow.is_main_process
-        with open(output[0], "w") as file:
-            print(*gather.encode("{{scatteritem}}"), file=file)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_the_number_of_shards_stays_the_same_in_jobs(tmp_path):
-    folder = copy_with_tiny(tmp_path / "tree")
-    (folder / "probe.smk").write_text(PROBE, "utf-8")
-    options = ("--snakefile", "probe.smk", "--cores", 1, "--configfile", "tiny/tiny.yaml")
-    status, output = snakemake(folder, "probe.txt", *options)
-    assert status == 0, output
-    assert (folder / "probe.txt").read_text("utf-8").split() == ["1-of-3", "2-of-3", "3-of-3"]
+        jobs = plan(tree, "--executor", "slurm", "--jobs", 4)
+        assert {name: gpus for name, (gpus, _) in jobs.items() if gpus} == {name: 1 for name in GPU_RULES} | {
+            "train": 5
+        }
 
 
 def enlarge(folder):

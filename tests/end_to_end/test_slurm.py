@@ -8,41 +8,98 @@ from pathlib import Path
 
 import pytest
 import yaml
+from snakemake.api import SnakemakeApi
+from snakemake.settings.types import ConfigSettings, OutputSettings, Quietness, ResourceSettings
 
 from tests.support import slurm
 from tests.support import slurm as cluster
-from tests.support.changes import snakemake
-from tests.support.common import ROOT
+from tests.support.changes import altered, snakemake
+from tests.support.common import COMMIT, ROOT
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned
 
-LOCAL = {rule for rule, text in RULES.items() if "localrule: True" in text}
+# Rules that need a network in some experiments, if not in the default one.
+LOCAL = {"download", "import_split", "passage_queries", "judge"}
+LOCAL |= {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
 # Of the tiny experiment, which brings its own texts.
 SUBMITTED = RULES.keys() - LOCAL - UNUSED
-ON_GPUS = {rule for rule, text in RULES.items() if " gpu=gpus(" in text}
-# As the copy was built.
-ONE_SHARD = {"encode": 1}
+GROUPS = {
+    "evaluation": {"aggregate", "evaluate"},
+    "report": {"compare", "agreement", "overlap", "consistency", "reproduction", "provenance", "report"},
+}
 RUNS = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
+MEASURES = "results/tiny/measures/test/bm25.json"
 
 
-def read_profile(name):
-    return yaml.safe_load((ROOT / "profiles" / name / "profile.yaml").read_text("utf-8"))
-
-
-def test_profile_keeps_all_of_the_default_one_and_gives_gpus_to_rules_there_are():
-    assert read_profile("default").items() <= read_profile("slurm").items()
-    assert read_profile("slurm")["set-resources"].keys() == ON_GPUS
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_rule_is_light_or_asks_for_memory_and_time(rule):
-    assert all(f" {name}=" in RULES[rule] for name in ("mem_mb", "runtime")) == (rule not in LOCAL)
-
-
-def test_rules_that_use_models_or_indexes_are_not_light():
-    assert not LOCAL & (
-        ON_GPUS | {"collection", "tokenize", "bm25_index", "bm25_tune", "bm25", "onng", "hnsw", "audit"}
+def test_profile_keeps_all_of_the_default_one():
+    default, profile = (
+        yaml.safe_load((ROOT / "profiles" / name / "profile.yaml").read_text("utf-8")) for name in ("default", "slurm")
     )
+    assert default.items() <= profile.items()
+
+
+def test_only_rules_that_need_a_network_run_beside_snakemake_and_others_ask_for_memory_and_time():
+    asked = {name: {"mem_mb", "runtime"} & {*rule.resources} for name, rule in RULES.items()}
+    assert {name for name, resources in asked.items() if len(resources) < 2} == LOCAL
+    assert {name for name, rule in RULES.items() if name in rule.workflow._localrules} == LOCAL
+
+
+def test_light_rules_are_groups():
+    found = {}
+    # Locally, groups do nothing, and Snakemake shows none.
+    for name, rule in RULES.items():
+        found.setdefault(rule._group, set()).add(name)
+    assert {group: found[group] for group in found if group} == GROUPS
+
+
+@pytest.fixture(scope="module")
+def unbuilt(tmp_path_factory):
+    """A copy of the project; without messages Snakemake shows what a job gets."""
+    folder = copy_with_tiny(tmp_path_factory.mktemp("unbuilt"))
+    for path in (folder / "workflow" / "rules").glob("*.smk"):
+        path.write_text(re.sub(r" +message:\n.*\n", "", path.read_text("utf-8")), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "local"),
+    [
+        ({}, set()),
+        ({"base_models.small": {"pretrained": "bert-base-uncased", "revision": COMMIT}}, {"base_model"}),
+        ({"base_models.small": {"pretrained": "tiny"}}, set()),
+        ({"collection": {"irds": "vaswani"}}, {"collection"}),
+    ],
+)
+def test_models_of_a_hub_and_collections_of_a_source_are_got_beside_snakemake(unbuilt, monkeypatch, changes, local):
+    monkeypatch.chdir(unbuilt)
+    config = altered(unbuilt, unbuilt / "changed.yaml", changes)
+    with SnakemakeApi(OutputSettings(quiet={Quietness.ALL})) as api:
+        settings = {
+            "resource_settings": ResourceSettings(cores=1),
+            "config_settings": ConfigSettings(configfiles=[config]),
+        }
+        workflow = api.workflow(**settings, snakefile=ROOT / "Snakefile", workdir=unbuilt)._workflow
+        assert workflow._localrules - LOCAL - {"all"} == local
+
+
+def asked(folder, attempt):
+    """Rule -> threads, GPUs and minutes of its jobs in an attempt, with the profile and two cores."""
+    options = ("--workflow-profile", "profiles/slurm", "--configfile", TINY, "--dry-run", "--quiet", "reason")
+    status, output = snakemake(folder, *options, "--attempt", attempt, "--cores", 2)
+    assert status == 0, output
+    found = {}
+    for rule, text in re.findall(r"^ *rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
+        numbers = (re.search(rf"\b{name}[:=] ?(\d+)", text) for name in ("threads", "gpu", "runtime"))
+        found[rule] = [
+            int(number[1]) if number else default for number, default in zip(numbers, (1, 0, 0), strict=True)
+        ]
+    return found
+
+
+def test_time_grows_up_to_the_limit_of_the_profile(unbuilt):
+    first, last = asked(unbuilt, 1), asked(unbuilt, 4)
+    assert (first["evaluate"], last["evaluate"]) == ([1, 0, 30], [1, 0, 120])
+    assert (first["encode"], last["encode"]) == ([2, 1, 1_440], [2, 1, 4_320])
 
 
 def test_missing_packages_are_named_in_one_line(tmp_path):
@@ -131,7 +188,7 @@ def tree(sandbox, tmp_path_factory):
         "tokenize": {"runtime": 2, "slurm_extra": "'--signal=USR1@45'"},
         "bm25": {"runtime": "1 if attempt == 1 else 5", "slurm_extra": ""},
     }
-    run = cluster.Run(sandbox, tree, cluster.write_profile(tree, "bad-day", set_resources=limits))
+    run = cluster.Run(sandbox, tree, cluster.write_profile(tree, "bad-day", set_resources=limits, config={"shards": 2}))
     run.wait_until(lambda: {"cort.train"} & {stage["stage"] for stage in sandbox.stages()}, "training", 900)
     sandbox.restart_controller(pause=3)
     run.wait_until(hanging.exists, "the job to cancel", 900)
@@ -151,51 +208,50 @@ def states(sandbox, rule, wildcards=""):
     return [job["JobState"] for job in sandbox.jobs(rule, wildcards)]
 
 
+def group_of(job):
+    """The group of rules that a job runs, whose name Snakemake begins with it."""
+    return next((group for group in GROUPS if job["rule"].startswith(f"{group}_")), None)
+
+
 def gpus(job):
-    """Number of GPUs a job asked for, and with which option."""
-    for name, option in {"TresPerJob": "--gpus", "TresPerNode": "--gres"}.items():
-        if match := re.fullmatch(r"gres:gpu:(\d+)", job.get(name, "")):
-            return option, int(match[1])
-    return None
+    """Number of GPUs a job asked for."""
+    match = re.fullmatch(r"gres:gpu:(\d+)", job.get("TresPerJob", ""))
+    return int(match[1]) if match else 0
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_heavy_rules_run_in_slurm_and_light_ones_do_not(sandbox, tree):
-    assert {job["rule"] for job in sandbox.jobs()} == SUBMITTED
-    modules = {f"cort.{module_of(name)}" for name in SUBMITTED}
-    inside = {stage["stage"] for stage in sandbox.stages() if stage["SLURM_JOB_ID"]}
-    outside = {stage["stage"] for stage in sandbox.stages() if not stage["SLURM_JOB_ID"]}
-    assert (inside, outside) == (modules, {f"cort.{module_of(name)}" for name in LOCAL - UNUSED})
+def test_every_stage_runs_in_slurm(sandbox, tree):
+    alone = SUBMITTED - set().union(*GROUPS.values())
+    assert {group_of(job) or job["rule"] for job in sandbox.jobs()} == alone | GROUPS.keys()
+    stages = sandbox.stages()
+    assert {stage["stage"] for stage in stages} == {f"cort.{module_of(name)}" for name in SUBMITTED}
+    assert [stage for stage in stages if not stage["SLURM_JOB_ID"]] == []
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_jobs_ask_for_what_rule_and_profile_say(sandbox, tree):
+def test_jobs_ask_for_what_rule_and_profile_say(sandbox, tree, unbuilt):
+    first = asked(unbuilt, 1)
     for job in sandbox.jobs():
-        text = RULES[job["rule"]]
-        # The test's profile allows two CPUs at most.
-        asked = {
-            "Partition": "gpu" if job["rule"] in ON_GPUS else "cpu",
-            "NumCPUs": "2" if " threads: " in text else "1",
-        }
-        assert {name: job[name] for name in asked} == asked, job
-        assert gpus(job) == (("--gpus", 1) if job["rule"] in ON_GPUS else None)
-        hours, minutes, _ = map(int, re.sub(r"^1-00", "24", job["TimeLimit"]).split(":"))
+        assert job["NumNodes"] == "1"
+        if group_of(job):
+            # Rules of a group run in turn.
+            assert (job["Partition"], job["NumCPUs"], gpus(job)) == ("cpu", "1", 0)
+            continue
+        threads, devices, minutes = first[job["rule"]]
+        assert (int(job["NumCPUs"]), gpus(job)) == (threads, devices)
+        assert job["Partition"] == ("gpu" if devices else "cpu")
+        same = sandbox.jobs(job["rule"], job["wildcards"])
+        attempt = 1 if job["rule"].startswith("train") else 1 + [other["JobId"] for other in same].index(job["JobId"])
+        assert abs(memory_of(job) - attempt * memory_of(same[0])) < 10
         if job["rule"] not in ("tokenize", "bm25"):
-            assert 60 * hours + minutes == base_of(text, "runtime") * attempt_of(sandbox, job, text)
-            # Inputs are small, but count.
-            assert 0 <= memory_of(job) - base_of(text, "mem_mb") * attempt_of(sandbox, job, text) < 10
+            assert minutes_of(job) == min(attempt * minutes, 4_320)
 
 
-def base_of(text, resource):
-    return int(re.search(rf" {resource}=(?:growing\(|times\()?(\d+)", text)[1])
-
-
-def attempt_of(sandbox, job, text):
-    """Number of the attempt a job is, 1 for rules that ask for the same in each."""
-    same = sandbox.jobs(job["rule"], job["wildcards"])
-    return 1 + [other["JobId"] for other in same].index(job["JobId"]) if "growing" in text else 1
+def minutes_of(job):
+    days, hours, minutes = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):00", job["TimeLimit"]).groups()
+    return 1_440 * int(days or 0) + 60 * int(hours) + int(minutes)
 
 
 def memory_of(job):
@@ -207,14 +263,10 @@ def memory_of(job):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_jobs_with_a_gpu_see_it_and_others_see_none(sandbox, tree):
-    rule_of = {job["JobId"]: job["rule"] for job in sandbox.jobs()}
-    seen = {
-        (rule_of[stage["SLURM_JOB_ID"]], stage["CUDA_VISIBLE_DEVICES"])
-        for stage in sandbox.stages()
-        if stage["SLURM_JOB_ID"]
-    }
-    assert {rule for rule, devices in seen if devices in ("0", "1")} == ON_GPUS & SUBMITTED
-    assert {rule for rule, devices in seen if devices is None} == SUBMITTED - ON_GPUS
+    with_gpu = {job["JobId"]: bool(gpus(job)) for job in sandbox.jobs()}
+    seen = {(with_gpu[stage["SLURM_JOB_ID"]], stage["CUDA_VISIBLE_DEVICES"]) for stage in sandbox.stages()}
+    assert {devices for gpu, devices in seen if gpu} <= {"0", "1"}
+    assert {devices for gpu, devices in seen if not gpu} == {None}
 
 
 @pytest.mark.slow
@@ -267,35 +319,55 @@ def is_done(tree):
 
 @pytest.mark.slow
 def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finished):
-    # The other form of asking for GPUs, as the profile's comment gives it.
-    gres = re.search(r"expect --gres: (\{.*\})", (finished / cluster.PROFILE).read_text("utf-8"))[1]
-    profile = cluster.write_profile(finished, "no-retries", gpus=gres, retries=0, set_scatter=ONE_SHARD)
+    profile = cluster.write_profile(finished, "no-retries", retries=0)
     (finished / "results/tiny/runs/test/cort-onng.trec").unlink()
     (finished / "results/tiny/scores/cross/test.parquet").unlink()
     (finished / "results/tiny/runs/test/cort+bm25-cross.trec").unlink()
     before = len(sandbox.jobs())
     sandbox.inject(["cort.retrieve", "graph", "cort-onng"], cluster.FAIL)
-    status, output = cluster.Run(sandbox, finished, profile, *RUNS).wait()
+    # As docs/clusters.md has it; the partition of GPUs is chosen all the same.
+    status, output = cluster.Run(sandbox, finished, profile, *RUNS, "--set-resources", "score:gpu=2").wait()
     assert status == 1
-    # The other branch was finished, with the GPU it asked for.
+    # The other branch was finished, with the GPUs it asked for.
     assert (finished / RUNS[SYSTEMS.index("cort+bm25-cross")]).read_bytes()
-    assert sorted((job["rule"], job["JobState"], gpus(job)) for job in sandbox.jobs()[before:]) == [
-        ("retrieve_graph", "FAILED", None),
-        ("score", "COMPLETED", ("--gres", 1)),
+    found = sorted((job["rule"], job["JobState"], job["Partition"], gpus(job)) for job in sandbox.jobs()[before:])
+    assert found == [
+        ("rerank", "COMPLETED", "cpu", 0),
+        ("retrieve_graph", "FAILED", "cpu", 0),
+        ("score", "COMPLETED", "gpu", 2),
     ]
-    (seen,) = [stage for stage in sandbox.stages() if stage["SLURM_JOB_ID"] == sandbox.jobs("score")[-1]["JobId"]]
-    assert seen["CUDA_VISIBLE_DEVICES"] in ("0", "1")
+    score = sandbox.jobs("score")[-1]["JobId"]
+    (seen,) = [stage for stage in sandbox.stages() if stage["SLURM_JOB_ID"] == score]
+    assert seen["CUDA_VISIBLE_DEVICES"] == "0,1"
     status, output = cluster.Run(sandbox, finished, profile, *RUNS).wait()
     assert status == 0, output[-10_000:]
     assert planned(output) == {"retrieve_graph": 1, "total": 1}
-    assert [job["rule"] for job in sandbox.jobs()[before + 2 :]] == ["retrieve_graph"]
+    assert [job["rule"] for job in sandbox.jobs()[before + 3 :]] == ["retrieve_graph"]
     assert is_done(finished)
     assert [name for name in RUNS if (finished / name).read_bytes() != (built / name).read_bytes()] == []
 
 
 @pytest.mark.slow
+def test_jobs_over_their_memory_are_tried_again_with_more_and_those_with_wrong_data_are_not(sandbox, finished):
+    profile = cluster.write_profile(finished, "wrong-data")
+    (finished / MEASURES).unlink()
+    with open(finished / "tiny/data/run.test.trec", "a", encoding="utf-8") as file:
+        file.write("test0 Q0 d1 3 much other\n")
+    before = len(sandbox.jobs())
+    for _ in range(4):
+        sandbox.inject(["cort.evaluate"], cluster.EXCEED_MEMORY)
+    status, output = cluster.Run(sandbox, finished, profile, MEASURES, RUNS[SYSTEMS.index("published")]).wait()
+    assert status == 1, output[-10_000:]
+    jobs = sandbox.jobs()[before:]
+    memory = [memory_of(job) for job in jobs if group_of(job)]
+    assert memory == [number * memory[0] for number in (1, 2, 3, 4)]
+    assert [job["rule"] for job in jobs if not group_of(job)] == ["import_run"]
+    assert "much" in output
+
+
+@pytest.mark.slow
 def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, finished):
-    profile = cluster.write_profile(finished, "killed", set_scatter=ONE_SHARD)
+    profile = cluster.write_profile(finished, "killed")
     name = RUNS[SYSTEMS.index("cort-onng")]
     (finished / name).unlink()
     before = len(sandbox.jobs("retrieve_graph", "cort-onng"))

@@ -151,7 +151,7 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
     rules = set()
     for output in plans.values():
         files = []
-        for rule, text in re.findall(r"^(?:local)?rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
+        for rule, text in re.findall(r"^ *(?:local)?rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
             log = re.search(r"^ +log: (\S+)$", text, re.MULTILINE)[1]
             benchmark = re.search(r"^ +benchmark: (\S+)$", text, re.MULTILINE)[1]
             assert re.fullmatch(rf"logs/[\w-]+/{rule}(/.+)?\.log", log)
@@ -167,7 +167,7 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
 
 
 def test_every_command_is_one_the_stage_takes(plans):
-    commands = set(re.findall(r"^Shell command: (python .*)$", "\n".join(plans.values()), re.MULTILINE))
+    commands = set(re.findall(r"^ *Shell command: exec (python .*)$", "\n".join(plans.values()), re.MULTILINE))
     modules = set()
     for command in sorted(commands):
         # Memory that follows the size of inputs which are still to be made.

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ CANNOT_RUN_HERE = 69
 
 # What a stage does that meets a fault, in Python.
 FAIL = "import os; os._exit(1)"
+# As the kernel ends a process.
+EXCEED_MEMORY = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 HANG = "import time; time.sleep(900)"
 WAIT_FOR_GO = "import time\nwhile not (folder / 'go').exists(): time.sleep(0.1)"
 SAVE_WHEN_WARNED = """
@@ -130,22 +133,12 @@ class Sandbox:
         return [json.loads(path.read_text("utf-8")) for path in self.faults.glob("*.seen")]
 
 
-def write_profile(tree, name, gpus=None, **settings):
-    """Derive a profile from the project's in which jobs are looked at often; return its folder.
-
-    :param gpus: value of the one line about GPUs, as YAML.
-    """
-    text = (tree / PROFILE).read_text("utf-8")
-    if gpus:
-        text, count = re.subn(r"&gpu \{.*\}", f"&gpu {gpus}", text)
-        assert count == 1
-    profile = yaml.safe_load(text)
-    resources = settings.pop("set_resources", {})
-    profile["set-resources"] = {**profile["set-resources"], **resources}
-    profile |= {"set-scatter": {"encode": 2}, "jobs": 6, "max-threads": 2, "latency-wait": 20}
-    profile["slurm-init-seconds-before-status-checks"] = 4
+def write_profile(tree, name, **settings):
+    """Derive a profile from the project's in which jobs are looked at often; return its folder."""
+    profile = yaml.safe_load((tree / PROFILE).read_text("utf-8"))
+    profile |= {"jobs": 6, "max-threads": 2, "latency-wait": 20, "slurm-init-seconds-before-status-checks": 4}
     profile |= {key.replace("_", "-"): value for key, value in settings.items()}
-    (tree / name).mkdir(exist_ok=True)
+    shutil.copytree((tree / PROFILE).parent, tree / name, dirs_exist_ok=True)
     (tree / name / "profile.yaml").write_text(yaml.safe_dump(profile), "utf-8")
     return name
 
@@ -153,8 +146,8 @@ def write_profile(tree, name, gpus=None, **settings):
 class Run:
     """A Snakemake run that submits jobs to a sandbox, in a process of its own."""
 
-    def __init__(self, sandbox, tree, profile, *targets):
-        command = [Path(sys.executable).parent / "snakemake", *targets, "--workflow-profile", profile]
+    def __init__(self, sandbox, tree, profile, *words):
+        command = [Path(sys.executable).parent / "snakemake", *words, "--workflow-profile", profile]
         command += ["--configfile", "tiny/tiny.yaml"]
         self.log = tree / f"{profile}.log"
         with open(self.log, "w", encoding="utf-8") as log:

@@ -52,7 +52,7 @@ from cort.system.program import ROOT
 from cort.systems.registry import RULES, all_systems, made_by, system_of
 from workflow import inputs, settings
 from workflow.settings import all_of, among, look_up, optional
-from workflow.snakemake_api import complete_rules, cores_of, failures, limit, runs_here
+from workflow.snakemake_api import complete_rules, cores_of, failures, limit, retry_no_mistakes, runs_here
 
 # Jobs run the Python that runs Snakemake, even if its environment is not activated, and the stages of this project, even
 # in another folder.
@@ -68,6 +68,8 @@ os.environ[ATTACHED] = "1"
 # SLURM sends this signal to all processes of a job before its time limit (profiles/slurm); by default it would kill them.
 # Stages inherit this; those that can save their work handle the signal.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+retry_no_mistakes()
 
 try:
     for file in workflow.configfiles:
@@ -94,6 +96,14 @@ GPUS = limit(workflow, "gpu", len(visible_devices())) if runs_here(workflow) els
 # Threads of a job with a GPU, so that as many jobs as GPUs can run, and of one that leaves half of the cores to others.
 GPU_THREADS = max(1, min(MOST_THREADS, CORES // GPUS)) if CORES and GPUS else MOST_THREADS
 HALF = max(1, min(MOST_THREADS, CORES // 2)) if CORES else MOST_THREADS
+
+if not runs_here(workflow):
+    # Rules of a group, which run in one job on one node of a cluster (`nodes` of profiles/slurm), run in turn.
+    limit(workflow, "nodes", 1)
+
+
+resource_scopes:
+    nodes="local",
 
 
 wildcard_constraints:
@@ -182,7 +192,10 @@ def folder_of_model(wildcards, input):
 
 
 def growing(base, per_mb=0):
-    """Amount of a resource: `base` plus `per_mb` per megabyte of input, times the number of the attempt."""
+    """Amount of a resource: `base` plus `per_mb` per megabyte of input, times the number of the attempt.
+
+    The limit of `resources` in profiles/slurm holds for it.
+    """
 
     def get(wildcards, input, attempt):
         return round(attempt * (base + per_mb * (input.size_mb if per_mb else 0)))

@@ -1,5 +1,7 @@
 """Passages, queries and judgements as checked tables, and what is odd in them."""
 
+# Local rules need a network, which compute nodes may not have.
+
 
 # An archive is no input: it is not needed if the extracted file exists, and deleting it must rerun nothing.
 rule download:
@@ -60,6 +62,7 @@ rule collection:
         counts=paths.IMPORT_COUNTS,
     wildcard_constraints:
         dataset=any_of([config["dataset"]]),
+    localrule: source_of(config) in ("irds", "hf")
     threads: 2
     resources:
         mem_mb=growing(2000, per_mb=1),
@@ -94,7 +97,6 @@ rule import_split:
         " --output-qrels {output.qrels:q} --output-sources {output.sources:q} --log {log:q}"
 
 
-# Local rules that ask an endpoint, as compute nodes may have no network.
 rule passage_queries:
     input:
         paths.PASSAGES,

@@ -6,7 +6,11 @@ rule aggregate:
         paths.RUN,
     output:
         paths.DOCUMENT_RUN,
-    localrule: True
+    group:
+        "evaluation"
+    resources:
+        mem_mb=growing(2000, per_mb=8),
+        runtime=growing(30),
     params:
         options=options("collection.aggregate"),
     message:
@@ -24,7 +28,11 @@ rule evaluate:
         measures=paths.MEASURES,
         per_query=paths.PER_QUERY,
         recall=paths.RECALL,
-    localrule: True
+    group:
+        "evaluation"
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(30),
     params:
         options=options(among("splits.{split}", "measures", "relevance_level")),
     message:
@@ -42,7 +50,9 @@ rule depths:
         qrels=paths.QRELS,
     output:
         paths.DEPTHS,
-    localrule: True
+    resources:
+        mem_mb=growing(2000, per_mb=8),
+        runtime=growing(60),
     params:
         options=options(
             settings.curve_depths,
@@ -68,7 +78,9 @@ rule disagreements:
         passages=paths.PASSAGES,
     output:
         paths.DISAGREEMENTS,
-    localrule: True
+    resources:
+        mem_mb=growing(2000, per_mb=8),
+        runtime=growing(60),
     params:
         options=options(
             settings.disagreements,
@@ -90,7 +102,11 @@ rule overlap:
         queries=paths.QUERIES,
     output:
         paths.OVERLAP,
-    localrule: True
+    group:
+        "report"
+    resources:
+        mem_mb=growing(2000, per_mb=8),
+        runtime=growing(30),
     params:
         options=options(settings.explored),
     message:
@@ -110,7 +126,11 @@ rule agreement:
         other_per_query=of(inputs.measured_on_both, "other"),
     output:
         paths.AGREEMENT,
-    localrule: True
+    group:
+        "report"
+    resources:
+        mem_mb=growing(2000, per_mb=8),
+        runtime=growing(15),
     params:
         options=options(
             "splits.{split}.relevance_level",
@@ -132,7 +152,11 @@ rule consistency:
         reference=chosen(paths.measured_run(config), system="evaluation.consistency.reference"),
     output:
         paths.CONSISTENCY,
-    localrule: True
+    group:
+        "report"
+    resources:
+        mem_mb=growing(2000, per_mb=8),
+        runtime=growing(15),
     params:
         options=options("evaluation.consistency.depths", reference_name="evaluation.consistency.reference"),
     message:
@@ -151,7 +175,11 @@ rule compare:
         comparison=f"{paths.COMPARISON}.json",
         table=f"{paths.COMPARISON}.csv",
         queries=f"{paths.COMPARISON}.queries.csv",
-    localrule: True
+    group:
+        "report"
+    resources:
+        mem_mb=growing(2000, per_mb=8),
+        runtime=growing(30),
     params:
         options=options(
             among("evaluation", "baseline", "confidence", "resamples", "alpha"),

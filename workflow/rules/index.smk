@@ -215,7 +215,9 @@ rule sparsity:
         passages=shards(paths.IMPACTS),
     output:
         paths.SPARSITY,
-    localrule: True
+    resources:
+        mem_mb=growing(4000, per_mb=1),
+        runtime=growing(60),
     message:
         "Count the terms of {wildcards.encoder} on {wildcards.split}"
     shell:

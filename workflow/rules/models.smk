@@ -1,5 +1,7 @@
 """Base and released models, training, and what models compute for texts: vectors, scores, queries, term weights."""
 
+OWN_BASE_MODELS = {name: model for name, model in config["base_models"].items() if released_model(config, name) is None}
+
 
 rule base_model:
     input:
@@ -10,9 +12,13 @@ rule base_model:
         tokenizer=f"{paths.BASE_MODEL}tokenizer.json",
         tokenizer_config=f"{paths.BASE_MODEL}tokenizer_config.json",
     wildcard_constraints:
-        base_model=any_of(name for name in config["base_models"] if released_model(config, name) is None),
+        base_model=any_of(OWN_BASE_MODELS),
     priority: 2
-    localrule: True
+    # A model from a hub needs a network; a folder does not, nor does a new model.
+    localrule: any(not Path(model.get("pretrained", os.curdir)).is_dir() for model in OWN_BASE_MODELS.values())
+    resources:
+        mem_mb=growing(4000, per_mb=1),
+        runtime=growing(120),
     params:
         options=options(settings.base_model, "seed"),
         folder=subpath(output.weights, parent=True),
@@ -186,7 +192,9 @@ rule import_encoder:
         last=f"{paths.ENCODER}last/{paths.CARD}",
     wildcard_constraints:
         encoder=encoders_pattern(config, trained=False),
-    localrule: True
+    resources:
+        mem_mb=growing(4000, per_mb=4),
+        runtime=growing(30),
     params:
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output[0], ancestor=2),

@@ -4,7 +4,9 @@
 rule resolve:
     output:
         paths.EXPERIMENT,
-    localrule: True
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(10),
     params:
         options=options(settings.whole_config),
     message:
@@ -47,7 +49,9 @@ rule explorer:
         passages=paths.PASSAGES,
     output:
         page=paths.EXPLORER,
-    localrule: True
+    resources:
+        mem_mb=growing(4000, per_mb=4),
+        runtime=growing(120),
     params:
         options=options(
             settings.explored,
@@ -78,7 +82,11 @@ rule provenance:
         overlaps=inputs.overlaps(config),
     output:
         paths.PROVENANCE,
-    localrule: True
+    group:
+        "report"
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(60),
     message:
         "Record the provenance of {wildcards.dataset}"
     shell:
@@ -98,7 +106,11 @@ rule reproduction:
         json=f"{paths.REPRODUCTION}reproduction.json",
         numbers=f"{paths.REPRODUCTION}numbers.csv",
         files=inputs.reproduced(config),
-    localrule: True
+    group:
+        "report"
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(15),
     params:
         options=options("title"),
         folder=subpath(output.page, parent=True),
@@ -130,7 +142,11 @@ rule report:
             multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
             category="Figures",
         ),
-    localrule: True
+    group:
+        "report"
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         files=partial(settings.of_report, config),
         benchmarks=f"benchmarks/{config['dataset']}",
@@ -155,7 +171,9 @@ rule submission:
         paths.SUBMISSION,
     wildcard_constraints:
         suffix="tsv|trec",
-    localrule: True
+    resources:
+        mem_mb=growing(2000, per_mb=8),
+        runtime=growing(60),
     params:
         options=options(settings.submission),
     message:
