@@ -154,8 +154,11 @@ def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]]) -> int:
     return len(column) - len(kept)
 
 
-def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
-    """Yield items, up to `depth` of which a thread prepares in advance; errors are raised in order."""
+def ahead(items: Iterable[Item], depth: int = 8) -> Iterator[Item]:
+    """Yield items, up to `depth` of which a thread prepares in advance; errors are raised in order.
+
+    By default, blocks of a file that are about a row group, so that one is parsed while another is written.
+    """
     iterator, end = iter(items), object()
     with ThreadPoolExecutor(1) as pool:
         futures = deque(pool.submit(next, iterator, end) for _ in range(depth))
