@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from cort.downloads import rehearsal
 from cort.experiment.checks import ConfigError
 from cort.experiment.config import (
-    CHANGES,
+    INDEX_ADDITIONS,
     compared,
     evaluated_runs,
     has_curve,
@@ -167,7 +167,7 @@ def raw_inputs(config: Config) -> list[str]:
     files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
     for section in LEARNERS:
         files += [triples_file(section, config[section][name]) for name in trained_models(config, section)]
-    for section in CHANGES:
+    for section in INDEX_ADDITIONS:
         files += [config[section][name].get("file") for name in used_by_indexes(config, section)]
     files += [*config["papers"], str(rehearsal.FILE) if rehearsal.is_on() else None]
     return list(dict.fromkeys(filter(None, files)))
@@ -293,7 +293,7 @@ def additions_of(config: Config, section: str, name: str) -> list[str]:
 
 def index_additions(config: Config, section: str, wildcards: Wildcards) -> list[str]:
     """Return the expansions or term weights of an index, if it has any; filtered if the config asks for it."""
-    name = config["lexical"][wildcards.lexical].get(CHANGES[section])
+    name = config["lexical"][wildcards.lexical].get(INDEX_ADDITIONS[section])
     if name is None:
         return []
     if "filter" in config[section][name]:
@@ -352,7 +352,7 @@ def vectors_of_index(config: Config, wildcards: Wildcards) -> list[str]:
 # Evaluation.
 
 
-def of_systems(config: Config, path: str) -> list[str]:
+def files_per_run(config: Config, path: str) -> list[str]:
     """Return a file of each evaluated run."""
     return [paths.at(path, config, split=split, system=name) for split, name in evaluated_runs(config)]
 
@@ -536,7 +536,7 @@ def of_report(config: Config) -> dict[str, list[str] | dict[str, str]]:
         }
 
     return {
-        "measures_files": of_systems(config, paths.MEASURES),
+        "measures_files": files_per_run(config, paths.MEASURES),
         "overlaps": overlaps(config),
         "comparisons": comparisons(config),
         "depths_files": depths(config),
@@ -602,7 +602,7 @@ def deployed(config: Config, wildcards: Wildcards) -> dict[str, str | list[str]]
 
 def targets(config: Config) -> list[str]:
     """Return what an experiment makes; everything else is made for these."""
-    files = of_systems(config, paths.MEASURES) + submissions(config) + deployments(config)
+    files = files_per_run(config, paths.MEASURES) + submissions(config) + deployments(config)
     files += [*latencies(config), *explorers(config), paths.at(paths.EXPERIMENT, config)]
     return [*files, f"{paths.at(paths.REPORT, config)}index.html"]
 

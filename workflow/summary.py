@@ -23,7 +23,7 @@ from cort.settings import paths
 from cort.settings.config import unjudged_splits
 from cort.system.errors import InputError
 from workflow.command_line import new_parser
-from workflow.inputs import comparisons, explorers, of_systems
+from workflow.inputs import comparisons, explorers, files_per_run
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         files = [path for path in comparisons(config) if Path(path).exists()]
         compared = titled(config, (read_artifact(path, Comparisons) for path in files))
-        measured = filter(os.path.exists, of_systems(config, paths.MEASURES))
+        measured = filter(os.path.exists, files_per_run(config, paths.MEASURES))
         measures = titled(config, read_measures([*measured]))
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")

@@ -13,7 +13,7 @@ from typing import Any
 
 from jsonschema.exceptions import ValidationError
 
-from cort.experiment.config import BM25, CHANGES
+from cort.experiment.config import BM25, INDEX_ADDITIONS
 from cort.experiment.extending import extend
 from cort.experiment.idle import DESCRIBED, FIXED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
 from cort.experiment.keys import Experiment
@@ -143,7 +143,9 @@ def filled(config: Config, schema: Config) -> Config:
         if model.keys() & {"pretrained", "released"}
     ]
     changing = {
-        (section, name): set(model) for section in CHANGES for name, model in mappings(config.get(section, {})).items()
+        (section, name): set(model)
+        for section in INDEX_ADDITIONS
+        for name, model in mappings(config.get(section, {})).items()
     }
     _pass_once(config)
     _choose_precision(config)
@@ -159,7 +161,7 @@ def filled(config: Config, schema: Config) -> Config:
             _add_base_model(config, schema, name, model)
         for key in idle:
             model.pop(key, None)
-    for section in CHANGES:
+    for section in INDEX_ADDITIONS:
         for name, model in mappings(config[section]).items():
             _fill_changing(config, schema, section, name, model, changing[section, name])
     return config

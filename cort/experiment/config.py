@@ -18,7 +18,7 @@ from cort.systems.registry import all_systems, system_of
 # The index that every experiment has.
 BM25 = "bm25"
 # Sections of what changes the texts of an index -> the key of an index that names an entry.
-CHANGES = {"expanders": "expand", "weighers": "weigh"}
+INDEX_ADDITIONS = {"expanders": "expand", "weighers": "weigh"}
 
 
 def splits_of(config: Config, name: str) -> list[str]:
@@ -86,7 +86,7 @@ def remarks(config: Config) -> list[str]:
 def used_by_indexes(config: Config, section: str) -> list[str]:
     """List the expanders or weighers of searched indexes, and of generated queries, in config order."""
     searched = {system.lexical_index() for system in all_systems(config).values()} - {None}
-    used = {config["lexical"][name].get(CHANGES[section]) for name in searched}
+    used = {config["lexical"][name].get(INDEX_ADDITIONS[section]) for name in searched}
     used.add((generated_from(config) or "").removeprefix(f"{section}."))
     return [name for name in config[section] if name in used]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cort.experiment.config import BM25, CHANGES
+from cort.experiment.config import BM25, INDEX_ADDITIONS
 from cort.experiment.downloads import check_suffix
 from cort.experiment.idle import ORIGINS
 from cort.settings.config import Config, entries, listed
@@ -21,13 +21,13 @@ def check_lexical(config: Config) -> Iterator[str]:
     """Check indexes, expanders and weighers."""
     for name, index in entries(config, "lexical"):
         place = f"lexical.{name}"
-        for section, key in CHANGES.items():
+        for section, key in INDEX_ADDITIONS.items():
             if key in index:
                 yield from check_name(f"{place}.{key}", index[key], config[section])
             if name == BM25 and key in index:
                 yield f"{place}: found {key}, expected the passages as they are; give the index another name"
-        if len(index.keys() & set(CHANGES.values())) > 1:
-            yield f"{place}: found {listed(CHANGES.values())}, expected one of them; make two indexes"
+        if len(index.keys() & set(INDEX_ADDITIONS.values())) > 1:
+            yield f"{place}: found {listed(INDEX_ADDITIONS.values())}, expected one of them; make two indexes"
         if index["cleaning"] == "cort" and index["language"] != LexicalIndex.language:
             expected = "raw or fixed, as cort keeps the letters of English alone"
             yield f"{place}.cleaning: found cort for the language {index['language']}, expected {expected}; change it"

@@ -192,7 +192,7 @@ def test_the_check_passes_in_a_copied_folder(copied):
     assert run_check(copied) == (0, "".join(f"{target}: the expected results\n" for target in TARGETS))
 
 
-CHANGES = {
+INDEX_ADDITIONS = {
     "opensearch": ("pipeline.json", "[0.35, 0.65]", "[0.36, 0.64]"),
     "elasticsearch": ("query.json", '"weight": 0.65', '"weight": 0.66'),
     "pgvector": ("query.sql", "VALUES (0.35,", "VALUES (0.34,"),
@@ -202,7 +202,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_check_fails_with_other_weights(copied, target):
-    file, before, after = CHANGES[target]
+    file, before, after = INDEX_ADDITIONS[target]
     path = copied / target / file
     text = path.read_text("utf-8")
     assert text.count(before) == 1

@@ -20,7 +20,7 @@ from cort.systems.registry import all_systems, made_by, system_of
 from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, changed, complaints, completed, mistakes_in
 from workflow import inputs, settings
-from workflow.inputs import comparisons, excluded_queries, explorers, judgements, of_report, of_systems, overlaps
+from workflow.inputs import comparisons, excluded_queries, explorers, files_per_run, judgements, of_report, overlaps
 
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
 TRAINING_FILES = {kind: f"data/{kind}.train.tsv" for kind in ("queries", "qrels")}
@@ -359,7 +359,7 @@ def test_splits_that_judge_the_same_queries_otherwise_are_compared(monkeypatch):
 
 def test_an_experiment_without_judgements_has_runs_and_pages():
     config = completed({"splits test": {"queries": "q.tsv"}, "systems cort-hnsw hnsw": {"ef": "auto"}})
-    assert (evaluated_splits(config), comparisons(config), of_systems(config, MEASURES)) == ([], [], [])
+    assert (evaluated_splits(config), comparisons(config), files_per_run(config, MEASURES)) == ([], [], [])
     assert explorers(config) == ["results/tiny/report/explore/test/index.html"]
     assert overlaps(config) == ["results/tiny/overlap/test.json"]
     del config["splits"]["validation"]

@@ -29,7 +29,7 @@ from snakemake.exceptions import WorkflowError
 
 from cort.downloads import rehearsal
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import CHANGES, ranked_runs
+from cort.experiment.config import INDEX_ADDITIONS, ranked_runs
 from cort.experiment.downloads import file_pattern, resolve
 from cort.experiment.models import encoders_pattern, on_released_triples, pretrained_pattern, released_model
 from cort.experiment.splits import labelled_twice

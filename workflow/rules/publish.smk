@@ -78,7 +78,7 @@ rule provenance:
         # Found by the experiment's settings.
         tuned=[file for split, name in ranked_runs(config) for file in system_of(config, name).tuned_files(split)],
         # Only to rerun with every result.
-        measures=inputs.of_systems(config, paths.MEASURES),
+        measures=inputs.files_per_run(config, paths.MEASURES),
         overlaps=inputs.overlaps(config),
     output:
         paths.PROVENANCE,
@@ -97,7 +97,7 @@ rule provenance:
 rule reproduction:
     input:
         papers=config["papers"],
-        measures=inputs.of_systems(config, paths.MEASURES),
+        measures=inputs.files_per_run(config, paths.MEASURES),
         depths=inputs.depths(config),
         consistency=inputs.consistency(config),
         latencies=inputs.all_latencies(config),

@@ -49,7 +49,7 @@ def refused(load, *args):
     return line
 
 
-CHANGES = {
+INDEX_ADDITIONS = {
     "missing": (lambda weights: weights.pop(LAYER), f"no tensor '{LAYER}', expected those of its config.json"),
     "unexpected": (put("encoder.layer.2.output.dense.weight", torch.ones(2)), "the unknown tensor 'encoder.layer.2."),
     "mis-shaped": (put(LAYER, torch.ones(32, 63)), f"{LAYER} of shape (32, 63), expected (32, 64)"),
@@ -59,7 +59,7 @@ CHANGES = {
 }
 
 
-KINDS = {"encoder": CHANGES, "re-ranker": CHANGES}
+KINDS = {"encoder": INDEX_ADDITIONS, "re-ranker": INDEX_ADDITIONS}
 KINDS |= dict.fromkeys(("start", "base", "base of a re-ranker"), ("missing",))
 
 
@@ -73,7 +73,7 @@ def test_weights_that_do_not_match_the_config_are_refused_by_name(request, lm, k
         "re-ranker": ("reranker", lambda folder: load_cross_encoder(folder)),
     }[kind]
     folder = request.getfixturevalue(folder)
-    alter, words = CHANGES[change]
+    alter, words = INDEX_ADDITIONS[change]
     prefix = "bert." if kind == "re-ranker" else ""
 
     def altered(weights):
