@@ -64,11 +64,10 @@ rule dummy:
         run=paths.RUN,
     output:
         paths.DUMMY,
-    localrule: True
     message:
         "Count the queries of {wildcards.system} on {wildcards.split}"
     shell:
-        "python -m cort.dummy --run {input.run:q} --output {output:q} --log {log:q}"
+        "exec python -m cort.dummy --run {input.run:q} --output {output:q} --log {log:q}"
 """
 PATH = '\nDUMMY = "results/{dataset}/dummy/{split}.{system}.txt"\n'
 
@@ -79,13 +78,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cort.systems.base import System
+from cort.systems.base import Rule, System
 
 
 class Reverse(System):
     """The ranking of another system, the last result first."""
 
-    rules = ("reverse",)
+    rule = Rule("reverse", "reverse")
     needs_all = True
 
     @dataclass(frozen=True, kw_only=True)
