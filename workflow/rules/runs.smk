@@ -28,10 +28,10 @@ def make_runs(made):
             "Make the run of {wildcards.system} on {wildcards.split}"
         shell:
             f"exec python -m cort.{made.stage} "
+            f"{'--threads {threads} ' * made.threads}"
+            f"{'--gpus {resources.devices} --memory-mb {resources.mem_mb} ' * made.devices}"
+            f"{'--memory-mb {resources.heap_mb} ' * made.java}"
             "{params.options:q} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
-            f"{' --threads {threads}' * made.threads}"
-            f"{' --gpus {resources.devices} --memory-mb {resources.mem_mb}' * made.devices}"
-            f"{' --memory-mb {resources.heap_mb}' * made.java}"
 
 
 for made in RULES:
