@@ -91,6 +91,9 @@ class Words(list[str]):
     def __add__(self, other: list[str]) -> Words:  # type: ignore[override]
         return Words([*self, *other], {**self.settings, **getattr(other, "settings", {})})
 
+    # That of a list would lose the settings.
+    __iadd__ = __add__  # type: ignore[assignment]
+
 
 def option(name: str, value: Any) -> list[str]:
     """Write a long option with its value or list of values; nothing for None or an empty list."""
@@ -402,11 +405,12 @@ def of_system(config: Config, wildcards: Wildcards) -> Words:
 
 def of_run(config: Config, wildcards: Wildcards) -> Words:
     """Give inputs and options of the stage that makes a system's run; a file of an index or model gives its folder."""
-    system, words = system_of(config, wildcards.system), of_system(config, wildcards)
-    if not system.parts():
-        words += results(config, wildcards)
-    elif system.merges:
-        words += depth(config, wildcards)
+    words = of_system(config, wildcards)
+    if not system_of(config, wildcards.system).parts():
+        words = words + results(config, wildcards)
+    # A re-ranker's own depth is that of the candidates.
+    elif "--depth" not in words:
+        words = words + depth(config, wildcards)
     files = []
     for name, listed in inputs.of_system(config, wildcards).items():
         # Tuned weights and audits are options already.

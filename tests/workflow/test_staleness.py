@@ -123,7 +123,10 @@ def other_experiments(config):
     yield late_config(config, indexed=True)
     yield sparse_config(config)
     sources = {
-        "folder": ({"folder": "tiny/texts", "fields": {"id": "key", "title": "head", "text": ["text"]}}, files),
+        "folder": (
+            {"folder": "tiny/texts", "ids": "path", "fields": {"id": "key", "title": "head", "text": ["text"]}},
+            files,
+        ),
         "documents": ({"documents": "tiny/data/collection.tsv"}, files),
         "irds": ({"irds": "beir/scifact"}, {"irds": "beir/scifact/test"}),
         "hf": ({"hf": "tiny/texts"}, {"hf": "test"}),
