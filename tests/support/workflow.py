@@ -1,7 +1,10 @@
 """The rules as they are written, and what tests of the workflow read from Snakemake's output."""
 
+import contextlib
 import importlib
+import os
 import re
+import signal
 
 from snakemake.api import SnakemakeApi
 from snakemake.settings.types import OutputSettings, Quietness, ResourceSettings
@@ -16,9 +19,21 @@ SYSTEMS += ("expanded", "weighed")
 TOOLS = {"search", "explore", "api", "matrix"}
 
 
+@contextlib.contextmanager
+def process_as_it_was():
+    """Undo what the Snakefile does to a process: variables of its environment, and what it does at SIGUSR1."""
+    environment, handler = dict(os.environ), signal.getsignal(signal.SIGUSR1)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        signal.signal(signal.SIGUSR1, handler)
+
+
 def rules():
     """Return name -> rule of Snakemake, of every rule but `all`."""
-    with SnakemakeApi(OutputSettings(quiet={Quietness.ALL})) as api:
+    with process_as_it_was(), SnakemakeApi(OutputSettings(quiet={Quietness.ALL})) as api:
         workflow = api.workflow(resource_settings=ResourceSettings(cores=1), snakefile=ROOT / "Snakefile", workdir=ROOT)
         return {rule.name: rule for rule in workflow._workflow.rules if rule.name != "all"}
 
