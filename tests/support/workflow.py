@@ -11,6 +11,7 @@ from snakemake.settings.types import OutputSettings, Quietness, ResourceSettings
 
 from cort.system import cli
 from tests.support.common import ROOT
+from workflow.snakemake_api import plan
 
 #: systems of the tiny experiment
 SYSTEMS = ("bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "published")
@@ -29,6 +30,12 @@ def process_as_it_was():
         os.environ.clear()
         os.environ.update(environment)
         signal.signal(signal.SIGUSR1, handler)
+
+
+def plan_jobs(arguments):
+    """All jobs of a command line of Snakemake, and whether they run here."""
+    with process_as_it_was():
+        return plan(arguments)
 
 
 def rules():

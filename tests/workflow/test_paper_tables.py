@@ -15,8 +15,8 @@ from cort.systems.registry import system_of
 from tests.support import coverage
 from tests.support.common import ROOT
 from tests.support.configs import changed, mistakes_in
+from tests.support.workflow import plan_jobs
 from workflow import plan
-from workflow.snakemake_api import plan as plan_jobs
 
 TABLES = {
     path.relative_to(ROOT / "config/tables").with_suffix("").as_posix(): path

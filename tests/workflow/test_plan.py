@@ -13,10 +13,9 @@ import pytest
 from tests.support.changes import altered, mark_as_built, prepare, run_module
 from tests.support.common import ROOT
 from tests.support.sandbox import copy_with_tiny
-from tests.support.workflow import RULES
+from tests.support.workflow import RULES, plan_jobs
 from workflow import plan
 from workflow.snakemake_api import PlanError
-from workflow.snakemake_api import plan as plan_jobs
 
 pytestmark = pytest.mark.slow
 

@@ -2,8 +2,7 @@
 
 import re
 
-from tests.support.workflow import process_as_it_was
-from workflow.snakemake_api import plan
+from tests.support.workflow import plan_jobs
 
 GB = 1e9
 PASSAGES = 8.84e6
@@ -29,8 +28,7 @@ def size(path, shards):
 
 
 def test_no_job_makes_snakemake_read_more_than_100_gb_for_checksums():
-    with process_as_it_was():
-        jobs, _ = plan(["--cores", "8", "--configfile", "config/msmarco.yaml"])
+    jobs, _ = plan_jobs(["--cores", "8", "--configfile", "config/msmarco.yaml"])
     # When a job ends, Snakemake reads all its inputs for each of its outputs.
     read = {job.name: sum(size(path, 8) for path in job.inputs) * len(job.outputs) for job in jobs}
     assert len(read) > 700
