@@ -375,6 +375,8 @@ def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, 
     first = cluster.Run(sandbox, finished, profile, *RUNS)
     first.wait_until(waiting[0].exists, "the first job")
     first.kill()
+    # Its lock is left.
+    assert cluster.Run(sandbox, finished, profile, "--unlock").wait()[0] == 0
     second = cluster.Run(sandbox, finished, profile, *RUNS)
     second.wait_until(waiting[1].exists, "the second job")
     # Two jobs write the same file now.
