@@ -19,7 +19,7 @@ DATA = Path(__file__).parents[4] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 
 
-@pytest.mark.parametrize("name", ["collection.tsv", "collection.tsv.gz", "my.v2.dat", "c.txt", "c"])
+@pytest.mark.parametrize("name", ["collection.tsv", "collection.tsv.gz", "c"])
 def test_passages_of_ms_marco(tmp_path, name):
     path = write_file(tmp_path / name, "0\tThe presence of\n\nD1\t  two  blanks “inside” \nD2\t \n\n")
     expected = [(1, Text("0", "The presence of")), (3, Text("D1", "two  blanks “inside”")), (4, Text("D2", "."))]
@@ -51,11 +51,11 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.json", "corpus.jsonl.gz", "corpus"])
-@pytest.mark.parametrize(("record", "passage"), ROWS.values(), ids=ROWS)
-def test_json_lines(tmp_path, record, passage, name):
-    path = write_file(tmp_path / name, json.dumps(record) + "\n\n")
-    assert list(iter_passages(path)) == [(1, passage)]
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.json.gz", "corpus"])
+def test_json_lines(tmp_path, name):
+    for publisher, (record, passage) in ROWS.items():
+        path = write_file(tmp_path / name, json.dumps(record) + "\n\n")
+        assert list(iter_passages(path)) == [(1, passage)], publisher
 
 
 def test_a_table_with_a_header_in_any_format(tmp_path):
@@ -168,7 +168,6 @@ def test_rows_of_ms_marco_are_refused(tmp_path, second, complaint):
         ("[1]", "found '[1]', expected one JSON object; write records as {...}, one per line"),
         ('{"_id": "b"}', f"found no {TEXT} among the fields '_id', expected one of"),
         ('{"name": 1, "text": "x"}', f"found no {IDS} among the fields 'name, text'"),
-        ("{}", f"found no {IDS} among the fields none"),
         ('{"_id": true, "text": "x"}', f"found the doc_id True, expected text or a whole number; {ID}"),
         ('{"_id": "b", "title": true, "text": "x"}', "found True as title, expected text; correct or remove the row"),
         (r'{"_id": "b", "text": "x\u0000y"}', "found a NUL character, expected text; remove it"),
@@ -223,18 +222,18 @@ def in_both_ways(path, block_bytes):
     return fast
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_batches_hold_what_single_lines_hold(tmp_path, seed):
-    generator = random.Random(seed)  # noqa: S311 - a test, not a secret
-    lines = [generator.choice(PLAIN if generator.random() < 0.8 else ODD) for _ in range(generator.randrange(60))]
-    if seed % 3 == 0:
-        lines.insert(generator.randrange(len(lines) + 1), generator.choice(BAD))
-    data = b"\n".join(lines) + (b"\n" if lines and generator.random() < 0.5 else b"")
-    path = write_file(tmp_path / ("c.tsv.gz" if seed % 5 == 0 else "c.tsv"), data)
-    in_both_ways(path, generator.choice([1, 50, 300, 1 << 20]))
+def test_batches_hold_what_single_lines_hold(tmp_path):
+    for seed in range(60):
+        generator = random.Random(seed)  # noqa: S311 - a test, not a secret
+        lines = [generator.choice(PLAIN if generator.random() < 0.8 else ODD) for _ in range(generator.randrange(60))]
+        if seed % 3 == 0:
+            lines.insert(generator.randrange(len(lines) + 1), generator.choice(BAD))
+        data = b"\n".join(lines) + (b"\n" if lines and generator.random() < 0.5 else b"")
+        path = write_file(tmp_path / ("c.tsv.gz" if seed % 5 == 0 else "c.tsv"), data)
+        in_both_ways(path, generator.choice([1, 50, 300, 1 << 20]))
 
 
-@pytest.mark.parametrize("block_bytes", [1, 200, 1 << 20])
+@pytest.mark.parametrize("block_bytes", [200, 1 << 20])
 def test_rows_are_counted_across_blocks_and_line_ends_change_no_record(tmp_path, block_bytes):
     path = tmp_path / "c.tsv"
     for line in BAD:

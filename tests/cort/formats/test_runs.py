@@ -22,12 +22,10 @@ TEXT = "2 Q0 b 2 0.5 x\n1 Q0 c 9 -1e-3 x\n2 Q0 a 3 0.5 x\n2 Q0 c 1 7 x\n"
 EXPECTED = {"2": [("c", 7.0), ("a", 0.5), ("b", 0.5)], "1": [("c", -0.001)]}
 
 
-@pytest.mark.parametrize("name", ["run.trec", "run.trec.gz"])
-@pytest.mark.parametrize(
-    "form", [str, lambda t: t.replace(" ", "\t"), lambda t: t.replace(" ", "  "), lambda t: t.rstrip("\n")]
-)
-def test_reading_plain_gzipped_and_any_white_space(tmp_path, name, form):
-    run = read_run(write_file(tmp_path / name, form(TEXT)))
+@pytest.mark.parametrize("text", [TEXT, TEXT.replace(" ", "\t"), TEXT.replace(" ", "  "), TEXT.rstrip("\n")])
+def test_reading_plain_gzipped_and_any_white_space(tmp_path, text):
+    assert contents(read_run(write_file(tmp_path / "run.trec.gz", text))) == EXPECTED
+    run = read_run(write_file(tmp_path / "run.trec", text))
     assert contents(run) == EXPECTED
     assert run.query_ids == ["2", "1"]
     assert len(run) == 2
@@ -47,9 +45,8 @@ def test_crlf_and_a_byte_order_mark_do_not_slow_reading_down(tmp_path, form, mon
     assert contents(read_run(write_file(tmp_path / "x", form(TEXT)))) == EXPECTED
 
 
-@pytest.mark.parametrize("name", ["x.trec", "x.trec.gz"])
-def test_a_run_may_be_empty(tmp_path, name):
-    run = read_run(write_file(tmp_path / name, ""))
+def test_a_run_may_be_empty(tmp_path):
+    run = read_run(write_file(tmp_path / "x.trec.gz", ""))
     assert len(run) == 0
     assert list(run) == []
     assert run.by_query()["1"] == []
@@ -59,17 +56,12 @@ def test_a_run_may_be_empty(tmp_path, name):
     ("text", "complaint"),
     [
         ("1 Q0 c\n", "row 5: found 3 fields, expected the 6 fields `query_id Q0 doc_id rank score tag`; fix"),
-        ("1 Q0 d e 1 2 x\n", "row 5: found 7 fields"),
         ("1 Q0 d 1 high x\n", "row 5: found the score 'high', expected a finite number; fix or drop"),
-        *(
-            (f"1 Q0 d 1 {score} x\n", f"row 5: found the score '{score}'")
-            for score in ("nan", "-inf", "1e999", "1_0", "٣")
-        ),
+        *((f"1 Q0 d 1 {score} x\n", f"row 5: found the score '{score}'") for score in ("nan", "1e999", "1_0", "٣")),
         ("1 Q0 d\u00a0 1 1 x\n", r"row 5: found doc_id 'd\xa0' with whitespace, expected a doc_id without"),
         ("1\u2060 Q0 d 1 1 x\n", r"row 5: found query_id '1\u2060' with the invisible character U+2060"),
         ("1 Q0 d\x00 1 1 x\n", "row 5: found a NUL byte at byte 7"),
         ("1\tQ0\td\t1\t1\tmy tag\n", "row 5: found 7 fields"),
-        ("1 Q0 d 1 2.5 ", "row 5: found 5 fields"),
         ("1 Q0 d 1 2.5 t\n1 Q0 c 2 1.5 \n", "row 6: found 5 fields"),
         ("1  d 1 2.5 t\n", "row 5: found 5 fields"),
         ("2 Q0 a 9 0 x\n", "row 5: found document 'a' again in the ranking of query '2', expected each document"),
@@ -93,30 +85,28 @@ def ranked(*queries):
 @pytest.mark.parametrize(
     ("text", "warnings"),
     [
-        (ranked("3 2 1", "2 1", "5"), []),
         (ranked("3 2 2 1", "2 2 1"), []),
         (ranked("3 2 2 1").replace(" 2 2 x", " - 2 x"), []),
         ("0 Q0 a inf 1 x\n0 Q0 b inf 2 x\n0 Q0 c nan 3 x\n", []),
         (ranked("3 1 2", "2 1", "5"), ["scores contradict ranks in 1 of 3 queries; ranks are ignored"]),
-        (ranked("1 2", "2 1"), ["scores contradict ranks in 1 of 2 queries"]),
         (ranked("1 1 1", "0 0", "2 1", "5"), ["all scores are equal in 2 of 4 queries; ordered by doc_id"]),
         (ranked("1 2", "2 1", "0 0"), ["scores contradict ranks in 1 of 3 queries", "equal in 1 of 3 queries"]),
     ],
 )
-@pytest.mark.parametrize("form", [str, lambda text: "".join(sorted(text.splitlines(True), reverse=True))])
-def test_queries_whose_scores_contradict_their_ranks_are_counted(tmp_path, caplog, text, warnings, form):
-    run = read_run(write_file(tmp_path / "x", form(text)))
-    assert len(run) == len({line.split()[0] for line in text.splitlines()})
-    for message, part in zip(caplog.messages, warnings, strict=True):
-        assert message.startswith(f"{tmp_path}/x: ")
-        assert part in message
-    assert all((np.diff(ranking.scores) <= 0).all() for ranking in run)
+def test_queries_whose_scores_contradict_their_ranks_are_counted(tmp_path, caplog, text, warnings):
+    for lines in (text, "".join(sorted(text.splitlines(True), reverse=True))):
+        caplog.clear()
+        run = read_run(write_file(tmp_path / "x", lines))
+        assert len(run) == len({line.split()[0] for line in text.splitlines()})
+        for message, part in zip(caplog.messages, warnings, strict=True):
+            assert message.startswith(f"{tmp_path}/x: ")
+            assert part in message
+        assert all((np.diff(ranking.scores) <= 0).all() for ranking in run)
 
 
 @pytest.mark.parametrize(
     ("text", "counts"),
     [
-        (ranked("0.1 0.2 0.3"), "1 of 1"),
         (ranked("1 2", "2 1", "1 2"), "2 of 3"),
         (ranked("-3 -2 -1", "7", "5 5"), "1 of 1"),
         (ranked("1 2 3 4 6 5", "1 2 2 3"), "2 of 2"),
@@ -195,8 +185,8 @@ def test_order_is_by_score_then_doc_id():
 @pytest.mark.parametrize(
     "scores",
     [
-        *([3.0, 2.0, 1.0], [1.0] * 1000, [0.0] * 10, [-0.0, 0.0, -0.0], [1e-45, 0.0, 0.0, -1e-45], [], [4.0]),
-        *([16777217.0, 16777216.0], [-1.0, -1.0, -1.0 - 1e-9], [1.0, 1.0, 1.0 - 2**-24, 0.5]),
+        *([1.0] * 1000, [-0.0, 0.0, -0.0], [1e-45, 0.0, 0.0, -1e-45], [], [16777217.0, 16777216.0]),
+        *([-1.0, -1.0, -1.0 - 1e-9], [1.0, 1.0, 1.0 - 2**-24, 0.5]),
     ],
 )
 def test_strictly_decreasing_scores(scores):
@@ -259,7 +249,7 @@ def test_each_result_knows_its_query_and_rank():
     assert run.ranks().tolist() == [1, 2, 1, 2, 3]
 
 
-@pytest.mark.parametrize("tag", ["", "a b", "a\nb", "a\u00a0b", "a\u200b"])
+@pytest.mark.parametrize("tag", ["", "a b", "a\u200b"])
 def test_a_tag_that_is_not_one_field_is_refused(tmp_path, tag):
     with pytest.raises(InputError, match="--tag: found "):
         write_run(tmp_path / "x.trec", [Ranking("q", ["d"], np.array([1.0]))], tag)

@@ -6,14 +6,10 @@ from cort.system.errors import InputError
 BROKEN = {
     "a map in itself": ("a: &x\n  b: *x\n", "found an anchor within itself"),
     "unknown anchor": ("a: 1\nb: *x\n", "row 2: found no YAML (found undefined alias)"),
-    "a list": ("- a\n", "found no keys at its top level"),
     "a text": ("dataset\n", "found no keys at its top level"),
     "a comment": ("# a\n", "found nothing, expected an experiment"),
-    "two documents": ("a: 1\n---\nb: 2\n", "row 2: found no YAML"),
     "a tab": ("a:\n\tb: 1\n", "row 2: found no YAML (found character that cannot start any token)"),
-    "an open list": ("a: [1\nb: 2\n", "row 2: found no YAML"),
     "an open quote": ('a: 1\nb: "x\n', "row 2: found no YAML"),
-    "NUL": ("a: 1\nb: x\0y\n", "row 2: found no YAML (control characters are not allowed)"),
     "invalid UTF-8": (b"a: 1\nb: \xff\n", "row 2: found no YAML (invalid leading UTF-8 octet)"),
     "a key twice": (
         "a: 1\nb: {c: 1,\n c: 2}\n",
@@ -25,11 +21,8 @@ BROKEN = {
         "row 2: found no YAML (could not determine a constructor",
     ),
     "code of Snakemake's": ("__use_yte__: true\n", "row 1: found the key '__use_yte__'"),
-    "a list as a key": ("? [a]\n: 1\n", "row 1: found no YAML (found unhashable key)"),
     "octal": ("bm25:\n  k1: 020\n", "row 2: found bm25.k1: '020', which YAML takes for another number"),
     "sexagesimal": ("a: {b: [1:30]}\n", "found a.b.0: '1:30', which YAML takes for another number"),
-    "a sexagesimal fraction": ("a: 1:30.5\n", "found a: '1:30.5', which YAML takes for another number"),
-    "hexadecimal": ("a: 0x10\n", "found a: '0x10', which"),
     "underscores": ("a: 1_000\n", "found a: '1_000', which"),
     "infinite": ("a: .inf\n", "found a: '.inf', which"),
     "a date": ("a: 2020-01-01\n", "found a: '2020-01-01', which YAML takes for a date, expected"),
@@ -69,12 +62,11 @@ def test_what_is_no_file_is_refused(tmp_path):
         ("a: naïve — 漢字", "naïve — 漢字"),
     ],
 )
-@pytest.mark.parametrize("form", ["plain", "CRLF", "BOM", "UTF-16"])
-def test_what_is_meant_is_read(tmp_path, text, value, form):
-    content = text.replace("\n", "\r\n") if form == "CRLF" else text
-    codes = {"BOM": "utf-8-sig", "UTF-16": "utf-16"}
-    (tmp_path / "x.yaml").write_bytes(content.encode(codes.get(form, "utf-8")))
-    assert read_yaml(tmp_path / "x.yaml")["a"] == value
+def test_what_is_meant_is_read(tmp_path, text, value):
+    for content in (text, text.replace("\n", "\r\n")):
+        for code in ("utf-8", "utf-8-sig", "utf-16"):
+            (tmp_path / "x.yaml").write_bytes(content.encode(code))
+            assert read_yaml(tmp_path / "x.yaml")["a"] == value
 
 
 def test_what_an_alias_repeats_can_be_changed_alone(tmp_path):
