@@ -85,8 +85,16 @@ def check_parity(folder, tokens_of, texts, cleaning="raw"):
     return vectors
 
 
+CLS = replace(MEAN, pooling="cls")
+# Every setting with one type, and every type with one setting: how tokens are framed does not depend on pooling.
+PAIRED = {"bert": (MEAN, CLS, WEIGHTED, REPBERT), "albert": (MEAN,), "electra": (CLS,), "roberta": (WEIGHTED,)}
+PAIRED |= {"roberta, one segment": (REPBERT,), "xlm-roberta": (MEAN,), "distilbert": (CLS,), "mpnet": (WEIGHTED,)}
+
+
 @pytest.mark.parametrize(
-    "settings", [MEAN, replace(MEAN, pooling="cls"), WEIGHTED, REPBERT], ids=("mean", "cls", "weighted", "repbert")
+    ("model_type", "settings"),
+    [(name, settings) for name in MODELS for settings in PAIRED[name]],
+    indirect=["model_type"],
 )
 def test_a_trained_encoder_gives_the_vectors_of_sentence_transformers(model_type, settings, world, tokens_of, tmp_path):
     name, base, _ = model_type
@@ -169,7 +177,11 @@ def test_every_type_takes_its_longest_input_and_no_longer(model_type):
         new_cross_encoder(folder, PairSettings(12, longest + 1), 3)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize(
+    ("model_type", "precision"),
+    [*((name, "bf16") for name in MODELS), ("bert", "fp16"), ("mpnet", "fp16")],
+    indirect=["model_type"],
+)
 def test_only_the_transformer_computes_in_half_precision(model_type, precision):
     if not is_right(precision, CPU):
         pytest.skip(f"this processor does not compute correctly in {precision}")
@@ -177,7 +189,7 @@ def test_only_the_transformer_computes_in_half_precision(model_type, precision):
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     made = {
         "mean": (new_encoder(folder, MEAN, 3), {"task": "document"}),
-        "cls": (new_encoder(folder, replace(MEAN, pooling="cls"), 3), {"task": "document"}),
+        "cls": (new_encoder(folder, CLS, 3), {"task": "document"}),
         "re-ranker": (new_cross_encoder(folder, PairSettings(12, 16), 3), {}),
         "linear": (new_cross_encoder(folder, PairSettings(12, 16, head="linear"), 3), {}),
     }

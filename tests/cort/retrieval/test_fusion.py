@@ -45,12 +45,12 @@ def random_ranking(generator, count, size):
     return [f"d{number}" for number in generator.permutation(count)[:size]]
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_against_the_literal_transcription(seed):
-    generator = np.random.default_rng(seed)
-    rankings = [random_ranking(generator, 30, generator.integers(0, 31)) for _ in range(generator.integers(1, 5))]
-    depth = int(generator.integers(1, 36))
-    assert merge(rankings, depth) == oracle(rankings, depth)
+def test_against_the_literal_transcription():
+    for seed in range(50):
+        generator = np.random.default_rng(seed)
+        rankings = [random_ranking(generator, 30, generator.integers(0, 31)) for _ in range(generator.integers(1, 5))]
+        depth = int(generator.integers(1, 36))
+        assert merge(rankings, depth) == oracle(rankings, depth)
 
 
 def test_equal_sums_tie_whatever_the_order_of_the_rankings():
@@ -71,7 +71,7 @@ def test_reciprocal_ranks_of_nothing_of_one_ranking_and_with_another_constant():
     assert scores.tolist() == [1 / 3 + 1 / 2, 1 / 2]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_reciprocal_ranks_against_the_formula(seed):
     generator = np.random.default_rng(seed)
     rankings = [random_ranking(generator, 30, generator.integers(0, 31)) for _ in range(generator.integers(1, 5))]
@@ -103,7 +103,7 @@ def test_weighted_scores_are_added_on_one_scale():
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_weighted_sums_against_the_formula(normalization, seed):
     generator = np.random.default_rng(seed)
     rankings = [scored(random_ranking(generator, 30, generator.integers(2, 31)), generator) for _ in range(3)]
@@ -136,14 +136,14 @@ def test_a_ranking_without_results_or_of_equal_scores_is_no_mistake():
     assert (doc_ids, scores.tolist()) == (["a", "b", "c"], [0.5, 0.5, 0.0])
 
 
-@pytest.mark.parametrize("score", [0, 1e-9, 0.37, 1.2345, 5.4321, 9.87, 14.2, 37, 1e6])
 @pytest.mark.parametrize("count", [1, 2, 60, 1000])
-def test_equal_scores_are_equal_in_run_files_too(score, count):
+def test_equal_scores_are_equal_in_run_files_too(count):
     """They are lowered there to keep ties in order, by `strictly_decreasing`, or before by Anserini."""
-    equal = np.full(count, score, dtype=np.float32)
-    for lowered in (equal, np.round(lower_ties(equal), 6)):
-        for name, level in (("min-max", 1), ("z-score", 0)):
-            assert normalize(strictly_decreasing(lowered), name)[0].tolist() == [level] * count
+    for score in (0, 1e-9, 0.37, 1.2345, 5.4321, 9.87, 14.2, 37, 1e6):
+        equal = np.full(count, score, dtype=np.float32)
+        for lowered in (equal, np.round(lower_ties(equal), 6)):
+            for name, level in (("min-max", 1), ("z-score", 0)):
+                assert normalize(strictly_decreasing(lowered), name)[0].tolist() == [level] * count
 
 
 @pytest.mark.parametrize("scores", [[0.9, 0.89999], [3e-9, 2e-9, 1e-9], [1 / rank for rank in range(1, 1001)]])
