@@ -199,7 +199,6 @@ def test_parts_hold_any_text_in_ascii(tmp_path):
     [
         (["--b", "1.5"], "b: found 1.5, expected a number from 0 to 1; fix the value"),
         (["--k1", "-1"], "k1: found -1.0, expected a number from 0 to 1000; fix the value"),
-        (["--depth", "0"], "--depth: found 0, expected 1 or more; change it"),
         (["--index", "{data}"], "{data}: found no complete manifest.json, expected the folder of an index; "
                                 "build it with `python -m cort.index bm25`"),
         (["--k1", "1", "--parameters", "x.json"],
@@ -213,7 +212,7 @@ def test_wrong_options_are_refused(data, tmp_path, capsys, options, complaint):
 
 
 PARAMETERS = ["{", "[1]", '{"k1": 0.9}', '{"k1": 0.9, "b": null}', '{"k1": 0.9, "b": 2}', '{"k1": "0.9", "b": 0.4}']
-PARAMETERS += ['{"k1": 1, "k1": 2, "b": 1}', *(f'{{"k1": {value}, "b": 0.4}}' for value in ("1e300", "NaN", "true"))]
+PARAMETERS += [f'{{"k1": {value}, "b": 0.4}}' for value in ("1e300", "NaN", "true")]
 
 
 @pytest.mark.parametrize("text", PARAMETERS)

@@ -83,14 +83,7 @@ def test_stage_refuses_a_passage_that_is_not_there(arguments, tmp_path, capsys) 
     assert not (tmp_path / "examples.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (["--number", "0"], "--number: found 0, expected 1 or more"),
-        (["--second-name", "cort"], "--second-name: found 'cort' again, expected two different names"),
-    ],
-)
-def test_stage_refuses_bad_arguments(arguments, tmp_path, capsys, change, complaint) -> None:
-    assert analyze.main(["disagreements", *arguments, *change]) == 1
-    assert complaint in capsys.readouterr().err
+def test_equal_names_are_refused(arguments, tmp_path, capsys) -> None:
+    assert analyze.main(["disagreements", *arguments, "--second-name", "cort"]) == 1
+    assert "--second-name: found 'cort' again, expected two different names" in capsys.readouterr().err
     assert not (tmp_path / "examples.json").exists()

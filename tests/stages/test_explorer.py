@@ -195,8 +195,6 @@ def test_no_file_of_data_has_markup(page):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (["--results", "0"], "--results: found 0, expected 1 or more; change it"),
-        (["--megabytes", "0"], "--megabytes: found 0, expected 1 or more; change it"),
         (["--systems", "a", "b"], "--runs: found 3 files, expected 2, one per system; name a file for each system"),
         (["--systems", "a", "b", "a"], "--systems: found 'a' twice, expected each system once; drop one"),
         (["--per-query", "x"], "--per-query: found 1 files, expected 3, one per system"),

@@ -126,18 +126,16 @@ def test_the_kept_queries_are_those_of_sorting(tmp_path):
 
 
 BAD = [
-    ([["a"]], [[1.0, 2.0]], 0.5, "scores.parquet: found scores of other queries from row 1 on"),
-    ([["a"], []], [[1.0]], 0.5, "scores.parquet: found scores of other queries from row 1 on"),
-    ([["a"]], [[1.0], []], 0.5, "scores.parquet: found scores of 2 passages, not of 1"),
-    ([[]], [[]], 0.5, "queries.parquet: found no predicted query"),
-    ([["a"], ["b"]], [[1.0], [np.nan]], 0.5, "scores.parquet: row 2: found a NaN or infinite score for passage 'b'"),
-    ([["a"], ["b"]], [[1.0], [np.inf]], 0.5, "scores.parquet: row 2: found a NaN or infinite score for passage 'b'"),
-    ([["a"]], [[1.0]], 0, "--keep: found 0, expected more than 0, at most 1"),
-    ([["a"]], [[1.0]], 1.1, "--keep: found 1.1, expected more than 0, at most 1"),
+    ([["a"]], [[1.0, 2.0]], "scores.parquet: found scores of other queries from row 1 on"),
+    ([["a"], []], [[1.0]], "scores.parquet: found scores of other queries from row 1 on"),
+    ([["a"]], [[1.0], []], "scores.parquet: found scores of 2 passages, not of 1"),
+    ([[]], [[]], "queries.parquet: found no predicted query"),
+    ([["a"], ["b"]], [[1.0], [np.nan]], "scores.parquet: row 2: found a NaN or infinite score for passage 'b'"),
+    ([["a"], ["b"]], [[1.0], [np.inf]], "scores.parquet: row 2: found a NaN or infinite score for passage 'b'"),
 ]
 
 
-@pytest.mark.parametrize(("queries", "scores", "share", "message"), BAD)
-def test_bad_input_is_refused(tmp_path, complaint, queries, scores, share, message):
+@pytest.mark.parametrize(("queries", "scores", "message"), BAD)
+def test_bad_input_is_refused(tmp_path, complaint, queries, scores, message):
     output = tmp_path / "out" / "kept.parquet"
-    assert message in complaint(expand.main, filtering(tmp_path, queries, scores, "ab", share), output)
+    assert message in complaint(expand.main, filtering(tmp_path, queries, scores, "ab", 0.5), output)

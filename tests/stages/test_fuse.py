@@ -62,20 +62,19 @@ def test_an_unknown_method_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("files", "depth", "complaint"),
+    ("files", "complaint"),
     [
-        (["a"], 9, "--runs: found 1 run, expected two or more"),
-        (["a", "a"], 9, "--runs: found 1 different runs of 2"),
-        (["a", "b"], 9, "a.trec: found no query of the other runs"),
-        (["a", "a"], 0, "--depth: found 0, expected 1 or more"),
-        (["a", "bad"], 9, "bad.trec: row 1: found 4 fields"),
+        (["a"], "--runs: found 1 run, expected two or more"),
+        (["a", "a"], "--runs: found 1 different runs of 2"),
+        (["a", "b"], "a.trec: found no query of the other runs"),
+        (["a", "bad"], "bad.trec: row 1: found 4 fields"),
     ],
 )
-def test_runs_and_depths_that_cannot_be_merged_are_refused(tmp_path, capsys, files, depth, complaint):
+def test_runs_that_cannot_be_merged_are_refused(tmp_path, capsys, files, complaint):
     write_ranked(tmp_path / "a.trec", {"1": ["x"]})
     write_ranked(tmp_path / "b.trec", {"2": ["x"]})
     (tmp_path / "bad.trec").write_text("1 Q0 x 1\n")
-    status, output = run(tmp_path, *(str(tmp_path / f"{name}.trec") for name in files), depth=depth)
+    status, output = run(tmp_path, *(str(tmp_path / f"{name}.trec") for name in files), depth=9)
     assert status == 1
     assert complaint in capsys.readouterr().err
     assert not output.parent.exists()

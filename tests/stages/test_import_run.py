@@ -123,13 +123,9 @@ def test_texts_of_candidates_are_not_kept_in_memory(tmp_path):
     assert kilobytes < 120_000
 
 
-def test_depth_keeps_the_best_and_is_more_than_0(folder, complaint):
+def test_depth_keeps_the_best(folder):
     _, output = run(folder, TREC, depth=2)
     assert ranking(output) == [("2", "c", "1"), ("2", "b", "2"), ("1", "d", "1"), ("1", "c", "2")]
-    named = {"run": folder / "x", "queries": folder / "x", "passages": folder / "x", "tag": "t"}
-    output = folder / "other" / "run.trec"
-    line = complaint(import_run.main, command_line(named, {"depth": 0, "output": output}), output)
-    assert line.startswith("--depth: found 0, expected 1 or more")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +133,6 @@ def test_depth_keeps_the_best_and_is_more_than_0(folder, complaint):
     [
         ("", "found an empty run, expected at least one result; build the run again or name another"),
         ("1\ta\t100\n1\tb\t90\n1\tc\t80\n", "row 3: found rank 80 of query '1', expected each rank from 1 to 3 once"),
-        ("1\ta\t1\n1\tb\t3\n", "row 2: found rank 3 of query '1', expected each rank from 1 to 2 once; the th"),
         ("1\ta\t1_0\n", "row 1: found the rank '1_0'"),
         (f"1\ta\t{'9' * 5000}\n", "row 1: found the rank '999"),
         ("9\ta\t1\n8\ta\t1\n", "found query '9' (2 such queries), expected queries of this split; name a run"),
@@ -146,24 +141,19 @@ def test_depth_keeps_the_best_and_is_more_than_0(folder, complaint):
         ("1\ta\t1\n2\ta\t1\n1\ta\t2\n", "row 3: found document 'a' again in the ranking of query '1'"),
         ("1\ta\t1\n2\ta\t1\n1\tb\t1\n", "row 3: found rank 1 of query '1', expected each rank from 1 to 2 once"),
         ("1\ta\t0\n", "row 1: found the rank '0', expected a positive integer; the third column must be a rank: num"),
-        ("1\ta\t1.5\n", "row 1: found the rank '1.5'"),
         ("1\ta\t1\n1\tb\n", "row 2: found 2 fields, expected the 3 fields"),
         ("1\ta\t1\n\n", "row 2: found 0 fields"),
         ("1 Q0 a 1 1e39 x\n", "found the score 1e+39, expected scores within single precision"),
         ("1 Q0 a b\n", "row 1: found 4 fields, expected the 6 fields"),
         (CANDIDATES + "2 b 1\n", "row 5: found 1 fields, expected the 4 fields `query_id TAB doc_id TAB query TAB pa"),
-        (CANDIDATES + "2\te\tq\n", "row 5: found 3 fields, expected the 4 fields"),
         (CANDIDATES + "2\te\tq\tp\tp\n", "row 5: found 5 fields, expected the 4 fields"),
         (CANDIDATES + "2\te e\tq\tp\n", "row 5: found doc_id 'e e' with whitespace, expected"),
         (CANDIDATES + "\te\tq\tp\n", "row 5: found an empty query_id, expected"),
-        (CANDIDATES + "\n", "row 5: found 1 fields"),
         (CANDIDATES + "1\tc\tq\tp\n", "row 5: found document 'c' again in the ranking of query '1'"),
         ("1\t0\ta\t1\n2\t0\ta\t0\n", r"row 1: found a judgement ('1\t0\ta\t1'), expected a run or a list"),
         # Numbers as ids.
-        ("1\t0\t7\t1\n2\t0\t7\t0\n", r"row 1: found a judgement ('1\t0\t7\t1'), expected a run or a list"),
         ("1 0 7 1\n2 0 7 0\n", "row 1: found a judgement ('1 0 7 1'), expected a run or a list"),
         (SCORED + "1\te\tq\tp q\n", "row 7: found 5 fields, expected the 4 fields"),
-        (SCORED + "1\te\t3\n", "row 7: found 3 fields, expected the 4 fields"),
         (SCORED + "1\te\t3\tnan\n", "row 7: found the score 'nan', expected a finite number"),
         ("1\ta\t1\t0.2\n1\tb\t2\t0.5\n", "found scores that rise with the rank, as distances do, in 1 of 1 queries"),
         ("1\ta\t1\n1\tb\u00a0\t2\n", r"row 2: found doc_id 'b\xa0' with whitespace"),

@@ -114,10 +114,6 @@ def test_bad_lines_are_refused_with_their_row(files, capsys, given, message):
     assert not {"out.parquet", "counts.json"} & {path.name for path in files.iterdir()}
 
 
-def test_a_file_of_another_collection_and_no_epochs_are_refused(files, capsys):
+def test_a_file_of_another_collection_is_refused(files, capsys):
     assert run(files, []) == run(files, [("1", "2", "3")], unknown_ids="drop") == run(files, [("q1", "d1", "d1")]) == 1
     assert "found no triple of known ids and two passages among 1" in capsys.readouterr().err
-    assert run(files, epochs=100_001) == 1
-    assert "--epochs: found 100001, expected 1 or more, at most 100,000" in capsys.readouterr().err
-    assert run(files, epochs=0) == 1
-    assert "--epochs: found 0, expected 1 or more" in capsys.readouterr().err

@@ -93,7 +93,6 @@ def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(tmp_path
         ({"rows": [], "depth": 1}, "document 'a' of query '2', expected scores for the top 1 (2 are missing)"),
         ({"rows": [*SCORES, ("1", "a", 3.0)]}, "row 8: found document 'a' scored again for query '1', expected each"),
         ({"rows": [("2", "a", float("nan")), *SCORES]}, "row 1: found the score nan, expected a finite number"),
-        ({"depth": 0}, "--depth: found 0, expected 1 or more"),
         ({"more": ["--weight=-0.1"]}, "--weight: found -0.1, expected a number from 0 to 1; fix it"),
         ({"more": ["--weight=1.5"]}, "--weight: found 1.5, expected a number from 0 to 1; fix it"),
     ],

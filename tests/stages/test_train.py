@@ -340,8 +340,6 @@ NONE = "found none, expected a file with"
         ({"best_model_metric": "RR@10"}, f"--validation-qrels: {NONE} --loss triplet and --best-model-metric RR@10;"),
         ({"loss": "margin_mse"}, f"--teacher-scores: {NONE} --loss margin_mse"),
         ({"validation_run": "x"}, "--validation-run: found a file, expected none with --loss triplet and --best-model"),
-        ({"temperature": 0}, "--temperature: found 0, expected more than 0; change it"),
-        ({"processes": 0}, "--processes: found 0, expected 1 or more; change it"),
         ({"precision": "fp16"}, "precision: found fp16 on a CPU, expected fp32 or bf16; change it"),
         ({"passage_length": 49}, "passage_length: found 49, expected 3 to 48 tokens for this model; change it"),
         ({"projection": "False"}, "dimension: found 16, expected the model's 32 without a projection; set it to 32"),

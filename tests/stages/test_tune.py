@@ -89,8 +89,7 @@ def test_a_reranker_is_weighed_against_its_candidates(files):
     assert found["weights"][1] < 0.5
 
 
-@pytest.mark.parametrize("how", ["max", "first", "mean3"])
-def test_weights_are_tuned_on_documents(files, how):
+def test_weights_are_tuned_on_documents(files):
     runs = []
     for name in ("a", "b"):
         passages = [
@@ -104,13 +103,13 @@ def test_weights_are_tuned_on_documents(files, how):
     ]
     write_rows(files["folder"] / "qrels.parquet", tables.QRELS, judged)
     qrels = {query: {doc: grade for name, doc, grade in judged if name == query} for query, _, _ in judged}
-    status, output = tune(files, *runs, more=["--aggregate", how])
+    status, output = tune(files, *runs, more=["--aggregate", "mean3"])
     assert status == 0
     for point in json.loads(output.read_text())["grid"][::5]:
         merged = files["folder"] / "x.trec"
         options = ["--method", "linear", "--runs", *runs, "--weights", *map(str, point["weights"])]
         assert fuse.main([*options, "--depth", str(DEPTH), "--tag", "x", "--output", str(merged)]) == 0
-        found = means(evaluate_run(as_documents(read_run(merged), how), qrels, [MEASURE]), [MEASURE])
+        found = means(evaluate_run(as_documents(read_run(merged), "mean3"), qrels, [MEASURE]), [MEASURE])
         assert point["value"] == pytest.approx(found[MEASURE], abs=1e-12)
 
 
@@ -315,9 +314,6 @@ def test_queries_outside_of_all_folds_get_the_weights_of_all(files):
 def test_folds_need_as_many_queries_and_tuned_values(files, capsys, complaint):
     line = refused(files, capsys, files["a"], files["b"], more=["--folds", "16"])
     assert "qrels.parquet: found 15 judged queries, expected 16 or more, one per fold; lower folds" in line
-    assert "--folds: found 1, expected 2 or more" in refused(
-        files, capsys, files["a"], files["b"], more=["--folds", "1"]
-    )
     words = ["--method", "linear", "--runs", files["a"], files["b"], "--folded", "--tag", "x", "--output"]
     line = complaint(fuse.main, [*words, str(files["folder"] / "x.trec")], files["folder"] / "x.trec")
     assert line == "--folded: found True without --tuned, expected no value, as it has no effect; leave it out"

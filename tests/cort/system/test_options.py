@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from cort.system.options import add_options, flag, optional, read_options, required, to_words
+from cort.system.options import add_options, flag, optional, read_options, required, thread_count, to_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class Options(Shared):
     part: Literal["held-out", "rest"] | None = optional(None)
     depths: tuple[int, ...] = optional(())
     open: bool = flag("a page")
+    threads: int = thread_count()
 
 
 def parse(*words):
@@ -73,3 +74,14 @@ def test_integers_are_plain_digits(number, capsys):
 def test_numbers_are_finite(number):
     with pytest.raises(SystemExit):
         parse("--runs", "a", "--rate", number)
+
+
+@pytest.mark.parametrize("number", ["0", "4097"])
+def test_threads_are_some_and_not_too_many(number, capsys):
+    assert (parse("--runs", "a", "--threads", "1").threads, parse("--runs", "a", "--threads", "4096").threads) == (
+        1,
+        4096,
+    )
+    with pytest.raises(SystemExit):
+        parse("--runs", "a", "--threads", number)
+    assert "argument --threads: invalid number from 1 to 4096" in capsys.readouterr().err
