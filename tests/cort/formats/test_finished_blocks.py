@@ -3,20 +3,18 @@ import itertools
 import signal
 import subprocess
 import sys
-import textwrap
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import encode
 from cort.formats import tables
 from cort.formats.checkpoints import FinishedBlocks
 from cort.formats.shards import Tokens
 from cort.models import transformer
 from cort.models.shards import blocks_of
 from cort.system.errors import InputError
-from tests.support.common import ROOT, die_while_writing, wait_until
+from tests.support.common import ROOT, die_while_writing
 
 
 def test_shards_are_even_and_blocks_have_about_so_many_tokens():
@@ -68,6 +66,28 @@ def test_finished_blocks_are_not_recomputed(tmp_path):
     assert values(tmp_path / "kept") == [0, 1, 4, 9, 16]
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import pyarrow as pa
+from cort.formats.checkpoints import FinishedBlocks
+
+def square(number):
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return pa.record_batch({"value": [number * number]})
+
+list(FinishedBlocks(Path(sys.argv[1]), lambda: "one").each(((n, n) for n in range(5)), square))
+"""
+
+
+def test_a_killed_process_loses_no_finished_block(tmp_path):
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "kept"], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert values(tmp_path / "kept", numbers=range(3), make=refuse) == [0, 1, 4]
+    assert values(tmp_path / "kept") == [0, 1, 4, 9, 16]
+
+
 def test_without_a_folder_nothing_is_kept_and_no_identity_computed():
     blocks = FinishedBlocks(None, lambda: pytest.fail("asked"))
     assert [batch["value"][0].as_py() for batch in blocks.each([(0, 3)], square)] == [9]
@@ -107,19 +127,6 @@ def test_files_of_a_killed_writer_are_removed_with_the_last_block(tmp_path):
     assert not (tmp_path / "kept").exists()
 
 
-PROGRAM = """
-    import sys, time
-    from cort import encode
-    from cort.formats.checkpoints import FinishedBlocks
-    encode.BLOCK, keep = 16, FinishedBlocks._keep
-    def keep_and_wait(self, number, batch):
-        keep(self, number, batch)
-        time.sleep(60)
-    FinishedBlocks._keep = keep_and_wait
-    encode.main(sys.argv[1:])
-"""
-
-
 def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=None):
     if stage == "expand predict":
         settings = ["--queries", 2, "--query-length", 4, "--top-k", 3]
@@ -140,34 +147,6 @@ def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=Non
     candidates.write_text("".join(f"q{q} Q0 d{d} {d + 1} {1 / (d + 1)} x\n" for q, d in pairs), "utf-8")
     files = ["--queries", caches["queries.train"], "--passages", caches["passages"]]
     return ["--model", make_reranker(), "--candidates", candidates, *files]
-
-
-def test_a_killed_stage_resumes_after_its_last_block(tmp_path, caches, make_encoder, monkeypatch):
-    arguments = ["vectors", "--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
-    made, keep, kept = [], FinishedBlocks._keep, tmp_path / "kept"
-
-    def keep_and_count(self, number, batch):
-        made.append(number)
-        keep(self, number, batch)
-
-    def run(output):
-        made.clear()
-        words = [*arguments, "--checkpoints", kept, "--output", tmp_path / output]
-        assert encode.main(list(map(str, words))) == 0
-        return list(made)
-
-    monkeypatch.setattr(encode, "BLOCK", 16)
-    monkeypatch.setattr(FinishedBlocks, "_keep", keep_and_count)
-    assert run("complete") == [0, 16, 32, 48]
-    words = [*arguments, "--checkpoints", kept, "--output", tmp_path / "resumed"]
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), *map(str, words)], cwd=ROOT)
-    wait_until(lambda: process.poll() is not None or list(kept.glob("block-0.arrow")), "the first block")
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    assert not (tmp_path / "resumed").exists()
-    assert run("resumed") == [16, 32, 48]
-    assert (tmp_path / "resumed").read_bytes() == (tmp_path / "complete").read_bytes()
-    assert not kept.exists()
 
 
 @pytest.mark.parametrize("stage", ["encode", "encode tokens", "expand predict", "score", "expand score"])
