@@ -59,7 +59,7 @@ INDEX_ADDITIONS = {
 }
 
 
-KINDS = {"encoder": INDEX_ADDITIONS, "re-ranker": INDEX_ADDITIONS}
+KINDS = {"encoder": INDEX_ADDITIONS, "re-ranker": ("unexpected",)}
 KINDS |= dict.fromkeys(("start", "base", "base of a re-ranker"), ("missing",))
 
 
@@ -96,18 +96,13 @@ def test_weights_that_do_not_match_the_config_are_refused_by_name(request, lm, k
         ({"num_hidden_layers": 3}, "no tensor 'encoder.layer.2.attention.output.LayerNorm.bias' and 15 more"),
         ({"num_hidden_layers": 1}, "the unknown tensor 'encoder.layer.1.attention.output.LayerNorm.bias' and 15 more"),
         ({"num_hidden_layers": 10**9}, "config.json: found num_hidden_layers 1000000000, expected a number up to 1,"),
-        ({"num_labels": 10**8}, "config.json: found num_labels 100000000, expected a number up to 1,000"),
         ({"hidden_size": 1_000_000}, "embeddings.LayerNorm.bias of shape (32,), expected (1000000,)"),
         ({"vocab_size": 10**12}, "config.json: found vocab_size 1000000000000, expected"),
-        ({"max_position_embeddings": 50}, "embeddings.position_embeddings.weight of shape (48, 32), expected (50, 32)"),
         ({"layer_norm_eps": float("nan")}, "config.json: found layer_norm_eps nan, expected"),
         ({"hidden_size": "x"}, "no complete model ("),
-        ({"architectures": 5}, "no complete model ("),
         ({"max_position_embeddings": 0}, "config.json: found max_position_embeddings 0, expected more than 0"),
-        ({"layer_norm_eps": -1.0}, "config.json: found layer_norm_eps -1.0, expected more than 0"),
         ({"chunk_size_feed_forward": 7}, "config.json: found chunk_size_feed_forward 7, expected 0"),
         ({"pad_token_id": 500}, "no complete model ("),
-        ({"model_type": "distilbert"}, "the model_type distilbert of a 'BertModel', expected bert"),
         # Tensors of the same names and shapes.
         ({"model_type": "roberta"}, "the model_type roberta of a 'BertModel', expected bert"),
         ({"model_type": "roberta", "architectures": None, "num_hidden_layers": 3}, "no tensor 'encoder.layer.2."),
@@ -121,8 +116,14 @@ def test_a_config_that_does_not_match_the_weights_is_refused(encoder, changes, w
     assert words in line
 
 
-@pytest.mark.parametrize("name", [f"{TRANSFORMER}/config.json", "modules.json", "router_config.json"])
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *((f"{TRANSFORMER}/config.json", content) for content in (b"", b"[" * 100_000)),
+        *(("modules.json", content) for content in (b"[]", b"{")),
+        *(("router_config.json", content) for content in (b"[]", b"\xff\xfe")),
+    ],
+)
 def test_an_unreadable_file_is_named(encoder, name, content):
     (encoder / name).write_bytes(content)
     lines = f"{encoder}/{name}: found ", f"{encoder}: found no complete model ('An empty modules li"
@@ -191,8 +192,6 @@ def test_a_classifier_of_several_classes_is_no_reranker(reranker):
     ("change", "words"),
     [
         (lambda weights: weights.pop("linear.bias"), "linear.bias"),
-        (put("more", torch.ones(1)), "more"),
-        (put("linear.weight", torch.ones(8, 31)), "linear.weight"),
         (put("linear.bias", torch.full((8,), torch.inf)), "linear.bias' with NaN or infinite values"),
     ],
 )
@@ -203,8 +202,13 @@ def test_a_projection_is_complete(encoder, lm, change, words):
         assert words in line
 
 
-@pytest.mark.parametrize("name", [f"{TRANSFORMER}/{WEIGHTS}", f"query_0_Transformer/{WEIGHTS}", f"{DENSE}/{WEIGHTS}"])
-@pytest.mark.parametrize("content", [None, b"half"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *((f"{part}/{WEIGHTS}", None) for part in (TRANSFORMER, "query_0_Transformer", DENSE)),
+        (f"{TRANSFORMER}/{WEIGHTS}", b"half"),
+    ],
+)
 def test_missing_and_damaged_weights_are_refused(encoder, name, content):
     (encoder / name).unlink()
     # What a pickle would do is never done.
@@ -246,7 +250,6 @@ def test_modules_that_are_unknown_or_elsewhere_are_refused(encoder, number, chan
     ("name", "changes", "words"),
     [
         (TRANSFORMER, {"document_length": 49}, ": passage_length: found 49, expected 3 to 48 tokens for this model"),
-        (TRANSFORMER, {"document_length": 2}, ": passage_length: found 2, expected 3 to 48 tokens for this model"),
         (
             TRANSFORMER,
             {"transformer_task": "any-to-any"},
@@ -265,10 +268,7 @@ def test_settings_of_an_encoder_are_checked(encoder, name, changes, words):
     ("changes", "words"),
     [
         ({"max_length": None}, ": found null at max_length, expected a whole number"),
-        ({"query_length": float("nan")}, ": found NaN at query_length, expected a whole number"),
         ({"query_length": 0}, ": found 0 at query_length, expected a number from 1 to 100,000"),
-        ({"query_length": 10**30}, ": found 1"),
-        ({"kind": 5}, ": found 5 at kind, expected a text"),
         ({"kind": "other"}, ": found the re-ranker 'other', expected conv_knrm or"),
         ({"word_vectors": ["new"]}, ": found "),
         ({"lenght": 5}, ": found the unknown setting 'lenght'"),

@@ -3,8 +3,6 @@ import json
 import random
 import shutil
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -14,7 +12,6 @@ from cort.formats.shards import Tokens
 from cort.models.batching import frame_pair, frame_text
 from cort.models.tokenizer import Template, fingerprint, load_template, load_tokenizer
 from cort.system.errors import InputError
-from tests.conftest import without_record
 
 
 def roberta_folder(folder, pad="<pad>"):
@@ -121,8 +118,7 @@ def test_a_folder_without_tokenizer(tmp_path):
         load_template(tmp_path)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 100, -20])
-@pytest.mark.parametrize("load", [load_template, load_tokenizer])
+@pytest.mark.parametrize(("load", "kept"), [(load_template, 0), (load_tokenizer, -20)])
 def test_a_truncated_tokenizer_is_refused(lm, tmp_path, load, kept):
     (tmp_path / "tokenizer.json").write_bytes((lm / "tokenizer.json").read_bytes()[:kept])
     line = rf"^{tmp_path}/tokenizer.json: found no readable tokenizer \(.*build the model again"
@@ -157,7 +153,7 @@ def test_a_tokenizer_without_words_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "5", '{"pad_token": 5}', '{"pad_token": {}}', '{"pad_token": {"content": 5}}', "[" * 10**5],
+    ["{", "[]", '{"pad_token": 5}', '{"pad_token": {}}', '{"pad_token": {"content": 5}}'],
 )
 def test_a_broken_tokenizer_config_is_named(tmp_path, content):
     folder = roberta_folder(tmp_path / "r")
@@ -198,50 +194,6 @@ def test_tokenize_gives_the_same_bytes_in_any_batches_and_threads(lm, world, tmp
     whole = Tokens(one)
     assert [split[row].tolist() for row in range(60)] == [whole[row].tolist() for row in range(60)]
     assert split.lengths.tolist() == whole.lengths.tolist()
-
-
-@pytest.fixture
-def in_shards(lm, world, tmp_path, monkeypatch):
-    """Passages in row groups of 14, read 7 at a time; a function that runs the stage on them."""
-    monkeypatch.setattr(tokenize, "ROWS", 7)
-    texts = tmp_path / "passages.parquet"
-    pq.write_table(tables.read_table(world.path("passages.parquet"), tables.PASSAGES), texts, row_group_size=14)
-
-    def words(name, *options):
-        words = ["--tokenizer", lm, "--texts", texts, "--output", tmp_path / name, *options]
-        return [str(word) for word in words]
-
-    return words
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
-def test_shards_of_tokens_are_joined_to_the_same_bytes(in_shards, world, tmp_path, count):
-    assert tokenize.main(in_shards("whole.arrow")) == 0
-    # With nine shards, some have no passages.
-    parts = [tmp_path / f"passages.{number}-of-{count}.arrow" for number in range(1, count + 1)]
-    for part in parts:
-        assert tokenize.main(in_shards(part.name, "--shard", part.stem.removeprefix("passages."))) == 0
-    assert [name for part in parts for name in Tokens(part).ids.to_pylist()] == world.doc_ids
-    assert max(len(Tokens(part)) for part in parts) < len(world.doc_ids) or count == 1
-    assert tokenize.main(in_shards("joined.arrow", "--shards", *parts)) == 0
-    assert (tmp_path / "joined.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
-
-
-def test_shards_that_are_not_those_of_the_texts_are_refused(in_shards, tmp_path, complaint):
-    one, two, output = tmp_path / "1.arrow", tmp_path / "2.arrow", tmp_path / "joined.arrow"
-    for number in (1, 2):
-        assert tokenize.main(in_shards(f"{number}.arrow", "--shard", f"{number}-of-2")) == 0
-    for parts in ([one], [two], [two, one], [one, two, two]):
-        line = complaint(tokenize.main, in_shards(output.name, "--shards", *parts), output)
-        assert line.startswith(f"{', '.join(map(str, parts))}: found tokens of other texts, or in another order, ")
-    line = complaint(tokenize.main, in_shards(output.name, "--shard", "3-of-2"), output)
-    assert line == "--shard: found '3-of-2', expected i-of-n with 1 <= i <= n; fix it"
-    table = pa.ipc.open_file(str(two)).read_all()
-    with pa.ipc.new_file(str(two), table.schema.with_metadata({"tokenizer": "another"})) as file:
-        file.write_table(table)
-    without_record(two)
-    line = complaint(tokenize.main, in_shards(output.name, "--shards", one, two), output)
-    assert line.startswith(f"{two}: found tokens of tokenizer another, expected tokenizer ")
 
 
 def test_tokenize_complains(lm, world, tmp_path, complaint):
