@@ -51,11 +51,3 @@ def test_nothing_is_aggregated_if_nothing_was_found(tmp_path):
     words = ["--run", str(tmp_path / "empty.trec"), "--aggregate", "max", "--output", str(tmp_path / "documents.trec")]
     assert aggregate.main(words) == 0
     assert (tmp_path / "documents.trec").read_bytes() == b""
-
-
-def test_passages_without_numbers_have_no_first_one(passages, tmp_path, capsys):
-    passages.write_text(passages.read_text("utf-8").replace("a#9", "a#end"), "utf-8")
-    output = tmp_path / "documents.trec"
-    assert aggregate.main(["--run", str(passages), "--aggregate", "first", "--output", str(output)]) == 1
-    assert "passages: found 'a#end', expected a number after the last #; number the passages" in capsys.readouterr().err
-    assert not output.exists()

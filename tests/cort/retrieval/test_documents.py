@@ -86,17 +86,6 @@ def test_each_document_has_the_passages_it_comes_from(run, how):
     assert documents.about.to_pylist() == [", ".join(words) for words in described]
 
 
-def test_scores_are_formulas():
-    scores = np.array([9.0, 8.0, 4.0, 3.0, 2.0, 1.0])
-    run = run_of([Ranking("q", ["b#2", "a#7", "a#10", "c", "a#9", "a#1"], scores)])
-    found = {how: as_documents(run, how)[0] for how in HOW}
-    assert (found["max"].doc_ids, found["max"].scores.tolist()) == (["b", "a", "c"], [9, 8, 3])
-    # The number of a passage, not its text, tells which is first.
-    assert (found["first"].doc_ids, found["first"].scores.tolist()) == (["b", "c", "a"], [9, 3, 1])
-    means = [9, np.float32((8 + 4 + 2) / 3), 3]
-    assert (found["mean3"].doc_ids, found["mean3"].scores.tolist()) == (["b", "a", "c"], means)
-
-
 def test_without_aggregation_a_run_stays_itself(run):
     assert as_documents(run, "none") is run
 
