@@ -92,7 +92,9 @@ def test_everything_that_is_measured_says_that_labels_are_synthetic(tree, result
     assert len(named) >= 3
     assert all(TITLE in caption for caption in named)
     assert "All labels are synthetic" in page
-    assert all(TITLE in panel for panel in re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    panels = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert panels
+    assert all(TITLE in panel for panel in panels)
     assert {*re.findall(r'href="(explore/[^"#]*)', page)} == {"explore/test/index.html"}
     for name in ("systems", "comparisons"):
         rows = (results / f"report/tables/{name}.csv").read_text("utf-8").splitlines()[1:]

@@ -30,16 +30,6 @@ def tree(tmp_path_factory):
 REPORT_TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
 
 
-@pytest.mark.parametrize("rule", support.RULES)
-def test_rule_is_a_command_with_a_log_and_says_what_it_does(rule):
-    found = support.RULES[rule]
-    assert found.shellcmd.startswith(f"exec python -m cort.{support.module_of(rule)} ")
-    assert "--log {log:q}" in found.shellcmd
-    assert found.message
-    assert found.params.code
-    assert all(f"/{rule}" in str(file) for file in (*found.log, found.benchmark))
-
-
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory):
     """Snakemake's plans of experiments that together have every rule, by config file, in full and with commands."""

@@ -20,7 +20,7 @@ from cort.reporting.labels import MISSING
 from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
 from cort.reporting.sections import Latencies, latency_table, published_latencies
 from cort.reporting.tables import to_csv
-from tests.support.online import SYSTEMS, Slow, results_with, write_results
+from tests.support.online import SYSTEMS, results_with, write_results
 from workflow.inputs import latencies, searched
 
 
@@ -57,6 +57,8 @@ def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured
     assert statistics["encode"]["p50"] == 7
     assert [call[3] for call in searcher.calls] == [False, True]
     assert latency.overlap(statistics) == pytest.approx(34.1 / (30 + 1))
+    [row] = latency.rows_of(Injected(results, apart, beside), ["both"], ["q"], 10, 5, "cpu")
+    assert row["overlap"] == latency.overlap(statistics)
     # The dense ranker may be the slower one.
     slower = Injected(results, {**apart, "search": 40.0}, {**beside, "total": 49.0})
     assert latency.overlap(latency.measure(slower, "both", [["q"]], 10)[1]) == pytest.approx(49 / (48 + 1))
@@ -83,15 +85,6 @@ def test_slow_searches_are_measured_for_a_while(tmp_path, monkeypatch):
     searcher = Injected(results_with(tmp_path), *[{"bm25": 1.0, "total": 1.0}] * 9)
     [row] = latency.rows_of(searcher, ["bm25"], [f"q{n}" for n in range(9)], 10, 10, "cpu")
     assert row["searches"] == len(searcher.calls) == 2
-
-
-def test_the_overlap_of_a_real_searcher_is_near_one(tmp_path, record_messages, caplog):
-    caplog.set_level("INFO")
-    searcher = Slow(bm25=0.2, tokenize=0.02, encode=0.05, search=0.1).searcher(results_with(tmp_path), ["both"])
-    [row] = latency.rows_of(searcher, ["both"], ["q"] * 4, 10, 5, "cpu")
-    assert row["overlap"] == pytest.approx(1, abs=0.1)
-    assert f"concurrent / slower part and merge = {row['overlap']:.2f}, within 1.1" in caplog.text
-    searcher.close()
 
 
 def row(system, kind, device="cpu", batch=1, **means):

@@ -1,6 +1,5 @@
-"""Settings of results, and a searcher whose parts take a known time."""
+"""Settings of results, and a searcher whose parts note how they are called."""
 
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,16 +42,15 @@ def write_results(folder, systems=None, **changes):
     write_experiment(folder / "experiment.yaml", results_with(folder, systems, **changes).config)
 
 
-class Slow:
-    """BM25, an encoder, an index and a re-ranker that take a known time, in seconds."""
+class Parts:
+    """BM25, an encoder, an index and a re-ranker that note their calls; some `wait` for a function."""
 
-    def __init__(self, bm25=0.0, tokenize=0.0, encode=0.0, search=0.0, rerank=0.0):
-        self.seconds = {"bm25": bm25, "tokenize": tokenize, "encode": encode, "search": search, "rerank": rerank}
-        self.seen = []
+    def __init__(self):
+        self.seen, self.wait = [], {}
 
-    def spend(self, part, *seen):
+    def note(self, part, *seen):
         self.seen.append((part, *seen))
-        time.sleep(self.seconds[part])
+        self.wait.get(part, bool)()
 
     def searcher(self, results, systems, open_models=None):
         def rankings(prefix, queries, depth):
@@ -60,23 +58,23 @@ class Slow:
             return [Ranking("", doc_ids, -np.arange(depth, dtype=float)) for _ in queries]
 
         def lucene(texts, parameters, depth):
-            self.spend("bm25", depth)
+            self.note("bm25", depth)
             return rankings("b", texts, depth)
 
         def exact(vectors, depth):
-            self.spend("search", depth)
+            self.note("search", depth)
             return rankings("e", vectors, depth)
 
         def tokenize(texts):
-            self.spend("tokenize")
+            self.note("tokenize")
             return texts
 
         def encode(tokens):
-            self.spend("encode")
+            self.note("encode")
             return np.zeros((len(tokens), 2), dtype=np.float32)
 
         def score(text, rows):
-            self.spend("rerank", len(rows))
+            self.note("rerank", len(rows))
             return np.arange(len(rows), dtype=float)
 
         encoder = SimpleNamespace(tokenize=tokenize, encode=encode)

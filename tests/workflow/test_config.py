@@ -17,7 +17,6 @@ from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import SCHEMA, read_paper
 from cort.retrieval.graphs import INDEXES
 from cort.settings.fields import described
-from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
 from tests.support.common import ROOT
 
 README = ROOT / "config" / "README.md"
@@ -118,40 +117,6 @@ def test_no_mapping_takes_unknown_keys():
         path for path, (part, _) in KEYS.items() if part.get("type") == "object" and "additionalProperties" not in part
     ]
     assert free == ["base_models.*.architecture"]
-
-
-def test_every_key_is_used_by_the_workflow():
-    files = [
-        *(ROOT / "workflow" / "rules").glob("*.smk"),
-        *(ROOT / "workflow").rglob("*.py"),
-        *(path for folder in ("experiment", "systems") for path in (ROOT / "cort" / folder).glob("*.py")),
-        ROOT / "Snakefile",
-        ROOT / "cort" / "matrix.py",
-    ]
-    # The widths of an index that are audited are named after its parameter; rules take the settings of all objectives.
-    widths = [kind.audited for kind in INDEXES.values()]
-    named = [*widths, *settings_of(ENCODER_OBJECTIVES), *settings_of(RERANKER_OBJECTIVES)]
-    text = "\n".join([*(path.read_text(encoding="utf-8") for path in files), *named])
-    # Sections of which every key is an option of a stage, which refuses those it does not know.
-    whole = (
-        "collection.pydocs",
-        "collection.passages",
-        "collection.fields",
-        "endpoint",
-        "lexical.*.tune",
-        "systems.*.fuse",
-        "triples",
-        "pairs",
-        "training",
-        *INDEXES,
-    )
-    unused = [
-        path
-        for path in KEYS
-        if not path.rpartition(".")[0].endswith(whole)
-        and not re.search(rf"\b{re.escape(path.rsplit('.', 1)[-1])}\b", text)
-    ]
-    assert unused == []
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.name)

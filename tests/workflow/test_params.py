@@ -1,6 +1,4 @@
-import dataclasses
 import json
-import re
 
 import pytest
 from snakemake.iocontainers import Wildcards
@@ -8,8 +6,6 @@ from snakemake.utils import format as snakemake_format
 
 from cort.settings.config import flat
 from cort.systems.registry import system_of
-from tests.support.common import ROOT
-from tests.support.workflow import RULES, command_of, options_of
 from workflow.settings import Words, all_of, among, at, code_of, join
 
 CONFIG = {
@@ -69,23 +65,3 @@ def test_one_function_chooses_the_audit():
     assert audited("dev", **splits) == "results/d/audit/dev/e.hnsw.json"
     # Without judgements, or outside of any split.
     assert audited("eval", **splits) == audited("", **splits) == "results/d/audit/test/e.hnsw.json"
-
-
-def test_every_rule_whose_stage_aggregates_says_how():
-    fields = {rule: fields_of(command_of(rule)) for rule in RULES}
-    # Those that search say it with the results that are dropped, if any are.
-    aggregating = [rule for rule, names in fields.items() if "aggregate" in names and "ignore_own" not in names]
-    assert {"evaluate", "bm25"}.isdisjoint(aggregating)
-    assert {"split", "aggregate", "audit", "tune_weights_folds"} < set(aggregating)
-    # Of a rule that is made from another, its own text says it again.
-    texts = "".join(path.read_text("utf-8") for path in (ROOT / "workflow" / "rules").glob("*.smk"))
-    counts = {}
-    for rule in aggregating:
-        text = re.search(rf"^(?:use )?rule (?:\w+ as )?{rule}(?: with)?:\n(?:(?: +.*)?\n)+", texts, re.MULTILINE)[0]
-        counts[rule] = [text.count(part) for part in ('"collection.aggregate"', "options=options(")]
-    assert [rule for rule, (said, all_options) in counts.items() if said != all_options] == []
-
-
-def fields_of(command):
-    """Names of the options of a stage."""
-    return {field.name for field in dataclasses.fields(options_of(command))}

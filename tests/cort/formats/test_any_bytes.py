@@ -199,7 +199,7 @@ ORIGIN = {
     "written": "today",
     "inputs": [{"path": "a", "bytes": 2, "sha256": "e"}],
 }
-LATENCY = {"latencies": [{"system": "s"}]}
+LATENCY = {"latencies": [{"system": "s", "split": "dev", "milliseconds": {"1": 2.5}}]}
 TABLE = _written(tables.write_table, GRADES)
 # The name of a file, a function that writes a good one, and the reader.
 READERS = {

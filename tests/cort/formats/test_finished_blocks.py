@@ -127,6 +127,31 @@ def test_files_of_a_killed_writer_are_removed_with_the_last_block(tmp_path):
     assert not (tmp_path / "kept").exists()
 
 
+EACH = FinishedBlocks.each
+
+
+def note_blocks(monkeypatch, limit=1_000):
+    """Return a list of the numbers of blocks that are made from now on; after so many, the stage is interrupted."""
+    made, numbers = [], []
+
+    def each(self, blocks, make, *rest):
+        def numbered():
+            for number, block in blocks:
+                numbers.append(number)
+                yield number, block
+
+        def noted(block):
+            if len(made) == limit:
+                raise KeyboardInterrupt
+            made.append(numbers[-1])
+            return make(block)
+
+        return EACH(self, numbered(), noted, *rest)
+
+    monkeypatch.setattr(FinishedBlocks, "each", each)
+    return made
+
+
 def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=None):
     if stage == "expand predict":
         settings = ["--queries", 2, "--query-length", 4, "--top-k", 3]
@@ -153,22 +178,15 @@ def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=Non
 def test_an_interrupted_stage_computes_no_finished_block_again(
     stage, tmp_path, caches, make_encoder, make_reranker, t5, monkeypatch
 ):
-    module, made, keep = importlib.import_module(f"cort.{stage.split()[0]}"), [], FinishedBlocks._keep
+    module = importlib.import_module(f"cort.{stage.split()[0]}")
     monkeypatch.setattr(transformer, "TOKEN_BUDGETS", {"cpu": 200})
     monkeypatch.setattr(transformer, "BATCHES_PER_BLOCK", 1)
     arguments = stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5)
 
     def run(name, limit=1_000):
-        def keep_and_count(self, number, batch):
-            keep(self, number, batch)
-            made.append(number)
-            if len(made) == limit:
-                raise KeyboardInterrupt
-
-        made.clear()
-        monkeypatch.setattr(FinishedBlocks, "_keep", keep_and_count)
+        made = note_blocks(monkeypatch, limit)
         words = map(str, [*arguments, "--checkpoints", tmp_path / "kept", "--output", tmp_path / name])
-        return module.main(list(words)), list(made)
+        return module.main(list(words)), made
 
     status, blocks = run("complete")
     assert status == 0

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ from cort.system.files import record_checksums
 from cort.systems.base import Results
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS, command_line
-from tests.support.online import SYSTEMS, Slow, results_with, write_results
+from tests.support.online import SYSTEMS, Parts, results_with, write_results
 
 # The settings of results.
 
@@ -198,8 +199,8 @@ def opened(tmp_path):
     """Open systems with parts that take a known time."""
     searchers = []
 
-    def build(*names, slow=None, **systems):
-        searchers.append((slow or Slow()).searcher(results_with(tmp_path, SYSTEMS | systems), names or list(systems)))
+    def build(*names, parts=None, **systems):
+        searchers.append((parts or Parts()).searcher(results_with(tmp_path, SYSTEMS | systems), names or list(systems)))
         return searchers[-1]
 
     yield build
@@ -219,34 +220,36 @@ def sum_of_parts(milliseconds):
     return sum(value for name, value in milliseconds.items() if name in PARTS)
 
 
-def test_bm25_and_the_dense_ranker_run_in_parallel_and_the_total_is_that_of_the_slower(opened):
-    searcher = opened("both", slow=Slow(bm25=0.4, tokenize=0.05, encode=0.15, search=0.2))
+def test_bm25_and_the_dense_ranker_run_in_parallel_unless_they_are_timed(opened):
+    parts, both = Parts(), threading.Barrier(2)
+    searcher = opened("both", parts=parts)
+    # Each waits for the other.
+    parts.wait = {"bm25": lambda: both.wait(60), "search": lambda: both.wait(60)}
     times = searcher.search("both", "q", 5).milliseconds
-    assert times["total"] < 650 < sum_of_parts(times)
     assert times["total"] >= max(times["bm25"], times["tokenize"] + times["encode"] + times["search"])
+    parts.wait = {}
     apart = searcher.search("both", "q", 5, concurrent=False).milliseconds
-    assert apart["total"] >= 800
-    assert apart["total"] == pytest.approx(sum_of_parts(apart), abs=20)
+    assert apart["total"] >= sum_of_parts(apart)
     assert set(apart) == {"bm25", "tokenize", "encode", "search", "merge", "total"} <= {*PARTS, "total"}
 
 
 def test_each_part_retrieves_as_much_as_is_needed(opened):
-    slow = Slow()
-    searcher = opened("reranked", slow=slow)
+    parts = Parts()
+    searcher = opened("reranked", parts=parts)
     answer = searcher.search("reranked", "q", 2, concurrent=False)
     # Three candidates are scored, and the last one is best.
-    assert slow.seen == [("bm25", 3), ("tokenize",), ("encode",), ("search", 3), ("rerank", 3)]
+    assert parts.seen == [("bm25", 3), ("tokenize",), ("encode",), ("search", 3), ("rerank", 3)]
     assert ids_of(answer) == ["e1", "b0"]
     assert [result.rank for result in answer.results] == [1, 2]
     assert ids_of(searcher.search("both", "q", 5)) == ["e0", "b0", "e1", "b1", "e2"]
 
 
 def test_rankings_are_merged_as_the_system_says(opened):
-    slow = Slow()
-    searcher = opened(slow=slow, rrf={"fuse": {"systems": ["dense", "bm25"], "method": "rrf"}})
+    parts = Parts()
+    searcher = opened(parts=parts, rrf={"fuse": {"systems": ["dense", "bm25"], "method": "rrf"}})
     answer = searcher.search("rrf", "q", 4, concurrent=False)
     # The sums are those of the workflow's runs, which have ten results.
-    assert slow.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
+    assert parts.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
     # Ties are ordered by document id, not by turns.
     assert ids_of(answer) == ["b0", "e0", "b1", "e1"]
     assert scores_of(answer) == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
@@ -262,10 +265,10 @@ def tuned(folder, system, parts, *weights):
 def test_scores_are_weighted_over_as_many_results_as_in_the_runs(opened, tmp_path):
     linear = {"systems": ["dense", "bm25"], "method": "linear"}
     tuned(tmp_path, "tuned", ["dense", "bm25"], 0.6, 0.4)
-    slow, given, chosen = Slow(), {"fuse": linear | {"weights": [0.6, 0.4]}}, {"fuse": linear | {"tune": "RR@10"}}
-    searcher = opened(slow=slow, given=given, tuned=chosen)
+    parts, given, chosen = Parts(), {"fuse": linear | {"weights": [0.6, 0.4]}}, {"fuse": linear | {"tune": "RR@10"}}
+    searcher = opened(parts=parts, given=given, tuned=chosen)
     answer = searcher.search("given", "q", 4, concurrent=False)
-    assert slow.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
+    assert parts.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
     # Each part has ten scores from 1 to 0: .6, .6 * 8/9, .6 * 7/9, and .4 of the first result of BM25.
     assert ids_of(answer) == ["e0", "e1", "e2", "b0"]
     assert scores_of(answer) == pytest.approx([0.6, 0.6 * 8 / 9, 0.6 * 7 / 9, 0.4], abs=1e-6)

@@ -18,7 +18,7 @@ from cort.systems.bm25 import Bm25
 from cort.systems.dense import Dense
 from cort.systems.fusion import EXPLANATIONS
 from cort.systems.registry import KINDS
-from tests.support.online import SYSTEMS, Slow, results_with
+from tests.support.online import SYSTEMS, Parts, results_with
 
 CPU = torch.device("cpu")
 
@@ -124,7 +124,7 @@ def explain(tmp_path, monkeypatch):
     searchers = []
 
     def build(**systems):
-        searchers.append(Slow().searcher(results_with(tmp_path, SYSTEMS | systems), list(systems)))
+        searchers.append(Parts().searcher(results_with(tmp_path, SYSTEMS | systems), list(systems)))
         return searchers[-1], lambda name, doc_id: why.explain(searchers[-1], name, "q", doc_id)
 
     yield build

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cort.models import transformer
 from cort.models.transformer import identity
 from cort.training import checkpoints as module
 from cort.training.checkpoints import Checkpoint, Checkpoints, DamagedError, read_checkpoint
@@ -276,16 +275,17 @@ def inputs(tmp_path):
     return tmp_path
 
 
-def name_of(inputs, **options):
+def name_of(inputs, module="cort.train", **options):
     files = [str(inputs / name) for name in ("triples.parquet", "passages.arrow")]
-    return identity("cort.train", {"seed": 1, "margin": 0.1} | options, files, str(inputs / "model"))
+    return identity(module, {"seed": 1, "margin": 0.1} | options, files, str(inputs / "model"))
 
 
-def test_a_training_is_named_by_options_contents_and_model(inputs):
+def test_a_training_is_named_by_program_options_contents_and_model(inputs):
     name = name_of(inputs)
     moved = inputs.parent / f"{inputs.name}-moved"
     shutil.copytree(inputs, moved)
     assert name_of(moved) == name
+    assert name_of(inputs, "cort.train_reranker") != name
     assert name_of(inputs, seed=2) != name
     assert name_of(inputs, margin=0.1 + 1e-12) != name
     for changed in ("triples.parquet", "passages.arrow", "model/config.json", "model/model.safetensors"):
@@ -294,10 +294,3 @@ def test_a_training_is_named_by_options_contents_and_model(inputs):
         assert name_of(inputs) != name
         (inputs / changed).write_bytes(before)
     assert name_of(inputs) == name
-
-
-def test_the_program_belongs_to_the_training(inputs, monkeypatch):
-    name, modules = name_of(inputs), []
-    monkeypatch.setattr(transformer, "program_of", lambda module: modules.append(module) or {"cort/train.py": "other"})
-    assert name_of(inputs) != name
-    assert modules == ["cort.train"]
