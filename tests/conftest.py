@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -49,13 +50,37 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
 
 
+# Where CI=true, a skipped test fails the run, unless its reason is one of these.
+MAY_BE_SKIPPED = re.compile(
+    r"no CUDA device|a CUDA device is there|not on a CPU|trec_car|markitdown"
+    # As on the processor that `make test-avx2` imitates.
+    r"|this processor does not compute correctly in|this cpu multiplies int8 codes wrongly"
+)
+
+
+def skipped(config):
+    """Count the reasons of skipped tests; processes that run tests for another one know of none."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("skipped", []) if reporter else []
+    return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+
+
+def pytest_sessionfinish(session):
+    """Fail where CI=true and a test was skipped that should run."""
+    wrong = [reason for reason in skipped(session.config) if not MAY_BE_SKIPPED.match(reason)]
+    if os.environ.get("CI") == "true" and wrong and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter):
-    """Say in one line how many tests were skipped for which reason; reasons name what to install."""
-    reports = terminalreporter.stats.get("skipped", [])
-    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    """Say in one line how many tests were skipped for which reason, and with CI=true, which must not be."""
+    reasons = skipped(terminalreporter.config)
     if reasons:
         parts = "; ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
-        terminalreporter.write_line(f"{len(reports)} tests skipped: {parts}")
+        terminalreporter.write_line(f"{reasons.total()} tests skipped: {parts}")
+    for reason in reasons if os.environ.get("CI") == "true" else ():
+        if not MAY_BE_SKIPPED.match(reason):
+            terminalreporter.write_line(f"error: CI=true, and tests were skipped: {reason}")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Every path on a GPU against the CPU: the stages, with models of random weights and texts of random tokens.
 
-Without a GPU, or with CHECK_DEVICE=cpu, the CPU takes its place, which tries the tests themselves.
+Without a GPU, the CPU takes its place, which tries the tests themselves: the quick ones, and with CHECK_DEVICE=cpu all.
 """
 
 import contextlib
@@ -33,6 +33,13 @@ def gpu():
     """Skip what a CPU cannot do."""
     if DEVICE == "cpu":
         pytest.skip("not on a CPU")
+
+
+@pytest.fixture(scope="session")
+def long():
+    """Skip what a CPU takes long to try, unless CHECK_DEVICE=cpu asks for all."""
+    if DEVICE == "cpu" and "CHECK_DEVICE" not in os.environ:
+        pytest.skip("not on a CPU, unless CHECK_DEVICE=cpu")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from tests.support.released import weights_of
 from tests.support.training import long_training_options
 
 pytestmark = pytest.mark.gpu
+long = pytest.mark.usefixtures("long")
 #: of the change of a model, beside that on the CPU
 CHANGE = {"fp32": 2e-3, "bf16": 0.1, "fp16": 0.05}
 LOSS = {"fp32": 1e-4, "bf16": 0.05, "fp16": 0.05}
@@ -72,6 +73,7 @@ def check(trained, device, difference):
     return compare
 
 
+@long
 @pytest.mark.parametrize("loss", ["triplet", "multilabel_margin", "info_nce", "margin_mse"])
 def test_an_encoder_learns_as_on_the_cpu(check, stage, rerankers, examples, long_caches, tmp_path, loss):
     files = {}
@@ -87,6 +89,7 @@ def test_an_encoder_learns_as_on_the_cpu(check, stage, rerankers, examples, long
     check("train", loss=loss, **files)
 
 
+@long
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_an_encoder_learns_in_half_precision(check, request, precision):
     if precision == "fp16":
@@ -104,12 +107,14 @@ def test_a_compiled_model_learns_as_on_the_cpu(gpu, check):
     check("train", only_here={"compile": True})
 
 
+@long
 @pytest.mark.parametrize("kind", ["cross_encoder", "late_interaction", "knrm", "conv_knrm"])
 def test_a_reranker_learns_as_on_the_cpu(check, kind):
     own = {"late_interaction": {"dimension": 16}, "conv_knrm": {"filters": 8}}
     check("train_reranker", kind=kind, **own.get(kind, {}))
 
 
+@long
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_training_is_the_same_again_and_after_an_end(
     make_base_model, stage, options, trained, device, tmp_path, precision
@@ -134,6 +139,7 @@ def test_a_training_is_the_same_again_and_after_an_end(
         assert all(torch.equal(found[key], undisturbed[key]) for key in found)
 
 
+@long
 def test_a_worker_alone_learns_as_a_process_alone(trained, options, device, difference):
     """Several processes on GPUs speak by NCCL."""
     alone, (argv, output) = trained("train", device, "alone"), options("train", "worker")

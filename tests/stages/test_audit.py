@@ -116,7 +116,6 @@ LISTS, CANDIDATES = 8, 60
 @pytest.fixture(scope="module")
 def lists(folder):
     """An IVF-PQ index of the same vectors."""
-    pytest.importorskip("faiss")
     passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
     options = ["--lists", str(LISTS), "--bytes", "2", "--output", str(folder / "ivfpq")]
     assert index.main(["ivfpq", "--passages", *passages, *options]) == 0

@@ -241,7 +241,6 @@ def model(make_reranker):
 @pytest.fixture(scope="module")
 def folder(model, caches, tmp_path_factory):
     """Folder with the passages' token vectors, p.arrow, their index, and the run of exact search."""
-    pytest.importorskip("faiss")
     folder = tmp_path_factory.mktemp("ivfpq")
     (path,) = encode_passages(model, caches, folder)
     without_record(path).rename(folder / "p.arrow")

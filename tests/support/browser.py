@@ -3,25 +3,30 @@
 import os
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
+import axe_playwright_python
 import pytest
+from playwright.sync_api import sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason=f"no browser (none of {', '.join(NAMES)}): apt-get install chromium"
 )
+#: finds what a page lacks in accessibility
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text("utf-8")
 READY = "#page[aria-busy=false]"
 # Milliseconds, of a machine that does much else.
 PATIENCE = 20_000
 
 
 @contextmanager
-def launched(playwright):
-    """Start Chromium; `playwright` is the module playwright.sync_api."""
+def launched():
+    """Start Chromium."""
     # The sandbox of Chromium does not start for root, as whom containers run.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with playwright.sync_playwright() as found:
+    with sync_playwright() as found:
         browser = found.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield browser
         browser.close()

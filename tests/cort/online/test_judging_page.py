@@ -5,20 +5,18 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from cort import explorer, split
 from cort.formats.tables import QRELS, read_table
 from cort.online.web import listening
-from tests.support.browser import PATIENCE, faults_of, launched, needs_browser, watched
+from tests.support.browser import AXE, PATIENCE, faults_of, launched, needs_browser, watched
 from tests.support.common import ROOT
 from tests.support.explorer import HOSTILE, number_of_passage, text_of_passage, text_of_query, write_experiment
 from tests.support.judging import pool_of, write_judged
 from tests.support.live import Scripted, served
 
-playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make test installs it")
 pytestmark = needs_browser
 
 QUERIES = 10
@@ -34,7 +32,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def context():
-    with launched(playwright) as browser:
+    with launched() as browser:
         context = browser.new_context()
         context.set_default_timeout(PATIENCE)
         yield context
@@ -242,10 +240,9 @@ def test_a_judgement_that_is_not_saved_is_reported(context, data, tmp_path):
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
 def test_axe_finds_no_violation(page, width, scheme):
-    axe = pytest.importorskip("axe_playwright_python", reason="no axe_playwright_python: make test installs it")
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme)
-    page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text("utf-8"))
+    page.evaluate(AXE)
     assert faults_of(page) == []
     press(page, "2")
     press(page, "3")

@@ -1,6 +1,5 @@
 """The explorer's page with a server: any query, its answers beside the stored ones, and why."""
 
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from cort import explorer
 from cort.online import web
 from cort.online.why import Reason
-from tests.support.browser import PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
+from tests.support.browser import AXE, PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
 from tests.support.common import wait_until
 from tests.support.explorer import (
     HOSTILE,
@@ -21,7 +20,6 @@ from tests.support.explorer import (
 )
 from tests.support.live import DEPTH, Scripted, number_of, served
 
-playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make test installs it")
 pytestmark = needs_browser
 
 NEW = "Where do rivers run?"
@@ -56,7 +54,7 @@ def address(data, searcher):
 
 @pytest.fixture(scope="module")
 def context(address):
-    with launched(playwright) as browser:
+    with launched() as browser:
         context = browser.new_context()
         context.set_default_timeout(PATIENCE)
         yield context
@@ -241,11 +239,10 @@ def test_the_keyboard_alone_is_enough(page, address):
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
 def test_axe_finds_no_violation(page, address, width, scheme):
-    axe = pytest.importorskip("axe_playwright_python", reason="no axe_playwright_python: make test installs it")
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme)
     show(page, address, a="bm25", b=HOSTILE_NAME, text=NEW)
-    page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text("utf-8"))
+    page.evaluate(AXE)
     page.locator(".ranking.of-a").get_by_role("button", name="Why").first.click()
     page.wait_for_selector(".why table")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -10,7 +10,7 @@ import pytest
 
 from cort import explorer
 from cort.evaluation.overlap import rank_biased_overlap
-from tests.support.browser import PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
+from tests.support.browser import AXE, PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
 from tests.support.common import wait_until
 from tests.support.explorer import (
     ARABIC,
@@ -26,7 +26,6 @@ from tests.support.explorer import (
     write_experiment,
 )
 
-playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make test installs it")
 pytestmark = needs_browser
 
 
@@ -44,7 +43,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    with launched(playwright) as browser:
+    with launched() as browser:
         yield browser
 
 
@@ -364,13 +363,11 @@ def test_a_folder_that_is_not_whole_says_so(context, folder, tmp_path):
     ],
 )
 def test_axe_finds_no_violation(page, folder, width, scheme):
-    axe = pytest.importorskip("axe_playwright_python", reason="no axe_playwright_python: make test installs it")
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme)
     page.goto(f"{folder.as_uri()}/index.html")
     page.wait_for_selector(READY)
-    source = (Path(axe.__file__).parent / "axe.min.js").read_text("utf-8")
-    page.evaluate(source)
+    page.evaluate(AXE)
     for wanted in ({"q": "q5", "a": "short", "b": "bm25"}, {"find": "zzz"}, {"q": "q0", "a": HOSTILE_NAME, "b": "no"}):
         page.evaluate("hash => { location.hash = hash; }", urlencode(wanted))
         settle(page)

@@ -44,7 +44,6 @@ def options(paths, output, **changes):
 
 
 def build(paths, output, **changes):
-    pytest.importorskip("faiss")
     assert stage.main(options(paths, output, **changes)) == 0
     return output
 
@@ -167,13 +166,11 @@ def test_the_default_lists_are_the_root_of_the_tokens_rounded_up_to_a_power_of_2
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, complaint, changes, line):
-    pytest.importorskip("faiss")
     paths = write(tmp_path / "p", make(np.random.default_rng(8))[0])
     assert complaint(stage.main, options(paths, tmp_path / "index", **changes), tmp_path / "index").startswith(line)
 
 
 def test_too_few_vectors_are_refused(tmp_path, complaint):
-    pytest.importorskip("faiss")
     (path,) = write(tmp_path / "p", make(np.random.default_rng(8), 20)[0])
     line = complaint(stage.main, options([path], tmp_path / "index"), tmp_path / "index")
     assert line.startswith(f"{path}: found ")
@@ -242,7 +239,6 @@ def test_a_damaged_index_is_refused(tmp_path):
 
 
 def test_threads_are_limited_for_the_calling_thread():
-    pytest.importorskip("faiss")
     ivfpq.single_threaded()
     assert torch.get_num_threads() == 1
 
@@ -305,7 +301,6 @@ def test_an_encoders_index_depends_neither_on_shards_and_blocks_nor_on_threads(t
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_an_encoders_vectors_that_are_no_numbers_are_refused(tmp_path, complaint, number):
-    pytest.importorskip("faiss")
     vectors = np.ones((300, DIMENSION), np.float32)
     vectors[7, 1] = number
     (path,) = shards(tmp_path, "p", [str(row) for row in range(300)], vectors)
