@@ -20,6 +20,7 @@ from cort.system.checksums import record_of
 from tests.support.common import write_rows
 from tests.support.released import BERT, write_t5
 from tests.support.sandbox import TINY, copy_with_tiny, snakemake
+from tests.tiny.generate import word
 
 # No test may reach for the network. Set before any library reads it.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -136,11 +137,6 @@ class World:
 
     def path(self, name: str) -> str:
         return str(self.folder / name)
-
-
-def word(number):
-    syllables = ["ba", "ko", "ri", "lu", "ne", "sa", "to", "mi", "ga", "du"]
-    return "".join(syllables[int(digit)] for digit in f"{number:03d}")
 
 
 def topic_words(topic):

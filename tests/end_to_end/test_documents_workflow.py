@@ -15,9 +15,9 @@ from cort.evaluation.values import read_values
 from cort.experiment.stored import read_experiment
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
-from cort.formats.tables import PASSAGES, read_table
 from cort.online.searcher import open_searcher
 from tests.support.changes import snakemake
+from tests.support.common import texts_by_id
 from tests.support.explorer import unpack
 from tests.support.released import write_modules, write_transformer
 from tests.support.sandbox import TINY, copy_with_tiny
@@ -166,7 +166,7 @@ def test_the_explorer_shows_the_passage_that_counted_and_the_ranks_of_others(res
     index = unpack(data / "index.js")[1]
     assert index["aggregate"] == "max"
     records = [one for number in range(len(index["shards"])) for one in unpack(data / f"results-{number}.js")[1]]
-    texts = dict(zip(*read_table(results / "collection/passages.parquet", PASSAGES).to_pydict().values(), strict=True))
+    texts = texts_by_id(results / "collection/passages.parquet")
     for system, name in enumerate(index["systems"]):
         run = read_run(results / f"runs/test/{name}.trec").by_query()
         rankings = {
@@ -188,7 +188,7 @@ def test_the_explorer_shows_the_passage_that_counted_and_the_ranks_of_others(res
 
 def test_searches_answer_with_the_documents_of_the_runs(results):
     experiment = cort.open(results)
-    texts = dict(zip(*read_table(results / "collection/passages.parquet", PASSAGES).to_pydict().values(), strict=True))
+    texts = texts_by_id(results / "collection/passages.parquet")
     queries = pq.read_table(results / "collection/queries.test.parquet").to_pylist()
     with closing(open_searcher(read_experiment(results / "experiment.yaml"), SYSTEMS, threads=1)) as searcher:
         for system in SYSTEMS:

@@ -1,5 +1,4 @@
 import re
-import signal
 import subprocess
 
 import pytest
@@ -15,7 +14,8 @@ from tests.support.archives import tar_of
 from tests.support.changes import snakemake
 from tests.support.common import md5_of, wait_until
 from tests.support.misbehaving_server import Step, serving
-from tests.support.sandbox import TINY, copy_with_tiny, digests, executable
+from tests.support.processes import Python
+from tests.support.sandbox import TINY, copy_with_tiny, digests
 from workflow import preflight
 
 
@@ -56,7 +56,7 @@ def test_names_are_looked_for_split_by_split():
 
 def test_an_archive_is_no_raw_file():
     [line] = mistakes(collection={"passages": "download:msmarco/queries.tar.gz"})
-    assert "found the archive msmarco/queries.tar.gz, expected a file in it; name one of msmarco/queries." in line
+    assert "found the archive msmarco/queries.tar.gz, expected a file in it" in line
 
 
 def test_names_become_paths_and_nothing_else_changes():
@@ -157,13 +157,10 @@ def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path):
         server.steps["/tiny.tar.gz"] = [Step(stall=2_000), Step()]
         target = "results/tiny/raw/tiny/collection.tsv"
         arguments = (target, "--cores", "1", "--configfile", config)
-        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-        command = [executable("python"), "-m", "workflow.plan", "--run", "--configfile", config, "--", target]
-        running = subprocess.Popen(command, cwd=tree, **silent)
-        wait_until(lambda: server.sent["/tiny.tar.gz"] == [2_000])
-        wait_until(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))
-        running.send_signal(signal.SIGKILL)
-        running.wait()
+        words = ("-m", "workflow.plan", "--run", "--configfile", config, "--", target)
+        with Python(*words, cwd=tree, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT):
+            wait_until(lambda: server.sent["/tiny.tar.gz"] == [2_000])
+            wait_until(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))
         status, output = snakemake(tree, *arguments)
         assert status == 0, output[-5_000:]
         assert server.sent["/tiny.tar.gz"] == [2_000, size - 2_000]

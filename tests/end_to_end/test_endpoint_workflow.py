@@ -12,10 +12,11 @@ import yaml
 
 from cort.formats.judgements import iter_qrels
 from cort.formats.runs import read_run
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
+from cort.formats.tables import QRELS, QUERIES, read_table
 from cort.models.prompts import GRADE, QUERY
 from cort.retrieval.documents import document_of, hash_of, split_of
 from tests.support.changes import planned_jobs, run_module, snakemake
+from tests.support.common import texts_by_id
 from tests.support.model_server import model_server
 from tests.support.sandbox import copy_with_tiny
 
@@ -82,12 +83,8 @@ def results(tree, server):
     return tree / "results" / "asked"
 
 
-def texts_of(folder):
-    return dict(zip(*read_table(folder / "collection/passages.parquet", PASSAGES).to_pydict().values(), strict=True))
-
-
 def test_the_smallest_hashes_of_each_split_are_asked_about_once(results, server):
-    texts = texts_of(results)
+    texts = texts_by_id(results / "collection/passages.parquet")
     # The index has all words.
     assert all(re.match(r"Note \d+ ", text) for text in texts.values())
     expected = Counter()
@@ -106,7 +103,7 @@ def test_the_smallest_hashes_of_each_split_are_asked_about_once(results, server)
 
 
 def test_the_pool_of_all_systems_is_judged_once(results, server):
-    texts, queries = texts_of(results), dict(enumerate(read_lines(results), 1))
+    texts, queries = texts_by_id(results / "collection/passages.parquet"), dict(enumerate(read_lines(results), 1))
     pool, best = set(), {}
     for system in BM25:
         for ranking in read_run(results / f"runs/mine/{system}.trec"):
@@ -189,7 +186,7 @@ def test_another_build_sends_nothing(tree, results, server):
 
 
 def test_predicted_queries_are_the_first_of_each_passage(tree, results):
-    ids = [*texts_of(results)]
+    ids = [*texts_by_id(results / "collection/passages.parquet")]
     # A passage in ten has none.
     lines = [f"note word{number} ban" if number % 10 else "" for number in range(len(ids))]
     with ZipFile(tree / "predicted.zip", "w") as packed:

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from cort.formats.judgements import iter_qrels
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
+from cort.formats.tables import QRELS, QUERIES, read_table
 from tests.support.changes import run_module, snakemake
+from tests.support.common import texts_by_id
 from tests.support.sandbox import copy_with_tiny
 
 pytestmark = pytest.mark.slow
@@ -58,15 +59,11 @@ def results(tree):
     return tree / "results" / "synthetic"
 
 
-def texts_of(folder):
-    return dict(zip(*read_table(folder / "collection/passages.parquet", PASSAGES).to_pydict().values(), strict=True))
-
-
 def test_only_the_index_of_generated_queries_lacks_headings(tree, results):
-    human = texts_of(tree / "results" / "human")
+    human = texts_by_id(tree / "results" / "human" / "collection/passages.parquet")
     assert all(re.match(r"Note \d+ ", text) for text in human.values())
     heading = re.compile(r"^Note|part\d")
-    assert not any(heading.search(text) for text in texts_of(results).values())
+    assert not any(heading.search(text) for text in texts_by_id(results / "collection/passages.parquet").values())
 
 
 def test_splits_share_no_document_and_samples_are_drawn_from_their_own(results):

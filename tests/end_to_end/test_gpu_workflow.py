@@ -6,13 +6,12 @@ import random
 import re
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support.changes import altered, snakemake
 from tests.support.common import fake_gpus, gpu_uuid
+from tests.support.processes import Python
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.tiny.generate import PASSAGES, make_passages
 
@@ -108,9 +107,8 @@ def enlarge(folder):
 
 def encode(folder, *options, targets):
     """Start a build of the shards."""
-    program = str(Path(sys.executable).parent / "snakemake")
-    command = [program, *targets, "--configfile", "tiny/tiny.yaml", *map(str, options)]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    words = ("-m", "snakemake", *targets, "--configfile", "tiny/tiny.yaml", *options)
+    return Python(*words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def seconds(line):

@@ -55,7 +55,7 @@ def tables(tmp_path_factory):
         (folder / f"{year}.tsv").write_text(topics.replace("\r\n", "\n"), "utf-8")
         files = {"queries": folder / f"{year}.tsv", "qrels": qrels, "passages": folder / "passages.parquet"}
         files |= {f"output-{name}": folder / f"{year}.{name}.parquet" for name in ("queries", "qrels")}
-        assert split.main(command_line(files, {})) == 0
+        assert split.main(command_line(files)) == 0
     return folder
 
 

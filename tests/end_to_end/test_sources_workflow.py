@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from cort.formats.runs import read_run
-from cort.formats.tables import PASSAGES, read_table
 from tests.support.changes import snakemake
-from tests.support.common import ROOT
+from tests.support.common import ROOT, texts_by_id
 from tests.support.irds import write_beir
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import planned
@@ -121,7 +120,7 @@ def test_a_changed_file_of_a_folder_changes_its_own_passages_only(tree):
     split = {"queries": "queries.txt"}
     collection = {"folder": "handbook", "passages": {"words": 60, "overlap": 20}}
     results, _ = build(tree, "handbook", collection, split)
-    before = dict(zip(*read_table(results / "collection/passages.parquet", PASSAGES).to_pydict().values(), strict=True))
+    before = texts_by_id(results / "collection/passages.parquet")
     assert not any("lion" in text for text in before.values())
     first = read_run(results / "runs/test/bm25.trec")[0]
     assert first.doc_ids[0] == "page.html#0"
@@ -132,7 +131,7 @@ def test_a_changed_file_of_a_folder_changes_its_own_passages_only(tree):
     (folder / "guide" / "3.md").write_text("# Chapter 3\n\nRewritten in a word.\n", "utf-8")
     results, output = build(tree, "handbook", collection, split)
     assert planned(output)["collection"] == 1
-    after = dict(zip(*read_table(results / "collection/passages.parquet", PASSAGES).to_pydict().values(), strict=True))
+    after = texts_by_id(results / "collection/passages.parquet")
     others = {key: text for key, text in before.items() if not key.startswith("guide/3.md#")}
     assert {key: text for key, text in after.items() if not key.startswith("guide/3.md#")} == others
     assert after["guide/3.md#0"].endswith("Rewritten in a word.")

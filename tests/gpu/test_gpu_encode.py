@@ -4,8 +4,6 @@ Single precision differs by the order of its additions, half precision by its ro
 """
 
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ import torch
 from cort.formats import tables
 from cort.formats.shards import all_vectors, open_shards
 from cort.models.kernel_pooling import TOKENIZER_FILES
-from tests.support.common import ROOT
+from tests.support.processes import Python
 
 pytestmark = pytest.mark.gpu
 
@@ -59,8 +57,7 @@ def test_two_processes_share_a_device(gpu, encoded, encoder, device, long_caches
     shards, processes = [tmp_path / f"{number}.arrow" for number in (1, 2)], []
     for number, shard in enumerate(shards, start=1):
         argv = ["--model", encoder, "--tokens", long_caches["passages"], "--kind", "passage", "--output", shard]
-        command = [sys.executable, "-m", "cort.encode", "vectors", *map(str, argv), "--shard", f"{number}-of-2"]
-        processes.append(subprocess.Popen(command, cwd=ROOT))
+        processes.append(Python("-m", "cort.encode", "vectors", *argv, "--shard", f"{number}-of-2"))
     assert [process.wait() for process in processes] == [0, 0]
     assert np.array_equal(all_vectors(open_shards(shards)), encoded(device, "fp32"))
 

@@ -77,10 +77,10 @@ def test_search_answers_as_the_command_does(results):
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda x: x.run("corrt", "test"), r"^system: found corrt, expected one of .*bm25.*; name one of these$"),
-        (lambda x: x.run("cort", "tset"), r"^split: found tset, expected one of .*; name one of these$"),
-        (lambda x: x.encode(["a"], "nobody"), r"^encoder: found nobody, expected one of encoder; name one of these$"),
-        (lambda x: cort.open(x.folder / "runs"), r"found no runs, expected a folder of results; run `snakemake`"),
+        (lambda x: x.run("corrt", "test"), r"^system: found corrt, expected one of .*bm25.*"),
+        (lambda x: x.run("cort", "tset"), r"^split: found tset, expected one of "),
+        (lambda x: x.encode(["a"], "nobody"), r"^encoder: found nobody, expected one of encoder"),
+        (lambda x: cort.open(x.folder / "runs"), r"found no runs, expected a folder of results"),
     ],
 )
 def test_a_mistake_is_one_line(results, call, line):

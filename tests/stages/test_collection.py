@@ -11,7 +11,7 @@ from cort.formats.passages import ahead
 from cort.formats.tables import PASSAGES, QUERIES, ROW_GROUP, read_table
 from cort.sources import headed, irds
 from cort.sources.undivided import document_of
-from tests.support.common import command_line, logged, write_file, write_ranked
+from tests.support.common import command_line, json_lines, logged, write_file, write_ranked
 
 ROWS = "d1\tOne two three. Four five six.\nd3\tSeven.\n"
 EMPTY = {"_id": "e", "text": ""}
@@ -77,7 +77,7 @@ MANY = "".join(f"{number}\tx\n" for number in range(ROW_GROUP + 10))
             "a\tx\nb\tx\nc\tx\nb\ty\n",
             "row 4: found doc_id 'b' again, with another text (it is already in",
         ),
-        ("c.tsv", "", "found an empty file, expected one passage or more; name the file that holds the passages"),
+        ("c.tsv", "", "found an empty file, expected one passage or more"),
         ("c.tsv", "a\tx\nb\n", "row 2: found 1 TAB-separated fields, expected 2 fields (doc_id TAB text)"),
         (
             "c.tsv",
@@ -185,7 +185,7 @@ def test_a_folder_is_measured_by_judgements_of_names_of_files(tmp_path, topics):
         "output-per-query": tmp_path / "s.parquet",
         "output-recall": tmp_path / "s.csv",
     }
-    assert evaluate.main(command_line(named, {})) == 0
+    assert evaluate.main(command_line(named)) == 0
     assert json.loads((tmp_path / "s.json").read_text("utf-8"))["mean"] == {
         "RR": (1 / 2 + 1) / 2,
         "R@10": (1 + 1 / 2) / 2,
@@ -230,7 +230,7 @@ def sources(tmp_path, monkeypatch):
     for name, (title, text) in TEXTS.items():
         write_file(tmp_path / "docs" / f"{name}.md", f"# {title}\n\n{text}\n")
     (tmp_path / "beir").mkdir()
-    file = write_file(tmp_path / "beir" / "corpus.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    file = write_file(tmp_path / "beir" / "corpus.jsonl", json_lines(rows))
     # The real one refuses another number of documents than published.
     documents = [document_of(name, *texts) for name, texts in TEXTS.items()]
     monkeypatch.setattr(irds, "iter_documents", lambda name: iter(documents))

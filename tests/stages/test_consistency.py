@@ -17,7 +17,7 @@ def call(tmp_path):
         files = {"run": write_ranked(tmp_path / "f.trec", run)}
         files |= {"reference": write_ranked(tmp_path / "r.trec", reference)}
         names = {"reference-name": "official", "system": "f", "split": "dev", "output": tmp_path / "out.json"}
-        words = command_line(files | names, {})
+        words = command_line(files | names)
         return analyze.main(["consistency", *words, "--depths", *map(str, depths)]), tmp_path / "out.json"
 
     return call

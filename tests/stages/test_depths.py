@@ -11,7 +11,7 @@ from cort.evaluation.depths import measure_depths, saturation
 from cort.formats import tables
 from cort.formats.runs import Run
 from cort.retrieval.rerank import mix_run, rerank_run
-from tests.support.common import write_ranked, write_rows
+from tests.support.common import command_line, write_ranked, write_rows
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def folder(tmp_path):
 def run(folder, *more, numbers=(1, 2, 4, 8), names=("RR@10", "R@10")):
     output = folder / "out" / "x.json"
     files = {"candidates": "run.trec", "scores": "scores.parquet", "qrels": "qrels.parquet"}
-    options = [part for key, file in files.items() for part in (f"--{key}", str(folder / file))]
-    options += ["--depths", *map(str, numbers), "--measures", *names, "--system", "s", "--split", "dev"]
-    return analyze.main(["depths", *options, "--output", str(output), *more]), output
+    named = {key: folder / file for key, file in files.items()} | {"depths": list(numbers), "measures": list(names)}
+    named |= {"system": "s", "split": "dev", "output": output}
+    return analyze.main(["depths", *command_line(named), *more]), output
 
 
 def test_only_the_first_candidates_count_at_each_depth(folder):

@@ -6,7 +6,7 @@ from cort import analyze
 from cort.evaluation.disagreements import Disagreement, Disagreements, compare, largest
 from cort.formats.artifacts import read_artifact, to_json
 from cort.formats.tables import PASSAGES, QRELS, QUERIES
-from tests.support.common import write_rows
+from tests.support.common import command_line, write_rows
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def arguments(tmp_path):
     write_rows(tmp_path / "passages.parquet", PASSAGES, [(f"p{number}", f"text {number}") for number in range(1, 9)])
     (tmp_path / "first.trec").write_text("1 Q0 p1 1 9 a\n1 Q0 p2 2 8 a\n2 Q0 p4 1 7 a\n3 Q0 p1 1 5 a\n")
     (tmp_path / "second.trec").write_text("1 Q0 p2 1 9 b\n1 Q0 p1 2 8 b\n2 Q0 p3 1 7 b\n3 Q0 p1 1 5 b\n9 Q0 p1 1 5 b\n")
-    names = {"--first": "first.trec", "--second": "second.trec", "--output": "examples.json"}
-    names |= {f"--{name}": f"{name}.parquet" for name in ("queries", "qrels", "passages")}
-    argv = [part for option, name in names.items() for part in (option, str(tmp_path / name))]
-    return [*argv, "--first-name", "cort", "--second-name", "bm25", "--split", "test", "--number", "5"]
+    files = {"first": "first.trec", "second": "second.trec", "output": "examples.json"}
+    files |= {name: f"{name}.parquet" for name in ("queries", "qrels", "passages")}
+    named = {"first-name": "cort", "second-name": "bm25", "split": "test", "number": 5}
+    return command_line(named | {name: tmp_path / file for name, file in files.items()})
 
 
 def test_stage_writes_texts_ranks_and_labels(arguments, tmp_path) -> None:

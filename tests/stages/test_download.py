@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -19,8 +18,9 @@ from cort import download
 from cort.downloads import fetch
 from cort.downloads.catalog import _load
 from tests.support.archives import tar_of, zip_of
-from tests.support.common import ROOT, md5_of, wait_until
+from tests.support.common import command_line, md5_of, wait_until
 from tests.support.misbehaving_server import Step, serving
+from tests.support.processes import Python
 
 TEXT = "".join(f"{number}\ta line of text\n" for number in range(150_000)).encode()
 PACKED = gzip.compress(TEXT, 1, mtime=0)
@@ -55,7 +55,7 @@ def arguments(catalog, tmp_path):
     def make(name, folder="", **more):
         named = {"name": name, "catalog": catalog, "downloads": tmp_path / "own", "folder": folder}
         named |= {"output": tmp_path / "raw" / "file", **more}
-        return [str(part) for option, value in named.items() for part in (f"--{option}", value)]
+        return command_line(named)
 
     return make
 
@@ -66,8 +66,7 @@ def output(tmp_path):
 
 
 def start(arguments):
-    command = [sys.executable, "-m", "cort.download", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    return Python("-m", "cort.download", *arguments, stderr=subprocess.PIPE)
 
 
 def test_another_experiment_shares_what_was_fetched_before(server, arguments, output, tmp_path):
@@ -157,9 +156,8 @@ def test_a_download_that_was_ended_is_resumed(server, arguments, output, number,
     server.steps[path] = [Step(pause=0.03), Step()]
     process = start(arguments("test/large.bin"))
     wait_until(lambda: server.sent[path] and server.sent[path][0] >= 1_000_000)
-    process.send_signal(number)
-    log = process.communicate(timeout=60)[1]
-    assert process.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+    status, log = process.end(number)
+    assert status == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
     assert "Traceback" not in log
     kept = next((tmp_path / "own").rglob("*.part")).stat().st_size
     assert kept > 500_000
@@ -191,9 +189,8 @@ def test_a_waiting_process_resumes_the_download_of_a_killed_one(server, argument
     wait_until(lambda: server.sent[path] == [2_000_000])
     second = start(arguments("test/large.bin", output=tmp_path / "second"))
     wait_until(lambda: any("waiting for it" in line for line in iter(second.stderr.readline, "")))
-    first.kill()
-    for process in (first, second):
-        process.communicate(timeout=60)
+    first.end(signal.SIGKILL)
+    second.communicate(timeout=60)
     assert second.returncode == 0
     assert (tmp_path / "second").read_bytes() == CONTENT
     assert sum(server.sent[path]) < len(CONTENT) + 1_000_000
@@ -232,7 +229,7 @@ def packed(tmp_path):
         (tmp_path / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
         named = {"name": "test/taken.tsv", "catalog": tmp_path / "catalog.yaml", "downloads": tmp_path / "own"}
         named |= {"folder": folder, "output": tmp_path / "raw" / "file"}
-        return [str(part) for option, value in named.items() for part in (f"--{option}", value)]
+        return command_line(named)
 
     return make
 

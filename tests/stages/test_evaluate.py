@@ -9,7 +9,7 @@ from cort import evaluate
 from cort.evaluation.measures import Measures
 from cort.evaluation.values import read_recall
 from cort.formats import tables
-from tests.support.common import contents, write_ranked, write_rows
+from tests.support.common import command_line, contents, write_ranked, write_rows
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def folder(tmp_path):
 def arguments(folder, *more, run="run.trec", names=("RR@10", "R@1", "nDCG")):
     files = {"run": run, "queries": "queries.parquet", "qrels": "qrels.parquet", "output": "out/x.json"}
     files |= {"output-per-query": "out/x.parquet", "output-recall": "out/x.csv"}
-    options = [part for name, file in files.items() for part in (f"--{name}", str(folder / file))]
-    return [*options, "--measures", *names, "--system", "s", "--split", "dev", *more]
+    named = {name: folder / file for name, file in files.items()} | {"measures": list(names)}
+    return [*command_line(named | {"system": "s", "split": "dev"}), *more]
 
 
 def test_means_are_over_all_judged_queries_and_keep_full_precision(folder):

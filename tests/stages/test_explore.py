@@ -1,10 +1,8 @@
 """The command that serves the explorer: what it refuses, and how it serves the tiny experiment until it is ended."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +19,9 @@ from cort.experiment.stored import read_experiment
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.online.web import listening
-from tests.support.common import wait_until
+from tests.support.common import texts_by_id, wait_until
 from tests.support.online import results_with, write_results
+from tests.support.processes import Python
 
 PATIENCE = 180  # seconds
 
@@ -46,7 +45,7 @@ def test_wrong_options_and_missing_files_are_reported(results, complaint):
     def complaint_of(*options):
         return complaint(explore.main, ["--results", results, *options])
 
-    expected = "--split: found 'train', expected one of dev, test; name one of these"
+    expected = "--split: found 'train', expected one of dev, test"
     assert expected in complaint_of("--split", "train")
     assert "--systems: found 'nope', expected one of bm25, dense" in complaint_of("--systems", "bm25", "nope")
     # The port is checked before the files of systems.
@@ -56,7 +55,7 @@ def test_wrong_options_and_missing_files_are_reported(results, complaint):
     assert str(results) in complaint_of("--port", 0, "--systems", "bm25")
     for split in ("test", "dev"):
         (results / "report" / "explore" / split / "index.html").unlink()
-    assert "explore: found no page, expected the explorer of a split; run `snakemake` first" in complaint_of()
+    assert "explore: found no page, expected the explorer of a split" in complaint_of()
 
 
 # The tiny experiment.
@@ -65,21 +64,10 @@ def test_wrong_options_and_missing_files_are_reported(results, complaint):
 @contextmanager
 def command(built, *options, **environment):
     """Run the command; yields its process and its address."""
-    words = [sys.executable, "-m", "cort.explore", "--experiment", "tiny/tiny.yaml", "--port", "0", *options]
-    process = subprocess.Popen(
-        words,
-        cwd=built,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-        start_new_session=True,
-    )
-    try:
+    words = ("-m", "cort.explore", "--experiment", "tiny/tiny.yaml", "--port", 0, *options)
+    own = {"cwd": built, "environment": environment, "start_new_session": True}
+    with Python(*words, **own, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +95,7 @@ def ask(address, path, **given):
 
 def queries_of(built):
     """Queries of the test split, by id."""
-    table = tables.read_table(built / "results" / "tiny" / "collection" / "queries.test.parquet", tables.QUERIES)
-    return dict(zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+    return texts_by_id(built / "results" / "tiny" / "collection" / "queries.test.parquet", tables.QUERIES)
 
 
 def systems_of(built):
@@ -193,7 +180,7 @@ def test_results_are_judged_into_a_file_of_one_server(built, tmp_path):
             assert json.load(response) == {}
         with command(built, *words) as (other, nothing):
             assert (nothing, other.wait(PATIENCE)) == ("", 1)
-            expected = f"{file}: found a file that another program writes, expected one for this program alone; end the"
+            expected = f"{file}: found a file that another program writes, expected one for this program alone"
             assert expected in other.stderr.read()
     assert json.loads(file.read_text("utf-8")) == judged | {"text": text[:300]}
 
@@ -207,13 +194,12 @@ def end_while_a_query_runs(process, address, number):
     with ThreadPoolExecutor(3) as clients:
         waiting = [clients.submit(ask, address, "search", q="neriga", systems="bm25") for _ in range(3)]
         wait_until(lambda: len(psutil.Process(process.pid).net_connections()) > 3, "requests", PATIENCE)
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        status, errors = process.end(number)
     assert not any(child.is_running() for child in children), errors
     assert "Traceback" not in errors
     assert " ERROR " not in errors
     assert all(request.exception() is not None for request in waiting)
-    return process.returncode
+    return status
 
 
 @pytest.mark.slow
@@ -228,9 +214,8 @@ def test_sigterm_ends_it_at_once(built):
 def test_it_ends_normally_when_no_query_runs(built):
     with command(built, "--systems", "bm25") as (process, address):
         assert ask(address, "search", q="neriga", systems="bm25", k=1)[0] == 200
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    assert (process.returncode, "Traceback" in errors) == (0, False)
+        status, errors = process.end(signal.SIGINT)
+    assert (status, "Traceback" in errors) == (0, False)
     assert "peak memory" in errors
 
 

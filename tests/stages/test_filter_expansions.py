@@ -46,7 +46,7 @@ def filtering(folder, queries, scores, doc_ids, share):
         "output": folder / "out" / "kept.parquet",
         "output-counts": folder / "out" / "kept.json",
     }
-    return ["filter", *command_line(named, {})]
+    return ["filter", *command_line(named)]
 
 
 def keep(folder, queries, scores, doc_ids, share=0.3):

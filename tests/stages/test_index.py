@@ -3,7 +3,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +12,8 @@ from cort.formats.runs import read_run
 from cort.retrieval import graph_search
 from cort.retrieval.graph_search import open_index
 from cort.retrieval.graphs import GRAPHS
-from tests.support.common import ROOT, wait_until
+from tests.support.common import wait_until
+from tests.support.processes import Python
 from tests.support.vectors import DIMENSION, copy, names, shard, unit, write_world
 
 # A width with which (nearly) all of the exact results are found, options with a fast build, and settings in meta.json.
@@ -220,7 +220,7 @@ def test_a_rebuild_replaces_the_index(tmp_path, kind):
 @pytest.mark.parametrize(
     ("vectors", "complaint"),
     [
-        (2 * unit(3, 60), "p.arrow: found a vector of length 2, expected unit vectors; use exact retrie"),
+        (2 * unit(3, 60), "p.arrow: found a vector of length 2, expected unit vectors"),
         (unit(3, 60) * np.nan, "p.arrow: found a vector of length nan, expected unit vectors"),
         (unit(3, 0), "p.arrow: found no passage, expected at least one"),
     ],
@@ -314,7 +314,7 @@ def test_an_index_of_the_other_kind_is_refused(built, tmp_path, capsys):
     ("kind", "more", "complaint"),
     [
         ("hnsw", ("--width", "20.5"), "--width: found ef 20.5, expected a whole number from 1"),
-        ("hnsw", ("--depth", "20", "--width", "19"), "--width: found ef 19, expected 20 (the depth) or more; raise it"),
+        ("hnsw", ("--depth", "20", "--width", "19"), "--width: found ef 19, expected 20 (the depth) or more"),
         ("onng", ("--width", "-1"), "--width: found epsilon -1, expected a number above -1"),
     ],
 )
@@ -336,7 +336,7 @@ def test_without_hnswlib_one_line_says_what_to_install(tmp_path, capsys, monkeyp
         return real(name, *more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    complaint = "hnswlib: found no such package, expected hnswlib 0.8.0; install g++ and the headers of Python"
+    complaint = "hnswlib: found no such package, expected hnswlib 0.8.0"
     assert build("hnsw", tmp_path / "new", [passages])[0] == 1
     assert complaint in capsys.readouterr().err
     assert search("hnsw", tmp_path, passages, tmp_path / "index")[0] == 1
@@ -360,9 +360,9 @@ sys.exit(index.main(sys.argv[1:]))
 
 
 def start(folder, passages):
-    options = ["onng", "--passages", passages, "--edges", "40", "--threads", "1", "--output", str(folder / "index")]
-    options += ["--checkpoints", str(folder / "kept"), "--checkpoint-every", "0", "--log", str(folder / "log")]
-    return subprocess.Popen([sys.executable, "-c", KILLED, *options], cwd=ROOT, stderr=subprocess.DEVNULL)
+    options = ["onng", "--passages", passages, "--edges", 40, "--threads", 1, "--output", folder / "index"]
+    options += ["--checkpoints", folder / "kept", "--checkpoint-every", 0, "--log", folder / "log"]
+    return Python("-c", KILLED, *options, stderr=subprocess.DEVNULL)
 
 
 def linked(folder):
@@ -374,12 +374,9 @@ def linked(folder):
 
 def test_a_killed_build_resumes_to_the_same_bytes(tmp_path):
     passages = shard(tmp_path / "p.arrow", names("d", 4_000), unit(1, 4_000))
-    process = start(tmp_path, passages)
-    try:
+    with start(tmp_path, passages) as process:
         wait_until(lambda: linked(tmp_path) >= 800 or process.poll() is not None, pause=0.01)
-    finally:
-        process.kill()
-    assert process.wait() == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "index").exists()
     before = linked(tmp_path)
     assert 800 <= before < 4_000

@@ -28,7 +28,7 @@ def generator():
 
 
 def words_of(command, named):
-    return [command, *command_line(named, {})]
+    return [command, *command_line(named)]
 
 
 def run(folder, queries, passages, *more):

@@ -19,6 +19,7 @@ from cort.online.searcher import Answer, Result
 from cort.search import show, timings
 from cort.system.errors import InputError
 from tests.support.online import Parts, results_with, write_results
+from tests.support.processes import Python
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 180  # seconds
@@ -129,7 +130,7 @@ def test_bm25_answers_before_models_are_opened(tmp_path, capsys):
         (["--systems", "nope", "--query", "a"], "--systems: found 'nope', expected one of bm25, dense, both, reranked"),
         (
             ["--results", "x"],
-            "x/experiment.yaml: found no such file, expected the settings of built results; run `snakemake` first",
+            "x/experiment.yaml: found no such file, expected the settings of built results",
         ),
     ],
 )
@@ -260,12 +261,10 @@ class Terminal:
     """The command in a pseudo-terminal of 100 columns."""
 
     def __init__(self, tree):
-        command = [sys.executable, "-m", "cort.search", "--experiment", "tiny/tiny.yaml"]
         self.master, slave = pty.openpty()
-        environment = {**os.environ, "COLUMNS": "100", "TERM": "dumb"}
-        self.process = subprocess.Popen(
-            command, cwd=tree, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
-        )
+        options = {"environment": {"COLUMNS": "100", "TERM": "dumb"}, "start_new_session": True}
+        options |= dict.fromkeys(("stdin", "stdout", "stderr"), slave)
+        self.process = Python("-m", "cort.search", "--experiment", "tiny/tiny.yaml", cwd=tree, **options)
         os.close(slave)
         self.output = ""
 

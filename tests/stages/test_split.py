@@ -18,7 +18,7 @@ QREL_LINES = "q2 0 d1 1\nq1 0 d2 0\nq3 0 d1 2\nq1 0 d1 1\n"
 
 def arguments(output, named):
     outputs = {"output-queries": output / "queries.parquet", "output-qrels": output / "qrels.parquet"}
-    return command_line(named | outputs, {})
+    return command_line(named | outputs)
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_topics_of_smart_and_their_judgements_have_the_same_ids(files):
 def test_judged_documents_and_queries_that_are_missing_are_kept_as_trec_eval_does_and_listed(files, tmp_path, caplog):
     qrels = "q1 0 d1 1\nq1 0 gone 2\nq1 0 d1 1\nq7 0 d2 1\nq2 0 d2 0\n"
     outputs = {"output-counts": tmp_path / "counts.json", "output-oddities": tmp_path / "oddities.csv"}
-    status, output = files(*command_line(outputs, {}), qrels=qrels)
+    status, output = files(*command_line(outputs), qrels=qrels)
     assert status == 0
     # The query without a text cannot be answered by any system.
     assert read(output)[1] == [("q1", "d1", 1), ("q1", "gone", 2), ("q2", "d2", 0)]

@@ -340,9 +340,9 @@ NONE = "found none, expected a file with"
         ({"best_model_metric": "RR@10"}, f"--validation-qrels: {NONE} --loss triplet and --best-model-metric RR@10;"),
         ({"loss": "margin_mse"}, f"--teacher-scores: {NONE} --loss margin_mse"),
         ({"validation_run": "x"}, "--validation-run: found a file, expected none with --loss triplet and --best-model"),
-        ({"precision": "fp16"}, "precision: found fp16 on a CPU, expected fp32 or bf16; change it"),
-        ({"passage_length": 49}, "passage_length: found 49, expected 3 to 48 tokens for this model; change it"),
-        ({"projection": "False"}, "dimension: found 16, expected the model's 32 without a projection; set it to 32"),
+        ({"precision": "fp16"}, "precision: found fp16 on a CPU, expected fp32 or bf16"),
+        ({"passage_length": 49}, "passage_length: found 49, expected 3 to 48 tokens for this model"),
+        ({"projection": "False"}, "dimension: found 16, expected the model's 32 without a projection"),
         ({"learning_rate": 1e30, "warmup_updates": 0}, "update 2: found the loss nan on the examples 5 to 9, expected"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
@@ -358,7 +358,7 @@ def test_a_measure_that_is_unknown_or_has_nothing_to_measure_is_refused(by_measu
     line = complaint(train.main, by_measure(best_model_metric="MRR@10"), curve)
     assert line.startswith("measures: found 'MRR@10', expected RR")
     line = complaint(train.main, by_measure(relevance_level=2), curve)
-    assert "found no relevant passage, expected at least one; lower relevance_level or name other qrels" in line
+    assert "found no relevant passage, expected at least one" in line
     (tmp_path / "other.trec").write_text("nobody Q0 d1 1 1.0 x\n")
     line = complaint(train.main, by_measure(validation_run=tmp_path / "other.trec"), curve)
     assert line.endswith("no query of the validation qrels, expected their results; name the run of the same split")

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cort.formats.records import Ranking
 from cort.formats.runs import write_run
-from cort.formats.tables import write_table
+from cort.formats.tables import PASSAGES, read_table, write_table
 from cort.system.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +60,21 @@ def write_file(path, data):
     return path
 
 
+def json_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write_files(folder, files):
+    """Write name -> text as it is, or rows as the suffix says: Parquet or JSON lines."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".parquet"):
+            pq.write_table(pa.Table.from_pylist(content), path)
+        else:
+            write_file(path, content if isinstance(content, str) else json_lines(content))
+
+
 def refusal(read, path):
     """Return the one line with which a file is refused, without its name."""
     with pytest.raises(InputError) as error:
@@ -75,6 +92,11 @@ def read_curve(path):
 
 def table_of(schema, rows):
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+def texts_by_id(path, schema=PASSAGES):
+    """Texts by id of a table of passages, or of queries."""
+    return dict(zip(*read_table(path, schema).to_pydict().values(), strict=True))
 
 
 def write_rows(path, schema, rows):
@@ -95,9 +117,9 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def command_line(named, changes):
+def command_line(named, changes=None):
     """Options of a stage by name, of one value or a list; `changes` are keyword arguments that replace or add some."""
-    named = {name.replace("_", "-"): value for name, value in (named | changes).items()}
+    named = {name.replace("_", "-"): value for name, value in (named | (changes or {})).items()}
     listed = {name: value if isinstance(value, list) else [value] for name, value in named.items()}
     return [str(part) for name, values in listed.items() for part in (f"--{name}", *values)]
 

@@ -1,16 +1,12 @@
 """Small collections in the layouts in which ir_datasets keeps those of their names, in a home of its own."""
 
-import gzip
-import io
-import json
 import os
 import subprocess
 import sys
-import tarfile
-import zipfile
 from pathlib import Path
 
-from tests.support.common import ROOT
+from tests.support.archives import tar_of, zip_of
+from tests.support.common import ROOT, json_lines, write_file
 
 #: numbers of Cranfield's documents, queries and judgements, which ir_datasets knows
 CRANFIELD = (1400, 225, 1837)
@@ -25,33 +21,21 @@ def run_with(home, code, *arguments, **environment):
 
 def put(path, data):
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = data.encode() if isinstance(data, str) else data
-    path.write_bytes(gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
+    write_file(path, data)
 
 
 def put_tar(path, members):
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w:gz") as tar:
-        for name, text in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(text.encode())
-            tar.addfile(entry, io.BytesIO(text.encode()))
-
-
-def json_lines(records):
-    return "".join(json.dumps(record) + "\n" for record in records)
+    path.write_bytes(tar_of(*members.items()))
 
 
 def write_beir(home, name, documents, queries, qrels):
     """Write a BEIR dataset; `qrels` is split -> rows."""
-    path = Path(home) / "beir" / name / "source.zip"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{name}/corpus.jsonl", json_lines(documents))
-        archive.writestr(f"{name}/queries.jsonl", json_lines(queries))
-        for split, rows in qrels.items():
-            lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in rows)]
-            archive.writestr(f"{name}/qrels/{split}.tsv", "\n".join(lines) + "\n")
+    files = {"corpus.jsonl": json_lines(documents), "queries.jsonl": json_lines(queries)}
+    for split, rows in qrels.items():
+        lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in rows)]
+        files[f"qrels/{split}.tsv"] = "\n".join(lines) + "\n"
+    put(Path(home) / "beir" / name / "source.zip", zip_of(*((f"{name}/{file}", text) for file, text in files.items())))
 
 
 def write_antique(home):

@@ -11,6 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 
 from cort import pretrained
 from tests.support import released as support
+from tests.support.common import command_line
 from tests.support.released import change_json, copy_model, write_json
 
 CONFIG, TOKENIZER, POOLING, WEIGHTS = (
@@ -133,8 +134,7 @@ LAYOUTS = {
 
 
 def options_of(kind, source, output, **changes):
-    words = [str(word) for name, value in changes.items() for word in (f"--{name.replace('_', '-')}", value)]
-    return ["--kind", kind, "--pretrained", str(source), "--output", str(output), *words]
+    return command_line({"kind": kind, "pretrained": source, "output": output}, changes)
 
 
 def take_in(source, output, kind="dense", **changes):

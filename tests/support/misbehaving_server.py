@@ -5,9 +5,9 @@ import gzip
 import re
 import threading
 from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.servers import Handler, running
 
 PIECE = 1 << 14
 
@@ -54,27 +54,13 @@ class Server:
         return self.url + path
 
 
-@contextmanager
 def serving():
     """Run a server; yield it."""
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    server = http.state = Server(f"http://127.0.0.1:{http.server_port}")
-    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.closing.set()
-        http.shutdown()
-        http.server_close()
-        thread.join()
+    return running(FileHandler, Server)
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One connection, one response."""
-
-    protocol_version = "HTTP/1.1"
+class FileHandler(Handler):
+    """Sends files as the server's steps say."""
 
     def do_HEAD(self):
         state, step = self.server.state, self.server.state.steps[self.path][0]
@@ -155,6 +141,3 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.server.state.closing.wait(60)
         self.close_connection = True
-
-    def log_message(self, *_):
-        """Say nothing."""

@@ -4,8 +4,8 @@ import json
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.servers import Handler, running
 
 OK, BUSY, BROKEN, FOUND = 200, 429, 500, 302
 
@@ -30,29 +30,13 @@ class ModelServer:
             return self.steps.pop(0) if self.steps else OK
 
 
-@contextmanager
 def model_server(context=None):
     """Run a server; yield it. With an SSL context, it speaks HTTPS."""
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    if context:
-        http.socket = context.wrap_socket(http.socket, server_side=True)
-    http.state = ModelServer(f"http{'s' if context else ''}://127.0.0.1:{http.server_port}")
-    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield http.state
-    finally:
-        http.state.closing.set()
-        http.shutdown()
-        http.server_close()
-        thread.join()
+    return running(ModelHandler, ModelServer, context)
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One connection, one response."""
-
-    protocol_version = "HTTP/1.1"
+class ModelHandler(Handler):
+    """Answers as the server's state says."""
 
     def do_POST(self):
         state = self.server.state
@@ -106,6 +90,3 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, *_):
-        """Say nothing."""

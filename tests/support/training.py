@@ -1,12 +1,11 @@
 """Examples to train on, options of the training stages, and stages as processes that can be watched and signalled."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -15,7 +14,8 @@ import torch
 
 from cort import pairs, triples
 from cort.formats import tables
-from tests.support.common import ROOT, command_line, contents
+from tests.support.common import command_line, contents
+from tests.support.processes import Python
 
 TIMEOUT = 300
 PARTS = "train", "validation"
@@ -92,11 +92,10 @@ class Process:
     """A stage in a process of its own, whose log can be waited for."""
 
     def __init__(self, stage, argv, **environment):
-        command = [sys.executable, "-m", f"cort.{stage}", *argv]
-        options = {"cwd": ROOT, "env": {**os.environ, **environment}, "stderr": subprocess.PIPE, "text": True}
         # As in a terminal, wherever the tests run.
-        options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.process = subprocess.Popen(command, **options)
+        as_in_a_terminal = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+        options = {"environment": environment, "stderr": subprocess.PIPE, "preexec_fn": as_in_a_terminal}
+        self.process = Python("-m", f"cort.{stage}", *argv, **options)
         self.lines, self.grown = [], threading.Condition()
         self.reader = threading.Thread(target=self._read)
         self.reader.start()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.changes import altered, mark_as_built, prepare, run_module
 from tests.support.common import ROOT
+from tests.support.processes import Python
 from tests.support.sandbox import copy_with_tiny
 from tests.support.workflow import RULES, plan_jobs
 from workflow import plan
@@ -169,10 +170,9 @@ def test_the_lock_is_snakemakes_until_it_ends_and_not_its_jobs(tmp_path):
     # Instead of Snakemake: starts a job as that does, and waits.
     script = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
     (tmp_path / "snakemake.py").write_text(script)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    command = [sys.executable, "-c", "from workflow import plan; plan.run([])"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes) as process:
+    options = {"environment": {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, "cwd": tmp_path}
+    options |= dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with Python("-c", "from workflow import plan; plan.run([])", **options) as process:
         job = int(process.stdout.readline())
         with open(tmp_path / plan.LOCK, "w") as file:
             with pytest.raises(BlockingIOError):

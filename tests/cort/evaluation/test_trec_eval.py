@@ -13,6 +13,7 @@ from cort.evaluation.measures import evaluate_run, means
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.retrieval.anserini import fat_jar
+from tests.support.common import command_line
 
 PROGRAM = "trec_eval/trec_eval-linux-amd64"
 DOCUMENTS = [str(number) for number in range(1, 61)]
@@ -87,9 +88,8 @@ def world(request, tmp_path):
 
 def imported(folder):
     files = {"run": "published.trec", "queries": "queries.parquet", "passages": "passages.parquet"}
-    files["output"] = "run.trec"
-    words = [word for name, file in files.items() for word in (f"--{name}", str(folder / file))]
-    assert import_run.main([*words, "--tag", "x"]) == 0
+    named = {name: folder / file for name, file in files.items()} | {"output": folder / "run.trec", "tag": "x"}
+    assert import_run.main(command_line(named)) == 0
     return folder / "run.trec"
 
 

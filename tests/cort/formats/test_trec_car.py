@@ -86,7 +86,7 @@ def test_judgements_of_a_file_per_fold_are_those_of_one_file(tmp_path):
     texts = (f"{doc_id.decode()}\t{''.join(map(str, parts))}.\n" for _, doc_id, parts in paragraphs_of_pages())
     paragraphs = write_file(tmp_path / "paragraphs.tsv", "".join(texts))
     passages, queries, judged = (tmp_path / f"{name}.parquet" for name in ("passages", "queries", "qrels"))
-    assert collection.main(command_line({"passages": paragraphs, "output": passages}, {})) == 0
+    assert collection.main(command_line({"passages": paragraphs, "output": passages})) == 0
     lines = qrels.read_text().splitlines(keepends=True)
     folds = [write_file(tmp_path / f"fold-{n}.qrels", "".join(part)) for n, part in enumerate((lines[:3], lines[3:]))]
     outputs = {"passages": passages, "output_queries": queries, "output_qrels": judged}

@@ -1,11 +1,9 @@
 """Asking a model: each text once, whatever ends a process, within limits; errors in one line that tell no secrets."""
 
 import os
-import signal
 import sqlite3
 import ssl
 import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import make_dataclass
@@ -15,8 +13,9 @@ import pytest
 from cort.models import endpoint
 from cort.models.endpoint import ask, refuse_nonsense
 from cort.system.errors import InputError
-from tests.support.common import ROOT, logged, wait_until
+from tests.support.common import logged, wait_until
 from tests.support.model_server import BROKEN, BUSY, FOUND, model_server
+from tests.support.processes import Python
 
 FIELDS = {"model": "small", "max_requests": 1000, "requests_per_minute": None, "at_once": 4}
 KEY = "sk-secret-of-the-tests"
@@ -150,7 +149,7 @@ def test_an_error_that_stays_is_one_line_and_answers_are_kept(server, cache, mon
         ask("", texts(10), limits(at_once=1), cache)
     line = str(error.value)
     assert line.startswith(f"endpoint: found {found}")
-    assert "expected an answer; check the server, OPENAI_BASE_URL, OPENAI_API_KEY and endpoint.model" in line
+    assert "expected an answer" in line
     for text in (line, *logged(caplog), *logged(caplog, "WARNING")):
         assert KEY not in text
         assert "127.0.0.1" not in text
@@ -225,7 +224,7 @@ def test_a_cache_that_is_none(server, cache, tmp_path):
     ask("", ["text"], limits(), cache)
     with open(cache, "wb") as file:
         file.write(b"something else" * 1000)
-    with pytest.raises(InputError, match=r"answers\.sqlite: found .*, expected a file of answers; move it away"):
+    with pytest.raises(InputError, match=r"answers\.sqlite: found .*, expected a file of answers"):
         ask("", ["text"], limits(), cache)
 
 
@@ -245,16 +244,13 @@ print(len(ask("", texts(int(sys.argv[1])), limits(at_once=int(sys.argv[2])), sys
 
 
 def start(cache, number, at_once=4):
-    words = [sys.executable, "-c", PROGRAM, str(number), str(at_once), cache]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return Python("-c", PROGRAM, number, at_once, cache, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def test_a_killed_process_asks_nothing_again(server, cache):
     server.most = 40
-    process = start(cache, 100)
-    wait_until(lambda: kept(cache) == 40, "40 answers", 60)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    with start(cache, 100):
+        wait_until(lambda: kept(cache) == 40, "40 answers", 60)
     # What it still wanted was never answered.
     server.most = float("inf")
     assert len(ask("", texts(100), limits(), cache)) == 100

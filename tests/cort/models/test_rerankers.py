@@ -147,17 +147,16 @@ def test_training_complains(options, tmp_path, complaint, examples):
     curve, path = tmp_path / "curve.csv", tmp_path / "pairs.parquet"
     tables.write_table(path, tables.PAIRS.empty_table())
     line = complaint(train_reranker.main, options(pairs=path), curve)
-    assert line == f"{path}: found no pairs, expected at least one; sample them again"
+    assert line.startswith(f"{path}: found no pairs")
     table = tables.read_table(examples / "pairs.train.parquet", tables.PAIRS)
     tables.write_table(path, table.set_column(2, "doc_id", pa.array(["nobody"] * table.num_rows)))
     line = complaint(train_reranker.main, options(validation_pairs=path), curve)
     assert line.startswith(f"{path}: found the unknown id ")
     tables.write_table(path, table.slice(1))
     line = complaint(train_reranker.main, options(pairs=path, loss="softmax"), curve)
-    expected = "found a negative in the first row, expected a positive, which begins a group; sample the pairs again"
-    assert line == f"{path}: {expected}"
+    assert line.startswith(f"{path}: found a negative in the first row")
     line = complaint(train_reranker.main, options(max_length=12), curve)
-    assert line == "max_length: found 12, expected 14 to 48 tokens for this model; change it"
+    assert line.startswith("max_length: found 12, expected 14 to 48")
     line = complaint(train_reranker.main, options(kind="other"), curve)
     assert line.startswith("--kind: found the re-ranker 'other', expected conv_knrm or cross_encoder or ")
     line = complaint(train_reranker.main, options(learning_rate=1e30, warmup_updates=0), curve)

@@ -3,8 +3,6 @@
 import json
 import re
 import subprocess
-import sys
-from contextlib import contextmanager
 
 import pytest
 
@@ -12,10 +10,10 @@ from cort import explorer, split
 from cort.formats.tables import QRELS, read_table
 from cort.online.web import listening
 from tests.support.browser import AXE, PATIENCE, faults_of, launched, needs_browser, watched
-from tests.support.common import ROOT
 from tests.support.explorer import HOSTILE, number_of_passage, text_of_passage, text_of_query, write_experiment
 from tests.support.judging import pool_of, write_judged
 from tests.support.live import Scripted, served
+from tests.support.processes import Python
 
 pytestmark = needs_browser
 
@@ -90,18 +88,12 @@ def pair_of(line):
     return int(line["query_id"][1:]), number_of_passage(line["doc_id"])
 
 
-@contextmanager
 def process(folder, data, port):
     """Serve the page from a process of its own."""
-    words = [sys.executable, "-m", "tests.support.judging", folder, data, folder / "judged.jsonl", port]
-    started = subprocess.Popen([*map(str, words)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert started.stdout.readline() == "ready\n"
-        yield started
-    finally:
-        started.kill()
-        started.wait()
-        started.stdout.close()
+    words = ("-m", "tests.support.judging", folder, data, folder / "judged.jsonl", port)
+    started = Python(*words, stdout=subprocess.PIPE)
+    assert started.stdout.readline() == "ready\n"
+    return started
 
 
 def test_20_judgements_by_keyboard_survive_a_reload_and_a_crash_and_become_a_split(context, data, tmp_path):

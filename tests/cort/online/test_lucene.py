@@ -109,7 +109,7 @@ def test_results_are_those_of_the_stage(indexes, world, tmp_path, form):
     tables.write_table(tmp_path / "queries.parquet", queries)
     named = {"index": indexes / form, "queries": tmp_path / "queries.parquet", "k1": 1.1, "b": 0.3, "depth": 20}
     named |= {"tag": "t", "output": tmp_path / "run.trec", "memory-mb": 300}
-    assert retrieve.main(["bm25", *command_line(named, {})]) == 0
+    assert retrieve.main(["bm25", *command_line(named)]) == 0
     process = LuceneProcess(indexes / form, 3, 300)
     assert process.form == (form, "en")
     rankings = process.search(texts, K1_B, 20)
@@ -133,10 +133,10 @@ def test_an_index_and_its_queries_have_the_same_language(tmp_path, language):
     table = pa.table([[*german.QUERIES], [*german.QUERIES.values()]], schema=tables.QUERIES)
     tables.write_table(tmp_path / "queries.parquet", table)
     named = {"passages": tmp_path / "passages.parquet", "output": tmp_path / "index", "memory-mb": 300}
-    assert index.main(["bm25", *command_line(named | {"language": language}, {})]) == 0
+    assert index.main(["bm25", *command_line(named | {"language": language})]) == 0
     named = {"index": tmp_path / "index", "queries": tmp_path / "queries.parquet", "k1": 1.1, "b": 0.3, "depth": 5}
     named |= {"tag": "t", "output": tmp_path / "run.trec", "memory-mb": 300}
-    assert retrieve.main(["bm25", *command_line(named, {})]) == 0
+    assert retrieve.main(["bm25", *command_line(named)]) == 0
     run = read_run(tmp_path / "run.trec")
     found = {ranking.query_id: {*ranking.doc_ids[:2]} & german.RELEVANT[ranking.query_id] for ranking in run}
     assert found.keys() == german.RELEVANT.keys()

@@ -10,6 +10,7 @@ from cort.retrieval import anserini
 from cort.system.errors import InputError
 from tests.support.common import wait_until
 from tests.support.java import make_java
+from tests.support.processes import Python
 
 
 def test_jar_is_found_without_importing_pyserini():
@@ -119,8 +120,7 @@ def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, numbe
         "    (folder / 'part').write_text('x')\n"
         "    anserini.run_java('io.Main', [], 64, 1)\n"
     )
-    environment = {**os.environ, "JAVA_HOME": str(home)}
-    parent = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL)
+    parent = Python("-c", program, environment={"JAVA_HOME": str(home)}, stderr=subprocess.DEVNULL)
     java = int(wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), "Java", 10))
     if not starting:
         assert len(list((tmp_path / "out").iterdir())) == 1

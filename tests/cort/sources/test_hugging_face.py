@@ -1,7 +1,5 @@
 """Layouts of collections on Hugging Face, each as it is published."""
 
-import json
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from cort.sources import hugging_face
 from cort.sources.opened import open_split
 from cort.system.errors import InputError
-from tests.support.common import write_file
+from tests.support.common import write_files
 
 CORPUS = [{"_id": "d1", "title": "T", "text": "one"}, {"_id": "d2", "title": "", "text": "two"}]
 QUERIES = [{"_id": "q1", "text": "which?"}]
@@ -17,21 +15,6 @@ QRELS = [{"query-id": "q1", "corpus-id": "d2", "score": 1}]
 BARE = [{"query-id": "q1", "corpus-id": "d2"}]
 TSV = "query-id\tcorpus-id\tscore\nq1\td2\t1\n"
 OTHER = [{"_id": "x", "title": "", "text": "other"}]
-
-
-def lines(rows):
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def write(folder, files):
-    """Write rows as the suffix says, or text as it is."""
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if name.endswith(".parquet"):
-            pq.write_table(pa.Table.from_pylist(content), path)
-        else:
-            write_file(path, content if isinstance(content, str) else lines(content))
 
 
 SHARD = "00000-of-00001.parquet"
@@ -78,7 +61,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts_as_they_are_published(tmp_path, name):
     files, part, split = LAYOUTS[name]
-    write(tmp_path, files)
+    write_files(tmp_path, files)
     source = f"{tmp_path}{part}"
     documents = [(one.doc_id, one.text) for one in hugging_face.iter_documents(source)]
     assert documents == [("d1", "T one"), ("d2", "two")]
@@ -88,7 +71,7 @@ def test_layouts_as_they_are_published(tmp_path, name):
 
 
 def test_judgements_in_a_dataset_of_their_own(tmp_path):
-    write(tmp_path, {"nq/corpus.jsonl": CORPUS, "nq/queries.jsonl": QUERIES, "nq-qrels/test.tsv": TSV})
+    write_files(tmp_path, {"nq/corpus.jsonl": CORPUS, "nq/queries.jsonl": QUERIES, "nq-qrels/test.tsv": TSV})
     split = open_split(None, f"{tmp_path}/nq", f"{tmp_path}/nq-qrels#test")
     assert [*map(tuple, split.queries())] == [("q1", "which?")]
     assert [*map(tuple, split.qrels())] == [("q1", "d2", 1)]
@@ -114,7 +97,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_refused(tmp_path, name):
     files, message = BAD[name]
-    write(tmp_path, files)
+    write_files(tmp_path, files)
     if name == "damaged":
         path = tmp_path / "corpus" / "0000.parquet"
         path.write_bytes(path.read_bytes()[:-9])
@@ -139,14 +122,14 @@ def test_columns_that_are_not_used_are_not_read(tmp_path):
 
 
 def test_a_column_that_may_be_the_grade_is_not_passed_over(tmp_path):
-    write(tmp_path, {f"qrels/test-{SHARD}": [{"query-id": "q1", "corpus-id": "d2", "gain": 2}]})
+    write_files(tmp_path, {f"qrels/test-{SHARD}": [{"query-id": "q1", "corpus-id": "d2", "gain": 2}]})
     with pytest.raises(InputError, match=r"found no score or .* among the fields 'query-id, corpus-id, gain'"):
         [*hugging_face.iter_qrels(str(tmp_path), "test")]
 
 
 def test_only_the_named_part_is_fetched(monkeypatch, tmp_path):
     asked = []
-    write(tmp_path, LAYOUTS["mteb/MIRACLRetrieval"][0])
+    write_files(tmp_path, LAYOUTS["mteb/MIRACLRetrieval"][0])
     monkeypatch.setattr(hugging_face, "fetch_snapshot", lambda *given, **_: asked.append(given) or tmp_path)
     source = f"mteb/MIRACLRetrieval@{'0' * 40}#ar"
     assert [one.doc_id for one in hugging_face.iter_documents(source)] == ["d1", "d2"]

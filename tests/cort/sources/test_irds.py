@@ -1,15 +1,13 @@
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from subprocess import PIPE
 
 import pytest
 
 from cort.sources import irds
 from tests.support import irds as homes
 from tests.support.common import ROOT, md5_of
+from tests.support.misbehaving_server import Step, serving
 
 NFCORPUS = ROOT.parent / "shared" / "data" / "nfcorpus"
 KINDS = ("docs", "queries", "qrels")
@@ -237,65 +235,51 @@ def test_a_collection_with_a_licence_says_where_to_put_it(tmp_path):
     assert "LOG INFO The AQUAINT corpus is available" in log and f"symlink the source file here: {path}" in log
 
 
-# Everything is fetched from a server of this process, which waits before it answers.
-SERVER = """
-import http.server, threading, time
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_HEAD(self):
-        self.send_response(403)
-        self.end_headers()
-    def do_GET(self):
-        logging.info("asked")
-        time.sleep(0.5)
-        self.send_response(200)
-        self.send_header("Content-Length", "7")
-        self.end_headers()
-        self.wfile.write(b"1\\ttext\\n"[:7])
-    log_message = lambda *_: None
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-threading.Thread(target=server.serve_forever, daemon=True).start()
+# Everything is fetched from a server of this test, which waits before it answers.
+FETCHED = """
 docs = irds.library().registry["antique"].docs_handler()._dlc
-docs.mirrors[-1].url = f"http://127.0.0.1:{{server.server_port}}/antique"
+docs.mirrors[-1].url = "{url}"
 docs._size_hint, docs.expected_md5 = 7, "{md5}"
 """
 TEXT = b"1\ttext\n"
 
 
-def test_a_download_writes_no_progress_bar(tmp_path):
-    change = SERVER.format(md5=md5_of(TEXT)) + UNCOUNTED
+def fetched_from(server, md5):
+    return UNCOUNTED + FETCHED.format(url=f"{server.url}/antique", md5=md5)
+
+
+@pytest.fixture
+def server():
+    with serving() as server:
+        # No client may ask for more before it fetches the file.
+        server.serve("/antique", TEXT, Step(pause=0.5, ranges=False))
+        yield server
+
+
+def test_a_download_writes_no_progress_bar(tmp_path, server):
+    change = fetched_from(server, md5_of(TEXT))
     found, log = run(tmp_path, START + change + FAILURES, "iter_documents", "antique", no_proxy="127.0.0.1")
     assert found == [1]
     assert (tmp_path / "antique" / "collection.tsv").read_bytes() == TEXT
-    assert "LOG INFO asked" in log
     assert all(line.startswith("LOG ") for line in log.splitlines())
     assert "\r" not in log
     assert "%" not in log
 
 
-def test_a_download_of_other_bytes(tmp_path):
-    change = SERVER.format(md5="0" * 32)
+def test_a_download_of_other_bytes(tmp_path, server):
+    change = fetched_from(server, "0" * 32)
     (line,) = outcomes(tmp_path, ("iter_documents", "antique"), change=change, no_proxy="127.0.0.1")
     assert f"Expected md5 hash to be {'0' * 32}" in line
     assert not (tmp_path / "antique" / "collection.tsv").exists()
 
 
-def test_several_processes_fetch_a_file_once(tmp_path):
-    started, _, given = SERVER.format(md5=md5_of(TEXT)).partition("docs = ")
-    server = subprocess.Popen(
-        [sys.executable, "-uc", f"import logging{started}print(server.server_port)\ntime.sleep(600)"], stdout=PIPE
-    )
-    port = int(server.stdout.readline())
-    change = f"docs = {given}".replace("{server.server_port}", str(port)) + UNCOUNTED
+def test_several_processes_fetch_a_file_once(tmp_path, server):
+    change = fetched_from(server, md5_of(TEXT))
     arguments = (tmp_path, START + change + FAILURES, "iter_documents", "antique")
-    try:
-        with ThreadPoolExecutor(3) as pool:
-            runs = [pool.submit(run, *arguments, no_proxy="127.0.0.1") for _ in range(3)]
-            outcomes_and_logs = [one.result() for one in runs]
-    finally:
-        server.kill()
-        server.wait()
-    assert [found for found, _ in outcomes_and_logs] == [[1]] * 3
-    assert sum(log.count("[starting] http") for _, log in outcomes_and_logs) == 1
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(run, *arguments, no_proxy="127.0.0.1") for _ in range(3)]
+    assert [one.result()[0] for one in runs] == [[1]] * 3
+    assert len(server.sent["/antique"]) == 1
 
 
 def test_invalid_records_are_named(tmp_path):

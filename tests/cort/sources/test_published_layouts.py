@@ -1,15 +1,11 @@
 """Collections in the layouts that people bring, from their files to the tables of passages, queries and judgements."""
 
-import json
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cort import collection, import_split, split
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
 from cort.retrieval.exclusions import read_pairs
-from tests.support.common import command_line, write_file
+from tests.support.common import command_line, texts_by_id, write_files
 
 BEIR_QRELS = "query-id\tcorpus-id\tscore\n"
 SHARD = "00000-of-00001.parquet"
@@ -248,21 +244,14 @@ def call(stage, folder, options, outputs):
     """Run a stage; options that name files, or a source in the folder itself, are completed."""
     places = {name: f"{folder}{value}" if name == "hf" else folder / value for name, value in options.items()}
     plain = {name: options[name] for name in options.keys() & {"id", "text", "part", "aggregate"}}
-    assert stage.main(command_line(places | plain | outputs, {})) == 0
+    assert stage.main(command_line(places | plain | outputs)) == 0
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_collections_as_they_are_published(tmp_path, name):
     files, documents, judged, passages, queries, qrels = LAYOUTS[name]
     source = tmp_path / "source"
-    for file, content in files.items():
-        path = source / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if file.endswith(".parquet"):
-            pq.write_table(pa.Table.from_pylist(content), path)
-        else:
-            lines = content if isinstance(content, str) else "".join(json.dumps(row) + "\n" for row in content)
-            write_file(path, lines)
+    write_files(source, files)
     words = {"words": 50} if "folder" in documents else {}
     call(collection, source, documents, {"output": tmp_path / "passages.parquet", **words})
     if "hf" in judged:
@@ -273,8 +262,7 @@ def test_collections_as_they_are_published(tmp_path, name):
     tables = {f"output-{kind}": tmp_path / f"{kind}.parquet" for kind in ("queries", "qrels")}
     call(split, source, judged, {"passages": tmp_path / "passages.parquet", **tables})
     for kind, schema, expected in (("passages", PASSAGES, passages), ("queries", QUERIES, queries)):
-        columns = read_table(tmp_path / f"{kind}.parquet", schema).to_pydict().values()
-        assert dict(zip(*columns, strict=True)) == expected
+        assert texts_by_id(tmp_path / f"{kind}.parquet", schema) == expected
     rows = read_table(tmp_path / "qrels.parquet", QRELS).to_pylist()
     assert [" ".join(map(str, row.values())) for row in rows] == qrels.split(",")
     if "excluded.tsv" in files:

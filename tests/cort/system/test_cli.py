@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from cort.system import cli
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.interruption import Interrupted
 from cort.system.options import optional, required
-from tests.conftest import ROOT
+from tests.support.processes import Python
 
 PROG = f"python -m {__name__}"
 FOUND = input_error("run.trec", "5 fields", "6 fields", "fix\nthe   line", row=7)
@@ -139,12 +138,11 @@ def stage(options):
 
 sys.exit(cli.main_of(Options, stage)())
 """
-    command = [sys.executable, "-c", code, "--output", str(tmp_path / "out.txt")]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    words = ("-c", code, "--output", tmp_path / "out.txt")
+    with Python(*words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout.readline() == "ready\n"
         assert len(list(tmp_path.iterdir())) == 1
-        process.terminate()
-        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+        assert process.end()[0] == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,6 @@ import re
 import signal
 import stat
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -21,8 +20,8 @@ from cort.models import transformer
 from cort.system import devices
 from cort.system.devices import lease, parse_listing, select, visible_devices
 from cort.system.errors import InputError
-from tests.conftest import ROOT
-from tests.support.common import fake_gpus, fake_nvidia_smi, gpu_uuid, logged, wait_until
+from tests.support.common import command_line, fake_gpus, fake_nvidia_smi, gpu_uuid, logged, wait_until
+from tests.support.processes import Python
 
 PARTED = """\
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
@@ -203,10 +202,10 @@ class Jobs:
         self.trace = folder / "trace.jsonl"
 
     def start(self, name, count=1, seconds=0.2, visible=None, program=""):
-        environment = dict(os.environ) | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+        environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
         with open(self.folder / f"{name}.log", "wb") as log:
-            command = [sys.executable, "-c", JOB, name, str(count), str(seconds), str(self.trace), program]
-            self.processes[name] = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            words = ("-c", JOB, name, count, seconds, self.trace, program)
+            self.processes[name] = Python(*words, environment=environment, stdout=log, stderr=log)
 
     def log(self, name):
         return (self.folder / f"{name}.log").read_text("utf-8")
@@ -221,8 +220,7 @@ class Jobs:
         self.wait_for(name, words)
 
     def kill(self, name, number=signal.SIGKILL):
-        self.processes[name].send_signal(number)
-        return self.processes[name].wait(SOON)
+        return self.processes[name].end(number, SOON)[0]
 
     def finish(self, *names):
         """Wait for jobs that must succeed."""
@@ -351,8 +349,7 @@ def retrieval(tmp_path):
         blocks = [([f"{name}{number}" for number in range(4)], vectors)]
         write_shard(tmp_path / f"{name}.arrow", blocks, model="m", dimension=4, count=4, storage="fp32")
     named = {"queries": "q.arrow", "passages": "p.arrow", "output": "x.trec", "log": "x.log"}
-    files = (part for name, file in named.items() for part in (f"--{name}", str(tmp_path / file)))
-    return ["exact", "--tag", "x", *files]
+    return ["exact", "--tag", "x", *command_line({name: tmp_path / file for name, file in named.items()})]
 
 
 def make_folder(path, kind):
@@ -390,13 +387,11 @@ def test_a_lock_folder_of_another_user_is_refused(gpus, monkeypatch, tmp_path):
 def test_a_stage_that_waits_ends_with_the_signal_and_writes_nothing(gpus, jobs, tmp_path, retrieval, number, status):
     gpus(1)
     jobs.start_and_wait("holder")
-    command = [sys.executable, "-m", "cort.retrieve", *retrieval]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    process = Python("-m", "cort.retrieve", *retrieval, stderr=subprocess.PIPE)
     log = tmp_path / "x.log"
     wait_until(lambda: log.exists() and "waiting for" in log.read_text("utf-8"), "the stage", SOON)
-    process.send_signal(number)
-    _, output = process.communicate(timeout=SOON)
-    assert process.returncode == status
+    ended, output = process.end(number, SOON)
+    assert ended == status
     assert "Traceback" not in output
     assert not (tmp_path / "x.trec").exists()
     assert list((tmp_path / "leases").glob("*.ticket")) == []

@@ -1,11 +1,9 @@
 import errno
 import os
 import random
-import signal
 import subprocess
-import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 import torch
@@ -13,7 +11,7 @@ from safetensors.torch import save_file
 
 from cort.system import files
 from cort.system.files import atomic_file, atomic_folder, remove_leftovers, temporary_folder, write_text
-from tests.conftest import ROOT
+from tests.support.processes import Python
 
 KINDS = ("atomic_file", "atomic_folder", "temporary_folder")
 # A writer: its letter, the target, how often. Each writer's content consists of its letter.
@@ -191,10 +189,6 @@ def test_a_full_disk_is_recognised_behind_the_exception_of_a_library(tmp_path, m
         raise RuntimeError("cannot write")
 
 
-def start(code, *arguments, **options):
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, **options)
-
-
 def read_folder(path):
     """Contents of a folder as it was when opened; None if it is not there, or was replaced while we read."""
     contents = []
@@ -237,7 +231,7 @@ def watch(writers, read):
 def test_readers_see_one_complete_file_while_many_write_it(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "z" * 100_000)
-    writers = [start(FILE_WRITER, letter, path, 30) for letter in "uvwxyz"]
+    writers = [Python("-c", FILE_WRITER, letter, path, 30) for letter in "uvwxyz"]
     seen = watch(writers, path.read_text)
     assert {(len(text), len(set(text))) for text in seen} == {(100_000, 1)}
     assert len(seen) > 2
@@ -246,7 +240,7 @@ def test_readers_see_one_complete_file_while_many_write_it(tmp_path):
 
 def test_readers_see_one_complete_folder_or_none_while_many_write_it(tmp_path):
     path = tmp_path / "model"
-    writers = [start(FOLDER_WRITER, letter, path, 30) for letter in "uvwxyz"]
+    writers = [Python("-c", FOLDER_WRITER, letter, path, 30) for letter in "uvwxyz"]
     seen = watch(writers, lambda: read_folder(path))
     complete = [folder_of(letter) for letter in "uvwxyz"]
     assert [state for state in seen if state is not None and state not in complete] == []
@@ -255,15 +249,11 @@ def test_readers_see_one_complete_folder_or_none_while_many_write_it(tmp_path):
     assert names(tmp_path) == ["model"]
 
 
-@contextmanager
 def halfway(kind, target):
-    """A process that is in the middle of writing; killed at the end if it still lives."""
-    with start(SLOW_WRITER, kind, target, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
-        try:
-            assert writer.stdout.readline() == "half\n"
-            yield writer
-        finally:
-            writer.kill()
+    """A process that is in the middle of writing."""
+    writer = Python("-c", SLOW_WRITER, kind, target, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert writer.stdout.readline() == "half\n"
+    return writer
 
 
 def leftover_of(kind, target):
@@ -352,12 +342,10 @@ def test_without_file_locks_files_are_written_and_leftovers_stay(tmp_path, monke
 def test_writers_killed_at_any_moment_harm_nobody(code, kind, tmp_path):
     target = tmp_path / "target"
     generator = random.Random(3)  # noqa: S311
-    steady = start(code, "s", target, 100)
+    steady = Python("-c", code, "s", target, 100)
     for letter in "klmnop":
-        victim = start(code, letter, target, 10_000)
-        time.sleep(generator.uniform(0.1, 0.4))
-        victim.send_signal(signal.SIGKILL)
-        victim.wait()
+        with Python("-c", code, letter, target, 10_000):
+            time.sleep(generator.uniform(0.1, 0.4))
     assert steady.wait(timeout=120) == 0
     write(kind, target)
     assert names(tmp_path) == ["target"]
