@@ -56,7 +56,7 @@ TEXTS += ["Turtles eat seagrass.", "", "It is old."]
 
 def test_paragraphs_are_read_by_ir_datasets_without_anything_between_their_parts(tmp_path):
     tools = pytest.importorskip("trec_car", reason="trec_car")
-    cbor = pytest.importorskip("cbor")
+    cbor = pytest.importorskip("cbor", reason="trec_car")
     encoded = b"".join(cbor.dumps([0, doc_id, list(map(body, parts))]) for _, doc_id, parts in paragraphs_of_pages())
     path = write_file(tmp_path / "paragraphs.cbor", cbor.dumps(HEADER) + b"\x9f" + encoded + b"\xff")
     (tmp_path / "home" / "car").mkdir(parents=True)

@@ -395,7 +395,7 @@ def test_office_files_are_counted_with_one_line_if_markitdown_is_missing(folder,
 
 
 def test_office_files(folder):
-    pytest.importorskip("markitdown")
+    pytest.importorskip("markitdown", reason="markitdown is not installed")
     files = {
         "a.docx": docx_of(("Heading1", "Guide"), ("Heading2", "Use"), ("Normal", "Some text.")),
         "b.epub": epub_of("Guide", "<h2>Use</h2><p>Some text.</p>"),
