@@ -114,7 +114,8 @@ def _has_mistake(log: str) -> bool:
 def failures(logs: Sequence[str]) -> list[str]:
     """Name the jobs that failed in the end with their logs, from the logs of Snakemake, which may be long."""
     text = "".join(Path(log).read_text("utf-8", "replace") for log in logs)
-    jobs = re.findall(r"^Error in rule (\w+):\n(?: .*\n)*? +jobid: (\d+)\n(?: .*\n)*? +log: (\S+)", text, re.MULTILINE)
+    error = r"^Error in rule (\w+):\n(?: .*\n)*? +jobid: (\d+)\n(?: .*\n)*? +log: ([^\s,]+)"
+    jobs = re.findall(error, text, re.MULTILINE)
     finished = set(re.findall(r"^Finished jobid: (\d+) ", text, re.MULTILINE))
     return list(dict.fromkeys(f"{rule} failed; its log is {file}" for rule, job, file in jobs if job not in finished))
 

@@ -351,12 +351,14 @@ def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finishe
 def test_jobs_over_their_memory_are_tried_again_with_more_and_those_with_wrong_data_are_not(sandbox, finished):
     profile = cluster.write_profile(finished, "wrong-data")
     (finished / MEASURES).unlink()
-    with open(finished / "tiny/data/run.test.trec", "a", encoding="utf-8") as file:
-        file.write("test0 Q0 d1 3 much other\n")
+    published = finished / "tiny/data/run.test.trec"
+    right = published.read_bytes()
+    published.write_bytes(right + b"test0 Q0 d1 3 much other\n")
     before = len(sandbox.jobs())
     for _ in range(4):
         sandbox.inject(["cort.evaluate"], cluster.EXCEED_MEMORY)
     status, output = cluster.Run(sandbox, finished, profile, MEASURES, RUNS[SYSTEMS.index("published")]).wait()
+    published.write_bytes(right)
     assert status == 1, output[-10_000:]
     jobs = sandbox.jobs()[before:]
     memory = [memory_of(job) for job in jobs if group_of(job)]
