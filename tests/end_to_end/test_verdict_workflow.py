@@ -70,7 +70,7 @@ def test_a_folder_of_texts_becomes_a_verdict_and_files_for_engines(tree):
     assert tuned.weights[0] <= 0.5
     log = (results.parent / "logs" / "notes" / "fuse" / "queries.static+bm25.log").read_text("utf-8")
     assert "--tuned results/notes-synthetic/weights/static+bm25.json" in log
-    assert run_module(tree, "workflow.verdict", *words)[1].count("Nothing would run") == 2
+    assert run_module(tree, "workflow.verdict", *words)[1].count("Nothing to be done") == 2
 
 
 def test_a_system_that_somebody_added_may_win(tree):
