@@ -82,7 +82,7 @@ def sandbox(tmp_path, on_slurm, scene):
     sandbox = Sandbox(tmp_path)
     sandbox.start()
     scene.environment |= variables(tmp_path / "slurm")
-    yield [*SUBMITTING, "--set-scatter", "encode=2"]
+    yield [*SUBMITTING]
     sandbox.stop()
 
 
