@@ -16,7 +16,7 @@ from tests.support import slurm as cluster
 from tests.support.changes import altered, snakemake
 from tests.support.common import COMMIT, ROOT
 from tests.support.sandbox import TINY, copy_with_tiny
-from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned
+from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned, process_as_it_was
 
 # Rules that need a network in some experiments, if not in the default one.
 LOCAL = {"download", "import_split", "passage_queries", "judge"}
@@ -73,7 +73,7 @@ def unbuilt(tmp_path_factory):
 def test_models_of_a_hub_and_collections_of_a_source_are_got_beside_snakemake(unbuilt, monkeypatch, changes, local):
     monkeypatch.chdir(unbuilt)
     config = altered(unbuilt, unbuilt / "changed.yaml", changes)
-    with SnakemakeApi(OutputSettings(quiet={Quietness.ALL})) as api:
+    with process_as_it_was(), SnakemakeApi(OutputSettings(quiet={Quietness.ALL})) as api:
         settings = {
             "resource_settings": ResourceSettings(cores=1),
             "config_settings": ConfigSettings(configfiles=[config]),
