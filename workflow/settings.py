@@ -503,16 +503,16 @@ def explored(config: Config, wildcards: Wildcards) -> Words:
 
 def whole_config(config: Config, wildcards: Wildcards) -> Words:
     """Return every setting that affects results, and the number of shards, as JSON."""
-    return _as_json("config", {"shards": config["shards"], **deciding(config, schema_of(Experiment))})
+    return _as_json("config", config)
 
 
 def measured(config: Config, wildcards: Wildcards) -> Words:
-    """Return the settings of the systems whose latencies are measured, as JSON."""
-    needed = needed_for(config, config["latency"]["systems"])
-    return _as_json("settings", {"shards": config["shards"], **deciding(needed, schema_of(Experiment))})
+    """Return the same of the systems whose latencies are measured."""
+    return _as_json("settings", needed_for(config, config["latency"]["systems"]))
 
 
-def _as_json(name: str, settings: Config) -> Words:
+def _as_json(name: str, config: Config) -> Words:
+    settings = {"shards": config["shards"], **deciding(config, schema_of(Experiment))}
     return Words(option(name, json.dumps(settings, ensure_ascii=False)), flat(settings))
 
 
@@ -526,10 +526,10 @@ def submission(config: Config, wildcards: Wildcards) -> Words:
     return Words(option("run_id", run_id), {f"{place}.form": form, f"{place}.run_id": run_id})
 
 
-def of_report(config: Config, wildcards: Wildcards) -> list[str]:
-    """Return the files that the report reads, as options."""
+def of_report(reported: dict[str, list[str] | dict[str, str]]) -> list[str]:
+    """Give the files that the report reads, as `inputs.of_report` lists them."""
     words = []
-    for name, files in inputs.of_report(config).items():
+    for name, files in reported.items():
         if isinstance(files, dict):
             # A card stands for the folder of a model.
             files = [f"{key}={os.path.dirname(file) if name == 'models' else file}" for key, file in files.items()]

@@ -30,11 +30,6 @@ OF_KIND = {
 }
 
 
-def ref_of(revision: str) -> str:
-    """Return a revision as a hub knows it: a commit, or a pull request without its commit."""
-    return revision.partition("@")[0]
-
-
 @dataclass(frozen=True)
 class EncoderSettings(Representation):
     """Settings of a new encoder; lengths count special tokens. The defaults are the paper's."""

@@ -17,7 +17,6 @@ import yaml
 from cort.base_model import train_tokenizer
 from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog
-from cort.models.settings import ref_of
 from tests.support.archives import tar_of, zip_of
 from tests.support.common import ROOT
 from tests.support.misbehaving_server import Step
@@ -287,7 +286,7 @@ def serve_model(server, name, revision, folder):
         step = Step(etag=f'"{tag}"', headers={"X-Repo-Commit": commit})
         server.serve(f"/{name}/resolve/{commit}/{file}", content, step)
     about = {"id": name, "sha": commit, "siblings": listed, "tags": [], "gated": False}
-    for known in (quote(ref_of(revision), safe=""), commit):
+    for known in (quote(revision.partition("@")[0], safe=""), commit):
         server.serve(f"/api/models/{name}/revision/{known}", json.dumps(about).encode())
         server.serve(f"/api/models/{name}/tree/{known}", json.dumps(listed).encode())
 

@@ -122,12 +122,15 @@ rule reproduction:
         " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"
 
 
+REPORTED = inputs.of_report(config)
+
+
 rule report:
     input:
         experiment=paths.EXPERIMENT,
         provenance=paths.PROVENANCE,
         inspection=paths.INSPECTION,
-        files=[file for files in inputs.of_report(config).values() for file in inputs.files_in(files)],
+        files=[file for files in REPORTED.values() for file in inputs.files_in(files)],
     output:
         page=report(f"{paths.REPORT}index.html", category="Report"),
         systems=table("systems"),
@@ -148,7 +151,7 @@ rule report:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
-        files=partial(settings.of_report, config),
+        files=settings.of_report(REPORTED),
         benchmarks=f"benchmarks/{config['dataset']}",
         folder=subpath(output.page, parent=True),
     message:
