@@ -257,7 +257,9 @@ def parse_block(block: Block, names: Sequence[str], schema: pa.Schema, separator
     # Arrow ends a line at a lone CR, and drops the byte order mark of a second file appended to the first.
     if block.data.startswith(BYTE_ORDER_MARK) or block.has(b"\r") or block.has(b"\x00"):
         return None
-    data = pa.py_buffer(memoryview(block.data)[: block.length])
+    # A copy, as Arrow's threads may release their input while Python ends, and release no memory of Python's then.
+    data = pa.allocate_buffer(block.length)
+    np.frombuffer(data, np.uint8)[:] = np.frombuffer(block.data, np.uint8, block.length)
     read = pa.csv.ReadOptions(column_names=names, block_size=ARROW_BLOCK)
     parse = pa.csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False)
     kept = {"column_types": schema, "include_columns": schema.names}

@@ -165,7 +165,7 @@ def test_requests_under_way_at_an_error_are_kept(server, cache):
     server.steps, server.pause = [401], 0.2
     with pytest.raises(InputError, match="401"):
         ask("", texts(50), limits(at_once=4), cache)
-    assert kept(cache) == 3
+    assert 3 <= kept(cache) == sum(server.answered.values()) < 50
 
 
 def test_a_server_that_is_down(cache, monkeypatch):
