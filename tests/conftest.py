@@ -1,5 +1,6 @@
 """A tiny seeded world of texts and the models made from it, shared by the tests of the neural stages."""
 
+import importlib
 import json
 import logging
 import os
@@ -17,9 +18,10 @@ import pytest
 from filelock import FileLock
 
 from cort.system.checksums import record_of
-from tests.support.common import write_rows
+from tests.support import forking, quick_java
+from tests.support.common import command_line, write_rows
 from tests.support.released import BERT, write_t5
-from tests.support.sandbox import TINY, copy_with_tiny, snakemake
+from tests.support.sandbox import TINY, copy_with_tiny
 from tests.tiny.generate import word
 
 # No test may reach for the network. Set before any library reads it.
@@ -31,6 +33,9 @@ os.environ["COLUMNS"] = "110"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[1]
+
+forking.begin()
+quick_java.begin()
 
 
 # Files that take longest. Those in between do not wait for the experiment that the first one builds.
@@ -104,6 +109,12 @@ def mount_disk():
         subprocess.run(["umount", folder], check=True)
 
 
+@pytest.fixture
+def real_starts(monkeypatch):
+    """Start stages as users do: their signals, deaths, rights and memory are those of processes of their own."""
+    monkeypatch.delenv(forking.HOOK)
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
     """A copy of the project in which the tiny experiment was built; not to be changed, for all workers share it."""
@@ -112,7 +123,9 @@ def built(tmp_path_factory):
     with FileLock(folder.with_suffix(".lock")):
         if not folder.exists():
             tree = copy_with_tiny(folder.with_suffix(".new"))
-            status, output = snakemake(tree, "--cores", 2, "--configfile", TINY)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delenv(forking.HOOK)
+                status, output = forking.snakemake(tree, "--cores", 2, "--configfile", TINY)
             assert status == 0, output[-10_000:]
             tree.rename(folder)
     return folder
@@ -318,6 +331,38 @@ def complaint(capsys):
         return lines[0].split(" ERROR ", 1)[1]
 
     return check
+
+
+def main_of(name):
+    """The main function of a stage, and the words that choose one of its commands: `encode vectors`."""
+    module, *command = name.split()
+    return importlib.import_module(f"cort.{module}").main, command
+
+
+@pytest.fixture
+def stage():
+    """Run a stage or command in this process, with options by name, as `command_line` writes them; it must succeed.
+
+    The path of its output.
+    """
+
+    def run(name, **options):
+        main, command = main_of(name)
+        assert main([*command, *command_line(options)]) == 0
+        return Path(options["output"]) if "output" in options else None
+
+    return run
+
+
+@pytest.fixture
+def refused(complaint):
+    """Run a stage as `stage` does; it must refuse its input, without any output. The one line that it says."""
+
+    def run(name, **options):
+        main, command = main_of(name)
+        return complaint(main, [*command, *command_line(options)], options.get("output"))
+
+    return run
 
 
 @pytest.fixture

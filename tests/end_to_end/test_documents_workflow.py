@@ -16,9 +16,9 @@ from cort.experiment.stored import read_experiment
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.online.searcher import open_searcher
-from tests.support.changes import snakemake
 from tests.support.common import texts_by_id
 from tests.support.explorer import unpack
+from tests.support.forking import snakemake
 from tests.support.released import write_modules, write_transformer
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import planned

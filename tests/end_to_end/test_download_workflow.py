@@ -11,8 +11,8 @@ from cort.experiment.keys import Experiment
 from cort.settings import paths
 from cort.settings.fields import schema_of
 from tests.support.archives import tar_of
-from tests.support.changes import snakemake
 from tests.support.common import md5_of, wait_until
+from tests.support.forking import snakemake
 from tests.support.misbehaving_server import Step, serving
 from tests.support.processes import Python
 from tests.support.sandbox import TINY, copy_with_tiny, digests
@@ -149,7 +149,7 @@ def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built,
 
 
 @pytest.mark.slow
-def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path):
+def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path, real_starts):
     tree = copy_with_tiny(tmp_path / "tree")
     with serving() as server:
         config = publish(tree, server)

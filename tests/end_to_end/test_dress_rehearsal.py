@@ -16,10 +16,13 @@ from cort.downloads import rehearsal
 from cort.downloads.catalog import CATALOG, load_catalog, problem_with
 from tests.support import small
 from tests.support.common import ROOT
+from tests.support.forking import snakemake
 from tests.support.kills import FINISHED, Tree
 from tests.support.misbehaving_server import serving
-from tests.support.sandbox import copy_tree, snakemake
+from tests.support.sandbox import copy_tree
 from tests.support.slurm import Sandbox, variables
+
+pytestmark = pytest.mark.usefixtures("real_starts")
 
 CONFIGS = [f"config/{name}.yaml" for name in ("msmarco", "trec-car", "nfcorpus", "scifact")]
 ASKED = os.environ.get("DRESS_CONFIGS", "").split()

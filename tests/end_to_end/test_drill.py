@@ -10,8 +10,11 @@ import time
 
 import pytest
 
+from tests.support.forking import snakemake
 from tests.support.kills import Tree, differences, parse_log, results
-from tests.support.sandbox import TINY, copy_with_tiny, snakemake
+from tests.support.sandbox import TINY, copy_with_tiny
+
+pytestmark = pytest.mark.usefixtures("real_starts")
 
 RUN = "results/tiny/runs/test/cort.trec"
 VALIDATION_VECTORS = "results/tiny/embeddings/encoder/queries.validation.arrow"

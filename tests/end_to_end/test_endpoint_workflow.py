@@ -15,8 +15,9 @@ from cort.formats.runs import read_run
 from cort.formats.tables import QRELS, QUERIES, read_table
 from cort.models.prompts import GRADE, QUERY
 from cort.retrieval.documents import document_of, hash_of, split_of
-from tests.support.changes import planned_jobs, run_module, snakemake
+from tests.support.changes import planned_jobs
 from tests.support.common import texts_by_id
+from tests.support.forking import run_module, snakemake
 from tests.support.model_server import model_server
 from tests.support.sandbox import copy_with_tiny
 

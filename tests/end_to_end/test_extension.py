@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from cort.formats.runs import read_run
-from tests.support.changes import replace, snakemake
+from tests.support.changes import replace
 from tests.support.common import ROOT
+from tests.support.forking import snakemake
 from tests.support.sandbox import TINY, executable
 from tests.support.workflow import planned
 

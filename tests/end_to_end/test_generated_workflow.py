@@ -11,8 +11,8 @@ import yaml
 
 from cort.formats.judgements import iter_qrels
 from cort.formats.tables import QRELS, QUERIES, read_table
-from tests.support.changes import run_module, snakemake
 from tests.support.common import texts_by_id
+from tests.support.forking import run_module, snakemake
 from tests.support.sandbox import copy_with_tiny
 
 pytestmark = pytest.mark.slow

@@ -9,11 +9,14 @@ import subprocess
 
 import pytest
 
-from tests.support.changes import altered, snakemake
+from tests.support.changes import altered
 from tests.support.common import fake_gpus, gpu_uuid
+from tests.support.forking import snakemake
 from tests.support.processes import Python
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.tiny.generate import PASSAGES, make_passages
+
+pytestmark = pytest.mark.usefixtures("real_starts")
 
 SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 GPU_RULES = {"encode", "encode_queries", "retrieve", "score", "train", "train_reranker"}

@@ -9,7 +9,7 @@ import yaml
 from cort.evaluation.values import read_values
 from cort.reporting.labels import MINUS
 from tests.support import german
-from tests.support.changes import snakemake
+from tests.support.forking import snakemake
 from tests.support.reporting import Outline
 from tests.support.sandbox import copy_with_tiny
 

@@ -19,8 +19,8 @@ from cort.models.encoder import load_encoder
 from cort.online.searcher import open_searcher
 from cort.retrieval.audits import Audit
 from tests.support.cards import card_of, cells
-from tests.support.changes import snakemake
 from tests.support.common import read_curve
+from tests.support.forking import snakemake
 from tests.support.released import write_modules, write_t5, write_transformer
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import late_config, planned, released_config

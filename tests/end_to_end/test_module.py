@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from tests.support.sandbox import ROOT, copy_tree, snakemake
+from tests.support.forking import snakemake
+from tests.support.sandbox import ROOT, copy_tree
 
 pytestmark = pytest.mark.slow
 

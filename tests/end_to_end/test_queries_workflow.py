@@ -10,8 +10,8 @@ import yaml
 from cort.evaluation.folds import draw_folds
 from cort.formats.runs import read_run
 from tests.support import german
-from tests.support.changes import snakemake
 from tests.support.explorer import unpack
+from tests.support.forking import snakemake
 from tests.support.sandbox import copy_with_tiny, executable
 
 pytestmark = pytest.mark.slow

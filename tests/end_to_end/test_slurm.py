@@ -13,10 +13,13 @@ from snakemake.settings.types import ConfigSettings, OutputSettings, Quietness, 
 
 from tests.support import slurm
 from tests.support import slurm as cluster
-from tests.support.changes import altered, snakemake
+from tests.support.changes import altered
 from tests.support.common import COMMIT, ROOT
+from tests.support.forking import snakemake
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned, process_as_it_was
+
+pytestmark = pytest.mark.usefixtures("real_starts")
 
 # Rules that need a network in some experiments, if not in the default one.
 LOCAL = {"download", "import_split", "passage_queries", "judge"}

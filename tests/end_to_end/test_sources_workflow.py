@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from cort.formats.runs import read_run
-from tests.support.changes import snakemake
 from tests.support.common import ROOT, texts_by_id
+from tests.support.forking import snakemake
 from tests.support.irds import write_beir
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import planned

@@ -13,7 +13,7 @@ from cort.formats.runs import read_run
 from cort.formats.tables import IMPACTS, QUERIES, TRIPLES, read_table
 from cort.online.searcher import open_searcher
 from cort.online.why import explain
-from tests.support.changes import snakemake
+from tests.support.forking import snakemake
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import planned, sparse_config
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from cort.formats.artifacts import read_artifact
 from cort.retrieval.weights import TunedWeights
-from tests.support.changes import run_module
+from tests.support.forking import run_module
 from tests.support.sandbox import copy_with_tiny
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from tests.support import workflow as support
-from tests.support.changes import altered, snakemake
+from tests.support.changes import altered
 from tests.support.common import COMMIT
 from tests.support.explorer import unpack
+from tests.support.forking import snakemake
 from tests.support.sandbox import TINY, copy_with_tiny, executable
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
@@ -351,7 +352,7 @@ def test_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
 
 
 @pytest.mark.slow
-def test_protected_models_are_not_trained_again_unasked(built, tmp_path):
+def test_protected_models_are_not_trained_again_unasked(built, tmp_path, real_starts):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
     config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     model = folder / "results" / "tiny" / "encoders" / "encoder" / "best" / "README.md"

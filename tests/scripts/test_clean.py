@@ -5,8 +5,8 @@ import subprocess
 import pytest
 
 from scripts.clean import clean, main
-from tests.support.changes import snakemake
 from tests.support.common import ROOT, die_while_writing
+from tests.support.forking import snakemake
 from tests.support.sandbox import TINY
 
 

@@ -1,57 +1,15 @@
-"""Snakemake's plans, made quickly, and copies of a built tree in which something was changed.
+"""Copies of a built tree in which something was changed, and what Snakemake plans for them."""
 
-Nothing of the project is imported here: the process that plans imports all of it from the copy.
-"""
-
-import atexit
-import multiprocessing
 import os
 import re
-import runpy
 import shutil
-import sys
-import tempfile
 from pathlib import Path
 
 import yaml
 
+from tests.support.forking import snakemake
+
 LOG = re.compile(r"--log logs/([^/\s]+)/(\S+)\.log$", re.MULTILINE)
-# Processes begin as copies of one that has loaded what planning spends half of its time on.
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["snakemake.cli", "snakemake.report.html_reporter", "smart_open", "jsonschema", "psutil"]
-)
-
-
-def run_module(folder, module, *arguments):
-    """Run `python -m module arguments` in a folder; return its status and output."""
-    with tempfile.NamedTemporaryFile() as file:
-        words = [module, *map(str, arguments)]
-        process = CONTEXT.Process(target=_run_module, args=(str(folder), words, file.name, dict(os.environ)))
-        process.start()
-        process.join()
-        return process.exitcode, Path(file.name).read_text("utf-8")
-
-
-def _run_module(folder, words, output, environment):
-    with open(output, "wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    sys.path.insert(0, folder)
-    sys.argv = words
-    try:
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
-    finally:
-        # A child process of multiprocessing would skip them.
-        atexit._run_exitfuncs()
-
-
-def snakemake(folder, *arguments):
-    """Call snakemake in a folder; return its status and output."""
-    return run_module(folder, "snakemake", *arguments)
 
 
 def mark_as_built(folder, configfile, jobs):

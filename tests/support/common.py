@@ -118,10 +118,15 @@ def contents(folder):
 
 
 def command_line(named, changes=None):
-    """Options of a stage by name, of one value or a list; `changes` are keyword arguments that replace or add some."""
-    named = {name.replace("_", "-"): value for name, value in (named | (changes or {})).items()}
+    """Options of a stage by name, of one value or a list; `changes` are keyword arguments that replace or add some.
+
+    True stands for an option without a value, None for none.
+    """
+    named = {name.replace("_", "-"): value for name, value in (named | (changes or {})).items() if value is not None}
     listed = {name: value if isinstance(value, list) else [value] for name, value in named.items()}
-    return [str(part) for name, values in listed.items() for part in (f"--{name}", *values)]
+    return [
+        str(part) for name, values in listed.items() for part in (f"--{name}", *(v for v in values if v is not True))
+    ]
 
 
 def gpu_uuid(number):

@@ -1,4 +1,4 @@
-"""Copies of the project, with the tests' tiny experiment, and calls of Snakemake in them."""
+"""Copies of the project, with the tests' tiny experiment."""
 
 import os
 import shutil
@@ -34,13 +34,6 @@ def copy_with_tiny(target: Path) -> Path:
 def executable(program: str) -> str:
     """Path of a program in this Python's environment."""
     return str(Path(sys.executable).parent / program)
-
-
-def snakemake(folder: Path, *arguments: object, program: str = "snakemake") -> tuple[int, str]:
-    """Call snakemake (or snakefmt) of this environment; return its status and output."""
-    command = [executable(program), *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    return done.returncode, done.stdout
 
 
 def digests(folder: Path, *patterns: str) -> dict[str, str]:

@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
-from tests.support.changes import altered, mark_as_built, prepare, run_module
+from tests.support.changes import altered, mark_as_built, prepare
 from tests.support.common import ROOT
+from tests.support.forking import run_module
 from tests.support.processes import Python
 from tests.support.sandbox import copy_with_tiny
 from tests.support.workflow import RULES, plan_jobs

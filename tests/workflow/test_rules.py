@@ -2,7 +2,7 @@
 
 import os
 
-from tests.support.changes import snakemake
+from tests.support.forking import snakemake
 
 RETRIES = """
 from workflow.snakemake_api import retry_no_mistakes

@@ -16,7 +16,8 @@ from snakemake.rules import Rule
 
 from cort.system.interruption import ATTACHED
 from tests.support.common import ROOT, wait_until
-from tests.support.sandbox import executable, snakemake
+from tests.support.forking import snakemake
+from tests.support.sandbox import executable
 from workflow.settings import Words
 from workflow.snakemake_api import explain_error
 

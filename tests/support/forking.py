@@ -1,0 +1,36 @@
+"""Processes that start at once, as copies of one that has imported libraries (forkserver.py).
+
+What Snakemake runs starts this way unless a test takes the fixture `real_starts`, as those of signals and of SLURM do.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+from tests.support.forkclient import OWNER, PLACE, call
+
+FORKED = Path(__file__).with_name("forked")
+#: Read by each bash, so that its `python` is the client of the server.
+HOOK = "BASH_ENV"
+
+
+def begin():
+    """Have all processes below this one start stages by one server, which ends with this one."""
+    if OWNER not in os.environ:
+        folder = tempfile.mkdtemp(prefix="cort-tests-")
+        os.environ |= {OWNER: str(os.getpid()), PLACE: f"{folder}/server", "CORT_FORKED": str(FORKED)}
+        os.environ[HOOK] = str(FORKED / "bash_env")
+
+
+def run_module(folder, module, *arguments):
+    """Run `python -m module arguments` in a folder; return its status and output."""
+    with tempfile.TemporaryFile() as output, open(os.devnull, "rb") as nothing:
+        descriptors = (nothing.fileno(), output.fileno(), output.fileno())
+        status = call([module, *map(str, arguments)], str(folder), dict(os.environ), descriptors)
+        output.seek(0)
+        return status, output.read().decode()
+
+
+def snakemake(folder, *arguments):
+    """Call snakemake in a folder; return its status and output."""
+    return run_module(folder, "snakemake", *arguments)
