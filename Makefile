@@ -96,9 +96,9 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) install --no-deps --requirement requirements-dev.lock
 	touch $@
 
-# Three workers on two cores, since some tests wait. The tests of a file share fixtures, so one worker runs them.
-PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
-.PHONY: test-all test-avx2 coverage
+# Three workers on two cores, since some tests wait; tests/conftest.py says which tests one worker runs together.
+PYTEST = $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations 20
+.PHONY: test-all test-avx2 coverage durations
 
 # Required for every change; takes minutes.
 test: $(VENV)/.installed-dev
@@ -111,6 +111,10 @@ test-avx2: $(VENV)/.installed-dev
 # With more settings, faults and kills; takes hours on two cores.
 test-all: $(VENV)/.installed-dev
 	$(PYTEST)
+
+# Records in tests/durations.json which tests begin first.
+durations: $(VENV)/.installed-dev
+	RECORD_DURATIONS=true $(PYTEST) -m "not exhaustive"
 
 # The share of lines that `make test` runs, including subprocesses, and the ten modules with the lowest share.
 coverage: $(VENV)/.installed-dev

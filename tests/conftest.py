@@ -38,22 +38,35 @@ forking.begin()
 quick_java.begin()
 
 
-# Files that take longest. Those in between do not wait for the experiment that the first one builds.
-FIRST = [
-    *("workflow/test_staleness.py", "cort/training/test_distributed.py", "cort/training/test_resume.py"),
-    *("end_to_end/test_slurm.py", "workflow/test_plan.py", "end_to_end/test_workflow.py"),
-    *("end_to_end/test_endpoint_workflow.py", "end_to_end/test_documents_workflow.py"),
-    *("end_to_end/test_verdict_workflow.py", "end_to_end/test_sources_workflow.py"),
-    *("end_to_end/test_generated_workflow.py", "stages/test_pretrained.py"),
-    *("end_to_end/test_drill.py", "end_to_end/test_download_workflow.py", "end_to_end/test_models_workflow.py"),
-    *("end_to_end/test_extension.py", "stages/test_bm25.py", "stages/test_search.py", "cort/formats/test_blocks.py"),
-]
+# Seconds of files, and of the slowest tests, as `make durations` recorded them.
+DURATIONS = json.loads((ROOT / "tests" / "durations.json").read_text("utf-8"))
+#: a test that takes longer has a worker of its own, unless it shares fixtures with its file
+ALONE = 8
+
+
+def group_of(item):
+    """Name the tests that one worker runs: those of a file, which share fixtures, or one that takes long."""
+    definitions = item._fixtureinfo.name2fixturedefs.values()
+    shares = any(one.scope == "module" and one.baseid == item.parent.nodeid for many in definitions for one in many)
+    return item.path.stem if shares or DURATIONS.get(item.name, 0) < ALONE else item.name
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with what takes longest, so that no worker is left alone with it in the end."""
-    rank = {str(ROOT / "tests" / name): number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
+    """Begin with what takes longest, so that no worker is left alone with it in the end.
+
+    Of what needs the tiny experiment, one group builds it; the others come when it is likely to be there.
+    """
+    groups = {item: group_of(item) for item in items}
+    builders = {groups[item] for item in items if "built" in item.fixturenames}
+    first = max(builders, key=lambda group: DURATIONS.get(group, 0), default=None)
+
+    def place(item):
+        seconds = DURATIONS.get(groups[item], 0)
+        return (seconds < ALONE, groups[item] in builders - {first}, groups[item] != first, -seconds)
+
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=place)
 
 
 # Where CI=true, a skipped test fails the run, unless its reason is one of these.
@@ -78,8 +91,22 @@ def pytest_sessionfinish(session):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def record_durations(reports):
+    """Write how long files took, and tests without their fixtures. Workers add its group to the name of a test."""
+    seconds = Counter()
+    for report in reports:
+        file, _, test = report.nodeid.rpartition("@")[0].partition("::")
+        seconds[Path(file).stem] += report.duration
+        seconds[test] += report.duration if report.when == "call" else 0
+    kept = {name: round(spent) for name, spent in sorted(seconds.items()) if spent >= ALONE}
+    (ROOT / "tests" / "durations.json").write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say in one line how many tests were skipped for which reason, and with CI=true, which must not be."""
+    if "RECORD_DURATIONS" in os.environ:
+        reports = [one for kind in terminalreporter.stats.values() for one in kind]
+        record_durations([one for one in reports if isinstance(one, pytest.TestReport)])
     reasons = skipped(terminalreporter.config)
     if reasons:
         parts = "; ".join(f"{count} ({reason})" for reason, count in reasons.most_common())

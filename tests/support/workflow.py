@@ -240,3 +240,28 @@ def sparse_config(tiny):
         },
         "latency": {"split": "test", "queries": 5, "systems": ["learned", "fused"]},
     }
+
+
+def learners_config(tiny):
+    """Turn the tiny experiment into one of models of all other kinds.
+
+    Those of `late_config` and `sparse_config`, an encoder that learns a second time, from a re-ranker's scores of what
+    it retrieves itself, and a T5 that predicts queries.
+    """
+    late, sparse = late_config(tiny, indexed=True), sparse_config(tiny)
+    student = sparse["encoders"]["student"]
+    training = student["training"] | {"best_model_metric": "RR@10", "pool_depth": 5}
+    second = student | {"triples": {**student["triples"], "system": "student"}, "training": training}
+    second |= {"start": "student", "teacher": "late", "loss": "margin_mse", "similarity": "inner_product"}
+    t5 = {"pretrained": "models/t5", "queries": 2, "passage_length": 64, "query_length": 16}
+    return late | {
+        "dataset": "learners",
+        "shards": 2,
+        "encoders": late["encoders"] | sparse["encoders"] | {"second": second},
+        "expanders": {"t5": t5},
+        "lexical": {"t5": {"expand": "t5"}},
+        "systems": late["systems"]
+        | sparse["systems"]
+        | {"second": {"retrieve": "second"}, "predicted": {"retrieve": "t5"}},
+        "latency": sparse["latency"],
+    }

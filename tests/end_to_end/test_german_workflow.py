@@ -1,17 +1,22 @@
-"""A small German collection: weights by cross-validation, and questions without judgements, from files to the pages."""
+"""A small German collection, judged twice and by nobody, with weights by cross-validation: from files to the pages."""
 
 import json
 import re
 import subprocess
 
+import numpy as np
 import pytest
 import yaml
+from scipy.stats import kendalltau
 
 from cort.evaluation.folds import draw_folds
+from cort.evaluation.values import read_values
 from cort.formats.runs import read_run
+from cort.reporting.labels import MINUS
 from tests.support import german
 from tests.support.explorer import unpack
 from tests.support.forking import snakemake
+from tests.support.reporting import Outline
 from tests.support.sandbox import copy_with_tiny, executable
 
 pytestmark = pytest.mark.slow
@@ -26,13 +31,29 @@ SYSTEMS = {
 }
 # Row 2 is empty, and the last has no passage.
 QUESTIONS = ["Wohin fährt der Zug?", "", "Häuser mit Dächern", "Photosynthese"]
+# Found by its id, by its text (the passage had another id), gone; and of another grade than before.
+JUDGED = [
+    ("q1", "d1", german.PASSAGES["d1"], 0),
+    ("q1", "d1", german.PASSAGES["d1"], 3),
+    ("q1", "d3", german.PASSAGES["d3"], 0),
+    ("q2", "d99", german.PASSAGES["d3"][:30], 2),
+    ("q2", "d98", "Eine Stelle, die es nicht mehr gibt.", 3),
+    ("q3", "d5", german.PASSAGES["d5"], None),
+    ("q3", "d6", german.PASSAGES["d6"], 0),
+]
+# Of the pairs that both judge.
+GRADES = {("q1", "d1"): (1, 3), ("q1", "d3"): (0, 0), ("q2", "d3"): (1, 2), ("q3", "d6"): (1, 0)}
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def german_tree(tmp_path_factory):
     """The folder of the project, and the output of the build."""
     tree = copy_with_tiny(tmp_path_factory.mktemp("queries") / "tree")
-    german.write_collection(tree, {"questions.txt": QUESTIONS})
+    keys = ("query_id", "doc_id", "text", "relevance")
+    lines = [json.dumps(dict(zip(keys, judgement, strict=True)), ensure_ascii=False) for judgement in JUDGED]
+    german.write_collection(tree, {"questions.txt": QUESTIONS, "judged.jsonl": lines})
+    with open(tree / "qrels.txt", "a", encoding="utf-8") as qrels:
+        qrels.write("q1 0 d3 0\n")
     config = {
         "dataset": "german",
         "protect": False,
@@ -41,6 +62,7 @@ def built(tmp_path_factory):
         "splits": {
             "test": {"queries": "queries.tsv", "qrels": "qrels.txt"},
             "asked": {"queries": "questions.txt"},
+            "mine": {"queries": "queries.tsv", "qrels": "judged.jsonl", "relevance_level": 2},
         },
         "lexical": {
             "german": {"language": "de"},
@@ -52,7 +74,12 @@ def built(tmp_path_factory):
     (tree / "german.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
     status, output = snakemake(tree, "--cores", 2, "--configfile", "german.yaml")
     assert status == 0, output[-5000:]
-    return tree, tree / "results" / "german"
+    return tree
+
+
+@pytest.fixture(scope="module")
+def results(german_tree):
+    return german_tree / "results" / "german"
 
 
 def verdicts(tree):
@@ -60,14 +87,13 @@ def verdicts(tree):
     return subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout
 
 
-def test_weights_are_chosen_by_folds_and_report_and_verdicts_say_so(built):
-    tree, results = built
+def test_weights_are_chosen_by_folds_and_report_and_verdicts_say_so(german_tree, results):
     folds = draw_folds(german.QUERIES, 2, 42, "")
     weights = json.loads((results / "weights/test/fused.json").read_text("utf-8"))
     parameters = json.loads((results / "lexical/tuned/parameters/test.json").read_text("utf-8"))
     for tuned in (weights, parameters):
         assert [fold["queries"] for fold in tuned["folds"]] == folds
-    page, said = (results / "report/index.html").read_text("utf-8"), verdicts(tree)
+    page, said = (results / "report/index.html").read_text("utf-8"), verdicts(german_tree)
     for name in ("tuned", "fused"):
         line = f"{name} is tuned for nDCG@10 by 2-fold cross-validation on its own queries."
         assert f">{line}<" in page
@@ -80,9 +106,8 @@ def test_weights_are_chosen_by_folds_and_report_and_verdicts_say_so(built):
     assert (index["systems"], index["ids"]) == ([*SYSTEMS], [*german.QUERIES])
 
 
-def test_questions_without_judgements_are_ranked_compared_and_shown(built):
-    tree, results = built
-    assert "questions.txt: empty rows skipped: 1" in (tree / "logs/german/split/asked.log").read_text("utf-8")
+def test_questions_without_judgements_are_ranked_compared_and_shown(german_tree, results):
+    assert "questions.txt: empty rows skipped: 1" in (german_tree / "logs/german/split/asked.log").read_text("utf-8")
     runs = {name: read_run(results / f"runs/asked/{name}.trec") for name in SYSTEMS}
     tops = {name: {ranking.query_id: ranking.doc_ids for ranking in run} for name, run in runs.items()}
     # Ids are rows; the weights are those chosen on all queries of test.
@@ -102,7 +127,7 @@ def test_questions_without_judgements_are_ranked_compared_and_shown(built):
     page = (results / "report/index.html").read_text("utf-8")
     assert "asked, 3 queries without judgements, so there are no measures." in page
     assert 'href="explore/asked/index.html"' in page
-    assert "asked: no judgements; the report shows the overlap of the systems" in verdicts(tree)
+    assert "asked: no judgements; the report shows the overlap of the systems" in verdicts(german_tree)
     assert not (results / "measures/asked").exists()
     # No row about this split but those of the overlap.
     for table in (results / "report/tables").glob("*.csv"):
@@ -110,3 +135,39 @@ def test_questions_without_judgements_are_ranked_compared_and_shown(built):
     index = unpack(results / "report/explore/asked/data/index.js")[1]
     assert (index["ids"], index["queries"]) == (["1", "3", "4"], [text for text in QUESTIONS if text])
     assert (index["measures"], index["overlap"], index["p"]) == ([], 10, 0.9)
+
+
+def test_judgements_of_the_explorer_are_those_of_a_split(results):
+    measures = json.loads((results / "measures/mine/german.json").read_text("utf-8"))
+    assert (measures["queries"], measures["judged"]["judgements"], measures["judged"]["relevant"]) == (3, 4, 2)
+    counts = json.loads((results / "collection/judgements.mine.json").read_text("utf-8"))
+    assert counts == {"judgements_found_by_id": 3, "found_by_text": 1, "gone": 1, "withdrawn": 1}
+    assert json.loads((results / "collection/judgements.test.json").read_text("utf-8")) == {}
+    page = (results / "report/index.html").read_text("utf-8")
+    assert "<span>judgements of mine</span>" in page
+    assert '<th scope="row">gone</th><td class="number">1</td>' in page
+    assert "judgements of test" not in page
+
+
+def sums(results, split):
+    """Sum nDCG@10 of each system on the queries that both judge."""
+    values = (read_values(results / "measures" / split / f"{name}.parquet") for name in SYSTEMS)
+    return [sum(one.values[one.query_ids.index(query), 0] for query in ("q1", "q2", "q3")) for one in values]
+
+
+def test_the_report_shows_how_far_both_agree(results):
+    found = json.loads((results / "agreement/test/mine.json").read_text("utf-8"))
+    # Of the four pairs, both call two relevant, and one not.
+    agreed, chance = 3 / 4, (3 * 2 + 1 * 2) / 16
+    assert found["kappa"] == pytest.approx((agreed - chance) / (1 - chance))
+    pairs = [*GRADES.values()]
+    observed = sum((a - b) ** 2 for a, b in pairs) / 4
+    expected = sum((a - b) ** 2 for a, _ in pairs for _, b in pairs) / 16
+    assert found["weighted_kappa"] == pytest.approx(1 - observed / expected)
+    assert (found["queries"], found["pairs"], found["systems"], found["measure"]) == (3, 4, 5, "nDCG@10")
+    table = Outline((results / "report/index.html").read_text("utf-8")).tables["agreement-1"]
+    assert table[1][:3] == ["test and mine", "4", f"{found['kappa']:.3f}"]
+    assert table[1][4:7] == ["3", "5", "nDCG@10"]
+    expected = kendalltau(*(np.round(sums(results, split), 9) for split in ("test", "mine"))).statistic
+    assert found["tau"][0] == pytest.approx(expected)
+    assert table[1][7].startswith(f"{found['tau'][0]:.3f}".replace("-", MINUS))

@@ -1,0 +1,199 @@
+"""Late interaction, sparse encoders, a second round of training and predicted queries, from texts to the searcher."""
+
+import json
+from contextlib import closing
+
+import numpy as np
+import pytest
+import yaml
+from sentence_transformers import SparseEncoder
+
+from cort.experiment.stored import read_experiment
+from cort.formats.artifacts import read_artifact
+from cort.formats.runs import read_run
+from cort.formats.tables import EXPANSIONS, IMPACTS, PASSAGES, QUERIES, TRIPLES, read_table
+from cort.online.searcher import open_searcher
+from cort.online.why import explain
+from cort.retrieval.audits import Audit
+from tests.support.common import read_curve, texts_by_id
+from tests.support.forking import snakemake
+from tests.support.released import write_t5
+from tests.support.sandbox import TINY, copy_with_tiny
+from tests.support.workflow import learners_config, planned
+
+pytestmark = pytest.mark.slow
+
+LATE = ("late", "late+bm25", "bm25-late", "late-ivfpq", "taught-ivfpq")
+
+
+@pytest.fixture(scope="module")
+def built_learners(tmp_path_factory, lm):
+    """The project with the experiment, built; and the planned jobs."""
+    tree = copy_with_tiny(tmp_path_factory.mktemp("learners") / "tree")
+    write_t5(tree / "models" / "t5", lm)
+    # An IVF-PQ index needs 256 vectors.
+    collection = tree / "tiny/data/collection.tsv"
+    more = "".join(f"more{line}" for line in collection.read_text("utf-8").splitlines(keepends=True))
+    with collection.open("a", encoding="utf-8") as file:
+        file.write(more)
+    config = learners_config(yaml.safe_load((tree / TINY).read_text("utf-8")))
+    (tree / "learners.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+    status, output = snakemake(tree, "--cores", 2, "--configfile", "learners.yaml")
+    assert status == 0, output[-10_000:]
+    return tree, planned(output)
+
+
+@pytest.fixture(scope="module")
+def jobs(built_learners):
+    return built_learners[1]
+
+
+@pytest.fixture(scope="module")
+def results(built_learners):
+    return built_learners[0] / "results" / "learners"
+
+
+@pytest.fixture(scope="module")
+def runs(results):
+    return {path.stem: read_run(path) for path in (results / "runs/test").glob("*.trec")}
+
+
+@pytest.fixture(scope="module")
+def texts(results):
+    return texts_by_id(results / "collection/queries.test.parquet", QUERIES)
+
+
+@pytest.fixture(scope="module")
+def searcher(results):
+    stored = read_experiment(results / "experiment.yaml")
+    with closing(open_searcher(stored, [*LATE, "free", "fused"], threads=2)) as searcher:
+        yield searcher
+
+
+def negatives(results, encoder):
+    """Pairs of a query and a passage that an encoder learnt to tell from the relevant one."""
+    table = read_table(results / f"triples/{encoder}.train.parquet", TRIPLES).to_pylist()
+    return {(row["query_id"], row["negative"]) for row in table}
+
+
+def found(results, system):
+    """Pairs of a training query and what a system found for it."""
+    run = read_run(results / f"runs/train/{system}.trec")
+    return {(one.query_id, doc_id) for one in run for doc_id in one.doc_ids}
+
+
+def test_nothing_is_left_to_do_and_the_report_shows_all_systems(built_learners, results, runs):
+    status, again = snakemake(built_learners[0], "--cores", 2, "--configfile", "learners.yaml")
+    assert (status, "Nothing to be done" in again) == (0, True), again[-10_000:]
+    page = (results / "report/index.html").read_text("utf-8")
+    assert all(f'<th scope="row">{name}</th>' in page for name in runs)
+
+
+def test_models_and_shards_have_jobs_of_their_own(jobs):
+    # Of the encoders: taught, student and second, learned and free. Of the only re-ranker, its scores and tokens.
+    assert (jobs["train"], jobs["train_reranker"], jobs["score"], jobs["rerank"]) == (5, 1, 1, 1)
+    assert (jobs["encode_impacts"], jobs["encode_tokens"], jobs["encode"], jobs["expand"]) == (4, 2, 6, 2)
+    assert (jobs["impact_index"], jobs["ivfpq"], jobs["audit_ivfpq"], jobs["retrieve_ivfpq"]) == (2, 2, 4, 2)
+    # Negatives of the student, weights of the fusion, and the runs that are evaluated.
+    assert jobs["retrieve_impacts"] == 4
+    assert (jobs["import_triples"], jobs["import_pairs"], jobs["score_triples"]) == (1, 1, 2)
+
+
+def test_released_triples_of_queries_that_are_held_out_are_dropped(results):
+    for counted in ("triples/taught", "pairs/late"):
+        counts = json.loads((results / f"{counted}.train.json").read_text("utf-8"))
+        assert (counts["triples read"], counts["dropped: unknown query"], counts["triples kept"]) == (50, 10, 40)
+
+
+@pytest.mark.parametrize(("encoder", "system"), [("student", "learned"), ("second", "student")])
+def test_negatives_are_what_the_named_system_found(results, encoder, system):
+    assert negatives(results, encoder) <= found(results, system)
+
+
+def test_a_second_round_is_validated_and_logged(built_learners, results):
+    curve = read_curve(results / "encoders/second/curve.csv")
+    assert [row["validation_measure"] is None for row in curve] == [row["validation_loss"] is None for row in curve]
+    [events] = (built_learners[0] / "logs/learners/events/encoders/second").glob("events.out.tfevents.*")
+    assert events.stat().st_size > 500
+
+
+def test_what_late_interaction_retrieves_and_reranks_has_the_same_scores(runs):
+    pairs = []
+    for one, other in zip(runs["late"], runs["bm25-late"], strict=True):
+        scores = dict(zip(one.doc_ids, one.scores, strict=True))
+        reranked = dict(zip(other.doc_ids[:20], other.scores, strict=False))
+        pairs += [(scores[name], score) for name, score in reranked.items() if name in scores]
+    assert len(pairs) > 10
+    # But for half precision.
+    assert all(own == pytest.approx(score, rel=5e-3) for own, score in pairs)
+
+
+@pytest.mark.parametrize("system", ["late", "late-ivfpq", "taught-ivfpq"])
+def test_searches_have_the_scores_of_the_runs(searcher, runs, texts, system):
+    for ranking in runs[system]:
+        answer = searcher.search(system, texts[ranking.query_id], searcher.depth)
+        assert [one.score for one in answer.results] == pytest.approx(ranking.scores, abs=1e-4)
+        if system == "late":
+            assert answer.milliseconds.keys() == {"tokenize", "encode", "search", "total"}
+
+
+@pytest.mark.parametrize("system", ["free", "fused"])
+def test_searches_of_sparse_encoders_are_the_runs(searcher, runs, texts, system):
+    for ranking in runs[system]:
+        answer = searcher.search(system, texts[ranking.query_id], searcher.depth)
+        assert [one.doc_id for one in answer.results] == ranking.doc_ids
+
+
+def test_an_interleaved_search_begins_with_the_first_system(searcher, runs, texts):
+    first = runs["late"][0]
+    assert searcher.search("late+bm25", texts[first.query_id], 5).results[0].doc_id == first.doc_ids[0]
+
+
+@pytest.mark.parametrize("model", ["late", "taught"])
+def test_an_index_gives_scores_of_exact_search_and_its_audit_is_shown(results, runs, model):
+    for one, other in zip(runs[f"{model}-ivfpq"], runs[model], strict=True):
+        scores = dict(zip(other.doc_ids, other.scores, strict=True))
+        shared = [(scores[name], score) for name, score in zip(one.doc_ids, one.scores, strict=True) if name in scores]
+        assert len(shared) >= 0.5 * len(one.doc_ids)
+        assert all(own == pytest.approx(score, abs=1e-5) for own, score in shared)
+    audit = read_artifact(results / f"audit/test/{model}.ivfpq.json", Audit)
+    assert max(search.recall for search in audit.searches) >= 0.9
+    assert "IVFPQ" in (results / "report/figures/audits.svg").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["learned", "free"])
+def test_sentence_transformers_gives_queries_the_same_impacts(results, texts, name):
+    model = SparseEncoder(str(results / "encoders" / name / "best"), device="cpu")
+    table = read_table(results / f"embeddings/{name}/queries.test.parquet", IMPACTS).to_pylist()
+    weights = model.encode_query([texts[row["id"]] for row in table]).to_dense().numpy() * 100
+    for row, expected in zip(table, weights, strict=True):
+        impacts = np.zeros(len(expected))
+        impacts[row["tokens"]] = row["impacts"]
+        assert np.abs(impacts - expected).max() <= 0.5 + 1e-3
+
+
+def test_the_explanation_of_a_sparse_score_adds_up_and_marks_added_tokens(searcher, runs, texts):
+    text = texts[runs["free"][0].query_id]
+    tokenize = searcher.models.retrievers["free"].encoder.tokenize
+    own = set(tokenize.names(tokenize([text])[0]))
+    best = searcher.search("free", text, 5).results[0]
+    why = explain(searcher, "free", text, best.doc_id)
+    assert (why.kind, why.rank, why.columns[-1]) == ("sparse", 1, "adds")
+    assert sum(row[-1] for row in why.rows) == pytest.approx(best.score, abs=0.5)
+    assert all(row[2] * row[3] == row[4] for row in why.rows)
+    assert {row[0] for row in why.rows if "query" not in row[1]} <= own
+
+
+def test_sparsity_and_latency_are_measured_and_shown(results):
+    page = (results / "report/index.html").read_text("utf-8")
+    measured = json.loads((results / "sparsity/free.test.json").read_text("utf-8"))
+    assert f"{measured['query_terms']:.1f}" in page
+    assert 0 < measured["flops"] <= measured["query_terms"]
+    timed = json.loads((results / "latency/test.json").read_text("utf-8"))["rows"]
+    assert {row["system"] for row in timed if "search" in row["milliseconds"]} == {"learned", "fused"}
+
+
+def test_queries_that_a_t5_predicts_are_those_of_all_passages(results):
+    shards = [read_table(results / f"expansions/t5/passages.{number}-of-2.parquet", EXPANSIONS) for number in (1, 2)]
+    ids = read_table(results / "collection/passages.parquet", PASSAGES)["doc_id"].to_pylist()
+    assert [name for shard in shards for name in shard["doc_id"].to_pylist()] == ids
