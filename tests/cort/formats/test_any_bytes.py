@@ -60,6 +60,9 @@ class Record:
     parts: dict[str, Part]
 
 
+TOKEN_ORIGIN = shards.Origin(dimension=2, passage_length=9, similarity="dot", model="m")
+
+
 def all_tokens(path):
     cache = shards.Tokens(path)
     return [cache[row].tolist() for row in range(len(cache))], cache.ids.to_pylist()
@@ -70,13 +73,9 @@ def all_vectors(path):
     return shards.all_ids(opened).to_pylist(), shards.all_vectors(opened).tolist()
 
 
-TOKEN_ORIGIN = shards.Origin(dimension=2, passage_length=9, similarity="dot", model="m")
-
-
 def all_token_vectors(path):
     opened = shards.open_token_shards([path], TOKEN_ORIGIN)
-    vectors = [block.of(row).tolist() for shard in opened for block in shard.blocks() for row in range(len(block))]
-    return shards.all_ids(opened).to_pylist(), vectors
+    return [block.of(row).tolist() for shard in opened for block in shard.blocks() for row in range(len(block))]
 
 
 RECORD = Record("é", True, {"a": Part("x", [1.5, -2.0], None), "b": Part("", [], 3)})
@@ -105,12 +104,16 @@ def _token_shard(path):
     shards.write_token_shard(path, [batch], TOKEN_ORIGIN, 3)
 
 
-def _json(value):
-    return lambda path: path.write_text(json.dumps(value))
+def _written(write, *arguments):
+    return lambda path: write(path, *arguments)
 
 
 def _text(text):
     return _written(write_file, text)
+
+
+def _json(value):
+    return _text(json.dumps(value))
 
 
 def _bytes(content):
@@ -119,10 +122,6 @@ def _bytes(content):
 
 def _zipped(name, text):
     return _bytes(zip_of((name, text), compression=ZIP_DEFLATED))
-
-
-def _written(write, *arguments):
-    return lambda path: write(path, *arguments)
 
 
 def _block(path):
@@ -173,9 +172,8 @@ def _yaml(path):
         raise InputError(str(error).splitlines()[0]) from None
 
 
-SAMPLES = [f"x_sample{number}.txt{part}-10" for number in (0, 1) for part in (0, 1)]
 TAR = tar_of(("predictions.txt", "what is it\n\nhow\n"))
-SAMPLES = zip_of(*((name, f"what {name}\nhow\n") for name in SAMPLES))
+SAMPLES = zip_of(*((f"x_sample{n}.txt{part}-10", f"what {n}\nhow\n") for n in (0, 1) for part in (0, 1)))
 TSV = "".join(f"{doc_id}\t{text}\n" for doc_id, text in PASSAGES)
 JSONL = "".join(json.dumps({"_id": doc_id, "title": "t", "text": text}) + "\n" for doc_id, text in PASSAGES)
 

@@ -9,7 +9,7 @@ import pytest
 from cort import collection, split
 from cort.formats.tables import QRELS, QUERIES, read_table
 from cort.formats.topics import iter_queries
-from tests.support.common import ROOT, command_line, refusal, write_file
+from tests.support.common import ROOT, command_line, write_file
 from tests.support.irds import run_with
 
 HEADER = ["CAR", [2, []], [["enwiki", "en"], []]]
@@ -95,9 +95,3 @@ def test_judgements_of_a_file_per_fold_are_those_of_one_file(tmp_path):
     assert split.main(command_line({"queries": qrels, "qrels": qrels}, outputs)) == 0
     assert (read_table(queries, QUERIES), read_table(judged, QRELS)) == tables
     assert [table.num_rows for table in tables] == [4, len(TEXTS)]
-
-
-def test_judgements_of_another_collection_are_no_topics(tmp_path):
-    path = write_file(tmp_path / "test.qrels", "enwiki:Aftertaste 0 d1 1\n42 0 d2 1\n")
-    expected = "expected enwiki:PAGE/HEADING, as in TREC-CAR's judgements; name a file of queries"
-    assert refusal(iter_queries, path) == f"row 2: found the topic '42', {expected}"

@@ -3,6 +3,7 @@
 import bz2
 import json
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -17,7 +18,7 @@ from cort.sources.documents import Section, encoded_id
 from cort.sources.folder import LARGEST, Skips, iter_documents, list_files
 from cort.sources.passages import divide
 from cort.system.errors import InputError
-from tests.support.common import logged, write_file
+from tests.support.common import logged, refusal, write_file
 from tests.support.office import docx_of, epub_of, pptx_of, xlsx_of
 from tests.support.pdf import pdf_of
 
@@ -111,7 +112,6 @@ BAD = {
     "deep.jsonl": (b"[" * 100_000 + b"\n", "rows that cannot be read"),
     "latin.csv": (b"text\n" + LATIN.replace(b",", b""), "read as Windows-1252"),
     "null.jsonl": (b'{"text": null}\n', "rows without text"),
-    "line\nbreak.md": (b"text", "a name with control characters or invalid Unicode"),
 }
 
 
@@ -122,7 +122,7 @@ def test_bad_files_are_one_line_and_one_count(folder, name, caplog):
     found, counts = read(folder)
     assert counts == {reason: 1}
     (line,) = logged(caplog, "WARNING")
-    assert line.splitlines() == [line]
+    assert len(line.splitlines()) == 1
     assert line.startswith(f"{name!r}: {reason} (")
     assert "good.txt" in found
     rows = {"quotes.csv": 1, "open.csv": 1, "lines.jsonl": 1, "latin.csv": 1}
@@ -130,25 +130,22 @@ def test_bad_files_are_one_line_and_one_count(folder, name, caplog):
 
 
 def test_text_in_other_encodings(folder):
-    text = "Café à la crème"
-    declared = '<meta charset="{}"><p>' + text
+    text = "“Café” à la crème"
+    declared = "<meta charset={}><p>" + text
     files = {
-        "latin.txt": text.encode("latin-1"),
+        "latin.txt": text.encode("cp1252"),
         "mark.txt": text.encode("utf-8-sig"),
         "utf16.txt": text.encode("utf-16"),
-        "declared.html": declared.format("iso-8859-15").encode("iso-8859-15"),
+        "declared.html": declared.format("iso-8859-15").replace("“", "").replace("”", "").encode("iso-8859-15"),
+        # Latin-1 on the web has the quotes of Windows.
+        "windows.html": declared.format("iso-8859-1").encode("cp1252"),
         "lying.html": declared.format("iso-8859-1").encode(),
     }
     write_all(folder, files)
     found, counts = read(folder)
-    assert {document.sections[0].paragraphs for document in found.values()} == {(text,)}
-    assert len(found) == len(files)
+    texts = {name: document.sections[0].paragraphs for name, document in found.items()}
+    assert texts == dict.fromkeys(files, (text,)) | {"declared.html": ("Café à la crème",)}
     assert counts == {"read as Windows-1252": 1}
-
-
-def test_latin_1_on_the_web_has_the_quotes_of_windows(folder):
-    write_all(folder, {"a.html": b"<meta charset=iso-8859-1><p>\x93Quoted\x94"})
-    assert read(folder)[0]["a.html"].sections == (Section((), ("“Quoted”",)),)
 
 
 def test_huge_files_are_not_opened(folder, caplog):
@@ -166,33 +163,26 @@ def test_huge_files_are_not_opened(folder, caplog):
     assert logged(caplog, "WARNING") == ["'huge.txt': a file of more than 100 MB (200,000,000 bytes)"]
 
 
-def test_files_that_cannot_be_opened(folder, caplog, monkeypatch):
-    write_all(folder, {"good.txt": "Text.", "closed.txt": "Text.", "closed.csv": "text\nText."})
-    # Permissions do not stop root.
-    monkeypatch.setattr(os, "access", lambda path, _: "closed" not in path)
-    found, counts = read(folder)
-    assert (list(found), counts) == (["good.txt"], {"unreadable file": 2})
-    assert logged(caplog, "WARNING") == [
-        f"'closed.{suffix}': unreadable file (permission denied)" for suffix in ("csv", "txt")
-    ]
-
-
-def test_folders_that_cannot_be_opened(folder, caplog, monkeypatch):
-    write_all(folder, {"good.txt": "Text.", "closed/file.txt": "Text."})
+def test_files_and_folders_that_cannot_be_opened(folder, caplog, monkeypatch):
+    files = ("good.txt", "closed.txt", "shut/file.txt")
+    write_all(folder, dict.fromkeys(files, "Text.") | {"closed.csv": "text\nText."})
     scandir = os.scandir
 
     def refuse(path):
-        if Path(path).name == "closed":
+        if Path(path).name == "shut":
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
+    # Permissions do not stop root.
+    monkeypatch.setattr(os, "access", lambda path, _: "closed" not in path)
     monkeypatch.setattr(os, "scandir", refuse)
     found, counts = read(folder)
-    assert (list(found), counts) == (["good.txt"], {"unreadable folder": 1})
-    assert logged(caplog, "WARNING") == ["'closed': unreadable folder (Permission denied)"]
+    assert (list(found), counts) == (["good.txt"], {"unreadable file": 2, "unreadable folder": 1})
+    lines = [f"'closed.{suffix}': unreadable file (permission denied)" for suffix in ("csv", "txt")]
+    assert sorted(logged(caplog, "WARNING")) == [*lines, "'shut': unreadable folder (Permission denied)"]
 
 
-def test_links(folder, tmp_path, caplog):
+def test_links_and_pipes(folder, tmp_path, caplog):
     write_all(tmp_path, {"docs/a/real.txt": "Text.", "secret.txt": "Secret.", "docs-of-others/file.txt": "Secret."})
     links = {
         "inside.txt": "a/real.txt",
@@ -206,29 +196,16 @@ def test_links(folder, tmp_path, caplog):
     }
     for name, target in links.items():
         (folder / name).symlink_to(target)
+    # It is not waited for.
+    os.mkfifo(folder / "pipe.txt")
     found, counts = read(folder)
     assert list(found) == ["a/real.txt", "inside.txt"]
-    assert counts == {"a link to a folder or out of the folder": 4, "unreadable file": 3}
-    assert len(logged(caplog, "WARNING")) == 7
+    assert counts == {"a link to a folder or out of the folder": 4, "unreadable file": 3, "an empty file": 1}
+    assert len(logged(caplog, "WARNING")) == 8
 
 
-def test_pipes_are_not_waited_for(folder):
-    write_all(folder, {"good.txt": "Text."})
-    os.mkfifo(folder / "pipe.txt")
-    assert read(folder)[1] == {"an empty file": 1}
-
-
-NAMES = [
-    *(
-        "spaces and\u00a0more.txt",
-        "#1.txt",
-        "100%25.txt",
-        "100%.txt",
-        'it\'s "quoted".txt',
-        "\u202egnp.txt",
-    ),
-    *("a\u200bb.txt", "Ünïcode 文書.txt", "-option.txt", "a;b&c$(d)`e`.txt", "a\\b.txt", "<b>.txt", "~.txt", "*.txt"),
-]
+NAMES = ["spaces and\u00a0more.txt", "#1.txt", "100%25.txt", "100%.txt", 'it\'s "quoted".txt', "\u202egnp.txt"]
+NAMES += ["a\u200bb.txt", "Ünïcode 文書.txt", "-option.txt", "a;b&c$(d)`e`.txt", "a\\b.txt", "<b>.txt", "~.txt"]
 
 
 def test_odd_names_become_valid_ids_that_lead_back_to_the_files(folder):
@@ -242,10 +219,7 @@ def test_odd_names_become_valid_ids_that_lead_back_to_the_files(folder):
 
 @pytest.mark.parametrize("name", ["a\nb.txt", "a\tb.txt", "a\x7fb.txt", b"latin-\xe9.txt"])
 def test_names_that_no_line_can_show(folder, name, caplog):
-    write_all(folder, {"good.txt": "Text."})
-    path = os.path.join(os.fsencode(folder), os.fsencode(name))
-    with open(path, "w") as file:
-        file.write("Text.")
+    Path(os.fsdecode(os.path.join(os.fsencode(folder), os.fsencode(name)))).write_text("Text.")
     assert read(folder)[1] == {"a name with control characters or invalid Unicode": 1}
     (line,) = logged(caplog, "WARNING")
     assert line.isprintable()
@@ -265,12 +239,12 @@ def test_ids_of_different_names_differ():
     assert [unquote(encoded_id(name)) for name in names] == names
 
 
-@pytest.mark.parametrize("rows", ["id,text\na,one\nb,two\na,three\n", 'id,text\na,one\nb,two\n"a",three\n'])
-def test_rows_with_the_same_id(folder, rows):
-    write_all(folder, {"rows.csv": rows})
-    with pytest.raises(InputError, match=r"rows\.csv: row 3: found the id 'a' again .* row 1") as caught:
-        read(folder, fields={"id": "id", "text": "text"})
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("again", ["a", '"a"'])
+def test_rows_with_the_same_id(folder, again):
+    write_all(folder, {"rows.csv": f"id,text\na,one\nb,two\n{again},three\n"})
+    fields = {"id": "id", "text": "text"}
+    line = refusal(lambda path: read(path.parent, fields=fields), folder / "rows.csv")
+    assert re.match("row 3: found the id 'a' again .* row 1", line)
 
 
 def test_files_of_rows_in_all_formats_and_compressions(folder):
@@ -296,43 +270,33 @@ def test_rows_of_a_single_file_keep_their_ids(folder):
 
 
 def test_ids_may_be_names_of_files_without_folders_and_suffix(folder, caplog):
-    write_all(
-        folder, {"html/CACM-0001.html": "<pre>Text.</pre>", "v1.2 a.txt": "Text.", "rows.csv": "id,text\n7,one\n"}
-    )
+    files = {"html/CACM-0001.html": "<pre>Text.</pre>", "v1.2 a.txt": "Text.", "rows.csv": "id,text\n7,one\n"}
+    write_all(folder, files)
     assert [*read(folder, ids="stem")[0]] == ["CACM-0001", "rows/7", "v1.2%20a"]
     write_all(folder, {"old/CACM-0001.txt": "Text."})
     with pytest.raises(InputError) as caught:
         read(folder, ids="stem")
     found = "'html/CACM-0001.html' and 'old/CACM-0001.txt', which both are CACM-0001"
-    expected = "files with names of their own; rename one, or set `ids: path`"
-    assert str(caught.value) == f"{folder}: found {found}, expected {expected}"
+    assert str(caught.value).startswith(f"{folder}: found {found}")
     assert len(read(folder)[0]) == 4
 
 
-def change(folder):
-    (folder / "b.txt").write_text("Longer text.")
-
-
-def touch(folder):
-    os.utime(folder / "b.txt", ns=(1, 1))
-
-
-def remove(folder):
-    (folder / "c.txt").unlink()
-
-
-def add(folder):
-    (folder / "d.txt").write_text("Text.")
+CHANGES = {
+    "changed": lambda folder: (folder / "b.txt").write_text("Longer text."),
+    "touched": lambda folder: os.utime(folder / "b.txt", ns=(1, 1)),
+    "removed": lambda folder: (folder / "c.txt").unlink(),
+    "added": lambda folder: (folder / "d.txt").write_text("Text."),
+}
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("action", [change, touch, remove, add])
-def test_a_change_while_the_folder_is_read_is_one_error(folder, action, processes):
-    write_all(folder, {"a.txt": "Text.", "b.txt": "Text.", "c.txt": "Text."})
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_while_the_folder_is_read_is_one_error(folder, change, processes):
+    write_all(folder, dict.fromkeys(("a.txt", "b.txt", "c.txt"), "Text."))
     documents = iter_documents(folder, Skips(), processes=processes)
     next(documents)
-    action(folder)
-    with pytest.raises(InputError, match=r"docs: found a change of '[bcd]\.txt' while the folder was read, expected"):
+    CHANGES[change](folder)
+    with pytest.raises(InputError, match=r"docs: found a change of '[bcd]\.txt' while the folder was read"):
         list(documents)
 
 
@@ -347,17 +311,13 @@ def test_a_process_that_dies_is_one_error(folder, monkeypatch):
         list(iter_documents(folder, Skips(), processes=2))
 
 
-def test_a_folder_without_documents(folder):
+def test_a_folder_without_documents_and_what_is_no_folder(folder, tmp_path):
     assert read(folder) == ({}, {})
     write_all(folder, {"empty.md": "", "sub/title.md": "# Title"})
     assert read(folder) == ({}, {"an empty file": 1, "no text": 1})
-
-
-@pytest.mark.parametrize(("name", "reason"), [("nothing", "No such file"), ("file", "Not a directory")])
-def test_a_folder_that_is_none(tmp_path, name, reason):
-    (tmp_path / "file").write_text("Text.")
-    with pytest.raises(InputError, match=rf"/{name}: found {reason}"):
-        read(tmp_path / name)
+    for path, reason in ((tmp_path / "nothing", "No such file"), (folder / "empty.md", "Not a directory")):
+        with pytest.raises(InputError, match=rf"{path}: found {reason}"):
+            read(path)
 
 
 CELLS = [
@@ -372,9 +332,8 @@ OLD = [{"cell_type": "heading", "level": 1, "source": ["Guide"]}, {"cell_type": 
 def test_notebooks_of_both_layouts(folder):
     new = {"cells": CELLS, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
     old = {"metadata": {"name": ""}, "nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": OLD, "metadata": {}}]}
-    write_all(
-        folder, {"new.ipynb": json.dumps(new), "old.ipynb": json.dumps(old), "no.ipynb": "{}", "list.ipynb": "[]"}
-    )
+    files = {"new.ipynb": json.dumps(new), "old.ipynb": json.dumps(old), "no.ipynb": "{}", "list.ipynb": "[]"}
+    write_all(folder, files)
     found, counts = read(folder)
     assert counts == {"broken notebook": 2}
     assert [document.title for document in found.values()] == ["Guide", "Guide"]
@@ -383,15 +342,14 @@ def test_notebooks_of_both_layouts(folder):
 
 
 def test_office_files_are_counted_with_one_line_if_markitdown_is_missing(folder, monkeypatch, caplog):
-    write_all(
-        folder, {"a.docx": docx_of(("Normal", "Text.")), "b.epub": epub_of("T", "<p>Text.</p>"), "c.txt": "Text."}
-    )
+    files = {"a.docx": docx_of(("Normal", "Text.")), "b.epub": epub_of("T", "<p>Text.</p>"), "c.txt": "Text."}
+    write_all(folder, files)
     monkeypatch.setitem(sys.modules, "markitdown", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     found, counts = read(folder)
     assert ([*found], counts) == (["c.txt"], {"office files without markitdown": 2})
-    expected = "'a.docx': office files without markitdown (`pip install 'markitdown[docx,pptx,xlsx]'`, then run again)"
-    assert logged(caplog, "WARNING") == [expected]
+    (line,) = logged(caplog, "WARNING")
+    assert line.startswith("'a.docx': office files without markitdown (`pip install 'markitdown[docx,pptx,xlsx]'`")
 
 
 def test_office_files(folder):

@@ -30,26 +30,23 @@ def headed(document, origin, words=10, overlap=0, headings=True):
     ]
 
 
-def test_titles_are_above_all_passages():
-    expected = [(f"guide.md#{number}", text, ("The guide",)) for number, text in enumerate(TEXTS)]
-    assert headed(GUIDE, "titles") == expected
-
-
-def test_a_passage_is_below_all_of_its_headings():
-    assert [(text, queries) for _, text, queries in headed(GUIDE, "headings")] == [
-        (TEXTS[0], ()),
-        (TEXTS[1], ("Install",)),
-        (TEXTS[2], ("Install", "On Linux")),
-    ]
-
-
-def test_passages_lose_their_first_sentence_and_keep_their_headings():
-    assert [(text, queries) for _, text, queries in headed(GUIDE, "sentences")] == [
+ABOVE = {
+    "titles": [(text, ("The guide",)) for text in TEXTS],
+    "headings": [(TEXTS[0], ()), (TEXTS[1], ("Install",)), (TEXTS[2], ("Install", "On Linux"))],
+    "sentences": [
         ("The guide Read on.", ("Welcome to all.",)),
         ("The guide Install Run it twice.", ("Get the file now please today.",)),
         ("The guide Install On Linux Then wait a bit.", ("Use the shell for this purpose.",)),
-    ]
-    assert headed(GUIDE, "sentences", headings=False)[0][1] == "Read on."
+    ],
+}
+
+
+@pytest.mark.parametrize("origin", ABOVE)
+def test_titles_or_headings_above_or_the_first_sentence_are_the_queries_of_a_passage(origin):
+    found = headed(GUIDE, origin)
+    assert [doc_id for doc_id, _, _ in found] == [f"guide.md#{number}" for number in range(len(TEXTS))]
+    assert [one[1:] for one in found] == ABOVE[origin]
+    assert origin != "sentences" or headed(GUIDE, origin, headings=False)[0][1] == "Read on."
 
 
 def test_without_queries_passages_are_as_ever():
@@ -76,13 +73,10 @@ def test_titles_and_texts(words, title, text, origin, expected):
     assert [one[1:] for one in headed(document_of("d", title, text), origin, words)] == [expected]
 
 
-def test_what_no_text_can_hold_is_replaced():
+def test_empty_documents_stay_and_what_no_text_can_hold_is_replaced():
+    assert headed(document_of("d", "", ""), "titles", words=None) == [("d", ".", ())]
     document = document_of("d", "A\0B", "one\ntwo\0\n\nhalf \ud800")
     assert document == Document("d", "A B", (Section((), ("one two", "half ?")),))
-
-
-def test_an_empty_document_stays_in_the_collection():
-    assert headed(document_of("d", "", ""), "titles", words=None) == [("d", ".", ())]
 
 
 @pytest.mark.parametrize("origin", ["titles", "headings", "sentences"])
@@ -101,5 +95,4 @@ def test_no_passage_of_a_document_has_the_words_of_its_queries(origin):
     found = headed(Document("d", words(4), sections), origin, words=30, overlap=25)
     queries = {query for _, _, above in found for query in above}
     assert queries
-    copies = {word for query in queries for word in query.split()} & {word for one in found for word in one[1].split()}
-    assert not copies
+    assert not {word for query in queries for word in query.split()} & {w for one in found for w in one[1].split()}

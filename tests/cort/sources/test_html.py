@@ -47,14 +47,24 @@ def test_the_title_is_the_only_heading_of_level_1_or_that_of_the_page(page, titl
     assert document.sections
 
 
-def test_what_follows_an_empty_title_or_that_of_a_picture_stays():
-    assert text_of("<title></title>one <b>two</b> three") == "one two three"
-    assert text_of("<title>Page</title><svg><title>Logo</title><path></svg>text.<p>More.</p>") == "text. More."
+TEXTS = {
+    "an empty title": ("<title></title>one <b>two</b> three", "one two three"),
+    "a picture's title": ("<title>Page</title><svg><title>Logo</title><path></svg>text.<p>b</p>", "text. b"),
+    "a button in a sentence": ("<p>Click <button>Save</button>.<div><button>Menu</button></div>b", "Click Save. b"),
+    "a button in a heading": ("a<h3><button>Which?</button></h3>b", "a Which? b"),
+    "a form around a page": (
+        "<form><h1>Title</h1><p>Text.</p><select><option>Choice</select><button>Go</button></form>",
+        "Title Text.",
+    ),
+    "stray ends": ("</nav></script><p>a</p></nav><nav>menu</nav><p>b</p></aside>c", "a b c"),
+    "nothing": ("<title></title><!-- nothing -->", ""),
+}
 
 
-def test_a_button_in_a_sentence_is_part_of_it():
-    page = "<p>Click <button>Save</button> to go on.<h3><button>Which?</button></h3><div><button>Menu</button></div>b"
-    assert text_of(page) == "Click Save to go on. Which? b"
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_is_no_text_is_left_out_and_hides_nothing(name):
+    page, text = TEXTS[name]
+    assert text_of(page) == text
 
 
 @pytest.mark.parametrize(
@@ -72,15 +82,6 @@ def test_a_button_in_a_sentence_is_part_of_it():
 )
 def test_scripts_and_styles_give_no_text(page):
     assert text_of(page) == "before after"
-
-
-def test_forms_around_a_page_keep_its_text():
-    page = "<form><h1>Title</h1><p>Text.</p><select><option>Choice</select><button>Go</button></form>"
-    assert text_of(page) == "Title Text."
-
-
-def test_stray_ends_hide_nothing():
-    assert text_of("</nav></script><p>a</p></nav><nav>menu</nav><p>b</p></aside>c") == "a b c"
 
 
 def test_entities_of_a_document_are_not_expanded():
@@ -110,4 +111,3 @@ def test_long_text_stays_whole():
 
 def test_an_empty_page():
     assert html.read("") == Content("", [])
-    assert text_of("<title></title><!-- nothing -->") == ""

@@ -1,10 +1,10 @@
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import pytest
 
-from cort.sources import irds
 from tests.support import irds as homes
 from tests.support.common import ROOT, md5_of
 from tests.support.misbehaving_server import Step, serving
@@ -173,11 +173,9 @@ def test_as_many_records_as_published(tmp_path):
     # One document less, as in a file that was copied in part.
     path = tmp_path / "cranfield" / "docs.txt"
     path.write_text(path.read_text().rpartition(".I ")[0])
-    assert outcomes(tmp_path, *pairs)[0] == (
-        "ir_datasets cranfield, documents: found 1399 of them, expected 1400, as published; "
-        f"delete what is damaged in {tmp_path / 'cranfield'}, or put there what is missing "
-        "(https://ir-datasets.com/cranfield.html)"
-    )
+    line = outcomes(tmp_path, *pairs)[0]
+    assert line.startswith("ir_datasets cranfield, documents: found 1399 of them, expected 1400, as published")
+    assert str(tmp_path / "cranfield") in line
 
 
 SOURCES = {
@@ -201,19 +199,16 @@ def test_damaged_files_are_refused(home, tmp_path, kept):
 
 def test_names_that_do_not_exist_and_datasets_without_records(tmp_path):
     lines = {
-        ("iter_documents", "beir/nfcorpsu"): "ir_datasets: found no dataset 'beir/nfcorpsu', expected the name of one; "
-        "did you mean beir/nfcorpus?",
-        ("iter_qrels", "beir/nfcorpus"): "ir_datasets beir/nfcorpus: found no judgements, "
-        "expected one of beir/nfcorpus/dev, beir/nfcorpus/test, beir/nfcorpus/train; name such a dataset",
-        ("iter_queries", "antique"): "ir_datasets antique: found no queries, expected one of antique/test, "
-        "antique/test/non-offensive, antique/train, antique/train/split200-train, antique/train/split200-valid; "
-        "name such a dataset",
-        ("iter_documents", "beir"): "ir_datasets beir: found no documents, expected one of beir/arguana, ",
-        ("iter_qrels", "msmarco-document/eval"): "ir_datasets msmarco-document/eval: found no judgements, "
-        "expected a dataset that has them; name such a dataset",
+        ("iter_documents", "beir/nfcorpsu"): ": found no dataset 'beir/nfcorpsu'.*; did you mean beir/nfcorpus?",
+        ("iter_qrels", "beir/nfcorpus"): " beir/nfcorpus: found no judgements, expected one of beir/nfcorpus/dev, "
+        "beir/nfcorpus/test, beir/nfcorpus/train;",
+        ("iter_queries", "antique"): " antique: found no queries, expected one of antique/test, "
+        "antique/test/non-offensive, antique/train, antique/train/split200-train, antique/train/split200-valid;",
+        ("iter_documents", "beir"): " beir: found no documents, expected one of beir/arguana, ",
+        ("iter_qrels", "msmarco-document/eval"): " msmarco-document/eval: found no judgements, expected a dataset",
     }
-    for line, beginning in zip(outcomes(tmp_path, *lines), lines.values(), strict=True):
-        assert line.startswith(beginning)
+    for line, words in zip(outcomes(tmp_path, *lines), lines.values(), strict=True):
+        assert re.match(f"ir_datasets{words}", line)
 
 
 MISSING = [("iter_documents", "antique"), ("iter_qrels", "beir/nfcorpus/test"), ("iter_queries", "vaswani")]
@@ -256,16 +251,6 @@ def server():
         yield server
 
 
-def test_a_download_writes_no_progress_bar(tmp_path, server):
-    change = fetched_from(server, md5_of(TEXT))
-    found, log = run(tmp_path, START + change + FAILURES, "iter_documents", "antique", no_proxy="127.0.0.1")
-    assert found == [1]
-    assert (tmp_path / "antique" / "collection.tsv").read_bytes() == TEXT
-    assert all(line.startswith("LOG ") for line in log.splitlines())
-    assert "\r" not in log
-    assert "%" not in log
-
-
 def test_a_download_of_other_bytes(tmp_path, server):
     change = fetched_from(server, "0" * 32)
     (line,) = outcomes(tmp_path, ("iter_documents", "antique"), change=change, no_proxy="127.0.0.1")
@@ -273,13 +258,18 @@ def test_a_download_of_other_bytes(tmp_path, server):
     assert not (tmp_path / "antique" / "collection.tsv").exists()
 
 
-def test_several_processes_fetch_a_file_once(tmp_path, server):
+def test_several_processes_fetch_a_file_once_without_a_progress_bar(tmp_path, server):
     change = fetched_from(server, md5_of(TEXT))
     arguments = (tmp_path, START + change + FAILURES, "iter_documents", "antique")
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(run, *arguments, no_proxy="127.0.0.1") for _ in range(3)]
-    assert [one.result()[0] for one in runs] == [[1]] * 3
     assert len(server.sent["/antique"]) == 1
+    assert (tmp_path / "antique" / "collection.tsv").read_bytes() == TEXT
+    for found, log in (one.result() for one in runs):
+        assert found == [1]
+        assert all(line.startswith("LOG ") for line in log.splitlines())
+        assert "\r" not in log
+        assert "%" not in log
 
 
 def test_invalid_records_are_named(tmp_path):
@@ -287,16 +277,14 @@ def test_invalid_records_are_named(tmp_path):
     homes.put(tmp_path / "antique" / "test" / "queries.txt", "1\tfirst\n2\t \n")
     homes.put(tmp_path / "antique" / "train" / "queries.txt", "1\tfirst\n2\ta\tb\n")
     homes.put(tmp_path / "antique" / "test" / "qrels", "1 0 2 1\n1 0 3 5000\n")
-    names = ["antique", "antique/test", "antique/train", "antique/test"]
-    functions = ["iter_documents", "iter_queries", "iter_queries", "iter_qrels"]
-    beginnings = [
-        "ir_datasets antique, documents: row 2: found an empty doc_id, expected a doc_id without ",
-        "ir_datasets antique/test, queries: row 2: found an empty text, expected ",
-        "ir_datasets antique/train, queries: row 2: found an error of ir_datasets (expected 2 fields, got 3)",
-        "ir_datasets antique/test, judgements: row 2: found the grade '5000', expected ",
-    ]
-    lines = outcomes(tmp_path, *zip(functions, names, strict=True))
-    assert [line[: len(beginning)] for line, beginning in zip(lines, beginnings, strict=True)] == beginnings
+    beginnings = {
+        ("iter_documents", "antique"): "documents: row 2: found an empty doc_id",
+        ("iter_queries", "antique/test"): "queries: row 2: found an empty text",
+        ("iter_queries", "antique/train"): "queries: row 2: found an error of ir_datasets (expected 2 fields, got 3)",
+        ("iter_qrels", "antique/test"): "judgements: row 2: found the grade '5000'",
+    }
+    for ((_, name), words), line in zip(beginnings.items(), outcomes(tmp_path, *beginnings), strict=True):
+        assert line.startswith(f"ir_datasets {name}, {words}")
 
 
 def test_an_interruption_is_no_error_of_the_library(home):
@@ -317,8 +305,3 @@ def test_another_encoding(home):
     plain = {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
     (line,) = outcomes(home, ("iter_documents", "antique"), **plain)
     assert line.startswith("ir_datasets: found the encoding ")
-
-
-def test_the_library_is_imported_when_it_is_needed(tmp_path):
-    code = f"import json, sys\nimport {irds.__name__}\nprint(json.dumps('ir_datasets' in sys.modules))"
-    assert run(tmp_path, code)[0] == [False]

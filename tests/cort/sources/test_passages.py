@@ -6,7 +6,7 @@ import unicodedata
 from itertools import count, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cort.sources.documents import Document, Section
@@ -48,6 +48,7 @@ def documents(draw):
     return Document("d", "A title", tuple(sections)), ends, borders
 
 
+@settings(deadline=None)
 @given(documents(), st.integers(10, 30), st.integers(0, 50))
 def test_passages_end_with_sentences_and_hold_every_word(case, words, overlap):
     document, ends, borders = case
@@ -74,6 +75,7 @@ def test_passages_end_with_sentences_and_hold_every_word(case, words, overlap):
     assert stop == ends[-1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=30), st.integers(10, 20), st.integers(0, 30))
 def test_windows_are_as_long_as_possible_and_overlap_as_much_as_allowed(lengths, words, overlap):
     number = count(1)
@@ -98,6 +100,7 @@ SCRIPTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\
 MIXED = st.text("我爱。，天安门กำที่สวัສabc .!?\n👍🏽e\u0301\u200b", max_size=300)
 
 
+@settings(deadline=None)
 @given(st.lists(SCRIPTS | MIXED, max_size=4), st.integers(10, 20), st.integers(0, 20))
 def test_no_character_of_any_script_is_lost(paragraphs, words, overlap):
     document = Document("d", "", (Section((), tuple(paragraphs)),))
@@ -115,45 +118,40 @@ def test_no_character_of_any_script_is_lost(paragraphs, words, overlap):
     assert len(everything) in ends
 
 
-def texts(paragraphs, words=10, overlap=0, headings=False):
-    document = Document("d", "", (Section((), tuple(paragraphs)),))
-    return [passage.text for passage in divide(document, words, overlap, headings)]
+WORDS = [letters(number) for number in range(1, 10_001)]
+ONE_WORD = [f"{letters(number).capitalize()}stop." for number in range(25)]
+LONG = "x" * 100_000
+SEVEN = "One two three four five six seven."
+# Name -> the text, its passages of at most 10 words; three may overlap.
+DIVIDED = {
+    "Chinese ends with sentences": ("我爱北京。天安门！太阳升在。好吗？", ["我爱北京。天安门！", "太阳升在。好吗？"]),
+    "Chinese counts characters": ("我" * 25, ["我" * 10, "我" * 10, "我" * 5]),
+    "Thai is cut between characters with their marks": ("ที่นี่ " + "กี่" * 14, ["ที่นี่ " + "กี่" * 8, "กี่" * 6]),
+    "sentences of one word": (" ".join(ONE_WORD), [" ".join(ONE_WORD[at : at + 10]) for at in (0, 7, 14, 21)]),
+    "an endless word stays whole": (f"before. {LONG} after", [f"before. {LONG} after"]),
+    "a dot in a name": (f"See module.Class for it. {SEVEN}", ["See module.Class for it.", SEVEN]),
+    "a dot in a number": (f"It costs 3.5 dollars. {SEVEN}", ["It costs 3.5 dollars.", SEVEN]),
+    "abbreviations": (f"Mr. Smith e.g. met Dr. Who. {SEVEN}", ["Mr. Smith e.g. met Dr. Who.", SEVEN]),
+}
 
 
-def test_chinese_ends_with_its_sentences_and_counts_characters():
-    assert texts(["我爱北京。天安门！太阳升在天。好吗？"]) == ["我爱北京。天安门！", "太阳升在天。好吗？"]
+def texts(text, words, overlap):
+    document = Document("d", "", (Section((), (text,)),))
+    return [passage.text for passage in divide(document, words, overlap, headings=False)]
 
 
-def test_thai_is_cut_between_characters_with_their_marks():
-    text = "ที่นี่ " + "กี่" * 14
-    assert texts([text]) == ["ที่นี่ " + "กี่" * 8, "กี่" * 6]
-    assert texts(["我" * 25]) == ["我" * 10, "我" * 10, "我" * 5]
-
-
-def test_sentences_of_one_word():
-    sentences = [f"{letters(number).capitalize()}stop." for number in range(25)]
-    expected = [" ".join(sentences[start : start + 10]) for start in (0, 7, 14, 21)]
-    assert texts([" ".join(sentences)], 10, 3) == expected
+@pytest.mark.parametrize("name", DIVIDED)
+def test_sentences_of_all_kinds(name):
+    text, expected = DIVIDED[name]
+    assert texts(text, 10, 3 if name == "sentences of one word" else 0) == expected
 
 
 def test_a_sentence_of_ten_thousand_words():
-    words = [letters(number) for number in range(1, 10_001)]
-    found = texts(["Short one here. " + " ".join(words) + ". Then another."], 150, 50)
+    found = texts(f"Short one here. {' '.join(WORDS)}. Then another.", 150, 50)
     assert found[0] == "Short one here."
-    assert " ".join(found[1:]) == " ".join(words) + ". Then another."
+    assert " ".join(found[1:]) == f"{' '.join(WORDS)}. Then another."
     assert max(len(text.split()) for text in found) == 150
     assert len(found) == 68
-
-
-def test_an_endless_word_stays_whole():
-    assert texts(["before. " + "x" * 100_000 + " after"], 10) == ["before. " + "x" * 100_000 + " after"]
-
-
-@pytest.mark.parametrize(
-    "sentence", ["See module.Class for it.", "It costs 3.5 dollars.", "Mr. Smith e.g. met Dr. Who."]
-)
-def test_dots_inside_sentences(sentence):
-    assert texts([f"{sentence} One two three four five six seven."], 10)[0] == sentence
 
 
 def test_title_and_headings_begin_each_passage():

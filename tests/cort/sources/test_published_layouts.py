@@ -23,19 +23,15 @@ def beir(*documents, query="q1", title="T"):
 
 
 HF = {"hf": ""}, {"hf": "", "part": "test"}
-TABLES = {
-    f"corpus/corpus-{SHARD}": [{"_id": "d1", "title": "", "text": "one"}],
-    f"queries/queries-{SHARD}": [{"_id": "q1", "text": "which?"}],
-}
 # name -> files, what `collection` and `split` are called with, passages, queries and judgements
 LAYOUTS = {
     "BEIR": (beir(("d1", "one"), ("d2", "two")), *HF, {"d1": "T one", "d2": "T two"}, {"q1": "which?"}, "q1 d1 1"),
-    "MTEB": (
-        TABLES | {f"default/test-{SHARD}": [{"query-id": "q1", "corpus-id": "d1", "score": 1.0}]},
-        *(*HF, {"d1": "one"}, {"q1": "which?"}, "q1 d1 1"),
-    ),
     "NanoBEIR": (
-        TABLES | {f"qrels/train-{SHARD}": [{"query-id": "q1", "corpus-id": "d1"}]},
+        {
+            f"corpus/corpus-{SHARD}": [{"_id": "d1", "title": "", "text": "one"}],
+            f"queries/queries-{SHARD}": [{"_id": "q1", "text": "which?"}],
+            f"qrels/train-{SHARD}": [{"query-id": "q1", "corpus-id": "d1"}],
+        },
         *({"hf": ""}, {"hf": "", "part": "train"}, {"d1": "one"}, {"q1": "which?"}, "q1 d1 1"),
     ),
     "TREC": (
@@ -74,38 +70,6 @@ LAYOUTS = {
         {"1": "what laws"},
         "1 1 2,1 2 -1",
     ),
-    "CACM": (
-        {
-            "cacm.all": ".I 1410\n.T\none\n.B\nCACM\n.X\n1\t5\t1\n",
-            "query.text": ".I 1\n.W\n what\n.N\n 1. Name\n",
-            "qrels.text": "01 1410  0 0\n",
-        },
-        {"passages": "cacm.all"},
-        {"queries": "query.text", "qrels": "qrels.text"},
-        {"1410": "one"},
-        {"1": "what"},
-        "1 1410 1",
-    ),
-    "CISI": (
-        {"ALL": ".I 28\n.T\none\n.W\ntwo\n", "QRY": ".I 1\n.W\nwhat\n", "REL": "     1     28\t0\t0.000000\n"},
-        {"passages": "ALL"},
-        {"queries": "QRY", "qrels": "REL"},
-        {"28": "one two"},
-        {"1": "what"},
-        "1 28 1",
-    ),
-    "Vaswani": (
-        {
-            "doc-text.trec": "<DOC>\n<DOCNO>1</DOCNO>\ncompact memories\n</DOC>\n",
-            "query-text.trec": "<top>\n<num>1</num><title>\nMEASUREMENT OF\nCONSTANT\n</title>\n</top>\n",
-            "qrels": "1 0 1 1\n",
-        },
-        {"passages": "doc-text.trec"},
-        {"queries": "query-text.trec", "qrels": "qrels"},
-        {"1": "compact memories"},
-        {"1": "MEASUREMENT OF CONSTANT"},
-        "1 1 1",
-    ),
     "MS MARCO v1": (
         {"c.tsv": "0\tone\n1\t“two”\n", "q.tsv": "300\twhich\n301\tno\n", "qrels.tsv": "300\t0\t1\t1\n"},
         {"passages": "c.tsv"},
@@ -113,34 +77,6 @@ LAYOUTS = {
         {"0": "one", "1": "“two”"},
         {"300": "which"},
         "300 1 1",
-    ),
-    "TREC DL 2019": (
-        {"c.tsv": "0\tone\n1\ttwo\n", "q.tsv": "19335\twhich\n", "qrels.txt": "19335 Q0 0 0\n19335 Q0 1 3\n"},
-        {"passages": "c.tsv"},
-        {"queries": "q.tsv", "qrels": "qrels.txt"},
-        {"0": "one", "1": "two"},
-        {"19335": "which"},
-        "19335 0 0,19335 1 3",
-    ),
-    "trec_eval's test": (
-        {"c.tsv": "a\tone\nb\ttwo\n", "q.tsv": "1\twhich\n", "qrels.test": "1 0  a   1\n1\t0 b\t0 \n"},
-        {"passages": "c.tsv"},
-        {"queries": "q.tsv", "qrels": "qrels.test"},
-        {"a": "one", "b": "two"},
-        {"1": "which"},
-        "1 a 1,1 b 0",
-    ),
-    "MS MARCO v2": (
-        {
-            "00.gz": [{"pid": "msmarco_passage_00_0", "passage": "one", "spans": "(0,1)", "docid": "msmarco_doc_00_0"}],
-            "q.tsv": "2\twhich\n",
-            "qrels.tsv": "2\t0\tmsmarco_passage_00_0\t1\n",
-        },
-        {"passages": "00.gz"},
-        {"queries": "q.tsv", "qrels": "qrels.tsv"},
-        {"msmarco_passage_00_0": "one"},
-        {"2": "which"},
-        "2 msmarco_passage_00_0 1",
     ),
     "MIRACL": (
         {"docs-0.jsonl.gz": MIRACL, "topics.tsv": "9#0\t¿qué?\n", "qrels.tsv": "9#0\tQ0\t7#1\t1\n9#0\tQ0\t7#0\t0\n"},
@@ -150,14 +86,6 @@ LAYOUTS = {
         {"9#0": "¿qué?"},
         "9#0 7#1 1,9#0 7#0 0",
     ),
-    "Mr.TyDi": (
-        {"docs.jsonl": [{"id": "7#0", "contents": "T\none"}], "topic.tsv": "0\twhich\n", "qrels.txt": "0 Q0 7#0 1\n"},
-        {"passages": "docs.jsonl"},
-        {"queries": "topic.tsv", "qrels": "qrels.txt"},
-        {"7#0": "T\none"},
-        {"0": "which"},
-        "0 7#0 1",
-    ),
     "CIRAL, with judged queries whose texts are not public": (
         {"docs.jsonl": [{**MIRACL[0], "url": "u"}], "topics.tsv": "1\twhich\n", "qrels": "1 Q0 7#0 1\n2 Q0 7#0 1\n"},
         {"passages": "docs.jsonl"},
@@ -165,26 +93,6 @@ LAYOUTS = {
         {"7#0": "T one"},
         {"1": "which"},
         "1 7#0 1",
-    ),
-    "pyserini": (
-        {"docs.jsonl": [{"id": "doc1", "contents": "one"}], "q.jsonl": [{"id": 1, "query": "x"}], "r": "1 0 doc1 1\n"},
-        {"passages": "docs.jsonl"},
-        {"queries": "q.jsonl", "qrels": "r"},
-        {"doc1": "one"},
-        {"1": "x"},
-        "1 doc1 1",
-    ),
-    "Tevatron": (
-        {
-            "corpus.jsonl": [{"docid": "1", "title": "T", "text": "one"}],
-            "dev.jsonl": [{"query_id": "5", "query": "which", "positive_passages": [{"docid": "1"}]}],
-            "r": "5 0 1 1\n",
-        },
-        {"passages": "corpus.jsonl"},
-        {"queries": "dev.jsonl", "qrels": "r"},
-        {"1": "T one"},
-        {"5": "which"},
-        "5 1 1",
     ),
     "BRIGHT": (
         {
@@ -217,12 +125,7 @@ LAYOUTS = {
         *({"hf": "#android"}, {"hf": "#android", "part": "test"}, {"5": "T one"}, {"q1": "which?"}, "q1 5 1"),
     ),
     "a folder of documentation": (
-        {
-            "docs/a.md": "# A\n\nOne.\n",
-            "docs/b/c.html": "<title>C</title>Two.",
-            "q": "0\tx\n",
-            "r": "0 0 a.md 1",
-        },
+        {"docs/a.md": "# A\n\nOne.\n", "docs/b/c.html": "<title>C</title>Two.", "q": "0\tx\n", "r": "0 0 a.md 1"},
         {"folder": "docs"},
         {"queries": "q", "qrels": "r", "aggregate": "max"},
         {"a.md#0": "A One.", "b/c.html#0": "C Two."},

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cort.sources.documents import Document, Section, one_line, paragraphs_of
@@ -50,11 +50,11 @@ def test_bad_rows_are_reported_once_by_reason_with_the_first():
     }
 
 
-@given(
-    st.lists(
-        st.tuples(st.text(st.characters(codec="utf-8", exclude_characters="\0\r")), st.text("a,\"\n '", min_size=1))
-    )
-)
+TITLE = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(TITLE, st.text("a,\"\n '", min_size=1))))
 def test_what_csv_writes_is_read(rows):
     file = io.StringIO()
     writer = csv.writer(file)
@@ -67,6 +67,7 @@ def test_what_csv_writes_is_read(rows):
 
 
 @pytest.mark.parametrize("path", ["a.csv", "a.jsonl"])
+@settings(deadline=None)
 @given(text=st.text('text,"\n{}:[]\\u0dæ', max_size=80))
 def test_anything_else_is_read_or_reported(path, text):
     documents, bad = read(path, text, {"text": "text"})

@@ -71,15 +71,17 @@ a    b
     )
 
 
-def test_a_single_section_in_a_section_is_no_subtitle():
-    document = document_of("Title\n=====\n\nPart\n----\n\nText.\n")
-    assert (document.title, document.sections) == ("Title", (Section(("Part",), ("Text.",)),))
-
-
-def test_a_page_of_several_sections_is_named_after_the_first():
-    document = document_of("One\n===\n\nText.\n\nTwo\n===\n\nMore.\n")
-    assert document.title == "One"
-    assert document.sections == (Section((), ("Text.",)), Section(("Two",), ("More.",)))
+@pytest.mark.parametrize(
+    ("text", "title", "sections"),
+    [
+        ("Title\n=====\n\nPart\n----\n\nText.\n", "Title", (Section(("Part",), ("Text.",)),)),
+        # A page of several sections is named after the first.
+        ("One\n===\n\nText.\n\nTwo\n===\n\nMore.\n", "One", (Section((), ("Text.",)), Section(("Two",), ("More.",)))),
+    ],
+)
+def test_a_single_section_in_a_section_is_no_subtitle(text, title, sections):
+    document = document_of(text)
+    assert (document.title, document.sections) == (title, sections)
 
 
 @pytest.mark.parametrize(
