@@ -154,35 +154,31 @@ def test_shards_join_in_the_order_given_and_an_empty_one_has_no_vectors(tmp_path
     assert all_vectors(shards).shape == (0, 4)
 
 
-def test_what_belongs_to_other_files_is_refused(tmp_path):
-    first = write_embeddings(tmp_path / "1.arrow", "a")
-    other = write_embeddings(tmp_path / "2.arrow", "b", model="n")
-    wide = write_embeddings(tmp_path / "3.arrow", "b", vectors(1, 5))
-    half = write_embeddings(tmp_path / "4.arrow", "b", storage="fp16")
-    tokens, token_vectors = write_cache(tmp_path / "t.arrow"), write_token_vectors(tmp_path / "v.arrow")
-    changes = {"dimension": 5, "passage_length": 180, "similarity": "dot", "model": "n"}
-    found = {
-        other: [(partial(open_shards, model="m"), "embeddings of model n, expected model m")],
-        tokens: [(lambda paths: Tokens(*paths, "xyz"), "tokens of tokenizer abc, expected tokenizer xyz")],
-        token_vectors: [
-            (
-                partial(open_token_shards, expected=dataclasses.replace(ORIGIN, **{name: value})),
-                f"token vectors of {words} {getattr(ORIGIN, name)}, expected {words} {value}",
-            )
-            for (name, value), words in zip(changes.items(), map(spaced, changes), strict=True)
-        ],
-    }
-    beside = {other: "model n, expected model m", wide: "dimension 5, expected dimension 4"}
-    beside |= {half: "storage fp16, expected storage fp32"}
-    for path, words in beside.items():
-        found.setdefault(path, []).append((lambda paths: open_shards([first, *paths]), f"embeddings of {words}"))
-    for path, cases in found.items():
-        for read, words in cases:
-            assert refusal(lambda path, read=read: read([path]), path).startswith(f"found {words};")
+def beside_first(path):
+    return open_shards([path.with_name("first"), path])
 
 
-def spaced(name):
-    return name.replace("_", " ")
+def expecting(**changes):
+    return lambda path: open_token_shards([path], dataclasses.replace(ORIGIN, **changes))
+
+
+OTHERS = [
+    (partial(write_embeddings, model="n"), beside_first, "embeddings of model n, expected model m"),
+    (write_embeddings, lambda path: open_shards([path], model="n"), "embeddings of model m, expected model n"),
+    (partial(write_embeddings, matrix=vectors(5, 5)), beside_first, "embeddings of dimension 5, expected dimension 4"),
+    (partial(write_embeddings, storage="fp16"), beside_first, "embeddings of storage fp16, expected storage fp32"),
+    (write_token_vectors, expecting(dimension=5), "token vectors of dimension 4, expected dimension 5"),
+    (write_token_vectors, expecting(passage_length=180), "token vectors of passage length 24, expected passage"),
+    (write_token_vectors, expecting(similarity="dot"), "token vectors of similarity cosine, expected similarity dot"),
+    (write_token_vectors, expecting(model="n"), "token vectors of model m, expected model n"),
+    (write_cache, lambda path: Tokens(path, "xyz"), "tokens of tokenizer abc, expected tokenizer xyz"),
+]
+
+
+@pytest.mark.parametrize(("write", "read", "found"), OTHERS)
+def test_what_belongs_to_other_files_is_refused(tmp_path, write, read, found):
+    write_embeddings(tmp_path / "first", "z")
+    assert refusal(read, write(tmp_path / "x")).startswith(f"found {found}")
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])

@@ -2,6 +2,7 @@ import pytest
 
 from cort.formats.yaml_files import read_yaml
 from cort.system.errors import InputError
+from tests.support.common import refusal, write_file
 
 BROKEN = {
     "a map in itself": ("a: &x\n  b: *x\n", "found an anchor within itself"),
@@ -11,15 +12,9 @@ BROKEN = {
     "a tab": ("a:\n\tb: 1\n", "row 2: found no YAML (found character that cannot start any token)"),
     "an open quote": ('a: 1\nb: "x\n', "row 2: found no YAML"),
     "invalid UTF-8": (b"a: 1\nb: \xff\n", "row 2: found no YAML (invalid leading UTF-8 octet)"),
-    "a key twice": (
-        "a: 1\nb: {c: 1,\n c: 2}\n",
-        "row 3: found the key 'c' again (first in row 2), expected each key once; rename or remove one",
-    ),
+    "a key twice": ("a: 1\nb: {c: 1,\n c: 2}\n", "row 3: found the key 'c' again (first in row 2)"),
     "merged twice": ("a: &x {b: 1}\nc:\n  <<: *x\n  <<: *x\n", "row 4: found the key '<<' again"),
-    "code": (
-        "b: 1\na: !!python/object/apply:os.system [ls]\n",
-        "row 2: found no YAML (could not determine a constructor",
-    ),
+    "code": ("b: 1\na: !!python/object/apply:os.system [ls]\n", "row 2: found no YAML (could not determine a"),
     "code of Snakemake's": ("__use_yte__: true\n", "row 1: found the key '__use_yte__'"),
     "octal": ("bm25:\n  k1: 020\n", "row 2: found bm25.k1: '020', which YAML takes for another number"),
     "sexagesimal": ("a: {b: [1:30]}\n", "found a.b.0: '1:30', which YAML takes for another number"),
@@ -30,22 +25,18 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("content", "words"), BROKEN.values(), ids=BROKEN)
-def test_what_cannot_be_read_as_it_is_written_is_refused(tmp_path, content, words):
-    path = tmp_path / "x.yaml"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(InputError) as error:
-        read_yaml(path, "an experiment")
-    assert str(error.value).startswith(f"{path}: ")
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_read_as_it_is_written_is_refused(tmp_path, name):
+    content, words = BROKEN[name]
+    path = write_file(tmp_path / "x.yaml", content)
+    assert words in refusal(lambda path: read_yaml(path, "an experiment"), path)
 
 
 def test_what_is_no_file_is_refused(tmp_path):
     for path, words in ((tmp_path, "Is a directory"), (tmp_path / "none", "No such file or directory")):
-        with pytest.raises(InputError) as error:
-            read_yaml(path, "an experiment")
-        assert str(error.value) == f"{path}: found no readable file ({words}), expected an experiment; fix the name"
+        assert refusal(lambda path: read_yaml(path, "an experiment"), path).startswith(
+            f"found no readable file ({words})"
+        )
 
 
 @pytest.mark.parametrize(

@@ -18,41 +18,30 @@ OTHER = [{"_id": "x", "title": "", "text": "other"}]
 
 
 SHARD = "00000-of-00001.parquet"
+MTEB = {f"corpus/corpus-{SHARD}": CORPUS, f"queries/queries-{SHARD}": QUERIES, f"default/test-{SHARD}": QRELS}
+NANO = {f"corpus/train-{SHARD}": CORPUS, f"queries/train-{SHARD}": QUERIES, f"qrels/train-{SHARD}": BARE}
+NANOS = {
+    **{f"corpus/NanoSciFact-{SHARD}": CORPUS, f"corpus/NanoNQ-{SHARD}": OTHER},
+    **{f"queries/NanoSciFact-{SHARD}": QUERIES, f"queries/NanoNQ-{SHARD}": OTHER},
+    **{f"qrels/NanoSciFact-{SHARD}": BARE, f"qrels/NanoNQ-{SHARD}": BARE, f"bm25/NanoNQ-{SHARD}": OTHER},
+}
+MIRACL = {
+    **{f"ar-corpus/dev-{SHARD}": CORPUS, f"ar-queries/dev-{SHARD}": QUERIES, f"ar-qrels/dev-{SHARD}": QRELS},
+    **{f"de-corpus/dev-{SHARD}": OTHER, f"de-queries/dev-{SHARD}": OTHER, f"de-qrels/dev-{SHARD}": BARE},
+}
+BEIR = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": TSV}
+PACKED = {"corpus.jsonl.gz": CORPUS, "queries.jsonl": QUERIES, "qrels/test.jsonl": QRELS, "qrels/train.jsonl": []}
+# Name -> files, the part of them, the split.
 LAYOUTS = {
-    "BEIR's archive": ({"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": TSV}, "", "test"),
-    "mteb/scifact": (
-        {"corpus.jsonl.gz": CORPUS, "queries.jsonl": QUERIES, "qrels/test.jsonl": QRELS, "qrels/train.jsonl": []},
-        *("", "test"),
-    ),
-    "mteb/scifact now": (
-        {f"corpus/corpus-{SHARD}": CORPUS, f"queries/queries-{SHARD}": QUERIES, f"default/test-{SHARD}": QRELS},
-        *("", "test"),
-    ),
-    "pushed as three splits": (
-        {f"data/corpus-{SHARD}": CORPUS, f"data/queries-{SHARD}": QUERIES, f"data/test-{SHARD}": QRELS},
-        *("", "test"),
-    ),
-    "zeta-alpha-ai/NanoSciFact": (
-        {f"corpus/train-{SHARD}": CORPUS, f"queries/train-{SHARD}": QUERIES, f"qrels/train-{SHARD}": BARE},
-        *("", "train"),
-    ),
-    "sentence-transformers/NanoBEIR-en": (
-        {
-            **{f"corpus/NanoSciFact-{SHARD}": CORPUS, f"corpus/NanoNQ-{SHARD}": OTHER},
-            **{f"queries/NanoSciFact-{SHARD}": QUERIES, f"queries/NanoNQ-{SHARD}": OTHER},
-            **{f"qrels/NanoSciFact-{SHARD}": BARE, f"qrels/NanoNQ-{SHARD}": BARE, f"bm25/NanoNQ-{SHARD}": OTHER},
-        },
-        *("#NanoSciFact", "NanoSciFact"),
-    ),
-    "mteb/MIRACLRetrieval": (
-        {
-            **{f"ar-corpus/dev-{SHARD}": CORPUS, f"ar-queries/dev-{SHARD}": QUERIES, f"ar-qrels/dev-{SHARD}": QRELS},
-            **{f"de-corpus/dev-{SHARD}": OTHER, f"de-queries/dev-{SHARD}": OTHER, f"de-qrels/dev-{SHARD}": BARE},
-        },
-        *("#ar", "dev"),
-    ),
+    "BEIR's archive": (BEIR, "", "test"),
+    "mteb/scifact": (PACKED, "", "test"),
+    "mteb/scifact now": (MTEB, "", "test"),
+    "pushed as three splits": ({f"data/{name.rpartition('/')[2]}": rows for name, rows in MTEB.items()}, "", "test"),
+    "zeta-alpha-ai/NanoSciFact": (NANO, "", "train"),
+    "sentence-transformers/NanoBEIR-en": (NANOS, "#NanoSciFact", "NanoSciFact"),
+    "mteb/MIRACLRetrieval": (MIRACL, "#ar", "dev"),
     "folders of languages": (
-        {"ar/corpus.jsonl": CORPUS, "ar/queries.jsonl": QUERIES, "ar/qrels/test.tsv": TSV, "de/corpus.jsonl": OTHER},
+        {**{f"ar/{name}": content for name, content in BEIR.items()}, "de/corpus.jsonl": OTHER},
         *("#ar", "test"),
     ),
 }
@@ -73,8 +62,7 @@ def test_layouts_as_they_are_published(tmp_path, name):
 def test_judgements_in_a_dataset_of_their_own(tmp_path):
     write_files(tmp_path, {"nq/corpus.jsonl": CORPUS, "nq/queries.jsonl": QUERIES, "nq-qrels/test.tsv": TSV})
     split = open_split(None, f"{tmp_path}/nq", f"{tmp_path}/nq-qrels#test")
-    assert [*map(tuple, split.queries())] == [("q1", "which?")]
-    assert [*map(tuple, split.qrels())] == [("q1", "d2", 1)]
+    assert [*map(tuple, (*split.queries(), *split.qrels()))] == [("q1", "which?"), ("q1", "d2", 1)]
     names = ["corpus.jsonl", "queries.jsonl", "test.tsv"]
     assert [one["path"].rpartition("/")[2] for one in split.inputs()] == names
     with pytest.raises(InputError, match=r"found no qrels/test among .*; if another dataset has them"):
@@ -129,7 +117,7 @@ def test_a_column_that_may_be_the_grade_is_not_passed_over(tmp_path):
 
 def test_only_the_named_part_is_fetched(monkeypatch, tmp_path):
     asked = []
-    write_files(tmp_path, LAYOUTS["mteb/MIRACLRetrieval"][0])
+    write_files(tmp_path, MIRACL)
     monkeypatch.setattr(hugging_face, "fetch_snapshot", lambda *given, **_: asked.append(given) or tmp_path)
     source = f"mteb/MIRACLRetrieval@{'0' * 40}#ar"
     assert [one.doc_id for one in hugging_face.iter_documents(source)] == ["d1", "d2"]

@@ -99,13 +99,13 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def expected(home):
-    return collected(home, THEIRS, *NAMES)
+def found(home):
+    return collected(home, START + UNCOUNTED + OURS, *NAMES)
 
 
 @pytest.fixture(scope="module")
-def found(home, expected):
-    return collected(home, START + UNCOUNTED + OURS, *NAMES)
+def expected(home):
+    return collected(home, THEIRS, *NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -150,14 +150,10 @@ def test_a_real_collection_is_complete(tmp_path):
     def rows(name):
         return [line.split("\t") for line in (NFCORPUS / name).read_text("utf-8").splitlines()]
 
-    documents = [
-        {"_id": doc_id, "title": "", "text": text, "metadata": {"url": "u"}} for doc_id, text in rows("collection.tsv")
-    ]
-    queries = [
-        {"_id": query_id, "text": text, "metadata": {"url": "u"}}
-        for split in ("train", "dev", "test")
-        for query_id, text in rows(f"queries.{split}.tsv")
-    ]
+    more = {"metadata": {"url": "u"}}
+    documents = [{"_id": doc_id, "title": "", "text": text} | more for doc_id, text in rows("collection.tsv")]
+    asked = [row for split in ("train", "dev", "test") for row in rows(f"queries.{split}.tsv")]
+    queries = [{"_id": query_id, "text": text} | more for query_id, text in asked]
     qrels = [[query_id, doc_id, int(grade)] for query_id, _, doc_id, grade in rows("qrels.test.tsv")]
     homes.write_beir(tmp_path, "nfcorpus", documents, queries, {"test": qrels})
     found = collected(tmp_path, START + OURS, "beir/nfcorpus/test")["beir/nfcorpus/test"]
@@ -190,10 +186,9 @@ def test_damaged_files_are_refused(home, tmp_path, kept):
     for path in SOURCES.values():
         homes.put(tmp_path / path, b"")
         (tmp_path / path).write_bytes((home / path).read_bytes()[:kept])
-    found = outcomes(tmp_path, *(("iter_documents", name) for name in SOURCES))
-    for name, line in zip(SOURCES, found, strict=True):
-        # gzip takes an empty file for an empty text.
+    for name, line in zip(SOURCES, outcomes(tmp_path, *(("iter_documents", name) for name in SOURCES)), strict=True):
         assert line.startswith(f"ir_datasets {name}, documents: ")
+        # gzip takes an empty file for an empty text.
         assert "row 1: found an error of ir_datasets (" in line or (not kept and "found 0 of them" in line)
 
 
