@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import re
 import time
 
 import pytest
@@ -91,30 +92,35 @@ def test_the_proxy_is_that_of_the_environment(server, fetched, monkeypatch):
     assert fetched("/a") == CONTENT
 
 
-def test_a_file_of_unknown_length_is_fetched(server, fetched):
-    server.serve("/a", CONTENT, Step(length=False))
+LAST = SIZE - HALF - 500_000
+SHIFTED = Step(content_range="bytes 0-2999999/3000000")
+# What a server does -> its steps, and the bytes that it sends each time.
+SERVERS = {
+    "does not say the length": ([Step(length=False)], [SIZE]),
+    "cuts off": ([Step(cut=HALF), Step(cut=500_000), Step()], [HALF, 500_000, LAST]),
+    # Attempts with progress do not count.
+    "cuts off often": (
+        [*[Step(cut=1_000_001)] * 2, Step(cut=100), Step()],
+        [*[1_000_001] * 2, 100, SIZE - 2_000_102],
+    ),
+    "stalls": ([Step(stall=HALF), Step()], [HALF, SIZE - HALF]),
+    "knows no ranges": ([Step(cut=HALF), Step(ranges=False)], [HALF, SIZE]),
+    "changes the file": ([Step(cut=HALF, body=OTHER), Step()], [HALF, SIZE - HALF, SIZE]),
+    "sends another range": ([Step(cut=HALF), SHIFTED, Step()], None),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_transfers_are_resumed_and_parts_of_different_files_not_joined(server, fetched, caplog, name):
+    steps, sent = SERVERS[name]
+    server.serve("/a", CONTENT, *steps)
     assert fetched("/a") == CONTENT
-
-
-def test_a_transfer_that_was_cut_is_resumed(server, fetched):
-    server.serve("/a", CONTENT, Step(cut=HALF), Step(cut=500_000), Step())
-    assert fetched("/a") == CONTENT
-    assert server.sent["/a"] == [HALF, 500_000, SIZE - HALF - 500_000]
-    ranges = [headers.get("Range") for headers in server.asked["/a"]]
-    assert ranges == [None, f"bytes={HALF}-", f"bytes={HALF + 500_000}-"]
-
-
-def test_attempts_with_progress_do_not_count(server, fetched, monkeypatch):
-    server.serve("/a", CONTENT, *[Step(cut=1_000_001)] * 2, Step())
-    monkeypatch.setattr(fetch, "ATTEMPTS", 2)
-    assert fetched("/a") == CONTENT
-
-
-def test_a_stall_is_ended_and_the_transfer_resumed(server, fetched, caplog):
-    server.serve("/a", CONTENT, Step(stall=HALF), Step())
-    assert fetched("/a") == CONTENT
-    assert server.sent["/a"] == [HALF, SIZE - HALF]
-    assert "timed out" in logged(caplog, "WARNING")[0]
+    assert sent is None or server.sent["/a"] == sent
+    if name == "cuts off":
+        ranges = [headers.get("Range") for headers in server.asked["/a"]]
+        assert ranges == [None, f"bytes={HALF}-", f"bytes={HALF + 500_000}-"]
+    words = {"stalls": "timed out", "changes the file": "assembled from several transfers"}
+    assert words.get(name, "") in " ".join(logged(caplog, "WARNING"))
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
@@ -124,21 +130,15 @@ def test_a_server_that_is_out_of_order_is_asked_again(server, fetched, status):
     assert len(server.asked["/a"]) == 2
 
 
-def test_the_wait_that_a_server_asks_for_is_kept(server, fetched):
-    server.serve("/a", CONTENT, Step(status=429, headers={"Retry-After": "1"}), Step())
-    started = time.monotonic()
-    assert fetched("/a") == CONTENT
-    assert time.monotonic() - started >= 0.9
-
-
-def test_waits_grow_and_vary(server, refused, monkeypatch):
+def test_waits_grow_and_vary_unless_a_server_asks_for_one(server, refused, monkeypatch):
     waits = []
     monkeypatch.setattr(time, "sleep", waits.append)
-    server.serve("/a", CONTENT, Step(status=500))
+    server.serve("/a", CONTENT, Step(status=429, headers={"Retry-After": "2"}), Step(status=500))
     for name, value in {"ATTEMPTS": 8, "FIRST_WAIT": 1, "LONGEST_WAIT": 10}.items():
         monkeypatch.setattr(fetch, name, value)
     assert "status 500, 8 times" in refused("/a")
-    shares = [wait / limit for wait, limit in zip(waits, [1, 2, 4, 8, 10, 10, 10], strict=True)]
+    assert waits[0] == 2
+    shares = [wait / limit for wait, limit in zip(waits[1:], [2, 4, 8, 10, 10, 10], strict=True)]
     assert all(0.5 <= share <= 1 for share in shares)
     assert len(set(shares)) > 1
 
@@ -167,15 +167,13 @@ def test_if_all_mirrors_fail_the_error_says_what_to_do_by_hand(server, refused):
     line = refused("/a", "/b")
     assert line.startswith("test/file.bin: found no working mirror (")
     assert f"({server.url[7:]}: status 404; {server.url[7:]}: status 404)" in line
-    assert f"expected the file (md5 {MD5})" in line
-    assert f"; fetch {server.url}/a or {server.url}/b elsewhere and put it into the folder" in line
+    assert MD5 in line
+    assert f"{server.url}/a or {server.url}/b" in line
 
 
 def test_the_error_says_if_there_is_no_network(server, refused, monkeypatch):
     monkeypatch.setattr(server, "url", "http://127.0.0.1:9")
-    line = refused("/a")
-    assert "(127.0.0.1:9: " in line
-    assert "refused" in line and ", 3 times)" in line
+    assert re.search(r"\(127\.0\.0\.1:9: .*refused.*, 3 times\)", refused("/a"))
 
 
 def test_wrong_bytes_of_the_right_size_are_deleted_and_the_next_mirror_asked(server, fetched, caplog, tmp_path):
@@ -209,24 +207,6 @@ def test_a_web_page_does_not_replace_what_was_received(server, fetched):
     server.serve("/b", CONTENT)
     assert fetched("/a", "/b") == CONTENT
     assert server.sent["/b"] == [SIZE - HALF]
-
-
-def test_a_server_without_ranges_sends_all_again(server, fetched):
-    server.serve("/a", CONTENT, Step(cut=HALF), Step(ranges=False))
-    assert fetched("/a") == CONTENT
-    assert server.sent["/a"] == [HALF, SIZE]
-
-
-def test_parts_of_a_file_that_changed_are_not_joined(server, fetched, caplog):
-    server.serve("/a", CONTENT, Step(cut=HALF, body=OTHER), Step())
-    assert fetched("/a") == CONTENT
-    assert server.sent["/a"] == [HALF, SIZE - HALF, SIZE]
-    assert "assembled from several transfers" in logged(caplog, "WARNING")[-1]
-
-
-def test_a_range_that_was_not_requested_is_found_out(server, fetched):
-    server.serve("/a", CONTENT, Step(cut=HALF), Step(content_range="bytes 0-2999999/3000000"), Step())
-    assert fetched("/a") == CONTENT
 
 
 def test_a_mirror_that_is_flaky_and_wrong_is_left(server, fetched):
