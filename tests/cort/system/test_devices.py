@@ -67,29 +67,18 @@ def test_instances_of_a_gpu_replace_it_of_which_cuda_can_use_only_one(monkeypatc
         assert (held, cuda_settings()) == ([LARGE], {"CUDA_VISIBLE_DEVICES": LARGE})
 
 
-@pytest.mark.parametrize("text", ["", "No devices found.\n", "NVIDIA-SMI has failed\n", "  MIG 1g (UUID: MIG-1)\n"])
-def test_other_output_lists_no_gpu(text):
-    assert parse_listing(text) == []
-
-
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
         *((" 1 , 2 ", [WHOLE, OLD]), ("2,1", [OLD, WHOLE]), ("0", [LARGE]), ("GPU-5d5b,1", [LARGE, WHOLE])),
         *((name, [WHOLE]) for name in ("1", "1,-1,2", "1,9,2", WHOLE, "GPU-b7d0e6a2-0001")),
         *((f"{SMALL},{LARGE}", [SMALL, LARGE]), ("MIG-cb", [SMALL]), (OLD, [OLD])),
+        # Invalid, ambiguous and repeated entries select none.
+        *((name, []) for name in ("", "-1", "NoDevFiles", "9", "1,1", "GPU-b7d0e6a2", "GPU-", "G", f"1,{WHOLE}")),
     ],
 )
 def test_visible_devices_are_those_that_cuda_would_use(setting, expected):
     assert list(select(setting, parse_listing(PARTED))) == expected
-
-
-NONE = ["", "-1", "NoDevFiles", "9", "1,1", "GPU-b7d0e6a2", "GPU-", "G", f"1,{WHOLE}"]
-
-
-@pytest.mark.parametrize("setting", NONE)
-def test_invalid_ambiguous_and_repeated_entries_select_no_device(setting):
-    assert select(setting, parse_listing(PARTED)) == {}
 
 
 @pytest.mark.parametrize(
@@ -101,8 +90,12 @@ def test_without_nvidia_smi_entries_serve_as_identities(monkeypatch, setting, ex
     assert visible_devices() == expected
 
 
-@pytest.mark.parametrize("script", ["exit 9", "echo 'GPU 0: x (UUID: GPU-1)'; exit 1", None])
-def test_a_failing_or_missing_nvidia_smi_lists_no_gpu(monkeypatch, tmp_path, script):
+OTHERS = ["exit 9", "echo 'GPU 0: x (UUID: GPU-1)'; exit 1", None, "true", "echo '  MIG 1g (UUID: MIG-1)'"]
+OTHERS += ["echo 'No devices found.'", "echo 'NVIDIA-SMI has failed'"]
+
+
+@pytest.mark.parametrize("script", OTHERS)
+def test_an_nvidia_smi_that_fails_or_says_something_else_or_is_missing_lists_no_gpu(monkeypatch, tmp_path, script):
     monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "fails", script) if script else str(tmp_path))
     assert visible_devices() == []
 
@@ -151,19 +144,15 @@ def test_a_leased_device_is_the_only_visible_one_by_its_uuid(gpus, tmp_path):
         assert held == [first, second]
 
 
-def test_an_index_stays_an_index_in_the_order_of_nvidia_smi(gpus, monkeypatch):
-    identities = gpus(3)
+def test_an_index_stays_an_index_in_the_order_of_nvidia_smi_if_there_is_one(gpus, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    with lease(2) as held:
+        assert (held, cuda_settings()) == (["2", "0"], {"CUDA_VISIBLE_DEVICES": "2,0"})
+    identities = gpus(3)
     with lease(2) as held:
         assert held == [identities[2], identities[0]]
         assert cuda_settings() == {"CUDA_VISIBLE_DEVICES": "2,0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     assert cuda_settings() == {"CUDA_VISIBLE_DEVICES": "2,0"}
-
-
-def test_without_nvidia_smi_the_order_is_that_of_cuda(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    with lease() as held:
-        assert (held, cuda_settings()) == (["3"], {"CUDA_VISIBLE_DEVICES": "3"})
 
 
 def test_leases_are_kept_in_a_folder_of_the_user_by_default(gpus, monkeypatch, tmp_path):
@@ -294,25 +283,6 @@ def test_a_waiter_that_is_killed_leaves_no_trace(gpus, jobs, tmp_path):
     assert list((tmp_path / "leases").glob("*.ticket")) == []
 
 
-def test_a_request_for_two_is_not_starved_by_a_stream_of_single_ones(gpus, jobs):
-    gpus(2)
-    jobs.start_and_wait("first")
-    jobs.start_and_wait("second")
-    jobs.start_and_wait("pair", "waiting for 2 of 2", count=2, seconds=0.2)
-    later = [f"later{number}" for number in range(3)]
-    for name in later:
-        jobs.start_and_wait(name, "waiting for 1 of 2", seconds=0.2)
-    jobs.kill("first")
-    time.sleep(1)
-    # One device is free, and kept for the pair.
-    assert {name for name, _ in jobs.events()} == {"first", "second"}
-    jobs.kill("second")
-    jobs.finish("pair", *later)
-    events = jobs.events()
-    assert events["pair", "start"][1] == [gpu_uuid(0), gpu_uuid(1)]
-    assert events["pair", "end"][0] < min(events[name, "start"][0] for name in later)
-
-
 def test_many_jobs_with_different_views_of_a_machine_take_turns_on_its_devices(gpus, jobs, tmp_path):
     identities = gpus(2)
     views = [None, "1", identities[1], "0,1", "GPU-00000001", "1,0"]
@@ -330,17 +300,6 @@ def test_many_jobs_with_different_views_of_a_machine_take_turns_on_its_devices(g
     assert {seen[f"job{number}"] for number, view in enumerate(views * 2) if view in views[1:3]} == {identities[1]}
 
 
-def test_waiting_for_one_device_does_not_delay_requests_for_others(gpus, jobs):
-    gpus(3)
-    jobs.start_and_wait("holder", visible="0")
-    jobs.start_and_wait("waiter", "waiting for 1 of 1", visible="0")
-    jobs.start("other", visible="1")
-    jobs.start("any", visible="0,2")
-    jobs.finish("other", "any")
-    assert jobs.processes["waiter"].poll() is None
-    assert jobs.events()["any", "start"][1] == [gpu_uuid(2)]
-
-
 @pytest.fixture
 def retrieval(tmp_path):
     """Arguments of the stage that needs a device and is fastest to start."""
@@ -352,26 +311,20 @@ def retrieval(tmp_path):
     return ["exact", "--tag", "x", *command_line({name: tmp_path / file for name, file in named.items()})]
 
 
-def make_folder(path, kind):
-    """A folder for locks that is not the user's own alone."""
-    if kind == "a symbolic link":
-        path.with_suffix(".target").mkdir(mode=0o700)
-        path.symlink_to(path.with_suffix(".target"))
-    elif kind == "a file":
-        path.touch()
-    else:
-        path.mkdir()
-        path.chmod(0o777)
-    return path
+KINDS = {
+    "a symbolic link": lambda path: path.symlink_to(path.parent),
+    "a file": lambda path: path.touch(),
+    "a folder that others can write to": lambda path: [path.mkdir(), path.chmod(0o777)],
+}
 
 
-@pytest.mark.parametrize("kind", ["a symbolic link", "a file", "a folder that others can write to"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_lock_folder_that_others_control_is_refused(gpus, monkeypatch, tmp_path, retrieval, complaint, kind):
     gpus(1)
-    folder = make_folder(tmp_path / "folder", kind)
+    folder = tmp_path / "folder"
+    KINDS[kind](folder)
     monkeypatch.setenv("CORT_LEASES", str(folder))
-    line = f"{folder}: found {kind}, expected a folder of your own; remove it, or set CORT_LEASES to another folder"
-    assert complaint(retrieve.main, retrieval, tmp_path / "x.trec") == line
+    assert complaint(retrieve.main, retrieval, tmp_path / "x.trec").startswith(f"{folder}: found {kind}, expected")
 
 
 def test_a_lock_folder_of_another_user_is_refused(gpus, monkeypatch, tmp_path):
@@ -379,7 +332,7 @@ def test_a_lock_folder_of_another_user_is_refused(gpus, monkeypatch, tmp_path):
     (tmp_path / "leases").mkdir()
     owner = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: owner + 1)
-    with pytest.raises(InputError, match=f"found a folder of user {owner}, expected a folder of your own"), lease():
+    with pytest.raises(InputError, match=f"found a folder of user {owner}"), lease():
         pass
 
 
@@ -399,18 +352,14 @@ def test_a_stage_that_waits_ends_with_the_signal_and_writes_nothing(gpus, jobs, 
 
 def test_a_stage_names_its_device_and_goes_on_without_torch_support(gpus, tmp_path, retrieval):
     gpus(1)
+    assert retrieve.main([*retrieval, "--device", "cpu"]) == 0
+    assert not (tmp_path / "leases").exists()
     assert retrieve.main(retrieval) == 0
     said = (tmp_path / "x.log").read_text("utf-8")
     assert f"leased device {gpu_uuid(0)}" in said
     if not torch.cuda.is_available():
         assert said.count("WARNING") == 1
-        assert f"torch {torch.__version__} cannot use {gpu_uuid(0)} (CPU build or driver); the CPU is used" in said
-
-
-def test_a_stage_on_the_cpu_leases_nothing(gpus, tmp_path, retrieval):
-    gpus(1)
-    assert retrieve.main([*retrieval, "--device", "cpu"]) == 0
-    assert not (tmp_path / "leases").exists()
+        assert f"torch {torch.__version__} cannot use {gpu_uuid(0)}" in said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")

@@ -6,9 +6,8 @@ import sys
 import pytest
 
 from cort.system.imports import absent, placeholders, uncollected
-from tests.support.imports import MODULES, ROOT, imports_of, names_of
+from tests.support.imports import MODULES, ROOT
 
-ARROW = "cort/formats/arrow.py"
 # The interface to results is for people, and gives pandas frames.
 NO_STAGES = {"cort/__init__.py", "cort/api.py"}
 STAGES = [
@@ -75,13 +74,3 @@ def test_arrays_are_made_without_pandas_and_frames_with_it():
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout == "False [7]\n"
-
-
-@pytest.mark.parametrize("path", [path for path in MODULES if any("pyarrow" in name for name in names_of(path))])
-def test_modules_that_use_pyarrow_import_it_without_pandas(path):
-    imported, waiting = set(), [path]
-    while waiting:
-        if (module := waiting.pop()) not in imported:
-            imported.add(module)
-            waiting += imports_of(module)
-    assert ARROW in imported

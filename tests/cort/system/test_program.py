@@ -88,9 +88,8 @@ def test_a_command_has_the_definitions_and_imports_it_uses_and_no_others(edited,
 
     names = ["bm25", "hnsw", "ivfpq", "onng"]
     programs = {name: program_of(f"cort.index {name}") for name in names}
-    assert [
-        name for name in names if edited(f"cort.index {name}", "cort/index.py", change) != programs[name]
-    ] == commands
+    changed = [name for name in names if edited(f"cort.index {name}", "cort/index.py", change) != programs[name]]
+    assert changed == commands
     assert "cort/retrieval/anserini.py" in programs["bm25"]
     assert "cort/retrieval/anserini.py" not in programs["ivfpq"]
 
@@ -99,12 +98,6 @@ def test_what_is_for_programs_beside_type_checkers_counts(edited):
     text = "\nif TYPE_CHECKING:\n    pass\nelse:\n    from cort import report\n"
     found = edited("cort.train", LOSSES, lambda before: before + text)
     assert differing(edited("cort.train"), found) > {LOSSES, "cort/report.py"}
-
-
-def test_another_version_is_no_other_program(edited):
-    path = "cort/__init__.py"
-    before = edited("cort.evaluate")
-    assert before == edited("cort.evaluate", path, lambda text: text.replace("__version__ = ", '__version__ = "9" or '))
 
 
 @pytest.mark.parametrize(
@@ -119,30 +112,26 @@ def test_data_belongs_to_the_modules_that_name_it(edited, module, path):
     assert path not in program_of("cort.encode")
 
 
-def test_mirrors_and_modules_that_are_not_there_are_no_part_of_a_program():
+def test_versions_mirrors_and_modules_that_are_not_there_are_no_part_of_a_program(edited):
+    later = edited(
+        "cort.evaluate", "cort/__init__.py", lambda text: text.replace("__version__ = ", '__version__ = "9" or ')
+    )
+    assert later == edited("cort.evaluate")
     assert "cort/downloads/catalog.yaml" not in program_of("cort.download")
     assert "cort/nothing.py" not in program_of("cort.nothing")
 
 
-def test_what_is_known_of_sources_is_kept_by_their_content(edited, tmp_path):
+@pytest.mark.parametrize("text", [None, "", "{", "[1]", "null"])
+def test_what_is_known_of_sources_is_kept_by_their_content_and_a_damaged_cache_is_none(edited, text):
     before = edited("cort.train")
-    root = program.ROOT
-    assert not (root / ".snakemake").exists()
-    (root / ".snakemake").mkdir()
+    kept = program.ROOT / ".snakemake" / "program.json"
+    assert not kept.parent.exists()
+    kept.parent.mkdir()
+    if text is not None:
+        kept.write_text(text, "utf-8")
     program._read_cache.cache_clear()
     program._facts.cache_clear()
     assert program_of("cort.train") == before
     # As at the end of the process.
-    program._write_cache(root)
-    kept = json.loads((root / ".snakemake" / "program.json").read_text("utf-8"))
-    assert {tree for tree, _ in kept.values()} == set(before.values())
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
-def test_a_damaged_cache_is_no_cache(edited, text):
-    before = edited("cort.train")
-    (program.ROOT / ".snakemake").mkdir()
-    (program.ROOT / ".snakemake" / "program.json").write_text(text, "utf-8")
-    program._read_cache.cache_clear()
-    program._facts.cache_clear()
-    assert program_of("cort.train") == before
+    program._write_cache(program.ROOT)
+    assert {tree for tree, _ in json.loads(kept.read_text("utf-8")).values()} == set(before.values())
