@@ -253,10 +253,9 @@ def test_empty_rows_among_questions_are_counted(tmp_path, caplog):
 
 
 def test_predictions_are_read_from_the_only_file_of_an_archive_whatever_macos_adds(tmp_path):
-    files = {"__MACOSX/d/._p": b"\0\5", "d/._p": b"\0\5", "d/.DS_Store": b"\0\0", "d/p": f"\ufeff{PREDICTED}".encode()}
-    for text in (PREDICTED, PREDICTED.replace("\n", "\r\n")):
-        files["d/p"] = b"\xef\xbb\xbf" + text.encode()
-        (tmp_path / "p.tar.gz").write_bytes(tar_of(*files.items()))
+    litter = [("__MACOSX/d/._p", b"\0\5"), ("d/._p", b"\0\5"), ("d/.DS_Store", b"\0\0")]
+    for end in ("\n", "\r\n"):
+        (tmp_path / "p.tar.gz").write_bytes(tar_of(*litter, ("d/p", f"\ufeff{PREDICTED}".replace("\n", end))))
         assert list(iter_predictions(tmp_path / "p.tar.gz")) == [*PREDICTIONS.values()]
 
 

@@ -149,14 +149,14 @@ REFUSED = [
 # fmt: on
 
 
+def write_bytes(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
 @pytest.mark.parametrize(("kind", "content", "complaint"), REFUSED, ids=range(len(REFUSED)))
 def test_mistakes_are_found_in_their_place(tmp_path, kind, content, complaint):
     # A plain name is also that of a file without a suffix.
     message = refusal(READERS[kind.partition(".")[0]], write_bytes(tmp_path / kind, content))
     assert re.match(re.escape(complaint) + (r"\d+ \(" if complaint.endswith("after row ") else ""), message), message
     assert len(message) < 400
-
-
-def write_bytes(path, content):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
