@@ -1,6 +1,5 @@
 import pytest
 
-from cort import analyze
 from cort.evaluation.agreement import Agreement
 from cort.evaluation.values import write_values
 from cort.formats.artifacts import read_artifact
@@ -26,23 +25,22 @@ LABELS = {
 
 
 @pytest.fixture
-def compare(tmp_path):
-    """Write both splits, and return a function that runs the stage and returns what it wrote."""
+def compare(stage, tmp_path):
+    """A function that writes both splits, runs the stage and returns what it wrote."""
 
-    def run(*options, measures=("RR@10", "RR@10"), systems=2):
-        words = ["agreement", "--split", "human", "--other", "model", "--output", str(tmp_path / "agreement.json")]
-        for prefix, (split, labels), measure in zip(("--", "--other-"), LABELS.items(), measures, strict=True):
+    def run(*, measures=("RR@10", "RR@10"), systems=2, **options):
+        named = {"split": "human", "other": "model", "output": tmp_path / "agreement.json"}
+        for prefix, (split, labels), measure in zip(("", "other-"), LABELS.items(), measures, strict=True):
             queries = [(query, text) for query, (text, _, _) in labels.items()]
             qrels = [(query, doc, grade) for query, (_, grades, _) in labels.items() for doc, grade in grades.items()]
-            words += [f"{prefix}queries", write_rows(tmp_path / f"queries.{split}.parquet", QUERIES, queries)]
-            words += [f"{prefix}qrels", write_rows(tmp_path / f"qrels.{split}.parquet", QRELS, qrels)]
-            words += [f"{prefix}per-query"] if systems else []
-            for system in range(systems):
+            named[f"{prefix}queries"] = write_rows(tmp_path / f"queries.{split}.parquet", QUERIES, queries)
+            named[f"{prefix}qrels"] = write_rows(tmp_path / f"qrels.{split}.parquet", QRELS, qrels)
+            paths = [tmp_path / f"{split}.{system}.parquet" for system in range(systems)]
+            named[f"{prefix}per-query"] = paths or None
+            for system, path in enumerate(paths):
                 values = {query: {measure: of_query[system], "AP": 0.5} for query, (_, _, of_query) in labels.items()}
-                write_values(tmp_path / f"{split}.{system}.parquet", values)
-                words.append(str(tmp_path / f"{split}.{system}.parquet"))
-        assert analyze.main([*words, *options]) == 0
-        return read_artifact(tmp_path / "agreement.json", Agreement)
+                write_values(path, values)
+        return read_artifact(stage("analyze agreement", **named, **options), Agreement)
 
     return run
 
@@ -51,7 +49,7 @@ def test_labels_and_rankings_are_compared_on_queries_of_the_same_text(compare):
     # Grades of q1: 3 and 3, 0 and 1; of q2: 2 and 1, 0 and 0. Mean squared difference .5, of all pairs (28 + 14) / 16.
     expected = sum((a - b) ** 2 for a in (3, 0, 2, 0) for b in (3, 1, 1, 0)) / 16
     # Relevant from 2 on: both 1, 0, 1 and 0, and 1, 0, 0 and 0.
-    found = compare("--relevance-level", "2", "--other-relevance-level", "2", "--seed", "3")
+    found = compare(relevance_level=2, other_relevance_level=2, seed=3)
     assert (found.first, found.second, found.queries, found.pairs) == ("human", "model", 2, 4)
     assert found.weighted_kappa == pytest.approx(1 - 0.5 / expected)
     assert found.kappa == pytest.approx(1 - (1 / 4) / (1 / 2))
@@ -61,19 +59,15 @@ def test_labels_and_rankings_are_compared_on_queries_of_the_same_text(compare):
 
 def test_each_split_has_a_relevance_level_of_its_own(compare):
     # 1, 0, 1 and 0 from 2 on, and 1, 1, 1 and 0 from 1 on.
-    found = compare("--relevance-level", "2", "--other-relevance-level", "1")
-    assert found.kappa == pytest.approx(1 - (1 / 4) / (1 / 2))
+    assert compare(relevance_level=2, other_relevance_level=1).kappa == pytest.approx(1 - (1 / 4) / (1 / 2))
 
 
-@pytest.mark.parametrize("case", [{"measures": ("RR@10", "R@5")}, {"systems": 0}])
-def test_rankings_by_different_measures_are_not_compared(compare, case):
+@pytest.mark.parametrize(
+    ("case", "measure"), [({"measures": ("RR@10", "R@5")}, None), ({"systems": 0}, None), ({"systems": 1}, "RR@10")]
+)
+def test_rankings_by_different_measures_or_of_one_system_are_not_compared(compare, case, measure):
     found = compare(**case)
-    assert (found.pairs, found.measure, found.tau) == (4, None, None)
-
-
-def test_one_system_is_no_ranking(compare):
-    found = compare(systems=1)
-    assert (found.systems, found.measure, found.tau) == (1, "RR@10", None)
+    assert (found.pairs, found.systems, found.measure, found.tau) == (4, case.get("systems", 2), measure, None)
 
 
 def test_splits_without_a_common_query_do_not_agree_on_anything(compare, monkeypatch, caplog):

@@ -4,8 +4,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from cort import audit, evaluate, index, report, retrieve
-from cort.evaluation.measures import Measures
+from cort import audit, index
+from cort.evaluation.measures import Measures, evaluate_run, means
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.records import Ranking
@@ -13,13 +13,21 @@ from cort.formats.runs import read_run
 from cort.reporting.sections import audit_blocks, audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv, to_markdown
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
-from cort.retrieval.graph_search import open_index
 from tests.support.common import command_line, write_rows
 from tests.support.online import write_results
 from tests.support.vectors import names, shard, unit
 
 COUNT, QUERIES = 500, 40
 MEASURES = ["RR@10", "R@20"]
+LISTS, CANDIDATES = 8, 60
+WIDTHS = {"hnsw": [10, 20, 60], "onng": [-0.3, 0.0, 0.3], "ivfpq": [1, 2, LISTS]}
+BUILT = {
+    "hnsw": {"M": 4, "ef-construction": 10},
+    "onng": {"edges": 5, "outgoing": 3, "incoming": 4, "threads": 1},
+    "ivfpq": {"lists": LISTS, "bytes": 2},
+}
+#: query -> its judgements; every second query has some
+QRELS = {}
 
 
 @pytest.fixture(scope="module")
@@ -27,29 +35,20 @@ def folder(tmp_path_factory):
     """Indexes that miss much, queries of which every second has judgements."""
     folder = tmp_path_factory.mktemp("audit")
     vectors, queries = unit(1, COUNT), unit(2, QUERIES)
-    passages = [shard(folder / "p1.arrow", names("d", COUNT)[:180], vectors[:180])]
-    passages.append(shard(folder / "p2.arrow", names("d", COUNT)[180:], vectors[180:]))
+    for name, part in (("p1", slice(0, 180)), ("p2", slice(180, None))):
+        shard(folder / f"{name}.arrow", names("d", COUNT)[part], vectors[part])
     shard(folder / "q.arrow", names("q", QUERIES), queries)
-    best = np.argsort(-(queries @ vectors.T), axis=1)
-    rows = [(f"q{query}", f"d{best[query, rank]}", 1) for query in range(0, QUERIES, 2) for rank in (0, 7, 15)]
+    for query in range(0, QUERIES, 2):
+        QRELS[f"q{query}"] = {f"d{brute_force(query, COUNT)[rank]}": 1 for rank in (0, 7, 15)}
+    rows = [(query, doc_id, 1) for query, own in QRELS.items() for doc_id in own]
     write_rows(folder / "qrels.parquet", tables.QRELS, rows)
-    write_rows(folder / "queries.parquet", tables.QUERIES, [(name, "a query") for name in names("q", QUERIES)])
-    options = ["--M", "4", "--ef-construction", "10", "--output", str(folder / "hnsw")]
-    assert index.main(["hnsw", "--passages", *passages, *options]) == 0
-    options = ["--edges", "5", "--outgoing", "3", "--incoming", "4", "--threads", "1", "--output", str(folder / "onng")]
-    assert index.main(["onng", "--passages", *passages, *options]) == 0
+    for kind, named in BUILT.items():
+        assert index.main([kind, *command_line(named | shards_of(folder) | {"output": folder / kind})]) == 0
     return folder
 
 
-WIDTHS = {"hnsw": [10, 20, 60], "onng": [-0.3, 0.0, 0.3]}
-
-
-def run(folder, kind, *more, output=None, **replaced):
-    named = {"passages": [folder / "p1.arrow", folder / "p2.arrow"], "queries": folder / "q.arrow", "kind": kind}
-    named |= {"qrels": folder / "qrels.parquet", "index": folder / kind, "widths": WIDTHS[kind], "depths": [5, 20]}
-    named |= {"measures": MEASURES, "encoder": "e", "split": "dev", "threads": 1}
-    named |= {"output": output or folder / f"{kind}.json"}
-    return audit.main(["graph", *command_line(named, replaced), *more])
+def shards_of(folder):
+    return {"passages": [folder / "p1.arrow", folder / "p2.arrow"]}
 
 
 def brute_force(query, depth):
@@ -57,132 +56,80 @@ def brute_force(query, depth):
     return sorted(range(COUNT), key=lambda number: (-products[number], f"d{number}"))[:depth]
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "onng"])
-def test_recall_equals_a_count_by_brute_force(folder, kind):
-    assert run(folder, kind) == 0
-    found = read_artifact(folder / f"{kind}.json", Audit)
-    graph = open_index(kind, folder / kind)
-    expected = {}
-    for width in WIDTHS[kind]:
-        for depth in (5, 20):
+def audited(folder, kind, output, **changes):
+    """The command that audits an index, and its options."""
+    named = {"queries": folder / "q.arrow", "qrels": folder / "qrels.parquet", "index": folder / kind}
+    named |= {"widths": WIDTHS[kind], "depths": [5, 20], "measures": MEASURES, "encoder": "e", "split": "dev"}
+    named |= {"candidates": CANDIDATES} if kind == "ivfpq" else {"kind": kind}
+    named |= shards_of(folder) | {"threads": 1, "output": output}
+    return {"name": "audit ivfpq" if kind == "ivfpq" else "audit graph", **named, **changes}
+
+
+def searched(folder, kind, output, **changes):
+    """The command that searches an index, or exactly, and its options."""
+    named = {"queries": folder / "q.arrow", "depth": 20, "tag": "t", "output": output}
+    if kind == "exact":
+        return {"name": "retrieve exact", **shards_of(folder), "device": "cpu", **named, **changes}
+    named["index"] = folder / kind
+    if kind == "ivfpq":
+        return {"name": "retrieve ivfpq", **shards_of(folder), "candidates": CANDIDATES, **named, **changes}
+    return {"name": "retrieve graph", "kind": kind, **named, **changes}
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_recall_and_losses_are_those_of_the_runs(folder, stage, tmp_path, kind):
+    found = read_artifact(stage(**audited(folder, kind, tmp_path / "audit.json")), Audit)
+    exact, recalls, losses = {}, {}, {}
+    for depth in (5, 20):
+        run = read_run(stage(**searched(folder, "exact", tmp_path / "exact.trec", depth=depth)))
+        exact[depth] = means(evaluate_run(run, QRELS, MEASURES), MEASURES)
+        for width in WIDTHS[kind]:
             if kind == "hnsw" and width < depth:
                 continue
-            shares = []
-            for query in range(0, QUERIES, 2):
-                rows = graph.search(unit(2, QUERIES)[query], width, depth).rows.tolist()
-                shares.append(len({*rows} & {*brute_force(query, depth)}) / depth)
-            expected[width, depth] = sum(shares) / len(shares)
-    assert {(one.width, one.depth): one.recall for one in found.searches} == pytest.approx(expected)
+            run = read_run(stage(**searched(folder, kind, tmp_path / "own.trec", width=width, depth=depth)))
+            rankings = run.by_query()
+            shares = [
+                len({*rankings[f"q{query}"]} & {f"d{row}" for row in brute_force(query, depth)}) / depth
+                for query in range(0, QUERIES, 2)
+            ]
+            recalls[width, depth] = sum(shares) / len(shares)
+            own = means(evaluate_run(run, QRELS, MEASURES), MEASURES)
+            losses[width, depth] = {name: exact[depth][name] - own[name] for name in MEASURES}
+    assert {one.depth: one.measures for one in found.exact} == exact
+    assert {(one.width, one.depth): one.recall for one in found.searches} == pytest.approx(recalls)
+    assert {(one.width, one.depth): one.loss for one in found.searches} == losses
+    # Every query has results at ranks 1, 8 and 16.
+    assert exact[20] == {"RR@10": 1, "R@20": 1}
     # Otherwise nothing was tested.
-    assert min(expected.values()) < 0.9 < max(expected.values())
+    assert min(recalls.values()) < 0.7 < max(recalls.values())
+    assert max(loss["R@20"] for loss in losses.values()) > 0
     assert (found.queries, found.passages, found.model, found.split, found.encoder) == (20, COUNT, "m", "dev", "e")
+    assert found.vectors_per_token == (CANDIDATES if kind == "ivfpq" else None)
     assert all(one.milliseconds.mean > 0 and one.milliseconds.median > 0 for one in (*found.searches, *found.exact))
 
 
-def test_an_audit_without_judgements_measures_recall(folder, tmp_path):
-    assert run(folder, "hnsw", output=tmp_path / "all.json", qrels=[], measures=[]) == 0
-    found = read_artifact(tmp_path / "all.json", Audit)
+def test_an_audit_without_judgements_measures_recall(folder, stage, tmp_path):
+    found = read_artifact(stage(**audited(folder, "hnsw", tmp_path / "all.json", qrels=[], measures=[])), Audit)
     assert found.queries == QUERIES
     assert all(one.loss == {} and 0 < one.recall <= 1 for one in found.searches)
 
 
-@pytest.mark.parametrize(("kind", "width"), [("hnsw", 20), ("onng", 0.0)])
-def test_losses_are_differences_of_the_measures_of_the_runs(folder, tmp_path, kind, width):
-    assert run(folder, kind) == 0
-    found = read_artifact(folder / f"{kind}.json", Audit)
-    exact, own = tmp_path / "exact.trec", tmp_path / "own.trec"
-    shared = ["--queries", str(folder / "q.arrow"), "--depth", "20", "--tag", "t"]
-    passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
-    assert retrieve.main(["exact", *shared, "--passages", *passages, "--device", "cpu", "--output", str(exact)]) == 0
-    options = ["--kind", kind, "--index", str(folder / kind), "--width", str(width), "--output", str(own)]
-    assert retrieve.main(["graph", *shared, *options]) == 0
-    means = []
-    for path in (exact, own):
-        options = ["--run", str(path), "--queries", str(folder / "queries.parquet"), "--system", "s", "--split", "dev"]
-        options += ["--qrels", str(folder / "qrels.parquet"), "--measures", *MEASURES]
-        options += ["--output", str(tmp_path / "m.json"), "--output-per-query", str(tmp_path / "m.parquet")]
-        assert evaluate.main([*options, "--output-recall", str(tmp_path / "r.csv")]) == 0
-        means.append(json.loads((tmp_path / "m.json").read_text())["mean"])
-    (best,) = [one for one in found.exact if one.depth == 20]
-    (some,) = [one for one in found.searches if (one.width, one.depth) == (width, 20)]
-    assert best.measures == means[0]
-    assert some.loss == {name: means[0][name] - means[1][name] for name in MEASURES}
-    assert some.loss["R@20"] > 0
-
-
-LISTS, CANDIDATES = 8, 60
-
-
-@pytest.fixture(scope="module")
-def lists(folder):
-    """An IVF-PQ index of the same vectors."""
-    passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
-    options = ["--lists", str(LISTS), "--bytes", "2", "--output", str(folder / "ivfpq")]
-    assert index.main(["ivfpq", "--passages", *passages, *options]) == 0
-    return folder / "ivfpq"
-
-
-def audit_lists(folder, output, **replaced):
-    named = {"passages": [folder / "p1.arrow", folder / "p2.arrow"], "queries": folder / "q.arrow"}
-    named |= {"qrels": folder / "qrels.parquet", "index": folder / "ivfpq", "widths": [1, 2, LISTS], "depths": [5, 20]}
-    named |= {"candidates": CANDIDATES, "measures": MEASURES, "encoder": "e", "split": "dev", "threads": 2}
-    return audit.main(["ivfpq", *command_line(named | {"output": output}, replaced)])
-
-
-def retrieve_from(folder, output, **replaced):
-    named = {"passages": [folder / "p1.arrow", folder / "p2.arrow"], "queries": folder / "q.arrow", "depth": 20}
-    named |= {"index": folder / "ivfpq", "candidates": CANDIDATES, "tag": "t", "output": output}
-    assert retrieve.main(["ivfpq", *command_line(named, replaced)]) == 0
-    return list(read_run(output))
-
-
-def test_an_ivfpq_index_searched_in_full_writes_the_run_of_exact_search(folder, lists, tmp_path):
-    passages = [str(folder / name) for name in ("p1.arrow", "p2.arrow")]
-    options = ["--depth", "20", "--tag", "t", "--device", "cpu", "--output", str(tmp_path / "exact.trec")]
-    queries = ["--queries", str(folder / "q.arrow")]
-    assert retrieve.main(["exact", *queries, "--passages", *passages, *options]) == 0
-    for threads in (1, 3):
-        retrieve_from(folder, tmp_path / "own.trec", width=LISTS, candidates=COUNT, threads=threads)
-        assert (tmp_path / "own.trec").read_bytes() == (tmp_path / "exact.trec").read_bytes()
-
-
-def test_the_audit_of_an_encoders_ivfpq_index_is_a_count_by_brute_force(folder, lists, tmp_path):
-    assert audit_lists(folder, tmp_path / "audit.json") == 0
-    found = read_artifact(tmp_path / "audit.json", Audit)
-    expected = {}
-    for width in (1, 2, LISTS):
-        rankings = retrieve_from(folder, tmp_path / "own.trec", width=width)
-        assert [one.query_id for one in rankings] == names("q", QUERIES)
-        for depth in (5, 20):
-            wanted = [{f"d{row}" for row in brute_force(query, depth)} for query in range(0, QUERIES, 2)]
-            shares = [
-                len({*one.doc_ids[:depth]} & best) / depth for one, best in zip(rankings[::2], wanted, strict=True)
-            ]
-            expected[width, depth] = sum(shares) / len(shares)
-    assert {(one.width, one.depth): one.recall for one in found.searches} == pytest.approx(expected)
-    assert min(expected.values()) < 0.7 < max(expected.values())
-    assert (found.queries, found.passages, found.model, found.vectors_per_token) == (20, COUNT, "m", CANDIDATES)
-    # Every query has results at ranks 1, 8 and 16.
-    (best,) = [one for one in found.exact if one.depth == 20]
-    assert best.measures == {"RR@10": 1, "R@20": 1}
-
-
-def test_probes_are_chosen_by_the_audit_of_an_encoders_index(folder, lists, tmp_path):
-    path = tmp_path / "audit.json"
-    assert audit_lists(folder, path, candidates=COUNT) == 0
+def test_probes_are_chosen_by_the_audit_of_an_encoders_index(folder, stage, tmp_path):
+    path = stage(**audited(folder, "ivfpq", tmp_path / "audit.json", candidates=COUNT))
     deepest = {one.width: one.recall for one in read_artifact(path, Audit).searches if one.depth == 20}
     assert deepest[1] < deepest[2] < deepest[LISTS] == 1
+    exact = stage(**searched(folder, "exact", tmp_path / "exact.trec"))
     for recall, width in ((deepest[2], 2), (1, LISTS)):
-        retrieve_from(folder, tmp_path / "a.trec", candidates=COUNT, audit=path, recall=recall)
-        retrieve_from(folder, tmp_path / "b.trec", candidates=COUNT, width=width)
-        assert (tmp_path / "a.trec").read_bytes() == (tmp_path / "b.trec").read_bytes()
+        options = {"candidates": COUNT, "threads": width}
+        chosen = stage(**searched(folder, "ivfpq", tmp_path / "a.trec", audit=path, recall=recall, **options))
+        given = stage(**searched(folder, "ivfpq", tmp_path / "b.trec", width=width, **options))
+        assert chosen.read_bytes() == given.read_bytes()
+        assert (chosen.read_bytes() == exact.read_bytes()) == (width == LISTS)
 
 
-def test_queries_of_another_encoder_are_refused_by_an_ivfpq_index(folder, lists, tmp_path, complaint):
+def test_queries_of_another_encoder_are_refused_by_an_ivfpq_index(folder, refused, tmp_path):
     path = shard(tmp_path / "other.arrow", ["q0"], unit(2, 1), model="n")
-    named = {"passages": [folder / "p1.arrow", folder / "p2.arrow"], "queries": path, "depth": 20, "width": 1}
-    named |= {"index": lists, "tag": "t", "output": tmp_path / "run.trec"}
-    line = complaint(retrieve.main, ["ivfpq", *command_line(named)], tmp_path / "run.trec")
+    line = refused(**searched(folder, "ivfpq", tmp_path / "run.trec", queries=path, width=1))
     assert line.startswith(f"{path}: found ")
 
 
@@ -193,9 +140,9 @@ def without_times(path):
     return found
 
 
-def test_an_audit_is_reproducible_except_for_times(folder, tmp_path):
+def test_an_audit_is_reproducible_except_for_times(folder, stage, tmp_path):
     for name in ("a.json", "b.json"):
-        assert run(folder, "hnsw", "--sample", "7", output=tmp_path / name) == 0
+        stage(**audited(folder, "hnsw", tmp_path / name, sample=7))
     assert without_times(tmp_path / "a.json") == without_times(tmp_path / "b.json")
     assert without_times(tmp_path / "a.json")["queries"] == 7
     text = (tmp_path / "a.json").read_text()
@@ -216,34 +163,34 @@ def test_the_sample_is_of_judged_queries_and_of_the_seed():
 
 
 @pytest.mark.parametrize(
-    ("kind", "replaced", "complaint"),
+    ("kind", "changes", "words"),
     [
-        ("hnsw", {"widths": ["10"]}, "--widths: found ef 10, expected 20 (the depth) or more"),
-        ("hnsw", {"widths": ["5", "10"]}, "--widths: found ef 10 at most, expected 20 (the depth) or more"),
-        ("hnsw", {"widths": ["30.5"]}, "--widths: found ef 30.5, expected a whole number from 1"),
-        ("onng", {"widths": ["-1"]}, "--widths: found epsilon -1, expected a number above -1"),
-        ("onng", {"depths": ["20", "5"]}, "--depths: found 20 5, expected increasing numbers from 1"),
-        ("onng", {"measures": ["MRR"]}, "measures: found 'MRR', expected "),
+        ("hnsw", {"widths": [10]}, "--widths: found ef 10, expected 20 (the depth) or more"),
+        ("hnsw", {"widths": [5, 10]}, "--widths: found ef 10 at most, expected 20 (the depth) or more"),
+        ("hnsw", {"widths": [30.5]}, "--widths: found ef 30.5, expected a whole number from 1"),
+        ("onng", {"widths": [-1]}, "--widths: found epsilon -1, expected a number above -1"),
+        ("onng", {"depths": [20, 5]}, "--depths: found 20 5, "),
+        ("onng", {"measures": ["MRR"]}, "measures: found 'MRR', "),
     ],
 )
-def test_bad_options_are_refused(folder, tmp_path, capsys, kind, replaced, complaint):
-    assert run(folder, kind, output=tmp_path / "a.json", **replaced) == 1
-    assert complaint in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+def test_bad_options_are_refused(folder, refused, tmp_path, kind, changes, words):
+    assert refused(**audited(folder, kind, tmp_path / "a.json", **changes)).startswith(words)
 
 
-def test_inputs_of_other_models_or_collections_are_refused(folder, tmp_path, capsys):
-    few = shard(tmp_path / "few.arrow", names("d", 9), unit(1, 9))
-    other = shard(tmp_path / "other.arrow", names("q", 3), unit(1, 3), model="n")
-    strangers = shard(tmp_path / "strangers.arrow", names("x", 3), unit(1, 3))
-    for replaced, complaint in (
-        ({"passages": [few]}, f"few.arrow: found 9 passages, expected {COUNT} as in {folder}/hnsw"),
-        ({"queries": [other]}, "other.arrow: found embeddings of model n, expected model m"),
-        ({"queries": [strangers]}, "strangers.arrow: found no query with judgements"),
-    ):
-        assert run(folder, "hnsw", output=tmp_path / "a.json", **replaced) == 1
-        assert complaint in capsys.readouterr().err
-        assert not (tmp_path / "a.json").exists()
+@pytest.mark.parametrize(
+    ("option", "prefix", "rows", "model", "words"),
+    [
+        ("passages", "d", 9, "m", f"found 9 passages, expected {COUNT} as in "),
+        ("queries", "q", 3, "n", "found embeddings of model n, expected model m"),
+        ("queries", "x", 3, "m", "found no query with judgements"),
+    ],
+)
+def test_inputs_of_other_models_or_collections_are_refused(
+    folder, refused, tmp_path, option, prefix, rows, model, words
+):
+    path = shard(tmp_path / "other.arrow", names(prefix, rows), unit(1, rows), model)
+    line = refused(**audited(folder, "hnsw", tmp_path / "a.json", **{option: path}))
+    assert line.startswith(f"{path}: {words}")
 
 
 def made(index="onng", parameter="epsilon", model="m", recalls=None):
@@ -254,43 +201,41 @@ def made(index="onng", parameter="epsilon", model="m", recalls=None):
     return Audit("e", exact, index, model, parameter, COUNT, QUERIES, searches, "dev")
 
 
-def search(folder, tmp_path, *more, audit=None):
-    options = ["--kind", "onng", "--index", str(folder / "onng"), "--queries", str(folder / "q.arrow"), "--depth", "20"]
+def of_audit(folder, tmp_path, audit, **changes):
+    """A search whose width an audit decides."""
     if audit is not None:
         write_artifact(tmp_path / "audit.json", audit)
-        options += ["--audit", str(tmp_path / "audit.json")]
-    return retrieve.main(["graph", *options, "--tag", "t", "--output", str(tmp_path / "run.trec"), *more])
+        changes["audit"] = tmp_path / "audit.json"
+    return searched(folder, "onng", tmp_path / "run.trec", **changes)
 
 
-@pytest.mark.parametrize(("recall", "epsilon"), [("0.85", "0.2"), ("0.9", "0.2"), ("0.5", "0.1")])
-def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(folder, tmp_path, capsys, recall, epsilon):
-    assert search(folder, tmp_path, "--recall", recall, audit=made()) == 0
+@pytest.mark.parametrize(("recall", "epsilon"), [(0.85, "0.2"), (0.9, "0.2"), (0.5, "0.1")])
+def test_the_smallest_width_with_enough_recall_at_the_largest_depth_is_taken(
+    folder, stage, tmp_path, capsys, recall, epsilon
+):
+    run = stage(**of_audit(folder, tmp_path, made(), recall=recall)).read_bytes()
     assert f"at epsilon {epsilon}, " in capsys.readouterr().err
-    run = (tmp_path / "run.trec").read_bytes()
-    assert search(folder, tmp_path, "--width", epsilon) == 0
-    assert (tmp_path / "run.trec").read_bytes() == run
+    assert stage(**searched(folder, "onng", tmp_path / "run.trec", width=epsilon)).read_bytes() == run
 
 
 BEST = "audit.json: found at best epsilon 0.2 with 0.9000 of the exact top 20"
 
 
 @pytest.mark.parametrize(
-    ("audit", "more", "complaint"),
+    ("audit", "changes", "words"),
     [
-        (made(), ["--recall", "0.95"], f"{BEST}, expected a recall of 0.95"),
-        (made("hnsw", "ef", recalls={(50, 20): 0.9}), [], "found the audit of an hnsw index of model m, expected of"),
-        (made(model="n"), [], "found the audit of an onng index of model n"),
-        (made("hnsw", "ef"), [], "audit.json: found ef 0.1, expected a whole number from 1"),
-        (made(recalls={(0.1, 20): 1.5}), [], "found 1.5 at searches[0].recall, expected a number from 0 to 1"),
-        (made("onng", "ef"), [], "found 'onng' with 'ef' at index"),
-        (made(), ["--width", "0.1"], "--width: found 0.1 beside --audit, expected no value, as it has no effect;"),
-        (None, ["--recall", "0.5"], "--recall: found 0.5 without --audit, expected no value"),
+        (made(), {"recall": 0.95}, f"{BEST}, expected a recall of 0.95"),
+        (made("hnsw", "ef", recalls={(50, 20): 0.9}), {}, "found the audit of an hnsw index of model m, expected of"),
+        (made(model="n"), {}, "found the audit of an onng index of model n"),
+        (made("hnsw", "ef"), {}, "audit.json: found ef 0.1, expected a whole number from 1"),
+        (made(recalls={(0.1, 20): 1.5}), {}, "found 1.5 at searches[0].recall, expected a number from 0 to 1"),
+        (made("onng", "ef"), {}, "found 'onng' with 'ef' at index"),
+        (made(), {"width": 0.1}, "--width: found 0.1 beside --audit"),
+        (None, {"recall": 0.5}, "--recall: found 0.5 without --audit"),
     ],
 )
-def test_audits_that_choose_no_width_are_refused(folder, tmp_path, capsys, audit, more, complaint):
-    assert search(folder, tmp_path, *more, audit=audit) == 1
-    assert complaint in capsys.readouterr().err
-    assert not (tmp_path / "run.trec").exists()
+def test_audits_that_choose_no_width_are_refused(folder, refused, tmp_path, audit, changes, words):
+    assert words in refused(**of_audit(folder, tmp_path, audit, **changes))
 
 
 def both():
@@ -326,7 +271,7 @@ def test_a_panel_has_a_line_per_index_and_exact_search():
     assert second.summary.endswith(f"Exact search takes 8.00 ms; {graphs}")
 
 
-def test_measures_stand_in_the_order_of_the_experiment(tmp_path):
+def test_measures_stand_in_the_order_of_the_experiment():
     times = Milliseconds(1.0, 1.0)
     exact = [Exact(5, {"AP": 0.1, "R@5": 0.2, "RR": 0.3}, times)]
     one = Audit("e", exact, "onng", "m", "epsilon", 9, 9, [], "dev")
@@ -346,18 +291,17 @@ def test_marks_are_round_and_hold_all_values(values, marks):
     assert round_numbers(values) == marks
 
 
-def test_the_page_shows_them(tmp_path):
-    for number, one in enumerate(both()):
-        write_artifact(tmp_path / f"{number}.json", one)
+def test_the_page_shows_them(stage, tmp_path):
+    audits = [tmp_path / f"{number}.json" for number in range(2)]
+    for path, one in zip(audits, both(), strict=True):
+        write_artifact(path, one)
     (tmp_path / "m.json").write_text(json.dumps(asdict(Measures("s", "dev", 1, QUERIES, {"RR@10": 0.75}))))
     write_results(tmp_path, {"s": {"retrieve": "bm25"}}, evaluation={"baseline": "s"})
-    options = ["--experiment", str(tmp_path / "experiment.yaml"), "--measures-files", str(tmp_path / "m.json")]
-    options += ["--audits", str(tmp_path / "0.json"), str(tmp_path / "1.json"), "--output-folder", str(tmp_path / "r")]
-    assert report.main(options) == 0
+    named = {"experiment": tmp_path / "experiment.yaml", "measures_files": tmp_path / "m.json", "audits": audits}
+    stage("report", **named, output_folder=tmp_path / "r")
     page = (tmp_path / "r" / "index.html").read_text()
-    assert "Graph indexes" in page
-    assert "hnsw, ef 50" in page
-    assert f"e on dev: {QUERIES} queries, {COUNT} passages" in page
+    for words in ("Graph indexes", "hnsw, ef 50", f"e on dev: {QUERIES} queries, {COUNT} passages"):
+        assert words in page
     assert "exact search" in (tmp_path / "r" / "figures" / "audits.svg").read_text()
     assert (tmp_path / "r" / "tables" / "audits.csv").read_text().count("\n") == 9
 
