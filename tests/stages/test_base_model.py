@@ -1,5 +1,4 @@
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -8,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cort import base_model
 from cort.base_model import ALPHABET, SPECIAL_TOKENS, train_tokenizer
 from cort.formats import tables
 from tests.support.common import COMMIT, ROOT, contents, write_rows
@@ -18,14 +16,9 @@ TINY = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_at
 TINY |= {"intermediate_size": 32, "max_position_embeddings": 32}
 
 
-def scratch(world, output, architecture=TINY, *options):
-    argument = architecture if isinstance(architecture, str) else json.dumps(architecture)
-    passages = ["--passages", world.path("passages.parquet"), "--vocabulary-size", "160"]
-    return ["--architecture", argument, *passages, "--output", str(output), *options]
-
-
-def pretrained(folder, output, *options):
-    return ["--pretrained", str(folder), "--output", str(output), *options]
+def scratch(world, output, architecture=TINY, **options):
+    named = {"architecture": json.dumps(architecture), "passages": world.path("passages.parquet"), "output": output}
+    return named | {"vocabulary_size": 160} | options
 
 
 def train_on(texts, size):
@@ -51,19 +44,18 @@ def test_the_seed_decides_the_weights_and_nothing_else(lm, make_base_model):
     assert {name for name in first if first[name] != other[name]} == {"model.safetensors"}
 
 
-def test_embeddings_from_latent_semantic_analysis(world, tmp_path):
+def test_embeddings_from_latent_semantic_analysis(stage, world, tmp_path):
     from safetensors.numpy import load_file
     from sklearn.feature_extraction.text import TfidfVectorizer
     from tokenizers import Tokenizer
 
-    first, again, plain = (tmp_path / name for name in ("first", "again", "plain"))
-    for folder, kind in ((first, "lsa"), (again, "lsa"), (plain, "random")):
-        assert base_model.main(scratch(world, folder, TINY, "--embeddings", kind)) == 0
-    drawn, found, same = (load_file(folder / "model.safetensors") for folder in (plain, first, again))
+    kinds = {"plain": "random", "first": "lsa", "again": "lsa"}
+    folders = [stage("base_model", **scratch(world, tmp_path / name, embeddings=kind)) for name, kind in kinds.items()]
+    drawn, found, same = (load_file(folder / "model.safetensors") for folder in folders)
     assert all((same[key] == value).all() for key, value in found.items())
     name = "embeddings.word_embeddings.weight"
     assert [key for key in drawn if (drawn[key] != found[key]).any()] == [name]
-    tokenizer = Tokenizer.from_file(str(first / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(folders[1] / "tokenizer.json"))
     words = TfidfVectorizer(
         sublinear_tf=True, analyzer=lambda text: tokenizer.encode(text, add_special_tokens=False).ids
     )
@@ -80,10 +72,10 @@ def test_embeddings_from_latent_semantic_analysis(world, tmp_path):
     assert (found[name][unseen] == drawn[name][unseen]).all()
 
 
-def test_more_vectors_than_passages_are_refused(world, tmp_path, capsys):
-    wide = {**TINY, "hidden_size": 4096}
-    assert base_model.main(scratch(world, tmp_path / "model", wide, "--embeddings", "lsa")) == 1
-    assert "--embeddings: found lsa of" in capsys.readouterr().err
+def test_more_vectors_than_passages_are_refused(refused, world, tmp_path):
+    wide = TINY | {"hidden_size": 4096}
+    line = refused("base_model", **scratch(world, tmp_path / "model", wide, embeddings="lsa"))
+    assert line.startswith("--embeddings: found lsa of 60 passages, expected at least 4096")
 
 
 def test_tokenizers_of_other_processes_are_the_same_with_many_ties():
@@ -95,11 +87,7 @@ letters = [chr(0x3b1 + i) for i in range(20)] + [chr(0x4e00 + 7 * i) for i in ra
 texts = [a + b + c for a in letters[:20] for b in letters[:20] for c in letters[:7]] + letters
 print(hashlib.sha256(train_tokenizer(lambda: iter([texts]), 1300).to_str().encode()).hexdigest())
 """
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
-    runs = [
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=True)
-        for _ in range(3)
-    ]
+    runs = [subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True) for _ in range(3)]
     assert len({run.stdout for run in runs}) == 1
 
 
@@ -134,34 +122,33 @@ def test_only_the_most_frequent_characters_are_known():
         ({**TINY, "model_type": "nope"}, "Unrecognized model identifier: nope."),
         ({}, "found {} (ValueError: "),
         ([1], "found [1], expected an object"),
-        ({**TINY, "hidden_sise": 16}, "found the unknown setting 'hidden_sise', expected model_type and settings of a"),
-        ({**TINY, "hidden_size": "x"}, "Field 'hidden_size' expected int, got str"),
+        ({**TINY, "hidden_sise": 16}, "found the unknown setting 'hidden_sise'"),
         ({**TINY, "hidden_size": 17}, "The hidden size (17) is not a multiple of the number of attention heads (2)"),
         ({**TINY, "hidden_act": "nope"}, "(KeyError: "),
         ({**TINY, "vocab_size": 9}, "multiple values for keyword argument 'vocab_size'"),
-        ({"model_type": "gpt2"}, "found a gpt2, a decoder, expected an encoder of text like BERT; fix it"),
-        ({"model_type": "vit"}, "found a vit, of another kind, expected an encoder of text like BERT; fix it"),
-        ({**TINY, "num_hidden_layers": 10**9}, "found num_hidden_layers 1000000000, expected a number up to 1,000"),
+        ({"model_type": "gpt2"}, "found a gpt2, a decoder"),
+        ({"model_type": "vit"}, "found a vit, of another kind"),
+        ({**TINY, "num_hidden_layers": 10**9}, "found num_hidden_layers 1000000000"),
     ],
 )
-def test_a_wrong_architecture_is_refused(world, tmp_path, complaint, architecture, found):
-    line = complaint(base_model.main, scratch(world, tmp_path / "m", architecture), tmp_path / "m")
+def test_a_wrong_architecture_is_refused(refused, world, tmp_path, architecture, found):
+    line = refused("base_model", **scratch(world, tmp_path / "m", architecture))
     assert line.startswith("--architecture: found ")
     assert found in line
-    assert line.endswith("; fix it")
 
 
-def test_other_arguments_are_checked(world, tmp_path, complaint):
-    output = tmp_path / "m"
-    line = complaint(base_model.main, ["--architecture", json.dumps(TINY), "--output", output], output)
-    assert line == "--passages: found nothing, expected the table to train the tokenizer on; name it"
-    options = ["--architecture", json.dumps(TINY), "--output", output]
-    for text in ("{", "{" * 100_000):
-        line = complaint(base_model.main, ["--architecture", text, *options[2:]], output)
-        assert line.startswith("--architecture: found unreadable content")
-    for wrong, found in ((options[2:], "neither"), ([*options, "--pretrained", "x"], "both")):
-        line = complaint(base_model.main, wrong, output)
-        assert line.startswith(f"--pretrained, --architecture: found {found}, expected one of them; ")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"architecture": json.dumps(TINY)}, "--passages: found nothing"),
+        ({"architecture": "{"}, "--architecture: found unreadable content"),
+        ({"architecture": "{" * 100_000}, "--architecture: found unreadable content"),
+        ({}, "--pretrained, --architecture: found neither"),
+        ({"architecture": json.dumps(TINY), "pretrained": "x"}, "--pretrained, --architecture: found both"),
+    ],
+)
+def test_other_arguments_are_checked(refused, tmp_path, options, words):
+    assert refused("base_model", output=tmp_path / "m", **options).startswith(words)
 
 
 @pytest.fixture
@@ -171,41 +158,42 @@ def folder(lm, tmp_path):
     return tmp_path / "copy"
 
 
-def test_a_pretrained_folder_comes_back_the_same(lm, world, tmp_path):
+def test_a_pretrained_folder_comes_back_the_same(stage, lm, world, tmp_path):
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    assert base_model.main(pretrained(lm, tmp_path / "m")) == 0
-    assert sorted(contents(tmp_path / "m")) == FILES
-    before, after = (AutoModel.from_pretrained(folder).state_dict() for folder in (lm, tmp_path / "m"))
+    made = stage("base_model", pretrained=lm, output=tmp_path / "m")
+    assert sorted(contents(made)) == FILES
+    before, after = (AutoModel.from_pretrained(folder).state_dict() for folder in (lm, made))
     assert list(before) == list(after)
     assert all(torch.equal(before[name], after[name]) for name in before)
-    one, two = (AutoTokenizer.from_pretrained(folder) for folder in (lm, tmp_path / "m"))
+    one, two = (AutoTokenizer.from_pretrained(folder) for folder in (lm, made))
     assert all(one(text)["input_ids"] == two(text)["input_ids"] for text in world.texts)
     # From there on, the bytes stay the same.
-    assert base_model.main(pretrained(tmp_path / "m", tmp_path / "again")) == 0
-    assert contents(tmp_path / "again") == contents(tmp_path / "m")
+    assert contents(stage("base_model", pretrained=made, output=tmp_path / "again")) == contents(made)
 
 
-def test_a_missing_pooler_is_drawn_from_the_seed(folder, tmp_path):
+def test_a_missing_pooler_is_drawn_from_the_seed(stage, folder, tmp_path):
     from transformers import AutoModel, BertModel
 
     BertModel.from_pretrained(folder, add_pooling_layer=False).save_pretrained(folder)
-    for name, seed in {"one": "1", "two": "1", "other": "2"}.items():
-        assert base_model.main(pretrained(folder, tmp_path / name, "--seed", seed)) == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    assert contents(tmp_path / "one")["model.safetensors"] != contents(tmp_path / "other")["model.safetensors"]
-    assert AutoModel.from_pretrained(tmp_path / "one").pooler is not None
+    seeds = {"one": 1, "two": 1, "other": 2}
+    one, two, other = (
+        stage("base_model", pretrained=folder, seed=seed, output=tmp_path / name) for name, seed in seeds.items()
+    )
+    assert contents(one) == contents(two)
+    assert contents(one)["model.safetensors"] != contents(other)["model.safetensors"]
+    assert AutoModel.from_pretrained(one).pooler is not None
 
 
-def test_a_folder_without_tokenizer_or_config_is_refused(folder, tmp_path, complaint):
+def test_a_folder_without_tokenizer_or_config_is_refused(refused, folder, tmp_path):
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer_config.json").unlink()
-    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line == f"{folder}: found no vocabulary, expected a tokenizer next to the weights; save it there"
+    line = refused("base_model", pretrained=folder, output=tmp_path / "m")
+    assert line.startswith(f"{folder}: found no vocabulary")
     (folder / "config.json").unlink()
-    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line == f"{folder}: found no config.json, expected a transformers model folder; name the folder of the model"
+    line = refused("base_model", pretrained=folder, output=tmp_path / "m")
+    assert line.startswith(f"{folder}: found no config.json")
 
 
 class Payload:
@@ -219,83 +207,55 @@ class Payload:
 
 
 @pytest.mark.parametrize("decoy", [False, True])
-def test_a_pickle_is_refused_and_not_opened(folder, tmp_path, complaint, decoy):
+def test_a_pickle_is_refused_and_not_opened(refused, folder, tmp_path, decoy):
     import torch
     from transformers import AutoModel
 
     # Malicious code, or harmless weights, which transformers would load if allowed.
     weights = AutoModel.from_pretrained(folder).state_dict() if decoy else Payload(tmp_path / "opened")
     torch.save(weights, folder / "pytorch_model.bin")
-    (folder / "model.safetensors").rename(folder / "adapter.safetensors")
-    if not decoy:
-        (folder / "adapter.safetensors").unlink()
-    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    if decoy:
-        assert line.startswith(f"{folder}: found no complete model (")
-    else:
-        assert line == (
-            f"{folder}: found no safetensors weights, expected model.safetensors; "
-            "convert it with save_pretrained; pickles are refused"
-        )
+    (folder / "model.safetensors").rename((folder if decoy else tmp_path) / "adapter.safetensors")
+    line = refused("base_model", pretrained=folder, output=tmp_path / "m")
+    assert line.startswith(f"{folder}: found no {'complete model (' if decoy else 'safetensors weights'}")
     assert not (tmp_path / "opened").exists()
 
 
 @pytest.mark.parametrize("revision", [None, "main", f"{COMMIT}\n", COMMIT.upper(), "refs/pr/2"])
-def test_a_hub_name_needs_its_revision(tmp_path, complaint, revision):
-    options = ["--revision", revision] if revision else []
-    line = complaint(base_model.main, pretrained("albert/albert-base-v2", tmp_path / "m", *options), tmp_path / "m")
+def test_a_hub_name_needs_its_revision(refused, tmp_path, revision):
+    line = refused("base_model", pretrained="albert/albert-base-v2", revision=revision, output=tmp_path / "m")
     found = f"at revision {revision!r}" if revision else "without a revision"
-    assert line == (
-        f"--pretrained: found 'albert/albert-base-v2', not a folder, {found}, "
-        "expected a folder, or a hub name with its revision; name the commit to use, 40 hexadecimal digits"
-    )
+    assert line.startswith(f"--pretrained: found 'albert/albert-base-v2', not a folder, {found}, expected ")
 
 
-def test_a_pull_request_is_taken_at_its_commit_alone(folder, tmp_path, complaint, monkeypatch):
+def test_a_pull_request_is_taken_at_its_commit_alone(stage, refused, folder, tmp_path, monkeypatch):
     fetched = tmp_path / COMMIT
     fetched.symlink_to(folder)
     asked = []
     download = "huggingface_hub.snapshot_download"
     monkeypatch.setattr(download, lambda _, revision, **__: asked.append(revision) or fetched)
-    revision = f"refs/pr/2@{COMMIT[:7]}"
-    assert base_model.main(pretrained("some/model", tmp_path / "m", "--revision", revision)) == 0
-    moved = pretrained("some/model", tmp_path / "n", "--revision", "refs/pr/2@fffffff")
-    assert complaint(base_model.main, moved, tmp_path / "n") == (
-        f"some/model: found commit {COMMIT} at refs/pr/2, expected one that begins with fffffff; "
-        "review what has changed there, then name its commit"
-    )
+    stage("base_model", pretrained="some/model", revision=f"refs/pr/2@{COMMIT[:7]}", output=tmp_path / "m")
+    moved = refused("base_model", pretrained="some/model", revision="refs/pr/2@fffffff", output=tmp_path / "n")
+    assert moved.startswith(f"some/model: found commit {COMMIT} at refs/pr/2, expected one that begins with fffffff")
     assert asked == ["refs/pr/2", "refs/pr/2"]
 
 
-def test_a_hub_that_cannot_be_reached(tmp_path, complaint):
-    options = pretrained("example/no-such-model", tmp_path / "m", "--revision", COMMIT)
-    line = complaint(base_model.main, options, tmp_path / "m")
+def test_a_hub_that_cannot_be_reached(refused, tmp_path):
+    line = refused("base_model", pretrained="example/no-such-model", revision=COMMIT, output=tmp_path / "m")
     assert line.startswith("example/no-such-model: found a failed download (")
-    assert line.endswith("check name, revision and network, or name a local folder")
 
 
-@pytest.mark.parametrize(("name", "kept"), [("model.safetensors", 1000), ("config.json", 0), ("tokenizer.json", 1000)])
-def test_damaged_files_are_refused(folder, tmp_path, complaint, name, kept):
-    content = (folder / name).read_bytes()
-    (folder / name).write_bytes(content[: min(kept, len(content) - 10)])
-    line = complaint(base_model.main, pretrained(folder, tmp_path / "m"), tmp_path / "m")
-    assert line.startswith(f"{folder}{'/config.json' if name == 'config.json' else ''}: found ")
-    # For a local folder, the network is not at fault.
-    assert "revision" not in line
-
-
-def test_half_precision_weights_are_kept_and_loaded_in_single(folder, tmp_path):
+def test_half_precision_weights_are_kept_and_loaded_in_single(stage, folder, tmp_path):
     import torch
     from transformers import AutoModel
 
     from cort.models.loading import load_transformer
 
     AutoModel.from_pretrained(folder).half().save_pretrained(folder)
-    assert base_model.main(pretrained(folder, tmp_path / "m")) == 0
-    assert next(load_transformer(tmp_path / "m").parameters()).dtype == torch.float32
+    made = stage("base_model", pretrained=folder, output=tmp_path / "m")
+    assert next(load_transformer(made).parameters()).dtype == torch.float32
 
 
-def test_an_empty_table_of_passages(tmp_path, world):
-    options = ["--architecture", json.dumps(TINY), "--passages", write_rows(tmp_path / "none", tables.PASSAGES, [])]
-    assert base_model.main([*options, "--output", str(tmp_path / "m")]) == 0
-    assert json.loads((tmp_path / "m" / "config.json").read_text())["vocab_size"] == len(SPECIAL_TOKENS)
+def test_an_empty_table_of_passages(stage, tmp_path):
+    passages = write_rows(tmp_path / "none", tables.PASSAGES, [])
+    made = stage("base_model", architecture=json.dumps(TINY), passages=passages, output=tmp_path / "m")
+    assert json.loads((made / "config.json").read_text())["vocab_size"] == len(SPECIAL_TOKENS)
