@@ -1,6 +1,5 @@
 import json
 import math
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -18,7 +17,7 @@ from cort.retrieval import bm25 as library
 from cort.retrieval.options import BM25Options
 from cort.system.errors import InputError
 from cort.system.files import temporary_folder
-from tests.support.common import logged, write_rows
+from tests.support.common import command_line, logged, write_rows
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "squad"
 
@@ -39,25 +38,27 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("a folder of bm25")
     write_rows(folder / "passages.parquet", tables.PASSAGES, PASSAGES.items())
     write_rows(folder / "queries.parquet", tables.QUERIES, QUERIES.items())
-    assert index(folder, folder / "lucene") == 0
+    index(folder, folder / "lucene")
     return folder
 
 
-def index(folder, output, *options):
-    passages = ["--passages", str(folder / "passages.parquet"), "--memory-mb", "256"]
-    return indexing.main(["bm25", *passages, "--output", str(output), *options])
+def indexed(folder, output, **changes):
+    return {"passages": folder / "passages.parquet", "memory_mb": 256, "output": output} | changes
 
 
-def search(data, output, *options, queries="queries.parquet"):
-    files = ["--index", str(data / "lucene"), "--queries", str(data / queries), "--output", str(output)]
-    return retrieve.main(["bm25", *files, "--tag", "bm25", "--memory-mb", "256", *options])
+def index(folder, output, **changes):
+    assert indexing.main(["bm25", *command_line(indexed(folder, output, **changes))]) == 0
+    return output
 
 
-def last_error(capsys):
-    """The last line of the log, which must be an error, without its time."""
-    _, level, message = capsys.readouterr().err.splitlines()[-1].split(" ", 2)
-    assert level == "ERROR", message
-    return message
+def searched(data, output, **changes):
+    named = {"index": data / "lucene", "queries": data / "queries.parquet", "tag": "bm25", "memory_mb": 256}
+    return named | {"output": output} | changes
+
+
+def search(data, output, **changes):
+    assert retrieve.main(["bm25", *command_line(searched(data, output, **changes))]) == 0
+    return output
 
 
 def bm25_scores(bags, query, k1, b):
@@ -77,16 +78,14 @@ def bm25_scores(bags, query, k1, b):
 def default_run(data):
     """The run with the default parameters, and what was logged for it."""
     log = data / "default.log"
-    assert search(data, data / "default.trec", "--k1", "0.9", "--b", "0.4", "--log", str(log)) == 0
-    return data / "default.trec", log.read_text("utf-8")
+    return search(data, data / "default.trec", k1=0.9, b=0.4, log=log), log.read_text("utf-8")
 
 
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 1.0)])
 def test_rankings_are_those_of_the_formula_in_the_order_of_the_queries(data, tmp_path, default_run, k1, b):
-    path, _ = default_run
-    if (k1, b) != (0.9, 0.4):
-        path = tmp_path / "run.trec"
-        assert search(data, path, "--k1", str(k1), "--b", str(b)) == 0
+    path, log = default_run
+    assert f"{len(path.read_text('utf-8').splitlines())} results written; 3 queries have none" in log
+    path = path if (k1, b) == (0.9, 0.4) else search(data, tmp_path / "run.trec", k1=k1, b=b)
     bags = {doc_id: Counter(text.split()) for doc_id, text in PASSAGES.items() if text.strip()}
     rankings = list(read_run(path))
     assert [ranking.query_id for ranking in rankings] == [query_id for query_id in QUERIES if query_id in TERMS]
@@ -101,22 +100,14 @@ def test_rankings_are_those_of_the_formula_in_the_order_of_the_queries(data, tmp
     assert tied == ["z/1", "z/10", "z/9"]
 
 
-def test_queries_without_results_are_counted(default_run):
-    path, log = default_run
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert f"{lines} results written; 3 queries have none" in log
-
-
 def test_a_run_without_any_result_is_empty(data, tmp_path):
-    write_rows(data / "nothing.parquet", tables.QUERIES, [("a", "the"), ("b", "nonesuch")])
-    assert search(data, tmp_path / "run.trec", queries="nothing.parquet") == 0
-    assert (tmp_path / "run.trec").read_bytes() == b""
+    queries = write_rows(tmp_path / "nothing.parquet", tables.QUERIES, [("a", "the"), ("b", "nonesuch")])
+    assert search(data, tmp_path / "run.trec", queries=queries).read_bytes() == b""
 
 
 def test_several_commands_give_the_first_results_of_one(data, tmp_path, monkeypatch, default_run):
-    output = tmp_path / "with blanks in it" / "run.trec"
     monkeypatch.setattr(library, "queries_per_command", lambda queries, depth, memory_mb: 4)
-    assert search(data, output, "--depth", "5", "--threads", "2") == 0
+    output = search(data, tmp_path / "with blanks in it" / "run.trec", depth=5, threads=2)
     for found, ranking in zip(read_run(output), read_run(default_run[0]), strict=True):
         assert (found.query_id, found.doc_ids) == (ranking.query_id, ranking.doc_ids[:5])
         assert found.scores.tolist() == ranking.scores[:5].tolist()
@@ -136,38 +127,31 @@ def test_queries_are_divided_among_the_fewest_commands(queries, depth, memory_mb
 
 def test_segments_of_the_index_do_not_change_the_run(data, tmp_path, monkeypatch, capsys, default_run):
     monkeypatch.setattr(indexing, "ROWS_PER_PART", 1)
-    assert index(data, tmp_path / "lucene", "--threads", "3") == 0
+    lucene = index(data, tmp_path / "lucene", threads=3)
     assert f"{len(PASSAGES) - 1} passages indexed, 1 empty ones left out" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["lucene"]
-    assert search(data, tmp_path / "run.trec", "--index", str(tmp_path / "lucene")) == 0
-    assert (tmp_path / "run.trec").read_bytes() == default_run[0].read_bytes()
+    assert search(data, tmp_path / "run.trec", index=lucene).read_bytes() == default_run[0].read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["shorten", "delete"])
-def test_a_damaged_index_is_refused(data, tmp_path, capsys, damage):
-    shutil.copytree(data / "lucene", tmp_path / "lucene")
-    part = next((tmp_path / "lucene").glob("*.cfs"), None) or next((tmp_path / "lucene").glob("*.si"))
-    size = part.stat().st_size
+def test_a_damaged_index_is_refused(data, tmp_path, refused, damage):
+    lucene = shutil.copytree(data / "lucene", tmp_path / "lucene")
+    part = next(lucene.glob("*.cfs"), None) or next(lucene.glob("*.si"))
+    content = part.read_bytes()
     # Noticed without the record of checksums, too.
-    (tmp_path / "lucene" / ".sum").unlink()
+    (lucene / ".sum").unlink()
+    part.unlink()
     if damage == "shorten":
-        os.truncate(part, size - 1)
-    else:
-        part.unlink()
-    found = f"{size - 1} bytes" if damage == "shorten" else "no file"
-    assert search(data, tmp_path / "run.trec", "--index", str(tmp_path / "lucene")) == 1
-    assert last_error(capsys) == (
-        f"{part}: found {found}, expected {size} bytes; delete the folder and build it with `python -m cort.index bm25`"
-    )
+        part.write_bytes(content[:-1])
+    found = f"{len(content) - 1} bytes" if damage == "shorten" else "no file"
+    line = refused("retrieve bm25", **searched(data, tmp_path / "run.trec", index=lucene))
+    assert line.startswith(f"{part}: found {found}, expected {len(content)} bytes; ")
 
 
-def test_index_of_nothing_but_empty_passages_is_refused(tmp_path, capsys):
-    write_rows(tmp_path / "passages.parquet", tables.PASSAGES, [("a", ""), ("b", "\n")])
-    assert index(tmp_path, tmp_path / "lucene") == 1
-    assert last_error(capsys) == (
-        f"{tmp_path / 'passages.parquet'}: found after indexing 0 indexed, 0 unindexable, 2 empty, "
-        "0 skipped, 0 errors, expected 2 indexed or empty, and some indexed; fix these passages"
-    )
+def test_index_of_nothing_but_empty_passages_is_refused(tmp_path, refused):
+    passages = write_rows(tmp_path / "passages.parquet", tables.PASSAGES, [("a", ""), ("b", "\n")])
+    line = refused("index bm25", **indexed(tmp_path, tmp_path / "lucene"))
+    assert line.startswith(f"{passages}: found after indexing 0 indexed, 0 unindexable, 2 empty, 0 skipped, 0 errors")
     assert [path.name for path in tmp_path.iterdir()] == ["passages.parquet"]
 
 
@@ -177,12 +161,8 @@ def test_lost_passages_are_noticed():
         "2026 INFO [main] index.AbstractIndexer (A.java:2) - errors:                 1",
     ]
     assert indexing.read_counters(lines, 8_841_822, "p.parquet") == {"indexed": 8_841_822, "errors": 1}
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"^p.parquet: found .* 8841822 indexed, 1 errors, expected 8841823 "):
         indexing.read_counters(lines, 8_841_823, "p.parquet")
-    assert str(error.value) == (
-        "p.parquet: found after indexing 8841822 indexed, 1 errors, "
-        "expected 8841823 indexed or empty, and some indexed; fix these passages"
-    )
 
 
 def test_parts_hold_any_text_in_ascii(tmp_path):
@@ -195,27 +175,23 @@ def test_parts_hold_any_text_in_ascii(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("changes", "words"),
     [
-        (["--b", "1.5"], "b: found 1.5, expected a number from 0 to 1; fix the value"),
-        (["--k1", "-1"], "k1: found -1.0, expected a number from 0 to 1000; fix the value"),
-        (["--index", "{data}"], "{data}: found no complete manifest.json, expected the folder of an index; "
-                                "build it with `python -m cort.index bm25`"),
-        (["--k1", "1", "--parameters", "x.json"],
-         "--parameters: found --k1 or --b beside it, expected one of the two; leave one out"),
+        ({"b": 1.5}, "b: found 1.5, "),
+        ({"k1": -1}, "k1: found -1.0, "),
+        ({"index": "."}, ".: found no complete manifest.json, "),
+        ({"k1": 1, "parameters": "x.json"}, "--parameters: found --k1 or --b beside it"),
+        ({"expansions": "e", "term_weights": "w"}, "--expansions, --term-weights: found both"),
     ],
-)  # fmt: skip
-def test_wrong_options_are_refused(data, tmp_path, capsys, options, complaint):
-    assert search(data, tmp_path / "run.trec", *(option.format(data=data) for option in options)) == 1
-    assert last_error(capsys) == complaint.format(data=data)
+)
+def test_wrong_options_are_refused(data, tmp_path, refused, changes, words):
+    command = indexed if "expansions" in changes else searched
+    line = refused(f"{'index' if command is indexed else 'retrieve'} bm25", **command(data, tmp_path / "x", **changes))
+    assert line.startswith(words)
     assert list(tmp_path.iterdir()) == []
 
 
-PARAMETERS = ["{", "[1]", '{"k1": 0.9}', '{"k1": 0.9, "b": null}', '{"k1": 0.9, "b": 2}', '{"k1": "0.9", "b": 0.4}']
-PARAMETERS += [f'{{"k1": {value}, "b": 0.4}}' for value in ("1e300", "NaN", "true")]
-
-
-@pytest.mark.parametrize("text", PARAMETERS)
+@pytest.mark.parametrize("text", ["{", "[1]", '{"k1": 0.9}', '{"k1": 0.9, "b": 2}', '{"k1": 1e300, "b": 0.4}'])
 def test_unreadable_parameters_are_refused(tmp_path, text):
     path = tmp_path / "tuned.json"
     path.write_text(text)
@@ -226,26 +202,25 @@ def test_unreadable_parameters_are_refused(tmp_path, text):
 @pytest.mark.usefixtures("record_messages")
 def test_a_query_of_more_terms_than_lucenes_limit_is_ranked_like_others(data, tmp_path, caplog):
     words = " ".join(f"w{n}" for n in range(1100))
-    write_rows(data / "short.parquet", tables.QUERIES, [("a", "oil"), ("b", "oil")])
-    write_rows(data / "long.parquet", tables.QUERIES, [("a", "oil"), ("b", f"{words} oil")])
-    for name in ("short", "long"):
-        assert search(data, tmp_path / name, queries=f"{name}.parquet") == 0
-    assert (tmp_path / "long").read_bytes() == (tmp_path / "short").read_bytes()
+    queries = {"short": [("a", "oil"), ("b", "oil")], "long": [("a", "oil"), ("b", f"{words} oil")]}
+    runs = []
+    for name, rows in queries.items():
+        path = write_rows(tmp_path / f"{name}.parquet", tables.QUERIES, rows)
+        runs.append(search(data, tmp_path / name, queries=path))
+    assert runs[0].read_bytes() == runs[1].read_bytes()
     assert logged(caplog, "WARNING") == ["searching again, as about 1 queries have more than 1024 terms"]
 
 
-# Words that neither the stemmer nor the stop word list changes.
 TEXTS = {"d0": "oil war oil", "d1": "gas map king", "d2": "rock oil ship"}
 
 
-def scores_in(folder, texts, *options, k1=0.9, b=0.4):
+def scores_in(folder, texts, k1=0.9, b=0.4, **options):
     """Index texts with more options, search for one query; the scores of its results."""
     folder.mkdir(exist_ok=True)
     write_rows(folder / "passages.parquet", tables.PASSAGES, texts.items())
     write_rows(folder / "queries.parquet", tables.QUERIES, [("q", "gold king oil")])
-    assert index(folder, folder / "lucene", *options) == 0
-    assert search(folder, folder / "run.trec", "--k1", str(k1), "--b", str(b)) == 0
-    (ranking,) = read_run(folder / "run.trec")
+    index(folder, folder / "lucene", **options)
+    (ranking,) = read_run(search(folder, folder / "run.trec", k1=k1, b=b))
     return dict(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True))
 
 
@@ -255,23 +230,18 @@ def test_an_expanded_index_ranks_as_one_of_the_longer_texts(tmp_path):
     longer = {"d0": "oil war oil gold tax oil", "d1": "gas map king", "d2": "rock oil ship king"}
     bags = {doc_id: Counter(text.split()) for doc_id, text in longer.items()}
     expected = bm25_scores(bags, "gold king oil", 0.9, 0.4)
-    assert scores_in(tmp_path / "x", TEXTS, "--expansions", expansions) == pytest.approx(expected, abs=2e-4)
+    assert scores_in(tmp_path / "x", TEXTS, expansions=expansions) == pytest.approx(expected, abs=2e-4)
 
 
 def test_weighted_terms_rank_as_repeated_words_do(tmp_path):
     weights = {"d0": {"oil": 40, "war": 1}, "d1": {"king": 7, "gas": 2, "gold": 1}, "d2": {"oil": 3}}
     rows = [(doc_id, list(bag), list(bag.values())) for doc_id, bag in weights.items()]
     path = write_rows(tmp_path / "w.parquet", tables.TERM_WEIGHTS, rows)
-    found = scores_in(tmp_path / "weighted", TEXTS, "--term-weights", path, k1=10, b=0.9)
+    found = scores_in(tmp_path / "weighted", TEXTS, k1=10, b=0.9, term_weights=path)
     repeated = {doc_id: " ".join(word for word, n in bag.items() for _ in range(n)) for doc_id, bag in weights.items()}
     # To the last bit, and the formula's as far as Lucene keeps lengths.
     assert scores_in(tmp_path / "repeated", repeated, k1=10, b=0.9) == found
     assert found == pytest.approx(bm25_scores(weights, "gold king oil", 10, 0.9), rel=0.05)
-
-
-def test_expansions_and_weights_exclude_each_other(data, tmp_path, capsys):
-    assert index(data, tmp_path / "lucene", "--expansions", "e", "--term-weights", "w") == 1
-    assert "found both, expected one of them" in last_error(capsys)
 
 
 def test_the_grid_is_ascending_and_samples_are_those_of_the_seed():
@@ -294,70 +264,60 @@ def test_best_pairs_are_averaged_and_ties_go_to_the_lowest():
     assert summary["grid"][3] == {"k1": 0.9, "b": 0.7, "sample": 0, "value": (1.0 + 0.0) / 2}
 
 
+def tuned(data, output, judged, **changes):
+    """Tune on judgements, query -> document -> grade; the command and its options."""
+    rows = [(query, doc, grade) for query, grades in judged.items() for doc, grade in grades.items()]
+    qrels = write_rows(output.with_name("qrels.parquet"), tables.QRELS, rows)
+    named = {"index": data / "lucene", "queries": data / "queries.parquet", "qrels": qrels, "memory_mb": 256}
+    return {"name": "tune bm25", **named, "output": output, **changes}
+
+
 @pytest.mark.slow
-def test_tuning_measures_what_bm25_writes(data, tmp_path, monkeypatch):
-    qrels = {"10": {"d6": 1, "d3": 2}, "2": {"d7": 1}, "ties": {"z/9": 1}, "stop": {"d1": 1}, "syntax": {"d1": 0}}
-    rows = [(query, doc, grade) for query, grades in qrels.items() for doc, grade in grades.items()]
-    write_rows(data / "qrels.parquet", tables.QRELS, rows)
+def test_tuning_measures_what_bm25_writes(data, stage, tmp_path, monkeypatch):
+    judged = {"10": {"d6": 1, "d3": 2}, "2": {"d7": 1}, "ties": {"z/9": 1}, "stop": {"d1": 1}, "syntax": {"d1": 0}}
     monkeypatch.setattr(tuning, "RESULTS_PER_COMMAND", 3 * 20)
-    files = [(name, str(data / file)) for name, file in (("--index", "lucene"), ("--queries", "queries.parquet"))]
-    arguments = [word for pair in files for word in pair] + ["--qrels", str(data / "qrels.parquet")]
-    arguments += ["--k1", "0.6", "1.2", "--b", "0.4", "0.9", "--samples", "2", "--sample-size", "99"]
-    arguments += ["--measure", "RR@10", "--depth", "20", "--memory-mb", "256", "--output", str(tmp_path / "tuned.json")]
-    assert tuning.main(["bm25", *arguments]) == 0
-    tuned = json.loads((tmp_path / "tuned.json").read_text())
-    judged = {query: grades for query, grades in qrels.items() if query != "syntax"}
-    assert len(tuned["grid"]) == 2 * 4
-    for entry in tuned["grid"][1:3]:
-        options = ("--depth", "20", "--k1", str(entry["k1"]), "--b", str(entry["b"]))
-        assert search(data, tmp_path / "run.trec", *options) == 0
-        values = evaluate_run(read_run(tmp_path / "run.trec"), judged, ["RR@10"])
+    grid = {"k1": [0.6, 1.2], "b": [0.4, 0.9], "samples": 2, "sample_size": 99, "measure": "RR@10", "depth": 20}
+    path = stage(**tuned(data, tmp_path / "tuned.json", judged, **grid))
+    found = json.loads(path.read_text())
+    del judged["syntax"]
+    assert len(found["grid"]) == 2 * 4
+    for entry in found["grid"][1:3]:
+        run = search(data, tmp_path / "run.trec", depth=20, k1=entry["k1"], b=entry["b"])
+        values = evaluate_run(read_run(run), judged, ["RR@10"])
         assert entry["value"] == pytest.approx(sum(value["RR@10"] for value in values.values()) / 4)
-    assert search(data, tmp_path / "tuned.trec", "--parameters", str(tmp_path / "tuned.json")) == 0
+    search(data, tmp_path / "tuned.trec", parameters=path)
     made = ["run.trec", "tuned.json", "tuned.trec"]
-    assert {path.name for path in tmp_path.iterdir()} == {*made, *(f".{name}.sum" for name in made)}
+    assert {path.name for path in tmp_path.iterdir()} == {"qrels.parquet", *made, *(f".{name}.sum" for name in made)}
 
 
 @pytest.mark.slow
-def test_a_fold_is_ranked_with_what_is_best_on_the_others(data, tmp_path):
+def test_a_fold_is_ranked_with_what_is_best_on_the_others(data, stage, tmp_path):
     """An oracle: leave the queries of a fold out of the judgements, tune on the rest, rank all queries."""
     judged = {"10": "d6", "2": "d7", "q:numpy/lib/x.py:average": "d3", "syntax": "d30"}
-    folded = tmp_path / "folded.json"
+    grid = {"k1": [0.1, 3], "b": [0, 1], "samples": 1, "measure": "RR@40", "depth": 40}
 
-    def tuned(left, output, *options):
-        qrels = write_rows(tmp_path / "qrels.parquet", tables.QRELS, [(query, doc, 1) for query, doc in left.items()])
-        files = ["--index", str(data / "lucene"), "--queries", str(data / "queries.parquet"), "--qrels", qrels]
-        grid = ["--k1", "0.1", "3", "--b", "0", "1", "--samples", "1", "--measure", "RR@40", "--depth", "40"]
-        assert tuning.main(["bm25", *files, *grid, "--memory-mb", "256", "--output", str(output), *options]) == 0
-        return json.loads(output.read_text())
+    def best_of(left, output, **options):
+        grades = {query: {doc: 1} for query, doc in left.items()}
+        return json.loads(stage(**tuned(data, output, grades, **grid, **options)).read_text())
 
-    found = tuned(judged, folded, "--folds", "2", "--seed", "1")
-    whole = tuned(judged, tmp_path / "whole.json")
+    def lines_of(output, **options):
+        return search(data, output, **options).read_text().splitlines()
+
+    found = best_of(judged, tmp_path / "folded.json", folds=2, seed=1)
+    whole = best_of(judged, tmp_path / "whole.json")
     assert {key: value for key, value in found.items() if key != "folds"} == whole
-    assert search(data, tmp_path / "run.trec", "--parameters", str(folded), "--folded") == 0
-    lines = (tmp_path / "run.trec").read_text().splitlines()
+    lines = lines_of(tmp_path / "run.trec", parameters=tmp_path / "folded.json", folded=True)
     # Queries without judgements get what is best on all queries.
     parts = [(fold["queries"], fold) for fold in found["folds"]] + [(sorted(QUERIES.keys() - judged), whole)]
     for queries, chosen in parts:
         left = {query: doc for query, doc in judged.items() if query not in queries}
-        best = tuned(left, tmp_path / "x.json")
+        best = best_of(left, tmp_path / "x.json")
         assert (chosen["k1"], chosen["b"]) == (best["k1"], best["b"])
-        assert search(data, tmp_path / "x.trec", "--k1", str(best["k1"]), "--b", str(best["b"])) == 0
-        own = [line for line in (tmp_path / "x.trec").read_text().splitlines() if line.split()[0] in queries]
-        assert own == [line for line in lines if line.split()[0] in queries]
+        own = lines_of(tmp_path / "x.trec", k1=best["k1"], b=best["b"])
+        of_fold = [[line for line in some if line.split()[0] in queries] for some in (own, lines)]
+        assert of_fold[0] == of_fold[1]
     # Otherwise this would show nothing.
     assert len({(fold["k1"], fold["b"]) for fold in found["folds"]}) == 2
-
-
-def test_tuning_without_a_relevant_document_is_refused(data, tmp_path, capsys):
-    qrels = write_rows(data / "irrelevant.parquet", tables.QRELS, [("10", "d1", 0)])
-    files = ["--index", str(data / "lucene"), "--queries", str(data / "queries.parquet"), "--qrels", qrels]
-    assert tuning.main(["bm25", *files, "--k1", "1", "--b", "1", "--output", str(tmp_path / "tuned.json")]) == 1
-    assert last_error(capsys) == (
-        f"{qrels}: found no relevant passage, expected one of grade 1 or higher; "
-        "lower relevance_level or name other qrels"
-    )
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_searching_leaves_no_file_behind(data, tmp_path):
@@ -377,9 +337,9 @@ def test_squad_gives_the_known_mrr(tmp_path):
 
     write_rows(tmp_path / "passages.parquet", tables.PASSAGES, rows("collection.tsv"))
     write_rows(tmp_path / "queries.parquet", tables.QUERIES, rows("queries.dev.tsv")[:1000])
-    assert index(tmp_path, tmp_path / "lucene", "--threads", "2") == 0
-    assert search(tmp_path, tmp_path / "run.trec", "--k1", "0.82", "--b", "0.68", "--depth", "10") == 0
+    index(tmp_path, tmp_path / "lucene", threads=2)
+    run = search(tmp_path, tmp_path / "run.trec", k1=0.82, b=0.68, depth=10)
     qrels = {query_id: {doc_id: int(grade)} for query_id, _, doc_id, grade in rows("qrels.dev.tsv")[:1000]}
-    values = evaluate_run(read_run(tmp_path / "run.trec"), qrels, ["RR@10"])
+    values = evaluate_run(read_run(run), qrels, ["RR@10"])
     # From Anserini's and pyserini's own commands.
     assert sum(value["RR@10"] for value in values.values()) / 1000 == pytest.approx(0.8734, abs=5e-5)
