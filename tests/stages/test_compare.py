@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import compare
 from cort.evaluation.comparisons import judge
 from cort.evaluation.values import write_recall
 from cort.evaluation.values import write_values as write_rows
@@ -31,31 +30,38 @@ def write_values(path, values, queries=QUERIES, measures=MEASURES):
 
 
 @pytest.fixture
-def call(tmp_path):
+def options(tmp_path):
+    """A function that gives options; the files are written once."""
     for name, values in SYSTEMS.items():
         write_values(tmp_path / f"{name}.parquet", values)
         write_recall(tmp_path / f"{name}.csv", RECALL[name])
     texts = [(query, f"what is {query}") for query in QUERIES]
     common.write_rows(tmp_path / "queries.parquet", tables.QUERIES, texts)
 
-    def words(*more, names=tuple(SYSTEMS), baseline="bm25", folder="out"):
-        files = [
-            option
-            for kind, ending in (("per-query", "parquet"), ("recall", "csv"))
-            for option in (f"--{kind}", *(str(tmp_path / f"{name}.{ending}") for name in names))
-        ]
-        outputs = {"output": "x.json", "output-table": "x.csv", "output-queries": "x.queries.csv"}
-        written = [word for name, file in outputs.items() for word in (f"--{name}", str(tmp_path / folder / file))]
-        named = ["--baseline", baseline, "--systems", *names, "--queries", str(tmp_path / "queries.parquet")]
-        return [*named, *files, *written, "--split", "dev", "--seed", "1", "--resamples", "2000", *more]
+    def named(names=tuple(SYSTEMS), **changes):
+        files = {"per_query": [tmp_path / f"{name}.parquet" for name in names], "systems": [*names]}
+        files |= {"recall": [tmp_path / f"{name}.csv" for name in names], "queries": tmp_path / "queries.parquet"}
+        files |= {"output_table": tmp_path / "x.csv", "output_queries": tmp_path / "x.queries.csv"}
+        files |= {"output": tmp_path / "x.json", "baseline": "bm25", "split": "dev", "seed": 1, "resamples": 2000}
+        return files | changes
 
-    return words
+    return named
 
 
 @pytest.fixture
-def found(call, tmp_path):
-    assert compare.main(call()) == 0
-    return json.loads((tmp_path / "out/x.json").read_text())
+def compared(stage, options):
+    """A function that runs the stage, and returns what it found."""
+    return lambda **changes: json.loads(stage("compare", **options(**changes)).read_text())
+
+
+@pytest.fixture
+def found(compared):
+    return compared()
+
+
+def lines_of(capsys):
+    """Lines of the log with verdicts."""
+    return [line for line in capsys.readouterr().err.splitlines() if " against " in line]
 
 
 def read_rows(path):
@@ -74,34 +80,27 @@ def test_every_system_but_the_baseline_is_compared_by_every_measure(found):
     assert (found["split"], found["baseline"], found["queries"], found["resamples"]) == ("dev", "bm25", 40, 2000)
 
 
-def test_means_differences_and_counts_are_those_of_the_values(found):
+def test_means_differences_counts_and_intervals_are_those_of_the_values(found):
     row, base, best = row_of(found, "best"), SYSTEMS["bm25"][:, 0], SYSTEMS["best"][:, 0]
     assert (row["mean"], row["baseline_mean"]) == (mean(best), mean(base))
     assert row["difference"] == pytest.approx((best - base).mean())
     assert (row["won"], row["tied"], row["lost"]) == ((best > base).sum(), (best == base).sum(), (best < base).sum())
     assert row["won"] > 30
-
-
-def test_intervals_hold_the_means(found):
-    for row in found["comparisons"]:
-        assert row["mean_low"] <= row["mean"] <= row["mean_high"]
-        assert row["baseline_low"] <= row["baseline_mean"] <= row["baseline_high"]
-        assert row["difference_low"] <= row["difference"] <= row["difference_high"]
-    best, noise = row_of(found, "best"), row_of(found, "noise")
+    for one in found["comparisons"]:
+        for name, low in (("mean", "mean"), ("baseline_mean", "baseline"), ("difference", "difference")):
+            assert one[f"{low}_low"] <= one[name] <= one[f"{low}_high"]
     # The difference of systems that go together is known better than that of others.
-    assert best["difference_high"] - best["difference_low"] < (noise["difference_high"] - noise["difference_low"]) / 3
+    noise = row_of(found, "noise")
+    assert row["difference_high"] - row["difference_low"] < (noise["difference_high"] - noise["difference_low"]) / 3
 
 
-def pairs_of(found):
-    return {(row["system"], row["baseline"]): row["relation"] for row in found["comparisons"]}
+PAIRS = {"parts": ["best=noise", "best=bm25"], "starts": "noise=same", "contrasts": ["best=same", "bm25=noise"]}
 
 
-PAIRS = ("--parts", "best=noise", "best=bm25", "--starts", "noise=same", "--contrasts", "best=same", "bm25=noise")
-
-
-def test_pairs_are_compared_in_the_order_of_their_systems(call, tmp_path):
-    assert compare.main(call(*PAIRS, folder="pairs")) == 0
-    assert list(pairs_of(json.loads((tmp_path / "pairs/x.json").read_text())).items()) == [
+def test_pairs_are_compared_in_the_order_of_their_systems_and_each_has_a_line(compared, capsys):
+    rows = compared(**PAIRS)["comparisons"]
+    pairs = {(row["system"], row["baseline"]): row["relation"] for row in rows}
+    assert list(pairs.items()) == [
         (("bm25", "noise"), "contrast"),
         (("same", "bm25"), "baseline"),
         (("noise", "same"), "start"),
@@ -110,12 +109,16 @@ def test_pairs_are_compared_in_the_order_of_their_systems(call, tmp_path):
         (("best", "bm25"), "part"),
         (("best", "same"), "contrast"),
     ]
+    lines = lines_of(capsys)
+    assert len(lines) == 7
+    best = row_of({"comparisons": [row for row in rows if row["baseline"] == "same"]}, "best")
+    numbers = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
+    assert lines[-1].endswith(f"dev: WIN              best against same: RR@10 {numbers}, p 0.0035; WIN in R@5")
+    assert "dev: NOT SIGNIFICANT  same against bm25: RR@10 +0.000 [+0.000, +0.000], p 1.0000" in lines[1]
 
 
-def test_further_pairs_change_only_the_corrected_values(call, found, tmp_path):
-    assert compare.main(call(*PAIRS, folder="pairs")) == 0
-    pairs = json.loads((tmp_path / "pairs/x.json").read_text())
-    rows = {(row["system"], row["baseline"], row["measure"]): row for row in pairs["comparisons"]}
+def test_further_pairs_change_only_the_corrected_values(compared, found):
+    rows = {(row["system"], row["baseline"], row["measure"]): row for row in compared(**PAIRS)["comparisons"]}
     for row in found["comparisons"]:
         other = rows[row["system"], "bm25", row["measure"]]
         changed = {name for name in row if row[name] != other[name]}
@@ -126,17 +129,6 @@ def test_further_pairs_change_only_the_corrected_values(call, found, tmp_path):
     assert (forth["won"], forth["randomization_test"]) == (back["lost"], back["randomization_test"])
     # The smallest of seven p-values, of which three are equally small.
     assert rows["best", "bm25", "RR@10"]["randomization_test_holm"] == pytest.approx(7 / 2001)
-
-
-def test_each_pair_has_a_line_with_its_verdict(call, capsys, tmp_path):
-    assert compare.main(call(*PAIRS)) == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if " against " in line]
-    rows = json.loads((tmp_path / "out/x.json").read_text())["comparisons"]
-    assert len(lines) == 7
-    best = row_of({"comparisons": [row for row in rows if row["baseline"] == "same"]}, "best")
-    numbers = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
-    assert lines[-1].endswith(f"dev: WIN              best against same: RR@10 {numbers}, p 0.0035; WIN in R@5")
-    assert "dev: NOT SIGNIFICANT  same against bm25: RR@10 +0.000 [+0.000, +0.000], p 1.0000" in lines[1]
 
 
 @pytest.mark.parametrize(
@@ -155,23 +147,22 @@ def test_the_verdict_follows_sign_and_significance(difference, significant, verd
         (24, "about 785 are needed to detect a difference of 0.02"),
     ],
 )
-def test_few_queries_give_no_verdict_but_the_number_that_would(call, capsys, tmp_path, number, needed):
+def test_few_queries_give_no_verdict_but_the_number_that_would(compared, capsys, tmp_path, number, needed):
     around = np.resize([0.2 * np.sqrt(23 / 24), -0.2 * np.sqrt(23 / 24)], number)[:, None]
     for name, values in {"bm25": np.full((number, 1), 0.3), "best": 0.5 + around}.items():
         write_values(tmp_path / f"{name}.parquet", values, QUERIES[:number], MEASURES[:1])
-    assert compare.main(call(names=("bm25", "best"))) == 0
-    line = next(line for line in capsys.readouterr().err.splitlines() if " against " in line)
-    found = f"RR@10 {around.mean() + 0.2:+.3f}; {needed}"
-    assert line.endswith(f"dev: TOO FEW QUERIES ({number})  best against bm25: {found}")
-    row = row_of(json.loads((tmp_path / "out/x.json").read_text()), "best")
+    found = compared(names=("bm25", "best"))
+    (line,) = lines_of(capsys)
+    said = f"RR@10 {around.mean() + 0.2:+.3f}; {needed}"
+    assert line.endswith(f"dev: TOO FEW QUERIES ({number})  best against bm25: {said}")
+    row = row_of(found, "best")
     assert (row["verdict"], row["significant"]) == ("TOO FEW QUERIES", False)
 
 
-def test_an_interval_that_seems_to_contradict_the_verdict_is_explained(call, capsys, tmp_path):
+def test_an_interval_that_seems_to_contradict_the_verdict_is_explained(compared, capsys):
     # Corrected over three pairs, a difference is not significant whose own interval excludes 0.
-    assert compare.main(call("--alpha", "0.001")) == 0
-    assert not any(row["significant"] for row in json.loads((tmp_path / "out/x.json").read_text())["comparisons"])
-    lines = [line for line in capsys.readouterr().err.splitlines() if " against " in line]
+    assert not any(row["significant"] for row in compared(alpha=0.001)["comparisons"])
+    lines = lines_of(capsys)
     assert ["interval and p disagree" in line for line in lines] == [False, False, True]
     assert "corrected for all 3 comparisons" in lines[2]
 
@@ -197,13 +188,10 @@ def test_the_shortest_list_with_the_recall_of_the_baselines_longest(found):
     }
 
 
-def test_the_table_has_the_same_values_as_the_json(found, tmp_path):
-    rows = [{name: "" if value is None else str(value) for name, value in row.items()} for row in found["comparisons"]]
-    assert read_rows(tmp_path / "out/x.csv") == rows
-
-
-def test_the_largest_gains_and_losses_of_each_system_and_measure(found, tmp_path):
-    rows = read_rows(tmp_path / "out/x.queries.csv")
+def test_tables_have_all_values_and_the_largest_gains_and_losses(found, tmp_path):
+    written = [{name: "" if one is None else str(one) for name, one in row.items()} for row in found["comparisons"]]
+    assert read_rows(tmp_path / "x.csv") == written
+    rows = read_rows(tmp_path / "x.queries.csv")
     assert {row["system"] for row in rows} == {"noise", "best"}
     noise = [row for row in rows if (row["system"], row["measure"]) == ("noise", "RR@10")]
     gaps = SYSTEMS["noise"][:, 0] - SYSTEMS["bm25"][:, 0]
@@ -214,32 +202,25 @@ def test_the_largest_gains_and_losses_of_each_system_and_measure(found, tmp_path
     assert {row["explorer"] for row in rows} == {""}
 
 
-def test_each_of_these_queries_has_its_address_in_the_explorer(call, tmp_path):
-    assert compare.main(call("--explorer", "../explore/index.html")) == 0
-    rows = read_rows(tmp_path / "out/x.queries.csv")
-    for row in rows:
+def test_each_of_these_queries_has_its_address_in_the_explorer(compared, found, tmp_path):
+    once = (tmp_path / "x.csv").read_bytes()
+    assert compared(explorer="../explore/index.html") == found
+    assert (tmp_path / "x.csv").read_bytes() == once
+    for row in read_rows(tmp_path / "x.queries.csv"):
         page, _, state = row["explorer"].partition("#")
         assert page == "../explore/index.html"
         wanted = {"a": row["system"], "b": "bm25", "measure": row["measure"], "q": row["query_id"]}
         assert dict(parse_qsl(state)) == wanted
 
 
-def test_same_input_same_bytes(call, found, tmp_path):
-    assert compare.main(call(folder="again")) == 0
-    for name in ("x.json", "x.csv", "x.queries.csv"):
-        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
-
-
-def test_one_query_and_one_system(call, tmp_path):
+def test_one_query_and_one_system(compared, tmp_path):
     for name in SYSTEMS:
         write_values(tmp_path / f"{name}.parquet", SYSTEMS[name][:1], QUERIES[:1])
-    assert compare.main(call()) == 0
-    row = row_of(json.loads((tmp_path / "out/x.json").read_text()), "best")
+    row = row_of(compared(), "best")
     tests = [row[name] for name in ("t_test", "t_test_holm", "randomization_test", "significant")]
     assert tests == [None, None, 1.0, False]
     assert row["mean_low"] == row["mean"] == row["mean_high"]
-    assert compare.main(call(names=("bm25",))) == 0
-    assert json.loads((tmp_path / "out/x.json").read_text())["comparisons"] == []
+    assert compared(names=("bm25",))["comparisons"] == []
 
 
 @pytest.mark.parametrize(
@@ -249,50 +230,53 @@ def test_one_query_and_one_system(call, tmp_path):
         ({"measures": ("RR@10", "R@6")}, "found 2 measures that differ from those of"),
     ],
 )
-def test_systems_with_other_queries_or_measures_are_refused(call, complaint, tmp_path, change, words):
+def test_systems_with_other_queries_or_measures_are_refused(options, refused, tmp_path, change, words):
     write_values(tmp_path / "best.parquet", SYSTEMS["best"], **change)
-    line = complaint(compare.main, call(), tmp_path / "out/x.json")
-    assert line.startswith(f"{tmp_path / 'best.parquet'}: {words}")
+    assert refused("compare", **options()).startswith(f"{tmp_path / 'best.parquet'}: {words}")
 
 
-def test_damaged_files_are_refused(call, complaint, tmp_path):
-    table = tables.read_table(tmp_path / "best.parquet", tables.PER_QUERY)
-    tables.write_table(tmp_path / "best.parquet", table.slice(0, 79))
-    assert "found 79 rows, expected every measure of every query" in complaint(compare.main, call())
-    tables.write_table(tmp_path / "best.parquet", table.take(list(range(80))[::-1]))
-    assert "differ from those of" in complaint(compare.main, call())
-    tables.write_table(tmp_path / "best.parquet", table.take([1, 0, *range(2, 80)]))
-    assert "found" in complaint(compare.main, call())
-    write_values(tmp_path / "best.parquet", SYSTEMS["best"])
-    rows = ("", "2,0.5\n", "1,x\n", "1\n", "1,nan\n", "1,0.5\n2,inf\n")
-    for text in ("", "k,r\n1,1\n", *(f"depth,recall\n{row}" for row in rows)):
-        (tmp_path / "best.csv").write_text(text, encoding="latin-1")
-        assert "expected the columns depth and recall" in complaint(compare.main, call())
+def with_value(value):
+    """A change that sets the seventh value of a table."""
 
+    def change(table):
+        values = table["value"].to_pylist()
+        return table.set_column(2, "value", pa.array([*values[:6], value, *values[7:]]))
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -0.5, 1.5])
-def test_values_that_no_measure_gives_are_refused(call, complaint, tmp_path, value):
-    table = tables.read_table(tmp_path / "best.parquet", tables.PER_QUERY)
-    values = table["value"].to_numpy().copy()
-    values[6] = value
-    tables.write_table(tmp_path / "best.parquet", table.set_column(2, "value", pa.array(values)))
-    line = complaint(compare.main, call(), tmp_path / "out/x.json")
-    expected = "expected a number from 0 to 1; delete"
-    assert line.startswith(f"{tmp_path}/best.parquet: row 7: found the value {value}, {expected}")
-    tables.write_table(tmp_path / "best.parquet", table.slice(0, 0))
-    assert "best.parquet: found 0 rows, expected every measure" in complaint(compare.main, call())
+    return change
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("change", "words"),
     [
-        (("--baseline", "none"), "--baseline: found 'none', expected one of bm25, same, noise, best; name a system"),
-        (("--systems", "bm25", "same"), "--per-query: found 4 files, expected 2, one per system"),
-        (("--systems", "bm25", "same", "same", "best"), "--systems: found 'same' twice, expected each system once"),
-        (("--parts", "best=none"), "--parts: found 'best=none', expected two of bm25, same, noise, best, joined by ="),
-        (("--starts", "best"), "--starts: found 'best', expected two of bm25, same, noise, best, joined by ="),
-        (("--contrasts", "best=best"), "--contrasts: found 'best=best', expected two of bm25, same, noise, best"),
+        (lambda table: table.slice(0, 0), "found 0 rows, expected every measure of every query"),
+        (lambda table: table.slice(0, 79), "found 79 rows, expected every measure of every query"),
+        (lambda table: table.take([1, 0, *range(2, 80)]), "found 80 rows"),
+        *((with_value(value), f"row 7: found the value {value}, ") for value in (np.nan, np.inf, -0.5, 1.5)),
     ],
 )
-def test_invalid_options_are_refused(call, complaint, tmp_path, words, line):
-    assert complaint(compare.main, call(*words), tmp_path / "out/x.json").startswith(line)
+def test_damaged_values_are_refused(options, refused, tmp_path, change, words):
+    path = tmp_path / "best.parquet"
+    tables.write_table(path, change(tables.read_table(path, tables.PER_QUERY)))
+    assert refused("compare", **options()).startswith(f"{path}: {words}")
+
+
+@pytest.mark.parametrize("rows", ["", "k,r\n1,1\n", "depth,recall\n1,nan\n"])
+def test_damaged_recall_is_refused(options, refused, tmp_path, rows):
+    (tmp_path / "best.csv").write_text(rows)
+    line = refused("compare", **options())
+    assert line.startswith(f"{tmp_path}/best.csv: ") and "expected the columns depth and recall" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"baseline": "none"}, "--baseline: found 'none', expected one of bm25, same, noise, best"),
+        ({"systems": ["bm25", "same"]}, "--per-query: found 4 files, expected 2"),
+        ({"systems": ["bm25", "same", "same", "best"]}, "--systems: found 'same' twice"),
+        ({"parts": "best=none"}, "--parts: found 'best=none', expected two of bm25, same, noise, best"),
+        ({"starts": "best"}, "--starts: found 'best'"),
+        ({"contrasts": "best=best"}, "--contrasts: found 'best=best'"),
+    ],
+)
+def test_invalid_options_are_refused(options, refused, changes, words):
+    assert refused("compare", **options(**changes)).startswith(words)

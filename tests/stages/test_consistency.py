@@ -4,28 +4,21 @@ import random
 import numpy as np
 import pytest
 
-from cort import analyze
 from cort.evaluation.depths import REFERENCE_DEPTH
 from cort.evaluation.depths import consistency as factors
 from cort.formats.runs import read_run
-from tests.support.common import command_line, write_ranked
+from tests.support.common import write_ranked
 
 
-@pytest.fixture
-def call(tmp_path):
-    def call(run, reference, *depths):
-        files = {"run": write_ranked(tmp_path / "f.trec", run)}
-        files |= {"reference": write_ranked(tmp_path / "r.trec", reference)}
-        names = {"reference-name": "official", "system": "f", "split": "dev", "output": tmp_path / "out.json"}
-        words = command_line(files | names)
-        return analyze.main(["consistency", *words, "--depths", *map(str, depths)]), tmp_path / "out.json"
-
-    return call
+def options(folder, run, reference, *depths):
+    files = {"run": write_ranked(folder / "f.trec", run), "reference": write_ranked(folder / "r.trec", reference)}
+    named = {"reference-name": "official", "system": "f", "split": "dev", "depths": [*depths]}
+    return {"name": "analyze consistency", **files, **named, "output": folder / "out.json"}
 
 
-def test_known_answer(call):
-    status, output = call({"1": list("abcd"), "2": list("xy")}, {"2": list("y"), "1": list("dab")}, 1, 2, 3, 4)
-    assert status == 0
+def test_known_answer(stage, tmp_path):
+    run, reference = {"1": list("abcd"), "2": list("xy")}, {"2": list("y"), "1": list("dab")}
+    output = stage(**options(tmp_path, run, reference, 1, 2, 3, 4))
     factors = [(1 + 0) / 2, (1 + 1 / 2) / 2, (2 / 3 + 1 / 2) / 2, (3 / 4 + 1 / 2) / 2]
     expected = {"system": "f", "split": "dev", "reference": "official", "queries": 2, "depths": [1, 2, 3, 4]}
     assert json.loads(output.read_text()) == expected | {"consistency": pytest.approx(factors)}
@@ -43,8 +36,8 @@ def test_known_answer(call):
         ({"1": list("abc"), "2": list("cab")}, {"1": list("abc"), "2": list("cab")}, [1, 1, 1, 1]),
     ],
 )
-def test_consistency_of_small_runs(call, run, reference, values):
-    _, output = call(run, reference, *[1, 2, 3, 100][: len(values)])
+def test_consistency_of_small_runs(stage, tmp_path, run, reference, values):
+    output = stage(**options(tmp_path, run, reference, *[1, 2, 3, 100][: len(values)]))
     assert json.loads(output.read_text())["consistency"] == values
 
 
@@ -71,15 +64,12 @@ def test_the_same_as_equation_5_on_random_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("run", "reference", "depths", "complaint"),
+    ("reference", "depths", "words"),
     [
-        ({"1": ["a"]}, {"1": ["a"]}, [0, 1], "--depths: found 0 1, expected increasing numbers from 1"),
-        ({"1": ["a"]}, {"1": ["a"]}, [2, 1], "--depths: found 2 1"),
-        ({"1": ["a"]}, {"2": ["a"]}, [1], "f.trec, expected runs of the same split"),
+        ("1", [0, 1], "--depths: found 0 1, expected increasing numbers from 1"),
+        ("1", [2, 1], "--depths: found 2 1"),
+        ("2", [1], "f.trec, expected runs of the same split"),
     ],
 )
-def test_bad_input_is_refused(call, capsys, run, reference, depths, complaint):
-    status, output = call(run, reference, *depths)
-    assert status == 1
-    assert complaint in capsys.readouterr().err
-    assert not output.exists()
+def test_bad_input_is_refused(refused, tmp_path, reference, depths, words):
+    assert words in refused(**options(tmp_path, {"1": ["a"]}, {reference: ["a"]}, *depths))

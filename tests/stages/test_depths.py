@@ -5,13 +5,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort import analyze
 from cort.evaluation import measures
 from cort.evaluation.depths import measure_depths, saturation
 from cort.formats import tables
 from cort.formats.runs import Run
 from cort.retrieval.rerank import mix_run, rerank_run
-from tests.support.common import command_line, write_ranked, write_rows
+from tests.support.common import write_ranked, write_rows
 
 
 @pytest.fixture
@@ -25,29 +24,22 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder, *more, numbers=(1, 2, 4, 8), names=("RR@10", "R@10")):
-    output = folder / "out" / "x.json"
-    files = {"candidates": "run.trec", "scores": "scores.parquet", "qrels": "qrels.parquet"}
-    named = {key: folder / file for key, file in files.items()} | {"depths": list(numbers), "measures": list(names)}
-    named |= {"system": "s", "split": "dev", "output": output}
-    return analyze.main(["depths", *command_line(named), *more]), output
+def options(folder, **changes):
+    files = {"candidates": "run.trec", "scores": "scores.parquet", "qrels": "qrels.parquet", "output": "out/x.json"}
+    named = {key: folder / file for key, file in files.items()} | {"system": "s", "split": "dev"}
+    return {"name": "analyze depths", **named, "depths": [1, 2, 4, 8], "measures": ["RR@10", "R@10"], **changes}
 
 
-def test_only_the_first_candidates_count_at_each_depth(folder):
-    status, output = run(folder)
-    assert status == 0
-    summary = json.loads(output.read_text())
+def test_only_the_first_candidates_count_at_each_depth(folder, stage):
+    summary = json.loads(stage(**options(folder)).read_text())
     assert (summary["system"], summary["split"], summary["queries"]) == ("s", "dev", 3)
     assert summary["depths"] == [1, 2, 4, 8]
     # Query 2: b is 2nd of 2, 4th of 4, 5th of 5; query 1: e comes in with the fifth candidate, and is the best then.
     assert summary["measures"]["RR@10"] == pytest.approx([0, (1 / 2) / 3, (1 / 4) / 3, (1 + 1 / 5) / 3])
     assert summary["measures"]["R@10"] == pytest.approx([0, 1 / 3, 1 / 3, 2 / 3])
     assert summary["saturation"] == {"RR@10": 2, "R@10": 2}
-
-
-def test_relevance_level(folder):
-    _, output = run(folder, "--relevance-level", "2")
-    assert json.loads(output.read_text())["measures"]["R@10"] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
+    summary = json.loads(stage(**options(folder, relevance_level=2)).read_text())
+    assert summary["measures"]["R@10"] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.4])
@@ -87,22 +79,16 @@ def test_saturation(numbers, values, expected):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changes", "words"),
     [
-        *(({"numbers": (n, 1)}, f"--depths: found {n} 1, expected increasing numbers from 1") for n in (0, 1, 2)),
-        ({"names": ("MRR",)}, "measures: found 'MRR'"),
+        *(({"depths": [n, 1]}, f"--depths: found {n} 1, expected increasing numbers from 1") for n in (0, 1, 2)),
+        ({"measures": "MRR"}, "measures: found 'MRR'"),
     ],
 )
-def test_bad_depths_and_measures_are_refused(folder, capsys, change, message):
-    status, output = run(folder, **change)
-    assert status == 1
-    assert message in capsys.readouterr().err
-    assert not output.exists()
+def test_bad_depths_and_measures_are_refused(folder, refused, changes, words):
+    assert refused(**options(folder, **changes)).startswith(words)
 
 
-def test_a_candidate_without_score_is_refused(folder, capsys):
+def test_a_candidate_without_score_is_refused(folder, refused):
     write_ranked(folder / "run.trec", {"1": "abcde", "3": "z"})
-    status, output = run(folder)
-    assert status == 1
-    assert "scores.parquet: found no score for document 'z' of query '3'" in capsys.readouterr().err
-    assert not output.exists()
+    assert "scores.parquet: found no score for document 'z' of query '3'" in refused(**options(folder))

@@ -2,11 +2,10 @@ import json
 
 import pytest
 
-from cort import analyze
 from cort.evaluation.disagreements import Disagreement, Disagreements, compare, largest
 from cort.formats.artifacts import read_artifact, to_json
 from cort.formats.tables import PASSAGES, QRELS, QUERIES
-from tests.support.common import command_line, write_rows
+from tests.support.common import write_rows
 
 
 @pytest.mark.parametrize(
@@ -24,17 +23,17 @@ from tests.support.common import command_line, write_rows
         (["r", "s"], ["x", "s", "r"], {"r": 1, "s": 1}, (1 - 1 / 2, "r", 1, 3, "r", "x")),
     ],
 )
-def test_compare(first, second, judged, expected) -> None:
+def test_compare(first, second, judged, expected):
     assert compare("q", first, second, judged) == (expected and Disagreement("q", *expected))
 
 
-def test_compare_obeys_the_relevance_level() -> None:
+def test_compare_obeys_the_relevance_level():
     compared = compare("q", ["r", "s"], ["s"], {"r": 1, "s": 2}, relevance_level=2)
     assert compared is not None
     assert compared.advantage == 1 / 2 - 1
 
 
-def test_largest_takes_both_sides_and_breaks_ties_by_query_id() -> None:
+def test_largest_takes_both_sides_and_breaks_ties_by_query_id():
     ahead = [("c", 0.5), ("b", -1.0), ("a", 0.5), ("e", 0.25), ("d", -0.1), ("f", -1.0)]
     several = [Disagreement(*one, "d", 1, None, "d", None) for one in ahead]
     assert [one.query_id for one in largest(several, 2)] == ["a", "c", "b", "f"]
@@ -42,7 +41,7 @@ def test_largest_takes_both_sides_and_breaks_ties_by_query_id() -> None:
 
 
 @pytest.fixture
-def arguments(tmp_path):
+def options(tmp_path):
     texts = [("1", "first query"), ("2", "second <query>"), ("3", "third")]
     write_rows(tmp_path / "queries.parquet", QUERIES, texts)
     write_rows(tmp_path / "qrels.parquet", QRELS, [("1", "p1", 1), ("1", "p2", 0), ("2", "p3", 2), ("3", "p1", 1)])
@@ -52,15 +51,14 @@ def arguments(tmp_path):
     files = {"first": "first.trec", "second": "second.trec", "output": "examples.json"}
     files |= {name: f"{name}.parquet" for name in ("queries", "qrels", "passages")}
     named = {"first-name": "cort", "second-name": "bm25", "split": "test", "number": 5}
-    return command_line(named | {name: tmp_path / file for name, file in files.items()})
+    return {"name": "analyze disagreements", **named, **{name: tmp_path / file for name, file in files.items()}}
 
 
-def test_stage_writes_texts_ranks_and_labels(arguments, tmp_path) -> None:
-    assert analyze.main(["disagreements", *arguments]) == 0
-    once = (tmp_path / "examples.json").read_text()
-    assert analyze.main(["disagreements", *arguments]) == 0
-    assert (tmp_path / "examples.json").read_text() == once
-    assert to_json(read_artifact(tmp_path / "examples.json", Disagreements)) == once
+def test_stage_writes_texts_ranks_and_labels(options, stage):
+    output = stage(**options)
+    once = output.read_text()
+    assert stage(**options).read_text() == once
+    assert to_json(read_artifact(output, Disagreements)) == once
     content = json.loads(once)
     assert {key: content[key] for key in content if key != "examples"} == {
         "split": "test", "first": "cort", "second": "bm25", "queries": 3, "better_first": 1, "better_second": 1,
@@ -76,14 +74,7 @@ def test_stage_writes_texts_ranks_and_labels(arguments, tmp_path) -> None:
     assert second["top_second"] == {"doc_id": "p3", "text": "text 3", "relevant": True}
 
 
-def test_stage_refuses_a_passage_that_is_not_there(arguments, tmp_path, capsys) -> None:
-    write_rows(tmp_path / "passages.parquet", PASSAGES, [("p1", "a"), ("p2", "b"), ("p3", "c")])
-    assert analyze.main(["disagreements", *arguments]) == 1
-    assert f"{tmp_path / 'passages.parquet'}: found no doc_id 'p4', expected every id" in capsys.readouterr().err
-    assert not (tmp_path / "examples.json").exists()
-
-
-def test_equal_names_are_refused(arguments, tmp_path, capsys) -> None:
-    assert analyze.main(["disagreements", *arguments, "--second-name", "cort"]) == 1
-    assert "--second-name: found 'cort' again, expected two different names" in capsys.readouterr().err
-    assert not (tmp_path / "examples.json").exists()
+def test_a_passage_that_is_not_there_and_equal_names_are_refused(options, refused, tmp_path):
+    assert refused(**options | {"second-name": "cort"}).startswith("--second-name: found 'cort' again")
+    path = write_rows(tmp_path / "passages.parquet", PASSAGES, [("p1", "a"), ("p2", "b"), ("p3", "c")])
+    assert refused(**options).startswith(f"{path}: found no doc_id 'p4'")
