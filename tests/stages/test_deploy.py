@@ -19,7 +19,7 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run
 from cort.formats.shards import write_shard
-from tests.support.common import ROOT, TEXTS, command_line, contents, write_rows
+from tests.support.common import TEXTS, command_line, contents, write_rows
 
 TARGETS = ["opensearch", "elasticsearch", "pgvector", "parquet"]
 DEPTH, DIMENSION, QUERIES = 60, 8, 14
@@ -56,39 +56,45 @@ def world(tmp_path_factory):
         write_shard(path / f"{name}.arrow", blocks, count=len(ids[part]), **described)
     blocks = [([query_id for query_id, _ in asked], vectors_of(generator, QUERIES))]
     write_shard(path / "queries.arrow", blocks, count=QUERIES, **described)
-    lucene, searched = ["--memory-mb", "256"], ["--depth", str(DEPTH)]
-    assert index.main(["bm25", "--passages", f"{path}/passages.parquet", "--output", f"{path}/lucene", *lucene]) == 0
-    options = ["--index", f"{path}/lucene", "--queries", f"{path}/queries.parquet", *lucene, *searched]
-    assert retrieve.main(["bm25", *options, "--tag", "bm25", "--output", f"{path}/bm25.trec"]) == 0
-    options = ["--queries", f"{path}/queries.arrow", "--passages", f"{path}/a.arrow", f"{path}/b.arrow", *searched]
-    assert retrieve.main(["exact", *options, "--tag", "dense", "--output", f"{path}/dense.trec"]) == 0
-    merge("linear", path, "--weights", *map(str, WEIGHTS))
-    merge("rrf", path, "--k", "7")
+    passages, lucene = path / "passages.parquet", {"memory_mb": 256}
+    made(index, "bm25", path / "lucene", passages=passages, **lucene)
+    named = {"queries": path / "queries.parquet", "depth": DEPTH, "tag": "bm25"}
+    made(retrieve, "bm25", path / "bm25.trec", index=path / "lucene", **named, **lucene)
+    named = {"queries": path / "queries.arrow", "depth": DEPTH, "tag": "dense"}
+    made(retrieve, "exact", path / "dense.trec", passages=[path / "a.arrow", path / "b.arrow"], **named)
+    for method, options in {"linear": {"weights": [*WEIGHTS]}, "rrf": {"k": 7}}.items():
+        runs = {"runs": [path / "dense.trec", path / "bm25.trec"], "depth": DEPTH, "tag": method}
+        made(fuse, None, path / f"{method}.trec", method=method, **runs, **options)
     return path
 
 
-def merge(method, path, *options):
-    runs = ["--runs", f"{path}/dense.trec", f"{path}/bm25.trec", "--depth", str(DEPTH), "--tag", method]
-    assert fuse.main(["--method", method, *runs, *options, "--output", f"{path}/{method}.trec"]) == 0
+def made(stage, command, output, **options):
+    assert stage.main([*([command] if command else []), *command_line(options | {"output": output})]) == 0
+    return output
 
 
-def options_for(world, output, *parts, **more):
+def options_for(world, *parts, **changes):
     """Options for a system of these parts, in this order."""
     files = {"bm25": {"bm25": world / "bm25.trec", "k1": 0.9, "b": 0.4}}
     files["dense"] = {"vectors": [world / "a.arrow", world / "b.arrow"], "query_vectors": world / "queries.arrow"}
     options = {"system": "served", "targets": TARGETS, "runs": [world / f"{part}.trec" for part in parts]}
-    options |= {name: world / f"{name}.parquet" for name in ("passages", "queries")}
+    options |= {name: world / f"{name}.parquet" for name in ("passages", "queries")} | {"depth": DEPTH}
     for part in parts:
         options |= files[part]
-    return command_line(options | {"depth": DEPTH, "output": output}, more)
+    return options | changes
+
+
+@pytest.fixture
+def deployed(stage, world, tmp_path):
+    """A function that deploys a system of these parts; its folder."""
+    return lambda *parts, **changes: stage("deploy", **options_for(world, *parts, **changes), output=tmp_path / "out")
 
 
 @pytest.fixture(scope="module")
 def fused(world, tmp_path_factory):
     """The deployment of the weighted system."""
-    output = tmp_path_factory.mktemp("linear") / "served"
-    assert deploy.main(options_for(world, output, "dense", "bm25", method="linear", weights=[*WEIGHTS])) == 0
-    return output
+    options = options_for(world, "dense", "bm25", method="linear", weights=[*WEIGHTS])
+    return made(deploy, None, tmp_path_factory.mktemp("linear") / "served", **options)
 
 
 def run_check(folder):
@@ -103,8 +109,17 @@ def read_json(path):
     return json.loads(path.read_text("utf-8"))
 
 
-def bulk_of(folder):
-    """Ids, texts and vectors of bulk requests."""
+def rows_of(folder, target):
+    """Ids, texts and vectors of the passages in the files for an engine."""
+    if target == "pgvector":
+        lines = (folder / "passages.tsv").read_text("utf-8").split("\n")[:-1]
+        escaped = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
+        ids, texts, vectors = zip(*(line.split("\t") for line in lines), strict=True)
+        ids, texts = ([re.sub(r"\\(.)", lambda found: escaped[found[1]], cell) for cell in one] for one in (ids, texts))
+        return ids, texts, [json.loads(vector) for vector in vectors]
+    if target == "parquet":
+        table = pq.read_table(folder / "passages.parquet")
+        return [table[name].to_pylist() for name in ("id", "text", "vector")]
     lines = [line for path in sorted(folder.glob("bulk-*")) for line in path.read_bytes().split(b"\n") if line]
     actions, documents = map(json.loads, lines[::2]), [json.loads(line) for line in lines[1::2]]
     ids = [action["index"]["_id"] for action in actions]
@@ -116,38 +131,21 @@ def stored_vectors(world):
     return np.concatenate([shard.combine_chunks().flatten().to_numpy().reshape(-1, DIMENSION) for shard in shards])
 
 
-@pytest.mark.parametrize("target", TARGETS[:2])
-def test_bulk_requests_hold_the_passages(world, fused, target):
-    ids, texts, vectors = bulk_of(fused / target)
+@pytest.mark.parametrize("target", TARGETS)
+def test_files_of_each_engine_hold_the_passages(world, fused, target):
+    ids, texts, vectors = rows_of(fused / target, target)
     passages = tables.read_table(world / "passages.parquet", tables.PASSAGES)
-    assert (ids, texts) == (passages["doc_id"].to_pylist(), passages["text"].to_pylist())
+    assert ([*ids], [*texts]) == (passages["doc_id"].to_pylist(), passages["text"].to_pylist())
     assert np.array_equal(np.array(vectors, dtype=np.float32), stored_vectors(world))
 
 
-def test_a_copied_file_holds_the_passages(world, fused):
-    rows = [line.split("\t") for line in (fused / "pgvector/passages.tsv").read_text("utf-8").split("\n")[:-1]]
-    passages = tables.read_table(world / "passages.parquet", tables.PASSAGES)
-    escaped = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
-    plain = [[re.sub(r"\\(.)", lambda found: escaped[found[1]], cell) for cell in row[:2]] for row in rows]
-    assert [tuple(row) for row in plain] == list(zip(*passages.to_pydict().values(), strict=True))
-    assert np.array_equal(np.array([json.loads(row[2]) for row in rows], np.float32), stored_vectors(world))
-
-
-def test_a_table_holds_the_passages(world, fused):
-    table = pq.read_table(fused / "parquet/passages.parquet")
-    passages = tables.read_table(world / "passages.parquet", tables.PASSAGES)
-    assert table.select(["id", "text"]).rename_columns(passages.column_names) == passages
-    assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), stored_vectors(world))
-
-
-def test_parts_of_bulk_requests_are_bounded(world, fused, tmp_path, monkeypatch):
+def test_parts_of_bulk_requests_are_bounded(fused, deployed, monkeypatch):
     monkeypatch.setattr(writing, "MOST", 5_000)
-    options = options_for(world, tmp_path / "out", "bm25", targets=["opensearch"])
-    assert deploy.main(options) == 0
-    parts = sorted((tmp_path / "out/opensearch").glob("bulk-*"))
+    folder = deployed("bm25", targets="opensearch") / "opensearch"
+    parts = sorted(folder.glob("bulk-*"))
     assert len(parts) > 3
     assert all(part.stat().st_size <= 5_000 and part.read_bytes().endswith(b"\n") for part in parts)
-    assert bulk_of(tmp_path / "out/opensearch")[:2] == bulk_of(fused / "opensearch")[:2]
+    assert rows_of(folder, "opensearch")[:2] == rows_of(fused / "opensearch", "opensearch")[:2]
 
 
 def scaled(scores):
@@ -156,7 +154,7 @@ def scaled(scores):
 
 
 def test_the_formula_of_opensearch_gives_the_fused_ranking_from_its_files_alone(world, fused):
-    ids, _, vectors = bulk_of(fused / "opensearch")
+    ids, _, vectors = rows_of(fused / "opensearch", "opensearch")
     pipeline = read_json(fused / "opensearch/pipeline.json")
     (processor,) = pipeline["phase_results_processors"]
     assert processor["normalization-processor"]["normalization"] == {"technique": "min_max"}
@@ -228,14 +226,6 @@ def test_the_check_fails_without_a_passage_or_with_another_vector(copied):
     assert [line.split(":")[0] for line in output.splitlines() if "other results" in line] == ["pgvector", "parquet"]
 
 
-def test_the_check_is_clean_python(fused):
-    options = ["--config", ROOT / "pyproject.toml", "--ignore", "INP001"]
-    command = [sys.executable, "-m", "ruff"]
-    for part in (["check", *options], ["format", "--check", "--config", ROOT / "pyproject.toml"]):
-        result = subprocess.run([*command, *part, fused / "check.py"], capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stdout
-
-
 def test_passages_that_bm25_scores_alike_are_merged_alike(world, fused):
     """As in engines, which do not lower ties, each adds the weight of BM25, 0.35."""
     asked = read_json(fused / "check.json")["queries"][-1]
@@ -261,61 +251,58 @@ def test_faiss_as_the_readme_shows_it(world, fused, monkeypatch):
     assert shown["doc_ids"] == read_run(world / "dense.trec").by_query()["q1"][:10]
 
 
-def test_reciprocal_ranks(world, tmp_path):
-    output = tmp_path / "out"
-    assert deploy.main(options_for(world, output, "bm25", "dense", method="rrf", k=7)) == 0
+def test_reciprocal_ranks(world, deployed):
+    output = deployed("bm25", "dense", method="rrf", k=7)
     assert run_check(output)[0] == 0
     (processor,) = read_json(output / "opensearch/pipeline.json")["phase_results_processors"]
     assert processor == {"score-ranker-processor": {"combination": {"technique": "rrf", "rank_constant": 7}}}
     assert read_json(output / "elasticsearch/query.json")["retriever"]["rrf"]["rank_constant"] == 7
-    expected = read_run(world / "rrf.trec").by_query()
-    found = read_json(output / "check.json")["queries"]
-    assert [[doc_id for doc_id, _ in one["expected"]] for one in found] == [
-        expected[one["query_id"]][:10] for one in found
-    ]
+    assert_results(output, world / "rrf.trec")
     path = output / "pgvector/query.sql"
     path.write_text(path.read_text("utf-8").replace("/ (7 +", "/ (99 +"), "utf-8")
     assert run_check(output)[0] == 1
 
 
+def assert_results(folder, run):
+    """The check expects the results of a run; its queries."""
+    found, expected = read_json(folder / "check.json")["queries"], read_run(run).by_query()
+    for one in found:
+        assert [doc_id for doc_id, _ in one["expected"]] == expected[one["query_id"]][:10]
+    return [one["query_id"] for one in found]
+
+
 @pytest.mark.parametrize("part", ["bm25", "dense"])
-def test_a_system_of_one_part(world, tmp_path, part):
-    output = tmp_path / "out"
-    assert deploy.main(options_for(world, output, part, aggregate="max")) == 0
+def test_a_system_of_one_part(world, deployed, part):
+    output = deployed(part, aggregate="max")
     assert run_check(output)[0] == 0
     assert not (output / "opensearch/pipeline.json").exists()
     assert not (output / "parquet/fusion.json").exists()
     assert "The experiment ranks documents" in (output / "README.md").read_text("utf-8")
     fields = read_json(output / "opensearch/index.json")["mappings"]["properties"]
     assert fields.keys() == ({"text"} if part == "bm25" else {"text", "vector"})
-    expected = read_run(world / f"{part}.trec").by_query()
-    for one in read_json(output / "check.json")["queries"]:
-        assert [doc_id for doc_id, _ in one["expected"]] == expected[one["query_id"]][:10]
+    assert assert_results(output, world / f"{part}.trec")
 
 
 @pytest.mark.parametrize("parts", [["bm25"], ["dense", "bm25"]])
-def test_a_part_may_answer_no_query(world, tmp_path, parts):
+def test_a_part_may_answer_no_query(world, deployed, tmp_path, parts):
     """The check then has the queries that the other part answers, or none."""
-    empty, output = tmp_path / "empty.trec", tmp_path / "out"
+    empty = tmp_path / "empty.trec"
     empty.write_bytes(b"")
     runs = [empty if part == "bm25" else world / f"{part}.trec" for part in parts]
     method = {"method": "linear", "weights": [*WEIGHTS]} if len(parts) > 1 else {}
-    assert deploy.main(options_for(world, output, *parts, runs=runs, bm25=empty, **method)) == 0
-    found, dense = read_json(output / "check.json")["queries"], read_run(world / "dense.trec").by_query()
-    assert [one["query_id"] for one in found] == ([f"q{number}" for number in range(10)] if method else [])
-    assert all([doc_id for doc_id, _ in one["expected"]] == dense[one["query_id"]][:10] for one in found)
+    output = deployed(*parts, runs=runs, bm25=empty, **method)
+    assert assert_results(output, world / "dense.trec") == [f"q{number}" for number in range(10) if method]
     said = "the expected results" if method else "no query to check"
     assert run_check(output) == (0, "".join(f"{target}: {said}\n" for target in TARGETS))
 
 
-def test_tuned_weights_and_parameters(world, tmp_path, fused):
+def test_tuned_weights_and_parameters(deployed, tmp_path, fused):
     grid = [{"weights": [0.65, 0.35], "value": 0.5}]
     tuned = {"measure": "RR@10", "relevance_level": 1, "queries": 3, "parts": ["dense", "bm25"], "grid": grid}
     write_artifact(tmp_path / "weights.json", tuned | {"weights": [0.65, 0.35], "value": 0.5, "best": 0.5})
     write_artifact(tmp_path / "parameters.json", {"k1": 1.25, "b": 0.125})
     files = {"tuned": tmp_path / "weights.json", "parameters": tmp_path / "parameters.json"}
-    output = tmp_path / "out"
-    assert deploy.main(options_for(world, output, "dense", "bm25", method="linear", **files)) == 0
+    output = deployed("dense", "bm25", method="linear", **files)
     similarity = read_json(output / "opensearch/index.json")["settings"]["index"]["similarity"]
     assert similarity == {"tuned_bm25": {"type": "BM25", "k1": 1.25, "b": 0.125}}
     text = read_json(output / "elasticsearch/index.json")["mappings"]["properties"]["text"]
@@ -328,41 +315,37 @@ def test_tuned_weights_and_parameters(world, tmp_path, fused):
 @pytest.mark.parametrize(
     ("language", "analyzer", "postgres", "said"),
     [
-        ("de", "german", "german", "The analyzer `german` is the one of Lucene that Anserini has. One shard"),
-        ("ja", "kuromoji", "simple", "that Anserini has, in the plugin `analysis-kuromoji`. One shard"),
+        ("de", "german", "german", "The analyzer `german` is the one of Lucene that Anserini has"),
+        ("ja", "kuromoji", "simple", "that Anserini has, in the plugin `analysis-kuromoji`"),
         ("te", "standard", "simple", "**The analyzer `standard` is not Anserini's**"),
     ],
 )
-def test_engines_analyse_the_language_of_the_index(world, tmp_path, language, analyzer, postgres, said):
-    assert deploy.main(options_for(world, tmp_path / "out", "bm25", language=language)) == 0
+def test_engines_analyse_the_language_of_the_index(deployed, language, analyzer, postgres, said):
+    output = deployed("bm25", language=language)
     for target in TARGETS[:2]:
-        made = read_json(tmp_path / "out" / target / "index.json")
+        made = read_json(output / target / "index.json")
         assert made["mappings"]["properties"]["text"]["analyzer"] == analyzer
         assert made["settings"]["index"].keys() == {"similarity", "number_of_shards"}
-        assert said in (tmp_path / "out" / target / "README.md").read_text("utf-8")
+        assert said in (output / target / "README.md").read_text("utf-8")
     for file in ("schema.sql", "query.sql"):
-        assert f"('{postgres}'," in (tmp_path / "out" / "pgvector" / file).read_text("utf-8")
+        assert f"('{postgres}'," in (output / "pgvector" / file).read_text("utf-8")
 
 
-def test_vectors_of_other_lengths_are_compared_by_inner_products(world, fused, tmp_path):
-    unit = read_json(fused / "opensearch/index.json")["mappings"]["properties"]["vector"]["method"]["space_type"]
-    assert unit == "cosinesimil"
-    vectors = 2 * stored_vectors(world)
-    ids = bulk_of(fused / "opensearch")[0]
-    blocks = [(ids, vectors)]
+def test_vectors_of_other_lengths_are_compared_by_inner_products(world, fused, deployed, tmp_path):
+    def vector_of(folder, target):
+        return read_json(folder / target / "index.json")["mappings"]["properties"]["vector"]
+
+    assert vector_of(fused, "opensearch")["method"]["space_type"] == "cosinesimil"
+    ids = rows_of(fused / "opensearch", "opensearch")[0]
+    blocks = [(ids, 2 * stored_vectors(world))]
     write_shard(tmp_path / "all.arrow", blocks, count=len(ids), model="m", dimension=DIMENSION, storage="fp16")
-    options = options_for(world, tmp_path / "out", "dense", vectors=[tmp_path / "all.arrow"], targets=TARGETS[:2])
-    assert deploy.main(options) == 0
-    opensearch, elasticsearch = (
-        read_json(tmp_path / "out" / target / "index.json")["mappings"]["properties"]["vector"]
-        for target in TARGETS[:2]
-    )
-    assert (opensearch["method"]["space_type"], elasticsearch["similarity"]) == ("innerproduct", "max_inner_product")
+    output = deployed("dense", vectors=tmp_path / "all.arrow", targets=TARGETS[:2])
+    assert vector_of(output, "opensearch")["method"]["space_type"] == "innerproduct"
+    assert vector_of(output, "elasticsearch")["similarity"] == "max_inner_product"
 
 
-def test_ids_that_engines_refuse_are_refused(tmp_path, world, complaint):
+def test_ids_that_engines_refuse_are_refused(refused, tmp_path, world):
     ids = [f"{'x' * 500}ö{number:012d}" for number in range(3)]
-    write_rows(tmp_path / "passages.parquet", tables.PASSAGES, [(doc_id, "text") for doc_id in ids])
-    output = tmp_path / "out"
-    options = options_for(world, output, "bm25", passages=tmp_path / "passages.parquet")
-    assert "expected at most 512 bytes" in complaint(deploy.main, options, output)
+    passages = write_rows(tmp_path / "passages.parquet", tables.PASSAGES, [(doc_id, "text") for doc_id in ids])
+    line = refused("deploy", **options_for(world, "bm25", passages=passages), output=tmp_path / "out")
+    assert "expected at most 512 bytes" in line
