@@ -28,7 +28,8 @@ from tests.support.released import change_weights, peer, tokens_of
 from tests.support.vectors import without_precision
 
 CPU = torch.device("cpu")
-BLOCKS = {"vectors": "BLOCK", "tokens": "TOKEN_BLOCK"}
+#: command -> size of a block, and the function that makes one
+BLOCKS = {"vectors": ("BLOCK", "encode_block"), "tokens": ("TOKEN_BLOCK", "encode_token_block")}
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +49,14 @@ def command(request, model, late):
 
 
 def options(model, caches, output, command="vectors", **changes):
-    named = {"model": model, "tokens": caches["passages"], "output": output}
-    return [command, *command_line(named | ({"kind": "passage"} if command == "vectors" else {}), changes)]
+    kind = "passage" if command == "vectors" else None
+    named = {"name": f"encode {command}", "model": model, "tokens": caches["passages"], "kind": kind, "output": output}
+    return named | changes
 
 
-def run(model, caches, output, **changes):
-    assert encode.main(options(model, caches, output, **changes)) == 0
-    return output
-
-
-def run_shards(model, caches, folder, count, **changes):
-    """Encode in so many shards; their paths."""
-    numbers = range(1, count + 1)
-    return [run(model, caches, folder / f"{n}.arrow", shard=f"{n}-of-{count}", **changes) for n in numbers]
+@pytest.fixture
+def run(stage, caches):
+    return lambda model, output, **changes: stage(**options(model, caches, output, **changes))
 
 
 def contents(command, paths):
@@ -69,13 +65,8 @@ def contents(command, paths):
         shards = open_shards(paths)
         return all_ids(shards).to_pylist(), list(all_vectors(shards))
     shards = open_token_shards(paths)
-    return all_ids(shards).to_pylist(), [
-        block.of(row) for shard in shards for block in shard.blocks() for row in range(len(block))
-    ]
-
-
-def same(one, other):
-    return one[0] == other[0] and [part.tobytes() for part in one[1]] == [part.tobytes() for part in other[1]]
+    blocks = (block for shard in shards for block in shard.blocks())
+    return all_ids(shards).to_pylist(), [block.of(row) for block in blocks for row in range(len(block))]
 
 
 def alone(model, path, kind):
@@ -88,8 +79,8 @@ def alone(model, path, kind):
 
 
 @pytest.mark.parametrize(("kind", "cache"), [("passage", "passages"), ("query", "queries.train")])
-def test_every_text_has_its_unit_vector(model, caches, tmp_path, kind, cache):
-    shards = open_shards([run(model, caches, tmp_path / "a.arrow", kind=kind, tokens=caches[cache])])
+def test_every_text_has_its_unit_vector(run, model, caches, tmp_path, kind, cache):
+    shards = open_shards([run(model, tmp_path / "a.arrow", kind=kind, tokens=caches[cache])])
     tokens = Tokens(caches[cache])
     assert all_ids(shards).to_pylist() == tokens.ids.to_pylist()
     vectors = all_vectors(shards)
@@ -99,16 +90,16 @@ def test_every_text_has_its_unit_vector(model, caches, tmp_path, kind, cache):
     assert (shards[0].model, shards[0].dimension, shards[0].storage) == (model_fingerprint(model), 8, "fp32")
 
 
-def test_the_log_says_how_much_is_truncated(model, caches, tmp_path, capsys):
-    run(model, caches, tmp_path / "x", kind="query", tokens=caches["passages"])
+def test_the_log_says_how_much_is_truncated(run, model, caches, tmp_path, capsys):
+    run(model, tmp_path / "x", kind="query")
     lengths = Tokens(caches["passages"]).lengths
     cut = f"{(lengths > 10).mean():.1%} truncated to 10, "
     assert f"{lengths.mean():.1f} tokens on average, {cut}" in capsys.readouterr().err
 
 
-def test_half_precision_storage_rounds_the_same_vectors(model, caches, tmp_path):
-    single = open_shards([run(model, caches, tmp_path / "single.arrow")])
-    half = open_shards([run(model, caches, tmp_path / "half.arrow", storage="fp16")])
+def test_half_precision_storage_rounds_the_same_vectors(run, model, tmp_path):
+    single = open_shards([run(model, tmp_path / "single.arrow")])
+    half = open_shards([run(model, tmp_path / "half.arrow", storage="fp16")])
     assert half[0].storage == "fp16"
     (_, stored), *_ = half[0].blocks()
     assert stored.dtype == np.float16
@@ -118,18 +109,18 @@ def test_half_precision_storage_rounds_the_same_vectors(model, caches, tmp_path)
 
 @pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_bf16_is_close_to_single_precision(make_encoder, caches, tmp_path, pooling):
+def test_bf16_is_close_to_single_precision(run, make_encoder, tmp_path, pooling):
     model = make_encoder(pooling)
-    single = all_vectors(open_shards([run(model, caches, tmp_path / "single.arrow")]))
-    bf16 = all_vectors(open_shards([run(model, caches, tmp_path / "bf16.arrow", precision="bf16")]))
+    single = all_vectors(open_shards([run(model, tmp_path / "single.arrow")]))
+    bf16 = all_vectors(open_shards([run(model, tmp_path / "bf16.arrow", precision="bf16")]))
     assert not np.array_equal(single, bf16)
     # bfloat16 has 8 significant bits; normalisation is in single precision all the same.
     assert (single * bf16).sum(axis=1).min() > 0.995
     assert np.allclose(np.linalg.norm(bf16, axis=1), 1, atol=1e-6)
 
 
-def test_every_unmasked_token_has_its_vector(late, caches, tmp_path):
-    ids_found, found = contents("tokens", [run(late, caches, tmp_path / "a.arrow", command="tokens")])
+def test_every_unmasked_token_has_its_vector(run, late, caches, tmp_path):
+    ids_found, found = contents("tokens", [run(late, tmp_path / "a.arrow", command="tokens")])
     tokens, encoder = Tokens(caches["passages"]), load_late_interaction(late)
     template, _ = encoder.framings["passage"]
     assert ids_found == tokens.ids.to_pylist()
@@ -147,65 +138,38 @@ def test_every_unmasked_token_has_its_vector(late, caches, tmp_path):
         assert np.allclose(np.linalg.norm(vectors.astype(float), axis=1), 1, atol=2e-3)
 
 
-@pytest.mark.parametrize(("block", "shards"), [(7, 3), (64, 5)])
-def test_the_shards_are_the_whole_byte_for_byte(command, caches, tmp_path, monkeypatch, block, shards):
-    name, model = command
-    monkeypatch.setattr(encode, BLOCKS[name], block)
-    whole = contents(name, [run(model, caches, tmp_path / "whole.arrow", command=name)])
-    assert same(contents(name, run_shards(model, caches, tmp_path, shards, command=name)), whole)
-
-
-def test_blocks_of_an_interrupted_shard_serve_any_number_of_shards(command, caches, tmp_path, monkeypatch):
-    name, model = command
-    monkeypatch.setattr(encode, BLOCKS[name], 16)
-    whole = contents(name, [run(model, caches, tmp_path / "whole.arrow", command=name)])
-    function = {"vectors": "encode_block", "tokens": "encode_token_block"}[name]
-    made, encode_block = [], getattr(encode, function)
-
-    def until(end):
-        def block(rows, *arguments):
-            if rows[0] >= end:
-                raise KeyboardInterrupt
-            made.append(rows[0])
-            return encode_block(rows, *arguments)
-
-        return block
-
-    kept = tmp_path / "kept"
-    monkeypatch.setattr(encode, function, until(48))
-    assert encode.main(options(model, caches, tmp_path / "1.arrow", command=name, checkpoints=kept)) == 130
-    assert made == [0, 16, 32]
-    monkeypatch.setattr(encode, function, until(1_000))
-    paths = run_shards(model, caches, tmp_path, 2, command=name, checkpoints=kept)
-    assert made == list(range(0, len(Tokens(caches["passages"])), 16))
-    assert same(contents(name, paths), whole)
-    assert not kept.exists()
-
-
 @pytest.mark.usefixtures("bf16")
-def test_a_resumed_shard_keeps_the_precision_that_it_began_with(command, caches, tmp_path, monkeypatch):
+def test_blocks_of_an_interrupted_shard_serve_other_shards_in_their_precision(
+    run, command, caches, complaint, tmp_path, monkeypatch
+):
     name, model = command
-    monkeypatch.setattr(encode, BLOCKS[name], 16)
-    whole = contents(name, [run(model, caches, tmp_path / "bf16.arrow", command=name, precision="bf16")])
-    chosen = {"command": name, "precision": "auto", "checkpoints": tmp_path / "kept"}
-    function = {"vectors": "encode_block", "tokens": "encode_token_block"}[name]
-    encode_block = getattr(encode, function)
+    size, function = BLOCKS[name]
+    monkeypatch.setattr(encode, size, 16)
+    whole = contents(name, [run(model, tmp_path / "bf16.arrow", command=name, precision="bf16")])
+    made, limit, encode_block = [], 32, getattr(encode, function)
 
-    def interrupted(rows, *arguments):
-        if rows[0] >= 32:
+    def block(rows, *arguments):
+        if rows[0] >= limit:
             raise KeyboardInterrupt
+        made.append(rows[0])
         return encode_block(rows, *arguments)
 
     monkeypatch.setattr(precision, "measure", lambda device: "bf16")
-    monkeypatch.setattr(encode, function, interrupted)
-    assert encode.main(options(model, caches, tmp_path / "a.arrow", **chosen)) == 130
-    # Another machine goes on, with another shard first.
+    monkeypatch.setattr(encode, function, block)
+    chosen = {"command": name, "precision": "auto", "checkpoints": tmp_path / "kept"}
+    named = options(model, caches, tmp_path / "a.arrow", **chosen)
+    assert encode.main([name, *command_line({key: value for key, value in named.items() if key != "name"})]) == 130
+    assert made == [0, 16]
+    # Another machine goes on, with other shards.
+    limit = 1_000
     monkeypatch.setattr(precision, "measure", lambda device: "fp32")
-    monkeypatch.setattr(encode, function, encode_block)
-    paths = run_shards(model, caches, tmp_path, 2, **chosen)
-    assert same(contents(name, paths), whole)
+    paths = [run(model, tmp_path / f"{number}.arrow", shard=f"{number}-of-2", **chosen) for number in (1, 2)]
+    ids, vectors = contents(name, paths)
+    assert ids == whole[0]
+    assert [part.tobytes() for part in vectors] == [part.tobytes() for part in whole[1]]
+    assert made == list(range(0, len(ids), 16))
     assert [read_precision(path) for path in paths] == ["bf16", "bf16"]
-    run(model, caches, tmp_path / "1-of-1.arrow", **chosen)
+    run(model, tmp_path / "1-of-1.arrow", **chosen)
     assert not (tmp_path / "kept").exists()
 
 
@@ -214,25 +178,27 @@ def test_a_resumed_shard_keeps_the_precision_that_it_began_with(command, caches,
     ("stored", "configured", "expected"),
     [("bf16", "auto", "bf16"), ("fp32", "bf16", "fp32"), (None, "auto", "fp32"), (None, "bf16", "bf16")],
 )
-def test_queries_get_the_precision_of_the_passages(model, caches, tmp_path, monkeypatch, stored, configured, expected):
+def test_queries_get_the_precision_of_the_passages(
+    run, model, caches, tmp_path, monkeypatch, stored, configured, expected
+):
     monkeypatch.setattr(precision, "measure", lambda device: pytest.fail("the passages have a precision"))
-    passages = run(model, caches, tmp_path / "passages.arrow", precision=stored or expected)
+    passages = run(model, tmp_path / "passages.arrow", precision=stored or expected)
     if stored is None:
         without_precision(passages)
     named = {"kind": "query", "tokens": caches["queries.train"], "precision": configured}
-    queries = run(model, caches, tmp_path / "queries.arrow", passages=passages, **named)
-    alike = run(model, caches, tmp_path / "alike.arrow", **named | {"precision": expected})
+    queries = run(model, tmp_path / "queries.arrow", passages=passages, **named)
+    alike = run(model, tmp_path / "alike.arrow", **named | {"precision": expected})
     assert queries.read_bytes() == alike.read_bytes()
     assert read_precision(queries) == expected
 
 
-def test_empty_texts_and_caches(command, tmp_path):
+def test_empty_texts_and_caches(run, command, tmp_path):
     name, model = command
     for number, tokens in enumerate(([[], [7], []], [])):
         path = tmp_path / f"{number}.tokens"
         ids = pa.array([f"d{row}" for row in range(len(tokens))], pa.string())
         write_tokens(path, [(ids, tokens)], fingerprint(model))
-        _, found = contents(name, [run(model, {"passages": path}, tmp_path / f"{number}.arrow", command=name)])
+        _, found = contents(name, [run(model, tmp_path / f"{number}.arrow", command=name, tokens=path)])
         if name == "tokens":
             assert [len(vectors) for vectors in found] == ([2, 3, 2] if tokens else [])
         else:
@@ -243,7 +209,7 @@ def test_empty_texts_and_caches(command, tmp_path):
 
 @pytest.mark.parametrize("unit", [True, False], ids=["cosine", "inner product"])
 @pytest.mark.parametrize("kind", ["passage", "query"])
-def test_a_text_without_known_symbols_has_a_vector_of_zeros(world, lm, tmp_path, capsys, unit, kind):
+def test_a_text_without_known_symbols_has_a_vector_of_zeros(run, world, lm, tmp_path, capsys, unit, kind):
     make = Maker(tmp_path / "released", world, lm)
     make.static(unit=unit, similarity_fn_name="cosine" if unit else "dot")
     unknown = load_tokenizer(lm).token_to_id("[UNK]")
@@ -252,58 +218,45 @@ def test_a_text_without_known_symbols_has_a_vector_of_zeros(world, lm, tmp_path,
     model, texts = take_in(make.folder, tmp_path / "model"), ["ba ko", "日本", "", "ri 日", "ß"]
     tokens = tokens_of(tmp_path, model, texts, kind)
     capsys.readouterr()
-    output = run(model, {"passages": tokens.path}, tmp_path / "a.arrow", kind=kind)
-    vectors = all_vectors(open_shards([output]))
+    vectors = all_vectors(open_shards([run(model, tmp_path / "a.arrow", tokens=tokens.path, kind=kind)]))
     assert np.flatnonzero(~vectors.any(axis=1)).tolist() == [1, 2, 4]
     assert np.allclose(vectors, peer("SentenceTransformer", make.folder).encode(texts), atol=1e-6)
     [line] = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line and "zero" in line]
     assert line.endswith(f"{tokens.path}: the vectors of 3 texts are zero and score 0, the first is '1'")
 
 
-def test_tokens_of_another_tokenizer_are_refused(model, caches, tmp_path, complaint):
-    other = tmp_path / "other"
-    shutil.copytree(model, other)
+def test_tokens_of_another_tokenizer_are_refused(refused, model, caches, tmp_path):
+    other = shutil.copytree(model, tmp_path / "other")
     path = other / "document_0_Transformer" / "tokenizer.json"
     content = json.loads(path.read_text())
     content["model"]["max_input_chars_per_word"] -= 1
     path.write_text(json.dumps(content))
-    line = complaint(encode.main, options(other, caches, tmp_path / "a.arrow"), tmp_path / "a.arrow")
-    assert line == (
-        f"{caches['passages']}: found tokens of tokenizer {fingerprint(model)}, "
-        f"expected tokenizer {fingerprint(other)}; delete it and tokenize again"
-    )
+    line = refused(**options(other, caches, tmp_path / "a.arrow"))
+    tokenizers = f"tokens of tokenizer {fingerprint(model)}, expected tokenizer {fingerprint(other)}"
+    assert line.startswith(f"{caches['passages']}: found {tokenizers}; ")
 
 
-@pytest.mark.parametrize("similarity", ["angular", "inner_product"])
-def test_vectors_with_nan_are_refused(make_encoder, caches, tmp_path, complaint, similarity):
+@pytest.mark.parametrize(("similarity", "expected"), [("angular", "length 1"), ("inner_product", "finite numbers")])
+def test_vectors_with_nan_are_refused(refused, make_encoder, caches, tmp_path, similarity, expected):
     broken, name = make_encoder(similarity=similarity), "embeddings.LayerNorm.weight"
     path = broken / "document_0_Transformer" / "model.safetensors"
     change_weights(path, lambda weights: weights[name][:1].fill_(3e38))
-    output = tmp_path / "a.arrow"
-    line = complaint(encode.main, options(broken, caches, output), output)
-    expected = "length 1" if similarity == "angular" else "finite numbers"
-    assert line == (
-        f"{caches['passages']}: found in fp32 a vector of length nan of the text 'd0', "
-        f"expected {expected}; use precision fp32 or train the encoder again"
-    )
+    line = refused(**options(broken, caches, tmp_path / "a.arrow"))
+    found = f"found in fp32 a vector of length nan of the text 'd0', expected {expected}; "
+    assert line.startswith(f"{caches['passages']}: {found}")
 
 
-def test_token_vectors_that_overflow_half_precision_are_refused(make_reranker, caches, tmp_path, complaint):
+def test_token_vectors_that_overflow_half_precision_are_refused(refused, make_reranker, caches, tmp_path):
     folder = make_reranker(kind="late_interaction", similarity="dot")
     change_weights(
         folder / "1_Dense" / "model.safetensors", lambda weights: [tensor.mul_(1e6) for tensor in weights.values()]
     )
-    output = tmp_path / "a.arrow"
-    line = complaint(encode.main, options(folder, caches, output, command="tokens"), output)
+    line = refused(**options(folder, caches, tmp_path / "a.arrow", command="tokens"))
     assert line.startswith(f"{caches['passages']}: found in fp32 a token vector of the text '")
-    fix = "use precision fp32 and similarity cosine, or train the model again"
-    assert line.endswith(f"expected finite numbers up to 65504; {fix}")
+    assert "expected finite numbers up to 65504; " in line
 
 
-def test_a_model_without_token_vectors_is_refused(make_reranker, caches, tmp_path, complaint):
-    folder, output = make_reranker(), tmp_path / "a.arrow"
-    line = complaint(encode.main, options(folder, caches, output, command="tokens"), output)
-    found = (
-        "found CrossEncoder, a model of the kind cross-encoder, expected MultiVectorEncoder; configure it as what it is"
-    )
-    assert line == f"{folder}/config_sentence_transformers.json: {found}"
+def test_a_model_without_token_vectors_is_refused(refused, make_reranker, caches, tmp_path):
+    folder = make_reranker()
+    line = refused(**options(folder, caches, tmp_path / "a.arrow", command="tokens"))
+    assert line.startswith(f"{folder}/config_sentence_transformers.json: found CrossEncoder, ")
