@@ -28,9 +28,8 @@ def test_the_written_order_survives_reading(stage, tmp_path):
     generator = np.random.default_rng(7)
     rankings = [[f"d{number}" for number in generator.permutation(900)[:600]] for _ in range(2)]
     paths = [write_ranked(tmp_path / f"{i}.trec", {"q": ranking}) for i, ranking in enumerate(rankings)]
-    assert (
-        read_run(stage("fuse", **options(tmp_path, *paths, depth=800))).by_query()["q"] == interleave(rankings, 800)[0]
-    )
+    found = read_run(stage("fuse", **options(tmp_path, *paths, depth=800))).by_query()
+    assert found["q"] == interleave(rankings, 800)[0]
 
 
 def test_the_stage_merges_by_reciprocal_ranks(stage, tmp_path, two):

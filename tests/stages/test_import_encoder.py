@@ -8,7 +8,6 @@ from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
-from cort import import_encoder
 from cort.models.encoder import load_encoder, texts_of
 from tests.support.common import contents
 from tests.support.released import difference, tokens_of, vectors_of
@@ -77,17 +76,16 @@ FORMS = {
 }
 
 
-def argv(weights, albert, output, *more):
-    options = ["--weights", weights, "--base-model", albert, "--dimension", DIMENSION]
-    return [str(word) for word in (*options, "--query-length", 12, "--passage-length", 16, "--output", output, *more)]
+def options(weights, albert, output, **changes):
+    named = {"weights": weights, "base_model": albert, "dimension": DIMENSION, "output": output}
+    return {"name": "import_encoder", **named, "query_length": 12, "passage_length": 16, **changes}
 
 
 @pytest.mark.parametrize(("form", "old"), [*((form, False) for form in FORMS), ("state_dict", True)])
-def test_an_encoder_of_the_authors_gives_their_vectors(net, albert, world, tmp_path, form, old):
+def test_an_encoder_of_the_authors_gives_their_vectors(stage, net, albert, world, tmp_path, form, old):
     torch.save(FORMS[form](released(net)), tmp_path / "net.pt", _use_new_zipfile_serialization=not old)
-    assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / "encoder")) == 0
-    tokens = tokens_of(tmp_path, albert, world.texts)
-    encoder = load_encoder(tmp_path / "encoder" / "best")
+    made = stage(**options(tmp_path / "net.pt", albert, tmp_path / "encoder"))
+    tokens, encoder = tokens_of(tmp_path, albert, world.texts), load_encoder(made / "best")
     for kind, segment, length in (("query", 1, 12), ("passage", 0, 16)):
         texts, template = texts_of(tokens, encoder, kind), encoder.framings[kind].template
         for row in range(3):
@@ -100,41 +98,35 @@ def test_an_encoder_of_the_authors_gives_their_vectors(net, albert, world, tmp_p
 
 
 @pytest.mark.parametrize("prefix", ["", "albert.", "transformer."])
-def test_an_encoder_without_projection_is_read_from_safetensors(net, albert, tmp_path, prefix):
+def test_an_encoder_without_projection_is_read_from_safetensors(stage, net, albert, tmp_path, prefix):
     state = {prefix + name: value.contiguous() for name, value in net.transformer.state_dict().items()}
     if prefix == "albert.":
         state["predictions.bias"] = torch.zeros(5)
     save_file(state, tmp_path / "net.safetensors")
-    more = ["--dimension", 32, "--projection", "False", "--pooling", "mean", "--passage-segment", 1]
-    assert import_encoder.main(argv(tmp_path / "net.safetensors", albert, tmp_path / "encoder", *more)) == 0
-    encoder = load_encoder(tmp_path / "encoder" / "best")
+    changes = {"dimension": 32, "projection": False, "pooling": "mean", "passage_segment": 1}
+    encoder = load_encoder(stage(**options(tmp_path / "net.safetensors", albert, tmp_path / "m", **changes)) / "best")
     assert encoder.projection is None
     assert [framing.template.segment for framing in encoder.framings.values()] == [1, 1]
     for name, value in encoder.transformer.state_dict().items():
         assert torch.equal(value, net.transformer.state_dict()[name])
 
 
-def test_both_folders_are_equal_and_reproducible(net, albert, tmp_path):
+def test_both_folders_are_equal_reproducible_and_read_by_sentence_transformers(stage, net, albert, world, tmp_path):
     torch.save(released(net), tmp_path / "net.pt")
-    for name in ("first", "second"):
-        assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / name / "cort")) == 0
-    first = contents(tmp_path / "first")
-    assert contents(tmp_path / "second") == first
-    best, last = (contents(tmp_path / "first" / "cort" / name) for name in ("best", "last"))
+    first, second = (
+        stage(**options(tmp_path / "net.pt", albert, tmp_path / name / "cort", cleaning="cort"))
+        for name in ("first", "second")
+    )
+    assert contents(second) == contents(first)
+    best, last = (contents(first / name) for name in ("best", "last"))
     assert best == last
     card = best["README.md"].decode()
     assert 'SentenceTransformer("cort")' in card
     assert all(f"| {name} | `" in card for name in best.keys() - {"README.md"})
-
-
-def test_sentence_transformers_gives_the_same_vectors(net, albert, world, tmp_path):
-    torch.save(released(net), tmp_path / "net.pt")
-    assert import_encoder.main(argv(tmp_path / "net.pt", albert, tmp_path / "cort", "--cleaning", "cort")) == 0
-    model = tmp_path / "cort" / "best"
-    peer, texts = SentenceTransformer(str(model), device="cpu"), [*world.texts[:9], "٣ ko; ri"]
+    peer, texts = SentenceTransformer(str(first / "best"), device="cpu"), [*world.texts[:9], "٣ ko; ri"]
     for kind, encode in (("query", peer.encode_query), ("passage", peer.encode_document)):
-        tokens = tokens_of(tmp_path, model, texts, kind, "cort")
-        assert difference(vectors_of(model, tokens, kind), encode(texts)) <= 1e-5
+        tokens = tokens_of(tmp_path, first / "best", texts, kind, "cort")
+        assert difference(vectors_of(first / "best", tokens, kind), encode(texts)) <= 1e-5
 
 
 class Bomb:
@@ -161,7 +153,7 @@ WRONG = {
     "a missing layer": (lambda state: without(state, f"{LAYER}ffn."), f"no tensor '{LAYER}ffn.bias' and 1 more, expe"),
     "an unknown tensor": (put("f2.weight", torch.ones(2)), "the unknown tensor 'f2.weight', "),
     "this project's name": (put("projection.weight", torch.ones(2)), "the unknown tensor 'projection.weight', "),
-    "another vocabulary": (put(f"{EMBEDDINGS}.weight", torch.ones(7, 16)), ".weight of shape (7, 16), expected ("),
+    "another vocabulary": (put(f"{EMBEDDINGS}.weight", torch.ones(7, 16)), ".weight of shape (7, 16)"),
     "another dimension": (put("f1.weight", torch.ones(9, 32)), "f1.weight of shape (9, 32), expected (8, 32); set dim"),
     "integers": (put("f1.bias", torch.ones(8, dtype=torch.long)), "'f1.bias' of type torch.int64"),
     "NaN": (put("f1.bias", torch.full((8,), torch.nan)), "NaN or infinite values"),
@@ -175,29 +167,27 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_anything_else_is_refused_and_not_executed(net, albert, complaint, tmp_path, monkeypatch, name):
+def test_anything_else_is_refused_and_not_executed(net, albert, refused, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     change, words = WRONG[name]
     torch.save(change(released(net)), tmp_path / "net.pt")
-    output = tmp_path / "encoder"
-    line = complaint(import_encoder.main, argv(tmp_path / "net.pt", albert, output), output)
+    line = refused(**options(tmp_path / "net.pt", albert, tmp_path / "encoder"))
     assert line.startswith(f"{tmp_path}/net.pt: found ")
     assert words in line
     assert not (tmp_path / MARK).exists()
 
 
+@pytest.mark.parametrize("file", ["net.pt", "net.safetensors"])
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut", None])
-def test_other_files_are_refused(net, albert, complaint, tmp_path, content):
+def test_other_files_are_refused(net, albert, refused, tmp_path, file, content):
     torch.save(released(net), tmp_path / "net.pt")
-    if content is None:
-        content = (tmp_path / "net.pt").read_bytes()[:10_000]
-    for name in ("net.pt", "net.safetensors"):
-        (tmp_path / name).write_bytes(content)
-        line = complaint(import_encoder.main, argv(tmp_path / name, albert, tmp_path / "encoder"), tmp_path / "encoder")
-        assert "a file that does not only have tensors and plain values" in line
+    content = (tmp_path / "net.pt").read_bytes()[:10_000] if content is None else content
+    (tmp_path / file).write_bytes(content)
+    line = refused(**options(tmp_path / file, albert, tmp_path / "encoder"))
+    assert "a file that does not only have tensors and plain values" in line
 
 
-def test_a_wrong_length_is_refused(net, albert, complaint, tmp_path):
+def test_a_wrong_length_is_refused(net, albert, refused, tmp_path):
     torch.save(released(net), tmp_path / "net.pt")
-    options = argv(tmp_path / "net.pt", albert, tmp_path / "encoder", "--passage-length", 49)
-    assert complaint(import_encoder.main, options).startswith("passage_length: found 49")
+    line = refused(**options(tmp_path / "net.pt", albert, tmp_path / "encoder", passage_length=49))
+    assert line.startswith("passage_length: found 49")

@@ -2,13 +2,7 @@ import json
 
 import pytest
 
-from cort import import_split
-from tests.support.common import command_line, write_file
-
-
-def run(place, **changes):
-    named = {"output-queries": place / "q.jsonl", "output-qrels": place / "r.tsv"}
-    return import_split.main(command_line(named | {"output-sources": place / "sources.json"}, changes))
+from tests.support.common import write_file
 
 
 @pytest.fixture
@@ -20,25 +14,37 @@ def beir(tmp_path):
     return folder
 
 
-def test_queries_and_judgements_keep_texts_and_grades(tmp_path, beir):
-    assert run(tmp_path, hf=beir, part="test") == 0
-    lines = (tmp_path / "q.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {"_id": "q1", "text": "naïve “list”"},
-        {"_id": "q2", "text": "unused"},
+@pytest.fixture
+def outputs(tmp_path):
+    files = {"output_queries": "q.jsonl", "output_qrels": "r.tsv", "output_sources": "sources.json"}
+    return {name: tmp_path / file for name, file in files.items()}
+
+
+def test_queries_and_judgements_keep_texts_and_grades(stage, outputs, beir):
+    stage("import_split", **outputs, hf=beir, part="test")
+    queries, qrels, sources = (path.read_text("utf-8") for path in outputs.values())
+    texts = {"q1": "naïve “list”", "q2": "unused"}
+    assert [json.loads(line) for line in queries.splitlines()] == [
+        {"_id": query_id, "text": text} for query_id, text in texts.items()
     ]
-    assert (tmp_path / "r.tsv").read_text("utf-8") == "q1\t0\td1\t2\n"
-    files = json.loads((tmp_path / "sources.json").read_text("utf-8"))["inputs"]
-    assert sorted(file["path"] for file in files) == sorted(map(str, (beir / "queries.jsonl", beir / "qrels/test.tsv")))
+    assert qrels == "q1\t0\td1\t2\n"
+    paths = [file["path"] for file in json.loads(sources)["inputs"]]
+    assert sorted(paths) == sorted(map(str, (beir / "queries.jsonl", beir / "qrels/test.tsv")))
 
 
-def test_an_unknown_split_writes_nothing(tmp_path, beir, capsys):
-    assert run(tmp_path, hf=beir, part="dev") == 1
-    assert "no qrels/dev" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["beir"]
+ONE = "--irds, or --hf with --part"
 
 
-@pytest.mark.parametrize("source", [{}, {"hf": "x"}, {"irds": "antique", "part": "test"}, {"irds": "a", "hf": "b"}])
-def test_one_source_is_needed(tmp_path, capsys, source):
-    assert run(tmp_path, **source) == 1
-    assert "--irds, or --hf with --part" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"hf": "beir", "part": "dev"}, "no qrels/dev"),
+        *(({}, ONE), ({"hf": "x"}, ONE), ({"irds": "antique", "part": "test"}, ONE), ({"irds": "a", "hf": "b"}, ONE)),
+    ],
+)
+def test_an_unknown_split_and_other_than_one_source_write_nothing(
+    refused, outputs, beir, monkeypatch, tmp_path, source, words
+):
+    monkeypatch.chdir(tmp_path)
+    assert words in refused("import_split", **outputs, **source)
+    assert [path.name for path in tmp_path.iterdir()] == ["beir"]
