@@ -127,12 +127,6 @@ def test_probes_are_chosen_by_the_audit_of_an_encoders_index(folder, stage, tmp_
         assert (chosen.read_bytes() == exact.read_bytes()) == (width == LISTS)
 
 
-def test_queries_of_another_encoder_are_refused_by_an_ivfpq_index(folder, refused, tmp_path):
-    path = shard(tmp_path / "other.arrow", ["q0"], unit(2, 1), model="n")
-    line = refused(**searched(folder, "ivfpq", tmp_path / "run.trec", queries=path, width=1))
-    assert line.startswith(f"{path}: found ")
-
-
 def without_times(path):
     found = json.loads(path.read_text())
     for one in (*found["exact"], *found["searches"]):

@@ -220,11 +220,25 @@ def test_a_pickle_is_refused_and_not_opened(refused, folder, tmp_path, decoy):
     assert not (tmp_path / "opened").exists()
 
 
-@pytest.mark.parametrize("revision", [None, "main", f"{COMMIT}\n", COMMIT.upper(), "refs/pr/2"])
-def test_a_hub_name_needs_its_revision(refused, tmp_path, revision):
-    line = refused("base_model", pretrained="albert/albert-base-v2", revision=revision, output=tmp_path / "m")
-    found = f"at revision {revision!r}" if revision else "without a revision"
-    assert line.startswith(f"--pretrained: found 'albert/albert-base-v2', not a folder, {found}, expected ")
+HUB = "albert/albert-base-v2"
+NEITHER = f"--pretrained: found '{HUB}', not a folder, "
+
+
+@pytest.mark.parametrize(
+    ("revision", "found"),
+    [
+        (None, f"{NEITHER}without a revision, expected "),
+        ("main", f"{NEITHER}at revision 'main', expected "),
+        (f"{COMMIT}\n", f"{NEITHER}at revision '{COMMIT}\\n', expected "),
+        (COMMIT.upper(), f"{NEITHER}at revision '{COMMIT.upper()}', expected "),
+        ("refs/pr/2", f"{NEITHER}at revision 'refs/pr/2', expected "),
+        # As there is no network.
+        (COMMIT, f"{HUB}: found a failed download ("),
+    ],
+)
+def test_a_hub_name_needs_its_revision_and_the_hub(refused, tmp_path, revision, found):
+    line = refused("base_model", pretrained=HUB, revision=revision, output=tmp_path / "m")
+    assert line.startswith(found)
 
 
 def test_a_pull_request_is_taken_at_its_commit_alone(stage, refused, folder, tmp_path, monkeypatch):
@@ -237,11 +251,6 @@ def test_a_pull_request_is_taken_at_its_commit_alone(stage, refused, folder, tmp
     moved = refused("base_model", pretrained="some/model", revision="refs/pr/2@fffffff", output=tmp_path / "n")
     assert moved.startswith(f"some/model: found commit {COMMIT} at refs/pr/2, expected one that begins with fffffff")
     assert asked == ["refs/pr/2", "refs/pr/2"]
-
-
-def test_a_hub_that_cannot_be_reached(refused, tmp_path):
-    line = refused("base_model", pretrained="example/no-such-model", revision=COMMIT, output=tmp_path / "m")
-    assert line.startswith("example/no-such-model: found a failed download (")
 
 
 def test_half_precision_weights_are_kept_and_loaded_in_single(stage, folder, tmp_path):

@@ -69,16 +69,14 @@ def released(world, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["t5", "released"])
-def test_beam_search_gives_the_queries_of_transformers(request, stage, world, tmp_path, name):
-    source = request.getfixturevalue(name)
-    folder = stage("pretrained", kind="expander", pretrained=source, output=tmp_path / "model")
+def test_beam_search_gives_the_queries_of_transformers(stage, world, released, tmp_path):
+    folder = stage("pretrained", kind="expander", pretrained=released, output=tmp_path / "model")
     tokens_of(tmp_path, folder, world.texts)
     changes = {"beams": 4, "queries": 2, "passage_length": 40, "query_length": 6}
     files = {"passages": tmp_path / "passage.arrow"}
     found = rows(stage("expand predict", **options(folder, files, tmp_path / "a.parquet", **changes)))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-    model = transformers.T5ForConditionalGeneration.from_pretrained(source).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(released)
+    model = transformers.T5ForConditionalGeneration.from_pretrained(released).eval()
     for (_, queries), text in list(zip(found, world.texts, strict=True))[:8]:
         ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=40).input_ids
         settings = {"max_new_tokens": 6, "num_beams": 4, "num_return_sequences": 2, "no_repeat_ngram_size": 0}

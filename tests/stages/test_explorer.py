@@ -198,31 +198,20 @@ def test_no_file_of_data_has_markup(page):
 
 
 @pytest.mark.parametrize(
-    ("change", "words_found"),
+    ("change", "file", "schema", "rows", "said"),
     [
-        (["--systems", "a", "b"], "--runs: found 3 files, expected 2"),
-        (["--systems", "a", "b", "a"], "--systems: found 'a' twice"),
-        (["--per-query", "x"], "--per-query: found 1 files, expected 3"),
-        (["--relevance-level", "9"], "found no relevant passage, expected one of grade 9 or higher"),
+        (["--systems", "a", "b"], "", None, [], "--runs: found 3 files, expected 2"),
+        (["--per-query", "x"], "", None, [], "--per-query: found 1 files, expected 3"),
+        (["--relevance-level", "9"], "", None, [], "found no relevant passage, expected one of grade 9 or higher"),
+        ([], "passages", PASSAGES, [("p0", ""), ("p1", "")], "passages.parquet: found no doc_id 'p"),
+        ([], "queries", QUERIES, [("q0", ""), ("q1", "")], "queries.parquet: found no query_id 'q2'"),
+        ([], "qrels", QRELS, [("q0", "p3", 1)], "found no judgement of query 'q1'"),
     ],
 )
-def test_bad_options_are_refused(words, complaint, tmp_path, change, words_found):
-    assert words_found in complaint(explorer.main, [*words, *change], tmp_path / "page")
-
-
-@pytest.mark.parametrize(
-    ("name", "schema", "rows", "words_found"),
-    [
-        ("passages", PASSAGES, [("p0", ""), ("p1", "")], "passages.parquet: found no doc_id 'p"),
-        ("queries", QUERIES, [("q0", ""), ("q1", ""), ("q2", "")], "queries.parquet: found no query_id 'q3'"),
-        ("qrels", QRELS, [("q0", "p3", 1)], "found no judgement of query 'q1'"),
-    ],
-)
-def test_missing_texts_and_judgements_of_other_queries_are_refused(
-    words, complaint, tmp_path, name, schema, rows, words_found
-):
-    write_rows(tmp_path / f"{name}.parquet", schema, rows)
-    assert words_found in complaint(explorer.main, words, tmp_path / "page")
+def test_options_and_files_that_do_not_fit_are_refused(words, complaint, tmp_path, change, file, schema, rows, said):
+    if file:
+        write_rows(tmp_path / f"{file}.parquet", schema, rows)
+    assert said in complaint(explorer.main, [*words, *change], tmp_path / "page")
 
 
 def test_the_page_asks_for_nothing_elsewhere(page):

@@ -106,13 +106,8 @@ def test_the_best_share_of_all_queries_is_kept(keep):
     assert keep(queries, scores, ["x", "y", "z", "w"], share=0.01)[0] == [["b"], [], [], []]
 
 
-def test_of_equal_scores_the_lowest_passage_and_first_query_are_kept(keep):
-    queries, scores = [["a", "b"], ["c", "d"], ["e"]], [[1.0, 1.0], [1.0, 1.0], [2.0]]
-    left = [keep(queries, scores, ["d9", "d10", "d2"], share=count / 5)[0] for count in range(1, 6)]
-    assert [" ".join(map("".join, kept)) for kept in left] == ["  e", " c e", " cd e", "a cd e", "ab cd e"]
-
-
 def test_the_kept_queries_are_those_of_sorting(keep):
+    """Of equal scores, those of the lowest passage and the first of them."""
     generator = np.random.default_rng(3)
     sizes = generator.integers(0, 5, 300)
     doc_ids = [str(number) for number in generator.permutation(300)]
