@@ -7,41 +7,46 @@ import subprocess
 import numpy as np
 import pytest
 
-from cort import audit, index, retrieve
+from cort import index
 from cort.formats.runs import read_run
 from cort.retrieval import graph_search
 from cort.retrieval.graph_search import open_index
 from cort.retrieval.graphs import GRAPHS
-from tests.support.common import wait_until
+from tests.support.common import command_line, wait_until
 from tests.support.processes import Python
 from tests.support.vectors import DIMENSION, copy, names, shard, unit, write_world
 
 # A width with which (nearly) all of the exact results are found, options with a fast build, and settings in meta.json.
 WIDE = {"hnsw": "400", "onng": "0.8"}
-FEW_EDGES = {"hnsw": ("--M", "8"), "onng": ("--edges", "20")}
+FEW_EDGES = {"hnsw": {"M": 8}, "onng": {"edges": 20}}
 SETTINGS = {
     "hnsw": {"M": 16, "ef_construction": 200, "space": "ip"},
     "onng": {"edges": 100, "outgoing": 10, "incoming": 120, "distance": "Normalized L2"},
 }
 
 
-def build(kind, folder, passages, *more):
-    output = folder / "index"
-    threads = ("--threads", "2") if kind == "onng" else ()
-    return index.main([kind, "--passages", *map(str, passages), *threads, "--output", str(output), *more]), output
+def build(kind, folder, passages, **more):
+    named = {"passages": passages, "threads": 2 if kind == "onng" else None, "output": folder / "index"}
+    assert index.main([kind, *command_line(named, more)]) == 0
+    return folder / "index"
 
 
-def search(kind, folder, queries, place, *more):
-    output = folder / "runs" / "run.trec"
-    options = ["--kind", kind, "--queries", str(queries), "--index", str(place), "--tag", "t", "--output", str(output)]
-    return retrieve.main(["graph", *options, *more]), output
+def asked(kind, folder, queries=None, place=None):
+    """Options of a search in the index of a folder, or in another one."""
+    named = {"kind": kind, "queries": queries or folder / "q.arrow", "index": place or folder / "index", "tag": "t"}
+    return named | {"output": folder / "runs" / "run.trec"}
+
+
+@pytest.fixture
+def search(stage):
+    return lambda *where, **more: stage("retrieve graph", **asked(*where), **more)
 
 
 @pytest.fixture(scope="module", params=GRAPHS)
 def built(request, tmp_path_factory):
     """A kind of index, and a folder with one of 400 vectors of which 100 occur twice."""
     folder = tmp_path_factory.mktemp(request.param)
-    assert build(request.param, folder, write_world(folder))[0] == 0
+    build(request.param, folder, write_world(folder))
     return request.param, folder
 
 
@@ -50,12 +55,8 @@ def kind(request):
     return request.param
 
 
-def searched(built, *more, folder=None):
-    """Search the built index for its queries; the path of the run."""
-    kind, where = built
-    status, output = search(kind, folder or where, where / "q.arrow", where / "index", *more)
-    assert status == 0
-    return output
+def passages_of(folder, vectors, name="p", **more):
+    return shard(folder / f"{name}.arrow", names("d", len(vectors)), vectors, **more)
 
 
 def same_files(one, other):
@@ -79,41 +80,28 @@ def test_shards_blocks_and_threads_change_no_byte_of_an_index(built, tmp_path, m
     kind, folder = built
     # Of HNSW blocks that end within shards, and within the blocks of shards.
     monkeypatch.setattr(index, "VECTORS_ADDED_AT_ONCE", 37)
-    more = ("--threads", "1") if kind == "onng" else ()
-    for passages in ([folder / "all.arrow"], [folder / "p1.arrow", folder / "p2.arrow"]):
-        status, output = build(kind, tmp_path, passages, *more)
-        assert status == 0
+    for passages in (["all.arrow"], ["p1.arrow", "p2.arrow"]):
+        threads = {"threads": 1} if kind == "onng" else {}
+        output = build(kind, tmp_path, [folder / name for name in passages], **threads)
         assert same_files(output, folder / "index")
 
 
-def test_a_wide_search_finds_what_exact_retrieval_finds_with_its_scores(built):
+def test_a_wide_search_finds_what_brute_force_finds(built, search):
     kind, folder = built
-    found = read_run(searched(built, "--width", WIDE[kind], "--depth", "50"))
-    exact = folder / "runs" / "exact.trec"
-    options = ["--queries", str(folder / "q.arrow"), "--passages", str(folder / "all.arrow"), "--device", "cpu"]
-    assert retrieve.main(["exact", *options, "--depth", "50", "--tag", "t", "--output", str(exact)]) == 0
-    expected = read_run(exact)
-    assert found.query_ids == expected.query_ids
-    shared = [len({*best.doc_ids} & {*own.doc_ids}) for best, own in zip(expected, found, strict=True)]
-    assert min(shared) >= 49 or sum(shared) / len(expected.doc_ids) > 0.995
-    truth = {(r.query_id, d): s for r in expected for d, s in zip(r.doc_ids, r.scores, strict=True)}
-    scores = {(r.query_id, d): s for r in found for d, s in zip(r.doc_ids, r.scores, strict=True)}
-    assert max(abs(truth[pair] - scores[pair]) for pair in truth.keys() & scores.keys()) < 1e-6
+    vectors = np.concatenate([unit(1, 400)[:300], unit(1, 400)[:100]]).astype(np.float64)
+    found = read_run(search(kind, folder, width=WIDE[kind], depth=50))
+    assert found.query_ids == names("q", 70)
+    missed = 0
+    for scores, ranking in zip(unit(2, 70).astype(np.float64) @ vectors.T, found, strict=True):
+        own = scores[[int(doc_id[1:]) for doc_id in ranking.doc_ids]]
+        assert np.allclose(ranking.scores, own, rtol=0, atol=1e-6)
+        missed += (own < np.sort(scores)[-50] - 1e-6).sum()
+    # At this width, HNSW looks at all passages.
+    assert missed <= {"hnsw": 0, "onng": 0.005 * 70 * 50}[kind]
 
 
-def test_a_search_of_hnsw_finds_what_brute_force_finds(tmp_path):
-    vectors, queries = unit(1, 400), unit(2, 70)
-    assert build("hnsw", tmp_path, [shard(tmp_path / "p.arrow", names("d", 400), vectors)])[0] == 0
-    graph = open_index("hnsw", tmp_path / "index")
-    for query in queries:
-        found = graph.search(query, 400, 10)
-        products = vectors.astype(np.float64) @ query.astype(np.float64)
-        assert np.allclose(found.scores, np.sort(products)[::-1][:10], atol=1e-6)
-        assert np.allclose(products[found.rows], found.scores, atol=1e-6)
-
-
-def test_passages_with_equal_vectors_are_ordered_by_doc_id(built):
-    for ranking in read_run(searched(built, "--width", WIDE[built[0]], "--depth", "400")):
+def test_passages_with_equal_vectors_are_ordered_by_doc_id(built, search):
+    for ranking in read_run(search(*built, width=WIDE[built[0]], depth=400)):
         place = {doc_id: rank for rank, doc_id in enumerate(ranking.doc_ids)}
         for number in range(100):
             first, second = sorted((f"d{number}", f"d{number + 300}"))
@@ -121,39 +109,35 @@ def test_passages_with_equal_vectors_are_ordered_by_doc_id(built):
                 assert place[first] < place[second]
 
 
-def test_processes_blocks_and_repetition_change_no_byte_of_a_run(built, monkeypatch):
+def test_processes_blocks_and_repetition_change_no_byte_of_a_run(built, search, monkeypatch):
     results = set()
-    for threads, block in (("1", 64), ("2", 64), ("2", 7), ("1", 64)):
+    for threads, block in ((1, 64), (2, 64), (2, 7), (1, 64)):
         monkeypatch.setattr(graph_search, "QUERIES_PER_BLOCK", block)
-        width = ("--width", "20") if built[0] == "hnsw" else ()
-        results.add(searched(built, "--threads", threads, "--depth", "20", *width).read_bytes())
+        width = {"width": 20} if built[0] == "hnsw" else {}
+        results.add(search(*built, threads=threads, depth=20, **width).read_bytes())
     assert len(results) == 1
 
 
-def test_a_larger_epsilon_finds_more(tmp_path):
-    passages = write_world(tmp_path)
-    assert build("onng", tmp_path, passages)[0] == 0
+def test_a_larger_epsilon_finds_more(tmp_path, search):
+    build("onng", tmp_path, write_world(tmp_path))
     truth = np.argsort(-(unit(2, 70) @ unit(1, 400)[:300].T), axis=1)[:, 0]
     hits = []
-    for epsilon in ("-0.9", "0.5"):
-        found = read_run(searched(("onng", tmp_path), "--width", epsilon, "--depth", "2")).by_query()
+    for epsilon in (-0.9, 0.5):
+        found = read_run(search("onng", tmp_path, width=epsilon, depth=2)).by_query()
         hits.append(sum(f"d{truth[number]}" in found[f"q{number}"] for number in range(70)))
     assert hits[0] < hits[1] == 70
 
 
-def test_a_disconnected_hnsw_graph_gives_the_passages_that_can_be_reached(tmp_path):
+def test_a_disconnected_hnsw_graph_gives_the_passages_that_can_be_reached(tmp_path, search):
     """Copies of one vector fill the edges of their nodes, and nothing leads to the others."""
     vectors = np.concatenate([np.repeat(unit(7, 1), 200, axis=0), np.repeat(unit(8, 1), 200, axis=0)])
-    passages = shard(tmp_path / "p.arrow", names("d", 400), vectors)
-    assert build("hnsw", tmp_path, [passages], "--M", "2", "--ef-construction", "2")[0] == 0
+    build("hnsw", tmp_path, passages_of(tmp_path, vectors), M=2, ef_construction=2)
     queries = shard(tmp_path / "q.arrow", ["q"], unit(7, 1))
     graph = open_index("hnsw", tmp_path / "index")
     with pytest.raises(RuntimeError):
         graph.index.set_ef(400)
         graph.index.knn_query(unit(7, 1), k=400)
-    status, output = search("hnsw", tmp_path, queries, tmp_path / "index", "--width", "400", "--depth", "400")
-    assert status == 0
-    (ranking,) = read_run(output)
+    (ranking,) = read_run(search("hnsw", tmp_path, queries, width=400, depth=400))
     found = len(ranking.doc_ids)
     assert 1 <= found < 400
     assert len(set(ranking.doc_ids)) == found
@@ -163,91 +147,74 @@ def test_a_disconnected_hnsw_graph_gives_the_passages_that_can_be_reached(tmp_pa
         graph.index.knn_query(unit(7, 1), k=found + 1)
 
 
-def test_a_depth_beyond_the_passages_gives_all_of_them(tmp_path, kind):
-    passages = shard(tmp_path / "p.arrow", names("d", 60), unit(1, 60))
-    assert build(kind, tmp_path, [passages], *FEW_EDGES[kind])[0] == 0
-    more = ("--width", {"hnsw": "1000", "onng": "0.8"}[kind], "--depth", "1000")
-    status, output = search(kind, tmp_path, passages, tmp_path / "index", *more)
-    assert status == 0
-    assert {len(ranking.doc_ids) for ranking in read_run(output)} == {60}
+def test_a_depth_beyond_the_passages_gives_all_of_them(tmp_path, kind, search):
+    passages = passages_of(tmp_path, unit(1, 60))
+    build(kind, tmp_path, passages, **FEW_EDGES[kind])
+    run = read_run(search(kind, tmp_path, passages, width={"hnsw": 1000, "onng": 0.8}[kind], depth=1000))
+    assert {len(ranking.doc_ids) for ranking in run} == {60}
 
 
-def test_vectors_in_half_precision(tmp_path, kind):
-    vectors = unit(5, 120).astype(np.float16)
-    passages = shard(tmp_path / "p.arrow", names("d", 120), vectors, storage="fp16")
-    assert build(kind, tmp_path, [passages])[0] == 0
-    status, output = search(kind, tmp_path, passages, tmp_path / "index", "--depth", "1", "--width", WIDE[kind])
-    assert status == 0
-    run = read_run(output)
+def test_vectors_in_half_precision(tmp_path, kind, search):
+    passages = passages_of(tmp_path, unit(5, 120).astype(np.float16), storage="fp16")
+    build(kind, tmp_path, passages)
+    run = read_run(search(kind, tmp_path, passages, depth=1, width=WIDE[kind]))
     assert [ranking.doc_ids[0] for ranking in run] == run.query_ids
 
 
-def test_zero_vectors_score_0(tmp_path, kind):
+def test_zero_vectors_score_0(tmp_path, kind, search, stage):
     vectors, queries = unit(1, 120), unit(2, 3)
     # None of them is among the best for a query or, by id, for one that is zero.
     vectors[[7, 97, 99]], queries[1] = 0, 0
     passages = [shard(tmp_path / f"{at}.arrow", names("d", 120)[at : at + 60], vectors[at : at + 60]) for at in (0, 60)]
-    asked = shard(tmp_path / "q.arrow", names("q", 3), queries)
-    assert build(kind, tmp_path, passages)[0] == 0
-    status, output = search(kind, tmp_path, asked, tmp_path / "index", "--width", WIDE[kind], "--depth", "20")
-    assert status == 0
-    exact = ["--queries", asked, "--passages", *passages, "--device", "cpu", "--depth", "20", "--tag", "t"]
-    assert retrieve.main(["exact", *exact, "--output", str(tmp_path / "exact.trec")]) == 0
-    for found, expected in zip(read_run(output), read_run(tmp_path / "exact.trec"), strict=True):
+    files = {"queries": shard(tmp_path / "q.arrow", names("q", 3), queries), "passages": passages}
+    build(kind, tmp_path, passages)
+    run = search(kind, tmp_path, width=WIDE[kind], depth=20)
+    exact = stage("retrieve exact", **files, device="cpu", depth=20, tag="t", output=tmp_path / "exact.trec")
+    for found, expected in zip(read_run(run), read_run(exact), strict=True):
         assert found.doc_ids == expected.doc_ids
         assert np.allclose(found.scores, expected.scores, atol=1e-6)
-    about = ["--kind", kind, "--index", str(tmp_path / "index"), "--encoder", "e", "--split", "s", "--depths", "20"]
-    files = ["--queries", asked, "--passages", *passages, "--output", str(tmp_path / "audit.json")]
-    assert audit.main(["graph", *about, "--widths", WIDE[kind], *files]) == 0
-    [measured] = json.loads((tmp_path / "audit.json").read_text())["searches"]
+    about = {"kind": kind, "index": tmp_path / "index", "encoder": "e", "split": "s", "depths": 20}
+    output = stage("audit graph", **about, **files, widths=WIDE[kind], output=tmp_path / "audit.json")
+    [measured] = json.loads(output.read_text())["searches"]
     assert measured["recall"] == 1
-
-
-def test_zero_vectors_alone_are_no_graph(tmp_path, capsys):
-    passages = shard(tmp_path / "p.arrow", names("d", 30), 0 * unit(1, 30))
-    assert build("onng", tmp_path, [passages])[0] == 1
-    assert "p.arrow: found zero vectors alone, expected vectors of length 1" in capsys.readouterr().err
 
 
 def test_a_rebuild_replaces_the_index(tmp_path, kind):
     for count in (60, 80):
-        passages = shard(tmp_path / f"{count}.arrow", names("d", count), unit(3, count))
-        assert build(kind, tmp_path, [passages], *FEW_EDGES[kind])[0] == 0
-        assert json.loads((tmp_path / "index" / "meta.json").read_text())["count"] == count
+        passages = passages_of(tmp_path, unit(3, count), str(count))
+        output = build(kind, tmp_path, passages, **FEW_EDGES[kind])
+        assert json.loads((output / "meta.json").read_text())["count"] == count
     assert sorted(path.name for path in tmp_path.iterdir()) == ["60.arrow", "80.arrow", "index"]
 
 
 @pytest.mark.parametrize(
-    ("vectors", "complaint"),
+    ("kinds", "vectors", "found"),
     [
-        (2 * unit(3, 60), "p.arrow: found a vector of length 2, expected unit vectors"),
-        (unit(3, 60) * np.nan, "p.arrow: found a vector of length nan, expected unit vectors"),
-        (unit(3, 0), "p.arrow: found no passage, expected at least one"),
+        (GRAPHS, 2 * unit(3, 60), "a vector of length 2"),
+        (GRAPHS, unit(3, 60) * np.nan, "a vector of length nan"),
+        (GRAPHS, unit(3, 0), "no passage"),
+        (["onng"], 0 * unit(1, 30), "zero vectors alone"),
     ],
 )
-def test_what_no_index_can_be_built_of_is_refused(tmp_path, capsys, vectors, complaint):
-    for kind in GRAPHS:
-        status, output = build(kind, tmp_path, [shard(tmp_path / "p.arrow", names("d", len(vectors)), vectors)])
-        assert status == 1
-        assert complaint in capsys.readouterr().err
-        assert not output.exists()
+def test_what_no_index_can_be_built_of_is_refused(tmp_path, refused, kinds, vectors, found):
+    for kind in kinds:
+        passages = passages_of(tmp_path, vectors)
+        line = refused(f"index {kind}", passages=passages, output=tmp_path / "index")
+        assert line.startswith(f"{passages}: found {found}, expected ")
         assert [path.name for path in tmp_path.iterdir()] == ["p.arrow"]
 
 
-def test_queries_that_do_not_fit_are_refused(built, tmp_path, capsys):
+def test_queries_that_do_not_fit_are_refused(built, tmp_path, refused):
     kind, folder = built
-    other = shard(tmp_path / "model.arrow", ["q"], unit(2, 1), model="n")
-    wide = shard(tmp_path / "wide.arrow", ["q"], np.eye(1, 20, dtype=np.float32))
-    long = shard(tmp_path / "long.arrow", ["q"], 3 * unit(2, 1))
-    for queries, complaint in (
-        (other, "model.arrow: found embeddings of model n, expected model m"),
-        (wide, f"wide.arrow: found 20 dimensions, expected 16 as in {folder}/index"),
-        (long, "long.arrow: found a vector of length 3, expected unit vectors"),
+    for name, vectors, model, found in (
+        ("model", unit(2, 1), "n", "embeddings of model n"),
+        ("wide", np.eye(1, 20, dtype=np.float32), "m", "20 dimensions, expected 16"),
+        ("long", 3 * unit(2, 1), "m", "a vector of length 3"),
     ):
-        status, output = search(kind, tmp_path, queries, folder / "index")
-        assert status == 1
-        assert complaint in capsys.readouterr().err
-        assert not output.parent.exists()
+        queries = shard(tmp_path / f"{name}.arrow", ["q"], vectors, model=model)
+        line = refused("retrieve graph", **asked(kind, tmp_path, queries, folder / "index"))
+        assert line.startswith(f"{queries}: found {found}")
+        assert not (tmp_path / "runs").exists()
 
 
 def change_meta(**changes):
@@ -274,7 +241,7 @@ def shorten_unnoticed(folder, kind):
 
 
 @pytest.mark.parametrize(
-    ("damage", "complaint"),
+    ("damage", "words"),
     [
         (shorten, "damaged/{file}: found"),
         (lambda folder, kind: (folder / "ids.arrow").unlink(), "damaged/ids.arrow: found no such file"),
@@ -285,49 +252,40 @@ def shorten_unnoticed(folder, kind):
         (lambda folder, kind: (folder / "meta.json").unlink(), "No such file"),
     ],
 )
-def test_damaged_indexes_are_refused(built, tmp_path, capsys, damage, complaint):
+def test_damaged_indexes_are_refused(built, tmp_path, refused, damage, words):
     kind, folder = built
-    damage(copy(folder, tmp_path / "damaged"), kind)
-    status, output = search(kind, tmp_path, folder / "q.arrow", tmp_path / "damaged")
-    assert status == 1
-    assert not output.exists()
-    files = GRAPHS[kind].files
-    assert complaint.format(file=files[0], last=files[-1]) in capsys.readouterr().err
+    damage(place := copy(folder, tmp_path / "damaged"), kind)
+    line = refused("retrieve graph", **asked(kind, tmp_path, folder / "q.arrow", place))
+    assert words.format(file=GRAPHS[kind].files[0], last=GRAPHS[kind].files[-1]) in line
 
 
-def test_an_index_that_its_library_cannot_read_is_refused(tmp_path, capsys):
-    passages = shard(tmp_path / "p.arrow", names("d", 60), unit(3, 60))
-    assert build("hnsw", tmp_path, [passages])[0] == 0
-    shorten_unnoticed(copy(tmp_path, tmp_path / "cut"), "hnsw")
-    assert search("hnsw", tmp_path, passages, tmp_path / "cut")[0] == 1
-    assert "cut/graph.hnsw: found an index that cannot be read" in capsys.readouterr().err
-
-
-def test_an_index_of_the_other_kind_is_refused(built, tmp_path, capsys):
+def test_an_index_of_the_other_kind_is_refused(built, tmp_path, refused):
     kind, folder = built
     (other,) = GRAPHS.keys() - {kind}
-    assert search(other, tmp_path, folder / "q.arrow", folder / "index")[0] == 1
-    assert "index/meta.json: found the fields " in capsys.readouterr().err
+    line = refused("retrieve graph", **asked(other, tmp_path, folder / "q.arrow", folder / "index"))
+    assert line.startswith(f"{folder}/index/meta.json: found the fields ")
 
 
-@pytest.mark.parametrize(
-    ("kind", "more", "complaint"),
-    [
-        ("hnsw", ("--width", "20.5"), "--width: found ef 20.5, expected a whole number from 1"),
-        ("hnsw", ("--depth", "20", "--width", "19"), "--width: found ef 19, expected 20 (the depth) or more"),
-        ("onng", ("--width", "-1"), "--width: found epsilon -1, expected a number above -1"),
-    ],
-)
-def test_bad_options_of_a_search_are_refused(tmp_path, capsys, kind, more, complaint):
-    passages = shard(tmp_path / "p.arrow", names("d", 30), unit(3, 30))
-    assert build(kind, tmp_path, [passages], *FEW_EDGES[kind])[0] == 0
-    assert search(kind, tmp_path, passages, tmp_path / "index", *more)[0] == 1
-    assert complaint in capsys.readouterr().err
+def test_bad_widths_and_an_index_that_its_library_cannot_read_are_refused(tmp_path, refused):
+    folders = {kind: tmp_path / kind for kind in GRAPHS}
+    for kind, folder in folders.items():
+        folder.mkdir()
+        build(kind, folder, passages_of(folder, unit(3, 60)), **FEW_EDGES[kind])
+    for kind, more, found in (
+        ("hnsw", {"width": 20.5}, "ef 20.5"),
+        ("hnsw", {"width": 19, "depth": 20}, "ef 19, expected 20"),
+        ("onng", {"width": -1}, "epsilon -1"),
+    ):
+        line = refused("retrieve graph", **asked(kind, folders[kind], folders[kind] / "p.arrow"), **more)
+        assert line.startswith(f"--width: found {found}")
+    shorten_unnoticed(cut := copy(folders["hnsw"], tmp_path / "cut"), "hnsw")
+    line = refused("retrieve graph", **asked("hnsw", tmp_path, folders["hnsw"] / "p.arrow", cut))
+    assert line.startswith(f"{cut}/graph.hnsw: found an index that cannot be read")
 
 
-def test_without_hnswlib_one_line_says_what_to_install(tmp_path, capsys, monkeypatch):
-    passages = shard(tmp_path / "p.arrow", names("d", 30), unit(3, 30))
-    assert build("hnsw", tmp_path, [passages])[0] == 0
+def test_without_hnswlib_one_line_says_what_to_install(tmp_path, refused, monkeypatch):
+    passages = passages_of(tmp_path, unit(3, 30))
+    build("hnsw", tmp_path, passages)
     real = builtins.__import__
 
     def without(name, *more):
@@ -336,19 +294,15 @@ def test_without_hnswlib_one_line_says_what_to_install(tmp_path, capsys, monkeyp
         return real(name, *more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    complaint = "hnswlib: found no such package, expected hnswlib 0.8.0"
-    assert build("hnsw", tmp_path / "new", [passages])[0] == 1
-    assert complaint in capsys.readouterr().err
-    assert search("hnsw", tmp_path, passages, tmp_path / "index")[0] == 1
-    assert complaint in capsys.readouterr().err
+    found = "hnswlib: found no such package, expected hnswlib 0.8.0"
+    assert found in refused("index hnsw", passages=passages, output=tmp_path / "new")
+    assert found in refused("retrieve graph", **asked("hnsw", tmp_path, passages))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "p.arrow"]
 
 
-def test_no_queries_give_an_empty_run(built, tmp_path):
-    kind, folder = built
-    status, output = search(kind, tmp_path, shard(tmp_path / "none.arrow", [], unit(2, 0)), folder / "index")
-    assert status == 0
-    assert output.read_bytes() == b""
+def test_no_queries_give_an_empty_run(built, tmp_path, search):
+    queries = shard(tmp_path / "none.arrow", [], unit(2, 0))
+    assert search(built[0], tmp_path, queries, built[1] / "index").read_bytes() == b""
 
 
 KILLED = """
@@ -360,9 +314,9 @@ sys.exit(index.main(sys.argv[1:]))
 
 
 def start(folder, passages):
-    options = ["onng", "--passages", passages, "--edges", 40, "--threads", 1, "--output", folder / "index"]
-    options += ["--checkpoints", folder / "kept", "--checkpoint-every", 0, "--log", folder / "log"]
-    return Python("-c", KILLED, *options, stderr=subprocess.DEVNULL)
+    named = {"passages": passages, "edges": 40, "threads": 1, "output": folder / "index", "log": folder / "log"}
+    kept = {"checkpoints": folder / "kept", "checkpoint_every": 0}
+    return Python("-c", KILLED, "onng", *command_line(named, kept), stderr=subprocess.DEVNULL)
 
 
 def linked(folder):
@@ -373,7 +327,7 @@ def linked(folder):
 
 
 def test_a_killed_build_resumes_to_the_same_bytes(tmp_path):
-    passages = shard(tmp_path / "p.arrow", names("d", 4_000), unit(1, 4_000))
+    passages = passages_of(tmp_path, unit(1, 4_000))
     with start(tmp_path, passages) as process:
         wait_until(lambda: linked(tmp_path) >= 800 or process.poll() is not None, pause=0.01)
     assert process.returncode == -signal.SIGKILL
@@ -383,12 +337,10 @@ def test_a_killed_build_resumes_to_the_same_bytes(tmp_path):
     assert start(tmp_path, passages).wait() == 0
     assert int(re.search(r"resumes after (\d+) vectors", (tmp_path / "log").read_text())[1]) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "log", "p.arrow"]
-    status, output = build("onng", tmp_path / "whole", [passages], "--edges", "40")
-    assert status == 0
-    assert same_files(tmp_path / "index", output)
+    assert same_files(tmp_path / "index", build("onng", tmp_path / "whole", passages, edges=40))
 
 
-def keep_some(folder, passages, monkeypatch):
+def keep_some(folder, passages, monkeypatch, refused):
     """Build until a checkpoint is written, and fail then."""
     keep = index.Checkpoint.keep
 
@@ -399,30 +351,35 @@ def keep_some(folder, passages, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(index, "LINKED_AT_ONCE", 200)
         patch.setattr(index.Checkpoint, "keep", keep_and_fail)
-        options = ("--edges", "20", "--checkpoints", str(folder / "kept"), "--checkpoint-every", "0")
-        assert build("onng", folder, [passages], *options)[0] == 1
-    assert not (folder / "index").exists()
+        kept = {"checkpoints": folder / "kept", "checkpoint_every": 0}
+        refused("index onng", passages=passages, edges=20, threads=2, **kept, output=folder / "index")
     assert linked(folder) == 200
 
 
-@pytest.mark.parametrize("change", ["other vectors", "other edges", "damaged", "cut", "gone"])
-def test_checkpoints_of_another_build_and_damaged_ones_are_not_used(tmp_path, monkeypatch, caplog, change):
-    passages, edges = shard(tmp_path / "p.arrow", names("d", 600), unit(1, 600)), "20"
-    keep_some(tmp_path, passages, monkeypatch)
-    if change == "other vectors":
-        passages = shard(tmp_path / "p.arrow", names("d", 600), unit(2, 600))
-    elif change == "other edges":
-        edges = "30"
-    elif change == "damaged":
-        (tmp_path / "kept" / "progress.json").write_text("{")
-    elif change == "cut":
-        (tmp_path / "kept" / "grp").write_bytes((tmp_path / "kept" / "grp").read_bytes()[:-1])
-    else:
-        (tmp_path / "kept" / "obj").unlink()
+def cut(folder):
+    (folder / "grp").write_bytes((folder / "grp").read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("edges", "seed", "damage"),
+    [
+        (20, 2, None),
+        (30, 1, None),
+        (20, 1, lambda kept: (kept / "progress.json").write_text("{")),
+        (20, 1, cut),
+        (20, 1, lambda kept: (kept / "obj").unlink()),
+    ],
+    ids=["other vectors", "other edges", "damaged", "cut", "gone"],
+)
+def test_checkpoints_of_another_build_and_damaged_ones_are_not_used(
+    tmp_path, monkeypatch, refused, caplog, edges, seed, damage
+):
+    keep_some(tmp_path, passages_of(tmp_path, unit(1, 600)), monkeypatch, refused)
+    passages = passages_of(tmp_path, unit(seed, 600))
+    if damage:
+        damage(tmp_path / "kept")
     caplog.clear()
-    options = ("--edges", edges, "--checkpoints", str(tmp_path / "kept"))
-    assert build("onng", tmp_path, [passages], *options)[0] == 0
+    output = build("onng", tmp_path, passages, edges=edges, checkpoints=tmp_path / "kept")
     assert "resumes after" not in caplog.text
     assert not (tmp_path / "kept").exists()
-    _, output = build("onng", tmp_path / "whole", [passages], "--edges", edges)
-    assert same_files(tmp_path / "index", output)
+    assert same_files(output, build("onng", tmp_path / "whole", passages, edges=edges))

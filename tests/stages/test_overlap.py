@@ -1,13 +1,10 @@
 import numpy as np
 import pytest
 
-from cort import analyze
 from cort.evaluation.overlap import Common, Overlap, P, rank_biased_overlap
 from cort.formats.artifacts import read_artifact
 from cort.formats.tables import QUERIES
-from tests.support.common import logged, write_ranked, write_rows
-
-pytestmark = pytest.mark.usefixtures("record_messages")
+from tests.support.common import write_ranked, write_rows
 
 RUNS = {
     "a": {"q1": "d1 d2 d3 d4", "q2": "d1 d2", "q3": "d5"},
@@ -16,33 +13,40 @@ RUNS = {
 }
 
 
-def run(folder, *more, runs=RUNS):
-    queries = write_rows(folder / "queries.parquet", QUERIES, [(f"q{number}", "") for number in range(1, 6)])
-    files = [
-        write_ranked(folder / f"{name}.trec", {query: docs.split() for query, docs in rankings.items()})
-        for name, rankings in runs.items()
-    ]
-    words = ["--split", "eval", "--systems", *runs, "--runs", *files]
-    words += ["--queries", queries, "--output", str(folder / "overlap.json")]
-    return analyze.main(["overlap", *words, *more])
+@pytest.fixture
+def options(tmp_path):
+    """Write runs; options of the command."""
+
+    def write(runs=RUNS, **more):
+        queries = write_rows(tmp_path / "queries.parquet", QUERIES, [(f"q{number}", "") for number in range(1, 6)])
+        files = [
+            write_ranked(tmp_path / f"{name}.trec", {query: docs.split() for query, docs in rankings.items()})
+            for name, rankings in runs.items()
+        ]
+        named = {"split": "eval", "systems": [*runs], "runs": files, "queries": queries}
+        return {**named, "output": tmp_path / "overlap.json", **more}
+
+    return write
 
 
-def test_pairs_of_systems_are_compared_on_all_queries(tmp_path):
-    assert run(tmp_path, "--depth", "3") == 0
+@pytest.fixture
+def found(stage, options):
+    return lambda **more: read_artifact(stage("analyze overlap", **options(**more)), Overlap)
+
+
+def test_pairs_of_systems_are_compared_on_all_queries(found):
     # d1 d2 d3 and d1 d3 d2; d1 d2 and d2 d1 d7, whose last rank agrees as d1 d2 does with d2 d1.
     rbo = (1 - P) * 1 + (1 - P) * P * (1 / 2) + P**2 * 1
     rbo += (1 - P) * P * 1 + P**2 * 1
     pairs = [Common("a", "b", pytest.approx((1 + 2 / 3) / 5), 1 / 5, pytest.approx(rbo / 5))]
     pairs += [Common("a", "none", 0, 0, 0), Common("b", "none", 0, 0, 0)]
     # d5; d7 and d1; d8.
-    alone = [1 / 5, 2 / 5, 1 / 5]
-    assert read_artifact(tmp_path / "overlap.json", Overlap) == Overlap("eval", 5, 3, [*RUNS], pairs, alone)
+    assert found(depth=3) == Overlap("eval", 5, 3, [*RUNS], pairs, [1 / 5, 2 / 5, 1 / 5])
 
 
-def test_systems_that_find_nothing_have_nothing_in_common(tmp_path):
-    assert run(tmp_path, runs={"a": {}, "b": {}}) == 0
+def test_systems_that_find_nothing_have_nothing_in_common(found):
     expected = Overlap("eval", 5, 10, ["a", "b"], [Common("a", "b", 0, 0, 0)], [0, 0])
-    assert read_artifact(tmp_path / "overlap.json", Overlap) == expected
+    assert found(runs={"a": {}, "b": {}}) == expected
 
 
 @pytest.mark.parametrize("p", [0.5, 0.9])
@@ -80,6 +84,5 @@ def extrapolated(first, second, p):
     return printed
 
 
-def test_systems_that_are_not_as_many_as_runs_are_refused(tmp_path, caplog):
-    assert run(tmp_path, "--systems", "a", "b") == 1
-    assert "--runs: found 3 files, expected 2, one per system" in logged(caplog, "ERROR")[0]
+def test_systems_that_are_not_as_many_as_runs_are_refused(refused, options):
+    assert "--runs: found 3 files, expected 2" in refused("analyze overlap", **options(systems=["a", "b"]))
