@@ -13,40 +13,32 @@ RUNS = {
 }
 
 
-@pytest.fixture
-def options(tmp_path):
+def options(folder, runs=RUNS, **more):
     """Write runs; options of the command."""
-
-    def write(runs=RUNS, **more):
-        queries = write_rows(tmp_path / "queries.parquet", QUERIES, [(f"q{number}", "") for number in range(1, 6)])
-        files = [
-            write_ranked(tmp_path / f"{name}.trec", {query: docs.split() for query, docs in rankings.items()})
-            for name, rankings in runs.items()
-        ]
-        named = {"split": "eval", "systems": [*runs], "runs": files, "queries": queries}
-        return {**named, "output": tmp_path / "overlap.json", **more}
-
-    return write
+    files = [
+        write_ranked(folder / f"{name}.trec", {query: docs.split() for query, docs in rankings.items()})
+        for name, rankings in runs.items()
+    ]
+    queries = write_rows(folder / "queries.parquet", QUERIES, [(f"q{number}", "") for number in range(1, 6)])
+    named = {"split": "eval", "systems": [*runs], "runs": files, "queries": queries}
+    return {**named, "output": folder / "overlap.json", **more}
 
 
-@pytest.fixture
-def found(stage, options):
-    return lambda **more: read_artifact(stage("analyze overlap", **options(**more)), Overlap)
-
-
-def test_pairs_of_systems_are_compared_on_all_queries(found):
+def test_pairs_of_systems_are_compared_on_all_queries(tmp_path, stage):
+    output = stage("analyze overlap", **options(tmp_path, depth=3))
     # d1 d2 d3 and d1 d3 d2; d1 d2 and d2 d1 d7, whose last rank agrees as d1 d2 does with d2 d1.
     rbo = (1 - P) * 1 + (1 - P) * P * (1 / 2) + P**2 * 1
     rbo += (1 - P) * P * 1 + P**2 * 1
     pairs = [Common("a", "b", pytest.approx((1 + 2 / 3) / 5), 1 / 5, pytest.approx(rbo / 5))]
     pairs += [Common("a", "none", 0, 0, 0), Common("b", "none", 0, 0, 0)]
     # d5; d7 and d1; d8.
-    assert found(depth=3) == Overlap("eval", 5, 3, [*RUNS], pairs, [1 / 5, 2 / 5, 1 / 5])
+    assert read_artifact(output, Overlap) == Overlap("eval", 5, 3, [*RUNS], pairs, [1 / 5, 2 / 5, 1 / 5])
 
 
-def test_systems_that_find_nothing_have_nothing_in_common(found):
+def test_systems_that_find_nothing_have_nothing_in_common(tmp_path, stage):
+    output = stage("analyze overlap", **options(tmp_path, {"a": {}, "b": {}}))
     expected = Overlap("eval", 5, 10, ["a", "b"], [Common("a", "b", 0, 0, 0)], [0, 0])
-    assert found(runs={"a": {}, "b": {}}) == expected
+    assert read_artifact(output, Overlap) == expected
 
 
 @pytest.mark.parametrize("p", [0.5, 0.9])
@@ -84,5 +76,6 @@ def extrapolated(first, second, p):
     return printed
 
 
-def test_systems_that_are_not_as_many_as_runs_are_refused(refused, options):
-    assert "--runs: found 3 files, expected 2" in refused("analyze overlap", **options(systems=["a", "b"]))
+def test_systems_that_are_not_as_many_as_runs_are_refused(tmp_path, refused):
+    line = refused("analyze overlap", **options(tmp_path, systems=["a", "b"]))
+    assert line.startswith("--runs: found 3 files, expected 2")

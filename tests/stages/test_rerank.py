@@ -29,10 +29,14 @@ def run(stage, options):
     return lambda *given, **more: read_run(stage("rerank", **options(*given, **more)))
 
 
+def ranked(run):
+    return {query_id: doc_ids for query_id, doc_ids, _ in run}
+
+
 def test_the_first_candidates_are_ordered_by_score_and_the_others_stay_below(run):
     result = run()
     assert result.query_ids == ["2", "1"]
-    assert result.by_query() == {"2": ["c", "a", "b", "d", "e"], "1": ["a", "c"]}
+    assert ranked(result) == {"2": ["c", "a", "b", "d", "e"], "1": ["a", "c"]}
     scores = next(iter(result)).scores
     assert scores == pytest.approx([9, 1, 1, 0, -1], abs=1e-6)
     assert (np.diff(scores) < 0).all()
@@ -40,7 +44,7 @@ def test_the_first_candidates_are_ordered_by_score_and_the_others_stay_below(run
 
 def test_scores_are_needed_for_the_first_candidates_only_and_others_are_ignored(run):
     rows = [("2", "a", 1.0), ("2", "b", 2.0), ("1", "c", 0.5), ("1", "a", 0.4), ("7", "a", 1.0), ("2", "z", 1.0)]
-    assert run(rows, depth=2).by_query()["2"] == ["b", "a", "c", "d", "e"]
+    assert ranked(run(rows, depth=2))["2"] == ["b", "a", "c", "d", "e"]
 
 
 @pytest.mark.parametrize("weight", [1, 0.4])
@@ -56,7 +60,7 @@ def test_against_python_sorting(run, seed):
     lookup = {(q, d): s for q, d, s in rows}
     generator.shuffle(rows)
     depth = int(generator.integers(1, 45))
-    result = run([(q, d, float(s)) for q, d, s in rows], depth, rankings).by_query()
+    result = ranked(run([(q, d, float(s)) for q, d, s in rows], depth, rankings))
     for q, docs in rankings.items():
         assert result[q] == sorted(docs[:depth], key=lambda d: (-lookup[q, d], d)) + docs[depth:]
 
@@ -71,10 +75,10 @@ def test_the_order_of_the_tail_survives_scores_of_any_size():
 
 def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(run, stage, options):
     assert stage("rerank", **options(weight=1)).read_bytes() == stage("rerank", **options()).read_bytes()
-    assert run(weight=0).by_query() == CANDIDATES
+    assert ranked(run(weight=0)) == CANDIDATES
     # Candidates 1, 1/2, 0; the re-ranker 0, 0, 1: a .6, b .3, c .4, and the others below.
     result = run(weight=0.4)
-    assert result.by_query()["2"] == ["a", "c", "b", "d", "e"]
+    assert ranked(result)["2"] == ["a", "c", "b", "d", "e"]
     assert next(iter(result)).scores == pytest.approx([0.6, 0.4, 0.3, -0.7, -1.7], abs=1e-6)
 
 

@@ -31,7 +31,7 @@ def test_trec_form(stage, options):
     assert [" ".join(line[:4]) for line in lines] == ["1 Q0 b 1", "2 Q0 a 1", "2 Q0 c 2", "2 Q0 b 3"]
     assert {line[5] for line in lines} == {"CoRT-standalone"}
     assert float(lines[1][4]) > float(lines[2][4]) > float(lines[3][4])
-    assert read_run(output).by_query() == RUN
+    assert {query_id: doc_ids for query_id, doc_ids, _ in read_run(output)} == RUN
 
 
 @pytest.mark.parametrize(
