@@ -141,26 +141,23 @@ def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
     assert "Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2." in found.caption
     cells = ["bm25", "cpu", "1", *[MISSING] * 3, "38.5", *[MISSING] * 2, "38.5 / 38.5 / 38.5", MISSING]
     assert [row.cells for row in found.rows] == [cells]
-
-
-def test_papers_are_compared_with_each_of_the_latencies(tmp_path):
-    [found] = read_latencies(measured(tmp_path, []))
-    assert (found.system, found.split, found.milliseconds) == ("bm25", "dev", {"1": 38.5, "32": 290.0})
+    # Papers are compared with each of them.
+    [compared] = read_latencies(path)
+    assert (compared.system, compared.split, compared.milliseconds) == ("bm25", "dev", {"1": 38.5, "32": 290.0})
 
 
 def test_published_latencies_stand_beside_ours(tmp_path):
     said = {"where": "table-4", "column": "ms", "system": None, "split": "dev", "quantity": "measure", "depth": None}
     said |= {"difference": None, "within": 1, "because": "", "mark": "off", "not run because": None}
+    said |= {"why ours may differ": []}
     numbers = [
-        {"row": "BM25", "measure": "latency@32", "published": 290, "ours": None},
-        {"row": "BM25", "measure": "latency", "published": 38, "ours": 40.5},
-        {"row": "BM25", "measure": "R@200", "published": 73.8, "ours": 73.8},
+        said | {"row": "BM25", "measure": measure, "published": published, "ours": ours}
+        for measure, published, ours in (("latency@32", 290, None), ("latency", 38, 40.5), ("R@200", 73.8, 73.8))
     ]
-    numbers = [said | number | {"why ours may differ": []} for number in numbers]
     counts = {"within": 1, "off": 1, "not run": 1, "cannot be computed": 0}
-    paper = {"name": "cort", "title": "CoRT", "reference": "", "counts": counts}
+    paper = {"name": "cort", "title": "CoRT", "reference": "", "counts": counts, "numbers": numbers, "claims": []}
     path = tmp_path / "reproduction.json"
-    path.write_text(json.dumps({"papers": [paper | {"numbers": numbers, "claims": []}]}))
+    path.write_text(json.dumps({"papers": [paper]}))
     reproduction = read_artifact(path, Reproduction)
     found = [(paper, batch, one.published, one.ours) for paper, batch, one in published_latencies(reproduction)]
     assert found == [("CoRT", 32, 290.0, None), ("CoRT", 1, 38.0, 40.5)]
@@ -171,44 +168,41 @@ def test_published_latencies_stand_beside_ours(tmp_path):
 
 @pytest.fixture
 def experiment(tmp_path):
-    def write(**changes):
-        config = {
-            "dataset": "toy",
-            "collection": {"passages": "p.tsv"},
-            "splits": {"test": {"queries": "q.tsv", "qrels": "r.tsv"}},
-            "systems": {
-                "bm25": {"retrieve": "bm25"},
-                "found": {"run": "f.trec"},
-                "found+bm25": {"interleave": ["found", "bm25"]},
-            },
-        }
+    """Load an experiment with some settings of latencies, or without any."""
+    systems = {
+        "bm25": {"retrieve": "bm25"},
+        "found": {"run": "f.trec"},
+        "found+bm25": {"interleave": ["found", "bm25"]},
+    }
+    config = {"dataset": "toy", "collection": {"passages": "p.tsv"}, "systems": systems}
+    config["splits"] = {"test": {"queries": "q.tsv", "qrels": "r.tsv"}}
+
+    def write(**settings):
         path = tmp_path / "toy.yaml"
-        path.write_text(yaml.safe_dump(config | changes))
-        return path
+        path.write_text(yaml.safe_dump(config | ({"latency": settings} if settings else {})))
+        return load(path)
 
     return write
 
 
-def test_published_runs_and_what_is_made_from_them_cannot_be_searched(experiment):
-    assert searchable(load(experiment())) == ["bm25"]
-
-
 def test_latencies_are_measured_on_request_after_what_is_opened(experiment):
-    assert latencies(load(experiment())) == []
-    config = load(experiment(latency={"split": "test", "systems": ["bm25"]}))
+    # Published runs and what is made from them cannot be searched.
+    assert searchable(experiment()) == ["bm25"]
+    assert latencies(experiment()) == []
+    config = experiment(split="test", systems=["bm25"])
     assert latencies(config) == ["results/toy/latency/test.json"]
     files = ["results/toy/collection/passages.parquet", "results/toy/lexical/bm25/index/manifest.json"]
     assert searched(config) == files
 
 
-def test_settings_and_shards_are_those_of_the_vectors(tmp_path, complaint):
+def test_settings_and_shards_are_those_of_the_vectors(tmp_path, refused):
     settings = json.dumps(needed_for(results_with(tmp_path, shards=2).config, ["dense"]))
     named = {"queries": "q", "split": "test", "systems": ("dense",), "output": "o"}
     results = latency.find_results(latency.Options(settings=settings, **named))
     vectors = [f"results/toy/embeddings/encoder/passages.{item}.arrow" for item in ("1-of-2", "2-of-2")]
     assert results.vectors("encoders", "encoder") == vectors
-    words = ["--queries", "q", "--split", "test", "--systems", "dense", "--output", tmp_path / "o"]
-    assert "--results, --settings: found neither" in complaint(latency.main, words, tmp_path / "o")
+    line = refused("latency", queries="q", split="test", systems="dense", output=tmp_path / "o")
+    assert line.startswith("--results, --settings: found neither")
 
 
 @pytest.mark.parametrize(
@@ -224,28 +218,26 @@ def test_settings_and_shards_are_those_of_the_vectors(tmp_path, complaint):
     ],
 )
 def test_config_errors_are_reported_before_anything_runs(experiment, split, systems, words):
-    latency = {"split": split, "systems": systems} if split else {"systems": systems}
     with pytest.raises(ConfigError, match=words):
-        load(experiment(latency=latency))
+        experiment(**({"split": split} if split else {}), systems=systems)
 
 
 # The tiny experiment.
 
 
 @pytest.mark.slow
-def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch):
+def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch, stage):
     searched, search = Counter(), Searcher.search
     monkeypatch.setattr(
         Searcher, "search", lambda self, name, *rest: (searched.update([name]), search(self, name, *rest))[1]
     )
-    results, output = built / "results" / "tiny", tmp_path / "latency" / "test.json"
-    opened = open_systems(stored := read_experiment(results / "experiment.yaml"), searchable(stored.config))
+    results = built / "results" / "tiny"
+    stored = read_experiment(results / "experiment.yaml")
     systems = searchable(stored.config)
-    options = ["--results", results, "--split", "test", "--systems", *systems, "--number", "5"]
-    options += ["--queries", results / "collection" / "queries.test.parquet", "--batch", "2", "--depth", "30"]
-    options += ["--threads", "2", "--warm-up", "1", "--bm25-warm-up", "7", "--output", output]
-    assert latency.main([str(word) for word in options]) == 0
-    kinds = {name: system.kind for name, system in opened.items()}
+    kinds = {name: system.kind for name, system in open_systems(stored, systems).items()}
+    named = {"results": results, "queries": results / "collection" / "queries.test.parquet", "split": "test"}
+    numbers = {"number": 5, "batch": 2, "depth": 30, "threads": 2, "warm_up": 1, "bm25_warm_up": 7}
+    output = stage("latency", **named, **numbers, systems=systems, output=tmp_path / "latency" / "test.json")
     assert searched == {name: len(WARM_UP) + 1 + 7 * (kinds[name] == "bm25") for name in systems}
     found = json.loads(output.read_text())
     assert (found["queries"], found["depth"], found["threads"]) == (5, 30, 2)
@@ -257,23 +249,14 @@ def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch):
         assert means["sequential"] == pytest.approx(sum(means[part] for part in PARTS if part in means))
         assert ("concurrent" in means) == (row["overlap"] is not None) == ("+" in row["system"])
         assert min(means.values()) > 0
-    named = {one["system"] for one in found["latencies"]}
-    assert named == {*systems, "encoder-queries"}
+    assert {one["system"] for one in found["latencies"]} == {*systems, "encoder-queries"}
     assert "host" not in found["hardware"]
     assert found["software"]["pyserini"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (["--systems", "x"], "--systems: found 'x', expected one of bm25, dense"),
-        (["--systems", "bm25", "--number", "0"], "--number: found 0"),
-        (["--systems", "bm25"], "queries.parquet: found no query, expected at least one"),
-    ],
-)
-def test_wrong_options_and_queries_are_refused(tmp_path, complaint, changes, words):
+@pytest.mark.parametrize(("system", "words"), [("x", "--systems: found 'x'"), ("bm25", "queries.parquet: found no q")])
+def test_unknown_systems_and_no_queries_are_refused(tmp_path, refused, system, words):
     write_results(tmp_path)
     tables.write_table(tmp_path / "queries.parquet", tables.QUERIES.empty_table())
-    options = ["--results", tmp_path, "--queries", tmp_path / "queries.parquet", "--split", "test"]
-    options += ["--output", tmp_path / "out.json"]
-    assert words in complaint(latency.main, [*options, *changes], tmp_path / "out.json")
+    named = {"results": tmp_path, "queries": tmp_path / "queries.parquet", "split": "test"}
+    assert words in refused("latency", **named, systems=system, output=tmp_path / "out.json")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cort import matrix
 from cort.evaluation.values import write_values
 from cort.experiment.checks import complete
 from cort.experiment.stored import write_experiment
@@ -80,9 +79,9 @@ def write(root, dataset, splits, shared=(), **settings):
     return str(folder)
 
 
-def call(root, *more, experiments=tuple(VALUES)):
-    names = [str(root / "results" / name) for name in experiments]
-    return ["--experiments", *names, "--output-folder", str(root / "results" / "matrix"), *more]
+def options(root, experiments=tuple(VALUES), **more):
+    folders = [root / "results" / name for name in experiments]
+    return {"experiments": folders, "output_folder": root / "results" / "matrix", **more}
 
 
 @pytest.fixture
@@ -101,10 +100,15 @@ def numbers(row, *keys):
     return [float(row[key]) for key in keys]
 
 
+def page_in(root):
+    text = (root / "results" / "matrix" / "index.html").read_text("utf-8")
+    return text, Outline(text)
+
+
 @pytest.fixture
-def page(root):
-    assert matrix.main(call(root)) == 0
-    return Outline((root / "results" / "matrix" / "index.html").read_text("utf-8"))
+def page(root, stage):
+    stage("matrix", **options(root))
+    return page_in(root)[1]
 
 
 def test_rows_are_systems_and_columns_collections_with_judgements(root, page):
@@ -116,6 +120,8 @@ def test_rows_are_systems_and_columns_collections_with_judgements(root, page):
     assert [re.search(r"(\w+, \w+ \(\d+\))$", cell)[1] for cell in cells[0][1:5]] == [
         f"{name} ({QUERIES})" for name in ("one, test", "two, test", "three, x", "three, y")
     ]
+    # What an experiment lacks is empty.
+    assert (found["nDCG@10", "sure"]["two/test"], found["nDCG@10", "sure"]["collections"], cells[3][2]) == ("", "3", "")
     assert [row[0] for row in cells[1:]] == ["nDCG@10", "bm25", "sure", "unsure", "R@100", "bm25", "sure", "unsure"]
 
 
@@ -156,39 +162,29 @@ def test_marks_are_significant_after_holms_correction_within_the_collection(page
     }
 
 
-def test_the_family_of_a_test_is_the_systems_of_a_collection(tmp_path):
+def test_the_family_of_a_test_is_the_systems_of_a_collection(tmp_path, stage):
     write(tmp_path, "alone", {"test": {"bm25": BASE, "unsure": gains(DOUBTFUL)}})
     write(tmp_path, "beside", {"test": {"bm25": BASE, "unsure": gains(DOUBTFUL), "same": SAME}})
     # With fewer than 25 queries, nothing is significant.
     few = {"bm25": BASE[:24], "unsure": gains(24)[:24]}
     write(tmp_path, "few", {"test": few})
-    assert matrix.main(call(tmp_path, experiments=("alone", "beside", "few"))) == 0
-    text = (tmp_path / "results" / "matrix" / "index.html").read_text("utf-8")
-    row = next(row for row in Outline(text).tables["matrix"] if row[0] == "unsure")
+    stage("matrix", **options(tmp_path, ("alone", "beside", "few")))
+    row = next(row for row in page_in(tmp_path)[1].tables["matrix"] if row[0] == "unsure")
     # p is 2 / 2^6 = .031 alone, and twice as much with another system.
     assert ["*" in cell for cell in row[1:4]] == [True, False, False]
 
 
-def test_what_an_experiment_lacks_is_empty(root, page):
-    row = rows_of(root)["nDCG@10", "sure"]
-    assert (row["two/test"], row["collections"]) == ("", "3")
-    [cells] = [cells for cells in page.tables["matrix"][2:5] if cells[0] == "sure"]
-    assert cells[2] == ""
-
-
-def test_one_or_two_collections_have_no_interval(root):
-    assert matrix.main(call(root, experiments=("one", "two"))) == 0
+def test_one_or_two_collections_have_no_interval(root, stage):
+    stage("matrix", **options(root, ("one", "two")))
     row = rows_of(root)["nDCG@10", "unsure"]
     assert [row[key] for key in ("low", "high", "collections")] == ["", "", "2"]
     assert numbers(row, "difference") == pytest.approx([DOUBTFUL * 0.2 / QUERIES])
-    text = (root / "results" / "matrix" / "index.html").read_text("utf-8")
-    assert text.count("no interval") == 4
-    assert "it needs 3 or more" in text
+    assert page_in(root)[0].count("no interval") == 4
 
 
-def test_a_collection_without_the_baseline_counts_for_no_average(root):
+def test_a_collection_without_the_baseline_counts_for_no_average(root, stage):
     write(root, "four", {"test": {"sure": BASE}}, baseline="sure")
-    assert matrix.main(call(root, experiments=("one", "four"))) == 0
+    stage("matrix", **options(root, ("one", "four")))
     row = rows_of(root)["nDCG@10", "sure"]
     assert numbers(row, "four/test", "mean", "collections") == pytest.approx([0.5, fmean(gains(CERTAIN)), 1])
 
@@ -202,80 +198,71 @@ def test_the_page_is_sound_and_its_links_lead_to_reports(root, page):
     assert {name: links.count(f"../{name}/report/index.html") for name in VALUES} == {"one": 7, "two": 5, "three": 14}
 
 
-def test_all_formats_have_the_same_rows(root, page):
-    text = (root / "results" / "matrix" / "matrix.md").read_text("utf-8")
+def test_all_formats_have_the_same_rows_and_are_the_same_again(root, page, stage):
+    folder = root / "results" / "matrix"
+    text = (folder / "matrix.md").read_text("utf-8")
     lines = text.splitlines()
     assert len([line for line in lines if line.startswith("| ")]) == 2 + 6
     # The best of its column and significant; missing.
     assert [cell.strip() for cell in lines[3].split("|")[2:5]] == ["sure", "**0.580**\\*", MISSING]
     assert "Holm" in text
-    assert r"\begin{tabular}" in (root / "results" / "matrix" / "matrix.tex").read_text("utf-8")
+    assert r"\begin{tabular}" in (folder / "matrix.tex").read_text("utf-8")
+    once = common.contents(folder)
+    stage("matrix", **options(root))
+    assert common.contents(folder) == once
 
 
-def test_the_same_again(root, page):
-    once = common.contents(root / "results" / "matrix")
-    assert matrix.main(call(root)) == 0
-    assert common.contents(root / "results" / "matrix") == once
-
-
-def test_an_experiment_may_be_named_by_its_config_and_another_measure_chosen(root, monkeypatch):
+def test_an_experiment_may_be_named_by_its_config_and_another_measure_chosen(root, monkeypatch, stage):
     monkeypatch.chdir(root)
-    assert matrix.main(["--experiments", "two.yaml", "--measures", "RR@10", "--output-folder", "out"]) == 0
+    stage("matrix", experiments="two.yaml", measures="RR@10", output_folder="out")
     text = (root / "out" / "index.html").read_text("utf-8")
     assert "../results/two/report/index.html" in Outline(text).values("href")
     assert "MRR@10" in text
 
 
-def test_collections_that_share_queries_are_warned_of(root, capsys):
-    def warnings():
-        return [line.partition(" WARNING ")[2] for line in capsys.readouterr().err.splitlines() if " WARNING " in line]
-
+def test_collections_that_share_queries_are_warned_of(root, capsys, stage):
     for name in ("one", "two"):
         write(root, name, VALUES[name], shared=["what is a dog", "what is a cat"])
-    assert matrix.main(call(root)) == 0
-    line = "one/test and two/test share 2 queries, but both count"
-    assert warnings() == [line]
-    assert line in (root / "results" / "matrix" / "index.html").read_text("utf-8")
-    # The same collection twice.
-    assert matrix.main(call(root, experiments=("one", "one"))) == 0
-    assert warnings() == [f"one/test and one/test share {QUERIES + 2} queries, but both count"]
+    # The second time, the same collection twice.
+    for other, experiments, shared in (("two", tuple(VALUES), 2), ("one", ("one", "one"), QUERIES + 2)):
+        stage("matrix", **options(root, experiments))
+        lines = capsys.readouterr().err.splitlines()
+        [warning] = [line.partition(" WARNING ")[2] for line in lines if " WARNING " in line]
+        assert warning.startswith(f"one/test and {other}/test share {shared} queries")
+        assert warning in page_in(root)[0]
 
 
 @pytest.mark.parametrize(
-    ("more", "experiments", "line"),
+    ("more", "experiments", "words"),
     [
-        (["--measures", "P@3"], ["one"], "one/experiment.yaml: found no P@3 of test, expected it as a measure; "
-         "add it to evaluation.measures (splits.test.measures, if that is set), and build again"),
-        ([], ["one", "bare"], "bare/experiment.yaml: found no such file"),
-        ([], ["unjudged"], "--experiments: found no judgements, expected a split with judgements"),
-        ([], ["unlike"], "found 30 queries that differ from those of"),
+        ({"measures": "P@3"}, ["one"], "one/experiment.yaml: found no P@3 of test"),
+        ({}, ["one", "bare"], "bare/experiment.yaml: found no such file"),
+        ({}, ["unjudged"], "--experiments: found no judgements"),
+        ({}, ["unlike"], "found 30 queries that differ from those of"),
     ],
-)  # fmt: skip
-def test_bad_input_is_one_line_and_leaves_nothing(root, complaint, more, experiments, line):
+)
+def test_bad_input_is_one_line_and_leaves_nothing(root, refused, more, experiments, words):
     (root / "results" / "bare").mkdir()
     config = config_of("unjudged", {"test": ["bm25"]})
     del config["splits"]["test"]["qrels"], config["splits"]["validation"]
     write_experiment(root / "results" / "unjudged" / "experiment.yaml", complete(config, "x.yaml"))
     folder = write(root, "unlike", {"test": {"bm25": BASE, "sure": BASE}})
-    write_values(
-        paths.within(folder, paths.PER_QUERY, split="test", system="sure"),
-        {f"p{number}": dict.fromkeys(MEASURES, 0.5) for number in range(QUERIES)},
-    )
-    assert line in complaint(matrix.main, call(root, *more, experiments=experiments))
+    path = paths.within(folder, paths.PER_QUERY, split="test", system="sure")
+    write_values(path, {f"p{number}": dict.fromkeys(MEASURES, 0.5) for number in range(QUERIES)})
+    assert words in refused("matrix", **options(root, experiments, **more))
     assert not (root / "results" / "matrix").exists()
 
 
-def test_published_numbers_have_a_row_and_a_group_is_one_column(tmp_path):
+def test_published_numbers_have_a_row_and_a_group_is_one_column(tmp_path, stage):
     for number, dataset in enumerate("abc"):
         keys = {"published": {"bm25": {"nDCG@10": 0.4 + number / 10}}}
         keys |= {"group": "forums"} if number else {}
         write(tmp_path, dataset, {"test": {"bm25": BASE + number / 10, "best": BASE + 0.3}}, keys=keys)
-    assert matrix.main(call(tmp_path, experiments="abc")) == 0
+    stage("matrix", **options(tmp_path, "abc"))
     found = rows_of(tmp_path)
     own, published = found["nDCG@10", "bm25"], found["nDCG@10", "bm25 (published)"]
     assert numbers(own, "a/test", "forums", "mean") == pytest.approx([0.5, 0.65, 0.575])
     assert numbers(published, "a/test", "forums", "mean") == pytest.approx([0.4, 0.55, 0.475])
     assert numbers(published, "difference", "collections") == pytest.approx([-0.1, 2])
     assert found["R@100", "bm25 (published)"]["forums"] == ""
-    page = Outline((tmp_path / "results" / "matrix" / "index.html").read_text("utf-8"))
-    assert page.tables["matrix"][0][1:3] == [f"{NASTY} a, test ({QUERIES})", "forums, mean of 2"]
+    assert page_in(tmp_path)[1].tables["matrix"][0][1:3] == [f"{NASTY} a, test ({QUERIES})", "forums, mean of 2"]

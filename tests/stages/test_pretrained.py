@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from cort import pretrained
 from cort.formats.shards import Tokens
 from cort.models.cross_encoder import PairSettings, load_cross_encoder, new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder
@@ -18,18 +17,7 @@ from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
 from cort.system.errors import InputError
 from tests.support import released as support
-from tests.support.layouts import (
-    CONFIG,
-    LAYOUTS,
-    MODERN,
-    POOLING,
-    SINGLE,
-    TOKENIZER,
-    WEIGHTS,
-    Maker,
-    options_of,
-    take_in,
-)
+from tests.support.layouts import CONFIG, LAYOUTS, MODERN, POOLING, SINGLE, TOKENIZER, WEIGHTS, Maker, take_in
 from tests.support.released import change_json, change_weights, copy_model, difference, write_json
 
 TOLERANCE = 1e-5
@@ -68,8 +56,14 @@ def check_vectors(source, model, world, folder, **options):
         check_close(vectors, their_vectors(model, texts, kind, unit))
 
 
-def refused(complaint, tmp_path, folder, kind="dense", **changes):
-    return complaint(pretrained.main, options_of(kind, folder, tmp_path / "m", **changes), tmp_path / "m")
+@pytest.fixture
+def refuse(refused, tmp_path):
+    """Take in a model that must be refused; the one-line complaint."""
+
+    def run(folder, kind="dense", **changes):
+        return refused("pretrained", kind=kind, pretrained=folder, output=tmp_path / "m", **changes)
+
+    return run
 
 
 @pytest.fixture
@@ -99,7 +93,7 @@ def test_weights_keep_their_precision(make, tmp_path, layout, kept):
     assert types_in(take_in(make.folder, tmp_path / "model")) == {kept}
 
 
-@pytest.mark.parametrize("layout", ["BERT", "BERT, inner product, tanh", "static, prompts, inner product", "Router"])
+@pytest.mark.parametrize("layout", ["BERT, inner product, tanh", "static, prompts, inner product", "Router"])
 def test_the_dimension_truncates_before_normalization(make, world, tmp_path, layout):
     LAYOUTS[layout](make)
     model = take_in(make.folder, tmp_path / "model", dimension=5)
@@ -178,7 +172,7 @@ def test_special_tokens_are_tokens_in_prompts_alone(make, tmp_path):
     assert module.tokenizer.sep_token_id not in cache[1]
 
 
-def test_the_promised_end_token_is_added(make, tmp_path, complaint, capsys):
+def test_the_promised_end_token_is_added(make, tmp_path, refuse, capsys):
     make.end_by_flag()
     assert len(load_encoder(take_in(make.folder, tmp_path / "model")).framings["query"].template.after) == 1
     assert "appends no token" not in capsys.readouterr().err
@@ -187,15 +181,15 @@ def test_the_promised_end_token_is_added(make, tmp_path, complaint, capsys):
     assert f"{make.folder}: its tokenizer appends no token" in capsys.readouterr().err
     for changes in ({"eos_token": None}, {"add_eos_token": "true"}, {"add_bos_token": True}):
         change_json(make.folder / TOKENIZER, **{"add_eos_token": True, **changes})
-        assert refused(complaint, tmp_path, make.folder).startswith(f"{make.folder}/tokenizer_config.json: found ")
+        assert refuse(make.folder).startswith(f"{make.folder}/tokenizer_config.json: found ")
 
 
 @pytest.mark.parametrize("kind", ["query", "passage"])
-def test_a_prompt_leaves_room_for_text(make, tmp_path, complaint, kind):
+def test_a_prompt_leaves_room_for_text(make, tmp_path, refuse, kind):
     make.save(make.bert())
     changes = {f"{kind}_prompt": ". " * 10, f"{kind}_length": 15}
-    expected = f"--{kind}_length: found 15, expected 16 to 48 tokens with a prompt of 10 tokens; change the length or"
-    assert refused(complaint, tmp_path, make.folder, **changes).startswith(expected)
+    expected = f"--{kind}_length: found 15, expected 16 to 48 tokens with a prompt of 10 tokens"
+    assert refuse(make.folder, **changes).startswith(expected)
     take_in(make.folder, tmp_path / "model", **{**changes, f"{kind}_length": 16})
 
 
@@ -277,11 +271,10 @@ def test_the_logit_is_that_of_the_label_that_means_relevant(make, world, tmp_pat
         (1, {"id2label": {"0": "irrelevant"}}),
     ],
 )
-def test_ambiguous_labels_are_refused(make, tmp_path, complaint, labels, changes):
+def test_ambiguous_labels_are_refused(make, refuse, labels, changes):
     folder = write_classifier(make, labels, **changes)
-    line = refused(complaint, tmp_path, folder, "cross_encoder")
+    line = refuse(folder, "cross_encoder")
     assert line.startswith(f"{folder}/config.json: found labels that do not tell which one means relevant")
-    assert 'expected id2label such as {"0": "irrelevant", "1": "relevant"}; name the labels' in line
 
 
 def check_started(loaded, started):
@@ -300,9 +293,7 @@ def test_training_starts_from_all_released_weights(make, tmp_path):
 
 def test_static_embeddings_are_not_trained(make):
     make.static()
-    with pytest.raises(
-        InputError, match=r"found static embeddings, expected a transformer to train; remove `training`"
-    ):
+    with pytest.raises(InputError, match="found static embeddings, expected a transformer to train"):
         new_encoder(make.folder, EncoderSettings(), 1)
 
 
@@ -331,27 +322,14 @@ def edit_pooling(**changes):
     return change
 
 
+def leave_pickle(folder):
+    (folder / DENSE / WEIGHTS).unlink()
+    (folder / DENSE / "pytorch_model.bin").write_bytes(b"pickle")
+
+
 def put(path, name, value):
-    """Put a tensor into the weights of a module; None removes it."""
-
-    def change(weights):
-        weights[name] = value
-        if value is None:
-            del weights[name]
-
-    return lambda folder: change_weights(folder / path / WEIGHTS, change)
-
-
-def leave_pickle(path):
-    def change(folder):
-        (folder / path / WEIGHTS).unlink()
-        (folder / path / "pytorch_model.bin").write_bytes(b"pickle")
-
-    return change
-
-
-def truncate_left(folder):
-    change_json(folder / TOKENIZER, truncation_side="left")
+    """Put a tensor into the weights of a module."""
+    return lambda folder: change_weights(folder / path / WEIGHTS, lambda weights: weights.update({name: value}))
 
 
 def write_shards(folder, types=None, both=False):
@@ -364,106 +342,78 @@ def write_shards(folder, types=None, both=False):
     write_json(folder / f"{WEIGHTS}.index.json", index)
 
 
-ST, DENSE, SETTINGS = "sentence_transformers.models", "2_Dense", "sentence_bert_config.json"
-INT8, FLOAT8 = torch.int8, torch.float8_e4m3fn
-NAN = torch.full((32,), float("nan"))
+DENSE, SETTINGS = "2_Dense", "sentence_bert_config.json"
 #: change of a folder of BERT, Pooling, Dense, Normalize -> what the complaint names
 BAD = {
-    "another package": (edit_pooling(type="sentence_transformers_x.models.Pooling"), "custom code"),
-    "LSTM": (edit_pooling(type=f"{ST}.LSTM"), "the module 'sentence_transformers.models.LSTM', expected Transformer"),
+    "LSTM": (edit_pooling(type="sentence_transformers.models.LSTM"), "the module 'sentence_transformers.models.LSTM'"),
     "missing folder": (edit_pooling(path="7_Pooling"), "7_Pooling: found no config.json of the module Pooling"),
-    "code of an unknown type": (
-        edit(CONFIG, auto_map={"AutoModel": "modeling.X"}, model_type="x"),
-        "custom code, auto_map",
-    ),
-    "pickle": (leave_pickle(""), "no safetensors weights, expected model.safetensors"),
-    "pickled Dense": (leave_pickle(DENSE), "no safetensors weights of the module Dense"),
+    "code of an unknown type": (edit(CONFIG, auto_map={"AutoModel": "modeling.X"}, model_type="x"), "auto_map"),
+    "pickled Dense": (leave_pickle, "no safetensors weights of the module Dense"),
     "adapter": (
         lambda folder: write_json(folder / "adapter_config.json", {"peft_type": "LORA"}),
-        "the adapter 'adapter_config.json', expected a model with complete weights; merge",
+        "the adapter 'adapter_config.json'",
     ),
     "two sets": (lambda folder: write_shards(folder, both=True), "two sets of weights, model.safetensors and model.s"),
     "integer shards": (lambda folder: write_shards(folder, torch.int64), "of type I64, expected floating point"),
-    "8 bits": (put("", "pooler.dense.bias", torch.ones(32, dtype=FLOAT8)), "of type F8_E4M3, expected floating point"),
+    "8 bits": (put("", "pooler.dense.bias", torch.ones(32, dtype=torch.float8_e4m3fn)), "of type F8_E4M3, expected"),
     "quantized": (edit(CONFIG, quantization_config={"quant_method": "fp8"}), "quantized weights"),
-    "NaN in a Dense": (put(DENSE, "linear.bias", NAN[:8]), "with NaN or infinite values"),
-    "integers in a Dense": (put(DENSE, "linear.weight", torch.ones(8, 32, dtype=INT8)), "of type "),
-    "Dense without bias": (put(DENSE, "linear.bias", None), "linear.bias"),
+    "integers in a Dense": (put(DENSE, "linear.weight", torch.ones(8, 32, dtype=torch.int8)), "of type "),
     "Dense with bias": (edit(f"{DENSE}/config.json", bias=False), "linear.bias"),
     "Dense of another size": (edit(f"{DENSE}/config.json", out_features=9), "linear."),
-    "cut Dense": (lambda folder: (folder / DENSE / WEIGHTS).write_bytes(b""), "; correct it, or download"),
-    "left": (truncate_left, "a tokenizer that frames or truncates query texts in a way of its own"),
+    "left": (edit(TOKENIZER, truncation_side="left"), "a tokenizer that frames or truncates query texts"),
     "no padding token": (edit(TOKENIZER, pad_token=None), "pad_token"),
     "no list of inputs": (edit(TOKENIZER, model_input_names="x"), "'x' at model_input_names, expected a list"),
     "length 0": (edit(TOKENIZER, model_max_length=0), "0 at model_max_length, expected 1 or more"),
     "negative limit": (edit(SETTINGS, max_seq_length=-1), "-1 at max_seq_length, expected 1 or more"),
-    "quoted length": (edit(TOKENIZER, model_max_length="512"), "'512' at model_max_length, expected a number; correct"),
+    "quoted length": (edit(TOKENIZER, model_max_length="512"), "'512' at model_max_length, expected a number"),
     "argument": (edit(SETTINGS, model_args={"subfolder": ".."}), "model_args 'subfolder' of the Transformer"),
-    "another tokenizer": (
-        edit(SETTINGS, tokenizer_name_or_path="../other"),
-        "tokenizer_name_or_path of the Transformer",
-    ),
-    "weights elsewhere": (
-        lambda folder: write_json(
-            folder / DENSE / CONFIG, json.loads((folder / DENSE / CONFIG).read_text("utf-8")) | {"path": "../idf.json"}
-        ),
-        "weights in '../idf.json'",
-    ),
-    "encoder-decoder": (
-        edit(CONFIG, model_type="bart", architectures=["BartModel"]),
-        "a bart, an encoder-decoder, exp",
-    ),
+    "another tokenizer": (edit(SETTINGS, tokenizer_name_or_path="../other"), "tokenizer_name_or_path of the Tr"),
+    "weights elsewhere": (edit(f"{DENSE}/{CONFIG}", path="../idf.json"), "weights in '../idf.json'"),
+    "encoder-decoder": (edit(CONFIG, model_type="bart", architectures=["BartModel"]), "a bart, an encoder-decoder"),
     "unknown pooling": (edit(POOLING, pooling_mode="median"), "median"),
     "unknown similarity": (edit(support.PROMPTS, similarity_fn_name="manhattan"), "similarity_fn_name 'manhattan'"),
     "unknown default": (edit(support.PROMPTS, default_prompt_name="s2q"), "s2q"),
     "late": (edit(support.PROMPTS, model_type="MultiVectorEncoder"), "kind late-interaction, expected SentenceTransf"),
-    "ColBERT": (
-        edit(support.PROMPTS, model_type="ColBERT"),
-        "expected SentenceTransformer; configure it as what it is",
-    ),
+    "ColBERT": (edit(support.PROMPTS, model_type="ColBERT"), "expected SentenceTransformer"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_an_unreadable_model_is_refused(make, tmp_path, complaint, name):
+def test_an_unreadable_model_is_refused(make, refuse, name):
     make.save(make.bert(), dense=[(8, torch.nn.Tanh())], prompts={"query": "ba: "}, unit=False)
     change, found = BAD[name]
     change(make.folder)
-    line = refused(complaint, tmp_path, make.folder)
+    line = refuse(make.folder)
     assert str(make.folder) in line
     assert found in line
 
 
-def test_what_a_model_does_not_have_is_refused(make, tmp_path, complaint):
+def test_what_a_model_does_not_have_is_refused(make, refuse):
     make.save(make.bert(), prompts={"query": "ba: ", "s2p": "ko: "})
-    line = refused(complaint, tmp_path, make.folder, query_prompt_name="s2s")
-    assert line.startswith("--query-prompt-name: found 's2s', expected a prompt of ")
-    assert "query, s2p; name one" in line
-    line = refused(complaint, tmp_path, make.folder, dimension=33)
-    assert line.startswith("--dimension: found 33, expected at most the model's 32; ")
-    line = refused(complaint, tmp_path, make.folder, query_length=49)
-    assert line.startswith("--query-length: found 49, expected 3 to 48 tokens")
-    line = refused(complaint, tmp_path, "x", max_length=9)
-    assert line.startswith("--max-length: found 9, expected none with --kind dense")
+    for folder, changes, found in (
+        (make.folder, {"query_prompt_name": "s2s"}, "--query-prompt-name: found 's2s', expected a prompt of "),
+        (make.folder, {"dimension": 33}, "--dimension: found 33, expected at most the model's 32"),
+        (make.folder, {"query_length": 49}, "--query-length: found 49, expected 3 to 48 tokens"),
+        ("x", {"max_length": 9}, "--max-length: found 9, expected none with --kind dense"),
+    ):
+        assert refuse(folder, **changes).startswith(found)
+    assert "query, s2p" in refuse(make.folder, query_prompt_name="s2s")
 
 
-def test_the_first_token_of_a_decoder_is_not_pooled(make, tmp_path, complaint):
+def test_the_first_token_of_a_decoder_is_not_pooled(make, tmp_path, refuse):
     make.save(make.other("decoder"), pooling="cls")
-    assert "found the pooling cls of a decoder" in refused(complaint, tmp_path, make.folder)
-    assert "found the pooling cls of a decoder" in refused(complaint, tmp_path, make.folder, pooling="cls")
+    for changes in ({}, {"pooling": "cls"}):
+        assert "found the pooling cls of a decoder" in refuse(make.folder, **changes)
     take_in(make.folder, tmp_path / "model", pooling="last")
 
 
-def test_an_encoder_or_a_classifier_of_inferences_is_no_reranker(make, tmp_path, complaint):
+def test_an_encoder_or_a_classifier_of_inferences_is_no_reranker(make, tmp_path, refuse):
     folder = write_classifier(make, 3, id2label={"0": "contradiction", "1": "entailment", "2": "neutral"})
-    expected = "found 3 labels (contradiction, entailment, neutral), expected 1, or 2 of which"
-    assert expected in refused(complaint, tmp_path, folder, "cross_encoder")
+    assert "found 3 labels (contradiction, entailment, neutral), expected 1, or 2" in refuse(folder, "cross_encoder")
     make.folder = tmp_path / "encoder"
     make.save(make.bert())
-    expected = (
-        "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder; configure it as what it is"
-    )
-    assert expected in refused(complaint, tmp_path, make.folder, "cross_encoder")
+    expected = "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder"
+    assert expected in refuse(make.folder, "cross_encoder")
     plain = copy_model(make.lm, tmp_path / "plain")
     change_json(plain / CONFIG, num_labels=1)
-    assert "found no tensor 'classifier.bias' and 1 more" in refused(complaint, tmp_path, plain, "cross_encoder")
+    assert "found no tensor 'classifier.bias' and 1 more" in refuse(plain, "cross_encoder")
