@@ -2,15 +2,14 @@
 
 import json
 
-import pyarrow as pa
 import pytest
 
 from cort import judge
 from cort.formats.judgements import iter_qrels
-from cort.formats.tables import PASSAGES, QUERIES, write_table
+from cort.formats.tables import PASSAGES, QUERIES
 from cort.formats.topics import iter_queries
 from cort.models.prompts import GRADE
-from tests.support.common import command_line
+from tests.support.common import write_ranked, write_rows
 from tests.support.model_server import model_server
 
 RUNS = {
@@ -42,23 +41,16 @@ def server(monkeypatch):
         yield server
 
 
-def run(place, **changes):
+@pytest.fixture
+def options(tmp_path):
     # The text of each is its id, that of a query ends in "Passage:".
     ids = sorted({doc_id for run in RUNS.values() for ranked in run.values() for doc_id in ranked})
-    write_table(place / "passages.parquet", pa.table([ids, ids], schema=PASSAGES))
-    write_table(place / "queries.parquet", pa.table([["q1", "q2", "q3"]] * 2, schema=QUERIES))
-    for name, rankings in RUNS.items():
-        lines = [
-            f"{query} Q0 {doc_id} {rank} {-rank} {name}\n"
-            for query, ranked in rankings.items()
-            for rank, doc_id in enumerate(ranked, 1)
-        ]
-        (place / f"{name}.trec").write_text("".join(lines), "utf-8")
-    named = {"queries": place / "queries.parquet", "passages": place / "passages.parquet", "model": "small"}
-    named |= {"cache": place / "cache.sqlite", "output-queries": place / "q.jsonl", "output-qrels": place / "q.tsv"}
-    named |= {"output-counts": place / "q.json"}
-    runs = [place / f"{name}.trec" for name in RUNS]
-    return judge.main(command_line(named, {"runs": runs, "depth": 2, **changes}))
+    named = {"queries": write_rows(tmp_path / "queries.parquet", QUERIES, [(f"q{n}", f"q{n}") for n in (1, 2, 3)])}
+    named["passages"] = write_rows(tmp_path / "passages.parquet", PASSAGES, zip(ids, ids, strict=True))
+    named["runs"] = [write_ranked(tmp_path / f"{name}.trec", rankings) for name, rankings in RUNS.items()]
+    outputs = {"queries": "q.jsonl", "qrels": "q.tsv", "counts": "q.json"}
+    named |= {f"output_{name}": tmp_path / file for name, file in outputs.items()}
+    return named | {"model": "small", "cache": tmp_path / "cache.sqlite", "depth": 2}
 
 
 def judged(place):
@@ -66,27 +58,25 @@ def judged(place):
     return qrels, json.loads((place / "q.json").read_text("utf-8"))
 
 
-def test_the_top_of_all_runs_is_judged(tmp_path, server):
-    assert run(tmp_path) == 0
+NONE = {"not judged: no grade in the answer": 3}
+
+
+def test_the_top_of_all_runs_is_judged(tmp_path, server, stage, options):
+    stage("judge", **options)
     expected = {("q1", "a#0"): 1, ("q1", "a#1"): 3, ("q1", "b#0"): 0, ("q2", "c#0"): 2}
-    assert judged(tmp_path) == (
-        expected,
-        {"grade 0": 1, "grade 1": 1, "grade 2": 1, "grade 3": 1, "not judged: no grade in the answer": 3},
-    )
+    assert judged(tmp_path) == (expected, {f"grade {grade}": 1 for grade in range(4)} | NONE)
     # Queries without results or grades are there, too.
     assert [query.id for _, query in iter_queries(tmp_path / "q.jsonl")] == ["q1", "q2", "q3"]
     assert sum(server.answered.values()) == len(GRADES)
 
 
-def test_a_document_has_the_best_grade_of_its_passages_that_counted(tmp_path, server):
-    assert run(tmp_path, aggregate="max") == 0
-    qrels, counts = judged(tmp_path)
-    assert qrels == {("q1", "a"): 3, ("q1", "b"): 0, ("q2", "c"): 2}
-    assert counts == {"grade 0": 1, "grade 2": 1, "grade 3": 1, "not judged: no grade in the answer": 3}
+def test_a_document_has_the_best_grade_of_its_passages_that_counted(tmp_path, server, stage, options):
+    stage("judge", **options, aggregate="max")
+    expected = {("q1", "a"): 3, ("q1", "b"): 0, ("q2", "c"): 2}
+    assert judged(tmp_path) == (expected, {f"grade {grade}": 1 for grade in (0, 2, 3)} | NONE)
 
 
-def test_mostly_nonsense_is_an_error_that_writes_nothing(tmp_path, server, capsys):
+def test_mostly_nonsense_is_an_error_that_writes_nothing(tmp_path, server, refused, options):
     server.answer = lambda prompt: "I cannot say"
-    assert run(tmp_path) == 1
-    assert "endpoint.model: found 7 of 7 answers without a grade from 0 to 3, expected" in capsys.readouterr().err
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("q.")]
+    assert refused("judge", **options).startswith("endpoint.model: found 7 of 7 answers without a grade")
+    assert not list(tmp_path.glob("q.*"))

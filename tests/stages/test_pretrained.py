@@ -307,8 +307,8 @@ def test_a_model_of_this_project_is_read(make_encoder, make_reranker, world, tmp
     check_close(*(own_logits(folder, *pairs, tmp_path) for folder in (model, source)))
 
 
-def edit(path, **changes):
-    return lambda folder: change_json(folder / path, **changes)
+def edit(file, /, **changes):
+    return lambda folder: write_json(folder / file, json.loads((folder / file).read_text("utf-8")) | changes)
 
 
 def edit_pooling(**changes):

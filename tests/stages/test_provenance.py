@@ -10,38 +10,46 @@ import pytest
 
 from cort import provenance
 from cort.formats.tables import write_table
+from cort.reporting.inputs import Input, read_origin
+from tests.support.common import fake_nvidia_smi
 from tests.support.vectors import shard, unit, without_precision
 
 
-def record(tmp_path, *inputs, computed=()):
-    output = tmp_path / "provenance.json"
-    options = ["--dataset", "tiny", "--output", str(output)]
-    assert provenance.main([*options, "--inputs", *map(str, inputs), "--computed", *map(str, computed)]) == 0
-    return json.loads(output.read_text("utf-8"))
+@pytest.fixture
+def record(tmp_path, stage):
+    """Write the record of some files; what it says."""
+
+    def run(*inputs, computed=()):
+        named = {"dataset": "tiny", "inputs": [*inputs], "computed": [*computed]}
+        return json.loads(stage("provenance", **named, output=tmp_path / "provenance.json").read_text("utf-8"))
+
+    return run
 
 
-def test_each_input_is_listed_once_with_size_and_checksum(tmp_path):
-    texts = {"a.tsv": b"", "b.tsv": b"1\ttext\n" * 300_000}
+def test_each_input_is_listed_once_with_size_and_checksum_and_the_report_shows_them(tmp_path, record):
+    texts = {"b.tsv": b"1\ttext\n" * 300_000, "a.tsv": b""}
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text)
-    paths = [str(tmp_path / name) for name in ("b.tsv", "a.tsv", "b.tsv")]
-    assert record(tmp_path, *paths)["inputs"] == [
-        {"path": path, "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
-        for path, text in ((paths[0], texts["b.tsv"]), (paths[1], texts["a.tsv"]))
-    ]
+    expected = [(str(tmp_path / name), len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()]
+    found = record(*(tmp_path / name for name in ("b.tsv", "a.tsv", "b.tsv")))["inputs"]
+    assert found == [dict(zip(("path", "bytes", "sha256"), one, strict=True)) for one in expected]
+    facts, inputs = read_origin(tmp_path / "provenance.json")
+    assert facts["Python"] == platform.python_version()
+    assert "torch 2." in facts["Libraries"]
+    assert inputs == [Input(*one) for one in expected]
 
 
-def test_the_precisions_of_vectors_and_scores_are_recorded(tmp_path):
+def test_the_precisions_of_vectors_and_scores_are_recorded(tmp_path, record):
     vectors = shard(tmp_path / "a.arrow", ["d"], unit(1, 1))
     write_table(tmp_path / "b.parquet", pa.table({"a": [1]}).replace_schema_metadata({"precision": "bf16"}))
     files = [vectors, shutil.copy(vectors, tmp_path / "old.arrow"), tmp_path / "b.parquet"]
     without_precision(files[1])
-    found = record(tmp_path, computed=files)["precision"]
+    found = record(computed=files)["precision"]
     assert found == dict(zip(map(str, files), ["fp32", None, "bf16"], strict=True))
 
 
-def test_program_and_machine_are_recorded(tmp_path):
-    facts = record(tmp_path)
+def test_program_and_machine_are_recorded(record):
+    facts = record()
     assert facts["software"]["python"] == platform.python_version()
     assert facts["software"]["packages"]["snakemake"].startswith("9.")
     assert facts["hardware"]["cores"] == len(os.sched_getaffinity(0))
@@ -68,29 +76,15 @@ def test_the_commit_and_whether_files_differ_from_it(tmp_path):
 
 
 def test_graphics_cards_are_those_of_the_driver_and_none_if_it_is_missing_or_fails(tmp_path, monkeypatch):
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text('#!/bin/sh\necho "Card A, 40960 MiB, 550.54"\necho "Card B, 40960 MiB, 550.54"\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert provenance.describe_hardware()["gpus"] == ["Card A, 40960 MiB, 550.54", "Card B, 40960 MiB, 550.54"]
-    tool.write_text("#!/bin/sh\necho no driver\nexit 9\n")
-    assert provenance.describe_hardware()["gpus"] == []
+    cards = ["Card A, 40960 MiB, 550.54", "Card B, 40960 MiB, 550.54"]
+    listing = "".join(f"echo '{card}'\n" for card in cards)
+    for script, found in ((listing, cards), ("echo no driver\nexit 9", [])):
+        monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, script))
+        assert provenance.describe_hardware()["gpus"] == found
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     assert provenance.describe_hardware()["gpus"] == []
 
 
-def test_a_missing_input_is_named_and_nothing_is_written(tmp_path, complaint):
-    output = tmp_path / "out" / "provenance.json"
-    argv = ["--dataset", "tiny", "--inputs", tmp_path / "none.tsv", "--output", output]
-    assert "none.tsv: No such file" in complaint(provenance.main, argv, output)
-
-
-def test_the_report_shows_where_results_came_from(tmp_path):
-    from cort.reporting.inputs import Input, read_origin
-
-    (tmp_path / "a.tsv").write_bytes(b"abc")
-    record(tmp_path, tmp_path / "a.tsv")
-    facts, inputs = read_origin(tmp_path / "provenance.json")
-    assert facts["Python"] == platform.python_version()
-    assert "torch 2." in facts["Libraries"]
-    assert inputs == [Input(str(tmp_path / "a.tsv"), 3, hashlib.sha256(b"abc").hexdigest())]
+def test_a_missing_input_is_named_and_nothing_is_written(tmp_path, refused):
+    named = {"dataset": "tiny", "inputs": tmp_path / "none.tsv"}
+    assert "none.tsv: No such file" in refused("provenance", **named, output=tmp_path / "out" / "provenance.json")

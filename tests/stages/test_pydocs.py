@@ -12,7 +12,7 @@ from cort.formats.passages import iter_passages
 from cort.formats.topics import iter_queries
 from cort.pydocs import Docstring, Options
 from cort.system.errors import InputError
-from tests.support.common import command_line, contents, logged
+from tests.support.common import contents, logged, write_files
 
 pytestmark = pytest.mark.usefixtures("record_messages")
 
@@ -91,13 +91,10 @@ def test_docstrings_of_every_definition_in_source_order():
     assert found == [Docstring(f"pkg/a.py{place}", *texts) for place, *texts in expected]
 
 
-INVALID = [b"def f(:\n", b"\x00", b"# coding: nonsense\n", b"'\xff'\n"]
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        *((content, None) for content in INVALID),
+        *((content, None) for content in (b"def f(:\n", b"\x00", b"# coding: nonsense\n", b"'\xff'\n")),
         # Another encoding is read as declared.
         ('# coding: latin-1\n"""Café."""\n'.encode("latin-1"), [Docstring("a.py", "Café.", "")]),
     ],
@@ -154,15 +151,8 @@ def test_split_is_a_partition_drawn_by_the_seed():
     assert sorted(query for part in splits.values() for query in part) == queries
     drawn = random.Random(42).sample(queries, 8)  # noqa: S311
     assert (splits["validation"], splits["test"]) == (sorted(drawn[:3]), sorted(drawn[3:]))
-
-
-def test_a_split_without_queries_for_training_is_refused():
-    with pytest.raises(InputError) as error:
-        pydocs.split_queries([Docstring(f"{n}", "text", "") for n in range(20)], 10, 10, seed=0)
-    assert str(error.value) == (
-        "--validation-queries and --test-queries: found 10 and 10 of 20 queries, expected some left for training; "
-        "ask for fewer queries or loosen the word limits"
-    )
+    with pytest.raises(InputError, match="--test-queries: found 10 and 10 of 20 queries, expected some left"):
+        pydocs.split_queries(queries, 10, 10, seed=0)
 
 
 def module(number):
@@ -170,20 +160,15 @@ def module(number):
 
 
 @pytest.fixture
-def installation(tmp_path, monkeypatch):
-    """Install package ``made-up`` of ten modules and a library of two; return a function that runs the stage.
+def options(tmp_path, monkeypatch):
+    """Install package ``made-up`` of ten modules and a library of two; return a function that gives options.
 
     The package has a file of the library, too, and comes first.
     """
     site, library = tmp_path / "site", tmp_path / "library"
     files = {f"made_up/m{number}.py": module(number) for number in range(10)}
-    files |= {
-        "made_up/tests/t.py": module(50),
-        "made_up/_vendor/v.py": module(51),
-        "made_up/bad.py": "no python",
-        "lib_b.py": module(3),
-    }
-    files["made_up/with blank.py"] = module(52)
+    files |= {"made_up/tests/t.py": module(50), "made_up/_vendor/v.py": module(51), "made_up/with blank.py": module(52)}
+    files |= {"made_up/bad.py": "no python", "lib_b.py": module(3)}
     records = [*files, "../../bin/script.py", "made_up_up-1.0.dist-info/RECORD"]
     files |= {
         "made_up-1.0+local.dist-info/METADATA": "Metadata-Version: 2.1\nName: made-up\nVersion: 1.0+local\n",
@@ -191,27 +176,35 @@ def installation(tmp_path, monkeypatch):
     }
     # Tests, copies and other files are left out.
     others = {f"{folder}/x.py": module(60) for folder in ("test", "p/tests", "idlelib", "site-packages/n", "p/extern")}
-    library_files = {"lib_a.py": module(20), "lib_b.py": module(53), "abc.txt": module(61), **others}
-    for root, texts in ((site, files), (library, library_files)):
-        for name, text in texts.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+    write_files(site, files)
+    write_files(library, {"lib_a.py": module(20), "lib_b.py": module(53), "abc.txt": module(61), **others})
     monkeypatch.syspath_prepend(site)
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(library))
-    lock = tmp_path / "requirements.lock"
-    named = {"lock": lock, "validation-queries": 2, "test-queries": 3, "seed": 42}
-    named |= {"min-query-words": 3, "max-query-words": 5, "min-passage-words": 5}
+    named = {"lock": tmp_path / "requirements.lock", "validation_queries": 2, "test_queries": 3, "seed": 42}
+    named |= {"min_query_words": 3, "max_query_words": 5, "min_passage_words": 5}
 
-    def run(pins="Made_Up==1.0 \\\n    --hash=sha256:00\n", folder="raw", **options):
-        lock.write_text(pins)
-        status = pydocs.main(command_line(named | {"output-folder": tmp_path / folder}, options))
-        return status, tmp_path / folder, lock
+    def write(pins="Made_Up==1.0 \\\n    --hash=sha256:00\n", folder="raw", **more):
+        named["lock"].write_text(pins)
+        return {**named, "output_folder": tmp_path / folder, **more}
+
+    return write
+
+
+@pytest.fixture
+def run(stage, options):
+    """Run the stage; its folder."""
+
+    def run(**changes):
+        named = options(**changes)
+        stage("pydocs", **named)
+        return named["output_folder"]
 
     return run
 
 
-def test_a_package_that_could_not_be_compiled_may_be_missing(installation, monkeypatch):
+# One that could not be compiled, and one that was locked later.
+@pytest.mark.parametrize("pin", ["hnswlib==0.8.0", "sentence-transformers==6.2.0"])
+def test_some_packages_may_be_missing_or_left_out(run, monkeypatch, pin):
     distribution = importlib.metadata.distribution
 
     def without(name):
@@ -220,22 +213,11 @@ def test_a_package_that_could_not_be_compiled_may_be_missing(installation, monke
         return distribution(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", without)
-    _, folder, _ = installation(folder="without")
-    status, other, _ = installation(pins="Made_Up==1.0\nhnswlib==0.8.0\n", folder="with")
-    assert status == 0
-    assert contents(other) == contents(folder)
+    assert contents(run(pins=f"Made_Up==1.0\n{pin}\n", folder="with")) == contents(run(folder="without"))
 
 
-def test_a_package_that_was_locked_later_changes_nothing(installation):
-    _, folder, _ = installation(folder="without")
-    status, other, _ = installation(pins="Made_Up==1.0\nsentence-transformers==6.2.0\n", folder="with")
-    assert status == 0
-    assert contents(other) == contents(folder)
-
-
-def test_stage_writes_what_the_other_stages_read(installation, tmp_path, caplog):
-    status, folder, _ = installation()
-    assert status == 0
+def test_stage_writes_what_the_other_stages_read(run, caplog):
+    folder = run()
     splits = ("train", "validation", "test")
     names = {f"{kind}.{name}.tsv" for kind in ("queries", "qrels") for name in splits}
     assert contents(folder).keys() == {"collection.tsv", "filters.json", *names}
@@ -259,34 +241,23 @@ def test_stage_writes_what_the_other_stages_read(installation, tmp_path, caplog)
     assert "files not parsed: made_up/bad.py" in logged(caplog)
 
 
-def test_processes_change_no_byte_and_other_files_in_the_folder_stay(installation, monkeypatch):
+def test_processes_change_no_byte_and_other_files_in_the_folder_stay(run, monkeypatch):
     monkeypatch.setattr(pydocs, "FILES_PER_TASK", 3)
-    _, first, _ = installation()
-    _, second, _ = installation(threads=2, folder="again")
-    assert contents(first) == contents(second)
+    first = run()
+    assert contents(first) == contents(run(threads=2, folder="again"))
     (first / "mine.txt").touch()
-    assert installation()[0] == 0
+    run()
     assert (first / "mine.txt").exists()
 
 
-INSTALL = "run `pip install -r {lock}`"
-NUMBERS = "expected 1 or more; change it"
-
-
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("pin", "words"),
     [
-        ({"pins": "absent==1\n"}, f"{{lock}}: found absent not installed, expected absent==1; {INSTALL}"),
-        *(
-            ({"pins": f"{pin}\n"}, f"{{lock}}: found made-up 1.0+local installed, expected {pin}; {INSTALL}")
-            for pin in ("made-up==1.1", "made-up==1.0+cpu")
-        ),
-        ({"min_query_words": 0}, f"--min-query-words: found 0, {NUMBERS}"),
-        ({"threads": 0}, f"--threads: found 0, {NUMBERS}"),
+        ("absent==1", "absent not installed, expected absent==1"),
+        *((pin, f"made-up 1.0+local installed, expected {pin}") for pin in ("made-up==1.1", "made-up==1.0+cpu")),
     ],
 )
-def test_a_wrong_installation_and_impossible_numbers_are_refused(installation, caplog, options, complaint):
-    status, folder, lock = installation(**options)
-    assert status == 1
-    assert logged(caplog, "ERROR") == [complaint.format(lock=lock)]
-    assert not folder.exists()
+def test_a_wrong_installation_is_refused(options, refused, pin, words):
+    named = options(pins=f"{pin}\n")
+    assert refused("pydocs", **named).startswith(f"{named['lock']}: found {words}")
+    assert not named["output_folder"].exists()

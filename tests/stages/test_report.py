@@ -137,24 +137,8 @@ def test_unjudged_passages_are_shown_where_negative_judgements_are_deep(tmp_path
     ]
 
 
-FOUND = {"dev": {}, "mine": {"judgements_found_by_id": 9, "found_by_text": 2, "gone": 1, "withdrawn": 0}}
 INITIAL, LAST = "the initial model: no update was better", "the last model, as configured (checkpoint: last)"
 NO_BETTER = "no better than not re-ranking"
-
-
-def test_the_kept_model_of_each_training(full, tmp_path, page_of):
-    selections = {
-        "a": (("loss", 2.5, 0.69, 1159), f"loss {MISSING} 2.5000 0.6900 after update 1,159"),
-        "b": (("RR@10", 0.2, 0.4, 7, 0.3), "MRR@10 0.3000 0.2000 0.4000 after update 7"),
-        "c": (("nDCG@10", 0.2, 0.3, 7, 0.3), f"nDCG@10 0.3000 0.2000 0.3000 after update 7; {NO_BETTER}"),
-        "d": (("nDCG@10", 0.2, 0.2, 0, 0.3), f"nDCG@10 0.3000 0.2000 0.2000 {INITIAL}; {NO_BETTER}"),
-        "e": (("RR@10", 0.3, 0.3, 0), f"MRR@10 {MISSING} 0.3000 0.3000 {LAST}"),
-    }
-    files = [
-        f"{name}={write(tmp_path, f'{name}.json', asdict(Selection(*one)))}" for name, (one, _) in selections.items()
-    ]
-    _, page = page_of(**full, selections=files)
-    assert page.tables["selections"][1:] == [[name, *row.split(" ", 4)] for name, (_, row) in selections.items()]
 
 
 def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path, page_of):
@@ -205,35 +189,46 @@ def test_a_split_without_judgements_shows_overlaps(tmp_path, page_of, systems, c
     assert table[:2] == ["split,system,other,queries,depth,overlap,same_first,rbo", "eval,a,b,7,10,0.25,0.5,0.375"]
 
 
-def test_what_is_odd_in_the_data_is_listed_and_what_misleads_is_a_warning(small, tmp_path, page_of):
+def test_findings_agreements_filters_and_the_kept_model_of_each_training(full, tmp_path, page_of):
     findings = [Finding("", "7 passages"), Finding("own document", "test: 2 queries are documents", warns=True)]
-    text, _ = page_of(**small, inspection=write(tmp_path, "found.json", list(map(asdict, findings))))
-    assert re.findall("<strong>Warning:</strong> (.*)</p>", text) == ["test: 2 queries are documents."]
-    link = '<a href="../collection/inspection.csv">own document</a>'
-    assert re.findall("<li>(.*)</li>", text)[:2] == ["7 passages", f"test: 2 queries are documents ({link})"]
-
-
-def test_splits_that_judge_the_same_queries_are_compared(small, tmp_path, page_of):
-    files = [
-        write(tmp_path, f"{name}.json", asdict(Agreement("dev", name, 7, pairs, *values, 2, measure, tau)))
+    agreements = [
+        asdict(Agreement("dev", name, 7, pairs, *values, 2, measure, tau))
         for name, pairs, values, measure, tau in (
             ("model", 1234, (0.5, 0.625), "RR@10", [-1.0, -1.0, 0.5]),
             ("equal", 3, (None, None), None, None),
             ("nothing in common", 0, (None, None), None, None),
         )
     ]
-    tau = f"{MINUS}1.000{MINUS}1.000 to 0.500"
-    assert page_of(**small, agreements=files)[1].tables["agreement-1"][1:] == [
-        ["dev and model", "1,234", "0.500", "0.625", "7", "2", "MRR@10", tau],
+    filters = {"of dev": {}, "of mine": {"judgements_found_by_id": 9, "found_by_text": 2, "gone": 1, "withdrawn": 0}}
+    selections = {
+        "a": (("loss", 2.5, 0.69, 1159), f"loss {MISSING} 2.5000 0.6900 after update 1,159"),
+        "b": (("RR@10", 0.2, 0.4, 7, 0.3), "MRR@10 0.3000 0.2000 0.4000 after update 7"),
+        "c": (("nDCG@10", 0.2, 0.3, 7, 0.3), f"nDCG@10 0.3000 0.2000 0.3000 after update 7; {NO_BETTER}"),
+        "d": (("nDCG@10", 0.2, 0.2, 0, 0.3), f"nDCG@10 0.3000 0.2000 0.2000 {INITIAL}; {NO_BETTER}"),
+        "e": (("RR@10", 0.3, 0.3, 0), f"MRR@10 {MISSING} 0.3000 0.3000 {LAST}"),
+    }
+
+    def written(contents):
+        return [f"{name}={write(tmp_path, f'{name}.json', one)}" for name, one in contents.items()]
+
+    text, page = page_of(
+        **full | {"filters": written(filters)},
+        inspection=write(tmp_path, "found.json", list(map(asdict, findings))),
+        agreements=[write(tmp_path, f"agreement-{number}.json", one) for number, one in enumerate(agreements)],
+        selections=written({name: asdict(Selection(*one)) for name, (one, _) in selections.items()}),
+    )
+    # What is odd is listed, and what misleads is a warning.
+    assert re.findall("<strong>Warning:</strong> (.*)</p>", text) == ["test: 2 queries are documents."]
+    link = '<a href="../collection/inspection.csv">own document</a>'
+    assert re.findall("<li>(.*)</li>", text)[:2] == ["7 passages", f"test: 2 queries are documents ({link})"]
+    assert page.tables["agreement-1"][1:] == [
+        ["dev and model", "1,234", "0.500", "0.625", "7", "2", "MRR@10", f"{MINUS}1.000{MINUS}1.000 to 0.500"],
         ["dev and equal", "3", MISSING, MISSING, "7", "2", "", MISSING],
     ]
-
-
-def test_filters_without_counts_are_left_out(small, tmp_path, page_of):
-    files = [f"judgements of {name}={write(tmp_path, f'{name}.json', counts)}" for name, counts in FOUND.items()]
-    text, _ = page_of(**small, filters=files)
-    assert re.findall("<span>(judgements of .*)</span>", text) == ["judgements of mine"]
+    # Filters without counts are left out.
+    assert re.findall("<span>(of .*)</span>", text) == ["of mine"]
     assert '<th scope="row">found by text</th><td class="number">2</td>' in text
+    assert page.tables["selections"][1:] == [[name, *row.split(" ", 4)] for name, (_, row) in selections.items()]
 
 
 def test_all_files_are_written_and_the_same_again(full, tmp_path, stage):

@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_array
 
-from cort import index, retrieve
 from cort.formats import tables
 from cort.formats.runs import order, read_run, strictly_decreasing
 from cort.online.lucene import LuceneProcess
@@ -49,16 +48,14 @@ def oracle(queries, passages):
 
 # Small impacts have many ties; the others are as great as those of SPLADE, and their scores have six digits.
 @pytest.mark.parametrize("highest", [3, 400])
-def test_lucene_ranks_all_queries_as_the_integer_product_does(tmp_path, highest, complaint):
+def test_lucene_ranks_all_queries_as_the_integer_product_does(tmp_path, highest, stage, refused):
     generator = np.random.default_rng(3)
     passages = [draw(generator, tmp_path / f"{part}.parquet", f"{part}-", 300, 60, highest) for part in "ab"]
     queries = draw(generator, tmp_path / "queries.parquet", "q", 80, 20, highest)
-    built, run = tmp_path / "index", tmp_path / "run.trec"
-    assert index.main(["impacts", "--passages", *passages, "--output", str(built)]) == 0
-    options = ["--index", str(built), "--queries", queries, "--depth", str(DEPTH), "--tag", "t", "--output", str(run)]
-    assert retrieve.main(["impacts", *options]) == 0
+    built = stage("index impacts", passages=passages, output=tmp_path / "index")
+    options = {"index": built, "queries": queries, "depth": DEPTH, "tag": "t"}
+    rankings = list(read_run(stage("retrieve impacts", **options, output=tmp_path / "run.trec")))
     expected = [(query_id, *found) for query_id, *found in oracle(queries, passages) if found[0]]
-    rankings = list(read_run(run))
     assert [one.query_id for one in rankings] == [query_id for query_id, _, _ in expected]
     for ranking, (_, doc_ids, scores) in zip(rankings, expected, strict=True):
         assert ranking.doc_ids == doc_ids
@@ -66,8 +63,7 @@ def test_lucene_ranks_all_queries_as_the_integer_product_does(tmp_path, highest,
         assert np.array_equal(ranking.scores.astype(np.float32), strictly_decreasing(scores.astype(float)))
     check_online(built, queries, expected)
     # BM25 would take impacts for term frequencies.
-    message = complaint(retrieve.main, ["bm25", *options], tmp_path / "run.trec.other")
-    assert "the form 'impacts'" in message
+    assert "the form 'impacts'" in refused("retrieve bm25", **options, output=tmp_path / "other.trec")
 
 
 def check_online(built, queries, expected):

@@ -8,7 +8,7 @@ from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.formats.shards import Tokens, read_precision
 from cort.models.rerankers import load_reranker
-from tests.support.common import command_line, write_ranked, write_rows
+from tests.support.common import write_ranked, write_rows
 
 CPU = torch.device("cpu")
 
@@ -30,14 +30,30 @@ def runs(world, tmp_path):
     return [write_ranked(tmp_path / f"{number}.trec", part) for number, part in enumerate(rankings)], rankings
 
 
-def options(model, caches, candidates, output, **changes):
-    named = {"queries": caches["queries.train"], "passages": caches["passages"], "model": model, "output": output}
-    return ["--candidates", *map(str, candidates), *command_line(named, changes)]
+@pytest.fixture
+def options(model, caches, runs, tmp_path):
+    named = {"queries": caches["queries.train"], "passages": caches["passages"], "model": model, "candidates": runs[0]}
+    return lambda **changes: {**named, "output": tmp_path / "scores.parquet", **changes}
 
 
-def run(model, caches, candidates, output, **changes):
-    assert score.main(options(model, caches, candidates, output, **changes)) == 0
-    return tables.read_table(output, tables.SCORES).to_pylist()
+@pytest.fixture
+def run(stage, options):
+    return lambda **changes: tables.read_table(stage("score", **options(**changes)), tables.SCORES).to_pylist()
+
+
+def pairs_of(rows):
+    return [(row["query_id"], row["doc_id"]) for row in rows]
+
+
+def scored_alone(model, caches, rows):
+    """The score of each pair, computed by itself."""
+    loaded = load_reranker(model)
+    texts = loaded.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]))
+    with torch.inference_mode():
+        for row in rows:
+            query = texts.queries.rows_of(pa.array([row["query_id"]]), "")
+            passage = texts.passages.rows_of(pa.array([row["doc_id"]]), "")
+            yield texts.score(loaded, query, passage, CPU, 1).item()
 
 
 @pytest.mark.parametrize("depth", [1, 5, 12, 1000])
@@ -45,43 +61,35 @@ def test_each_pair_within_the_depth_of_any_run_once(runs, depth):
     paths, rankings = runs
     table = score.distinct_pairs((read_run(path) for path in paths), depth)
     expected = {(q, doc) for ranking in rankings for q, docs in ranking.items() for doc in docs[:depth]}
-    assert [(row["query_id"], row["doc_id"]) for row in table.to_pylist()] == sorted(expected)
+    assert pairs_of(table.to_pylist()) == sorted(expected)
     assert len(expected) < sum(len(docs[:depth]) for ranking in rankings for docs in ranking.values()) or depth == 1
 
 
-def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, tmp_path, capsys):
-    paths, rankings = runs
-    rows = run(model, caches, paths, tmp_path / "scores.parquet", depth=6)
-    expected = {(q, doc) for ranking in rankings for q, docs in ranking.items() for doc in docs[:6]}
-    assert [(row["query_id"], row["doc_id"]) for row in rows] == sorted(expected)
-    loaded, queries, passages = load_reranker(model), Tokens(caches["queries.train"]), Tokens(caches["passages"])
-    pairs = loaded.pairs(queries, passages)
-    position = [{doc_id: row for row, doc_id in enumerate(tokens.ids.to_pylist())} for tokens in (queries, passages)]
-    with torch.inference_mode():
-        for row in rows:
-            place = np.array([position[0][row["query_id"]]]), np.array([position[1][row["doc_id"]]])
-            assert row["score"] == pytest.approx(pairs.score(loaded, *place, CPU, 1).item(), abs=1e-5)
-    assert np.std([row["score"] for row in rows]) > 0.01
+def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, run, capsys):
+    rows = run(depth=6)
+    assert pairs_of(rows) == sorted({(q, doc) for one in runs[1] for q, docs in one.items() for doc in docs[:6]})
+    scores = [row["score"] for row in rows]
+    assert scores == pytest.approx(list(scored_alone(model, caches, rows)), abs=1e-5)
+    assert np.std(scores) > 0.01
     logged = capsys.readouterr().err
     assert f"queries: {len({row['query_id'] for row in rows})} texts" in logged
     assert f"passages of the pairs: {len(rows)} texts" in logged
 
 
-def test_blocks_change_the_last_bits_at_most(model, caches, runs, tmp_path, monkeypatch):
-    together = run(model, caches, runs[0], tmp_path / "together.parquet")
+def test_blocks_change_the_last_bits_at_most(stage, options, runs, run, monkeypatch):
+    content = stage("score", **options()).read_bytes()
     # The order of the runs changes no byte.
-    run(model, caches, runs[0][::-1], tmp_path / "reversed.parquet")
-    assert (tmp_path / "together.parquet").read_bytes() == (tmp_path / "reversed.parquet").read_bytes()
+    assert stage("score", **options(candidates=runs[0][::-1])).read_bytes() == content
+    together = run()
     monkeypatch.setattr(score, "BLOCK", 7)
-    blocks = run(model, caches, runs[0], tmp_path / "blocks.parquet")
-    for row, other in zip(together, blocks, strict=True):
+    for row, other in zip(together, run(), strict=True):
         assert other == row | {"score": pytest.approx(row["score"], abs=1e-5)}
 
 
 @pytest.mark.usefixtures("bf16")
-def test_bf16_is_close(model, caches, runs, tmp_path):
+def test_bf16_is_close(run, tmp_path):
     single, bf16 = (
-        np.array([row["score"] for row in run(model, caches, runs[0], tmp_path / f"{name}.parquet", precision=name)])
+        np.array([row["score"] for row in run(output=tmp_path / f"{name}.parquet", precision=name)])
         for name in ("fp32", "bf16")
     )
     assert [read_precision(tmp_path / f"{name}.parquet") for name in ("fp32", "bf16")] == ["fp32", "bf16"]
@@ -97,53 +105,32 @@ def test_bf16_is_close(model, caches, runs, tmp_path):
     ("query_id", "doc_id", "unknown", "cache"),
     [("q25", "d1", "q25", "queries.train"), ("q1", "nothing", "nothing", "passages")],
 )
-def test_unknown_ids_are_refused(model, caches, tmp_path, complaint, query_id, doc_id, unknown, cache):
-    path, output = tmp_path / "run.trec", tmp_path / "scores.parquet"
-    write_ranked(path, {"q0": ["d3"], query_id: [doc_id]})
-    line = complaint(score.main, options(model, caches, [path], output), output)
-    assert line == (
-        f"{path}: found the unknown id '{unknown}', expected ids of {caches[cache]}; rebuild both from one collection"
-    )
+def test_unknown_ids_are_refused(options, caches, tmp_path, refused, query_id, doc_id, unknown, cache):
+    path = write_ranked(tmp_path / "run.trec", {"q0": ["d3"], query_id: [doc_id]})
+    line = refused("score", **options(candidates=path))
+    assert line.startswith(f"{path}: found the unknown id '{unknown}', expected ids of {caches[cache]}")
 
 
-def test_an_empty_run_has_nothing_to_score(model, caches, runs, tmp_path):
+def test_an_empty_run_has_nothing_to_score(runs, run, tmp_path):
     (tmp_path / "empty.trec").write_bytes(b"")
-    assert run(model, caches, [tmp_path / "empty.trec"], tmp_path / "none.parquet") == []
-    rows = run(model, caches, [*runs[0], tmp_path / "empty.trec"], tmp_path / "more.parquet")
-    assert rows == run(model, caches, runs[0], tmp_path / "scores.parquet")
+    assert run(candidates=tmp_path / "empty.trec") == []
+    assert run(candidates=[*runs[0], tmp_path / "empty.trec"]) == run()
 
 
-def test_another_model_is_refused(model, make_encoder, caches, runs, tmp_path, complaint):
-    output = tmp_path / "scores.parquet"
-    line = complaint(score.main, options(make_encoder(), caches, runs[0], output), output)
-    assert "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder" in line
+def test_another_model_and_not_one_kind_of_candidates_are_refused(make_encoder, options, refused):
+    for changes, found in (
+        ({"model": make_encoder()}, "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder"),
+        ({"triples": "triples.parquet"}, "--candidates, --triples: found both"),
+        ({"candidates": None}, "--candidates, --triples: found neither"),
+    ):
+        assert found in refused("score", **options(**changes))
 
 
-def test_either_candidates_or_triples_are_scored(model, caches, runs, tmp_path, complaint):
-    both = options(model, caches, runs[0], tmp_path / "scores.parquet", triples="triples.parquet")
-    line = complaint(score.main, both)
-    assert line == "--candidates, --triples: found both, expected one of them; name the runs, or the triples"
-    start = both.index("--queries")
-    neither = both[start : both.index("--triples")]
-    assert complaint(score.main, neither).startswith("--candidates, --triples: found neither, expected one of them")
-
-
-LATE = {"kind": "late_interaction", "dimension": 5, "term_weights": True}
-
-
-def test_late_interaction_scores_the_pairs_of_triples(make_reranker, caches, tmp_path):
-    model = make_reranker(**LATE)
+def test_late_interaction_scores_the_pairs_of_triples(make_reranker, caches, run, tmp_path):
+    model = make_reranker(kind="late_interaction", dimension=5, term_weights=True)
     rows = [(0, "q1", "d3", "d4", 1), (0, "q1", "d3", "d5", 2), (1, "q2", "d4", "d3", 1)]
-    named = {"queries": caches["queries.train"], "passages": caches["passages"], "model": model}
-    named |= {"triples": write_rows(tmp_path / "t.parquet", tables.TRIPLES, rows)}
-    assert score.main(command_line(named, {"output": tmp_path / "scores.parquet"})) == 0
-    found = tables.read_table(tmp_path / "scores.parquet", tables.SCORES).to_pylist()
-    pairs = [("q1", "d3"), ("q1", "d4"), ("q1", "d5"), ("q2", "d3"), ("q2", "d4")]
-    assert [(row["query_id"], row["doc_id"]) for row in found] == pairs
-    loaded = load_reranker(model)
-    texts = loaded.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]))
-    with torch.inference_mode():
-        for row in found:
-            query = texts.queries.rows_of(pa.array([row["query_id"]]), "")
-            passage = texts.passages.rows_of(pa.array([row["doc_id"]]), "")
-            assert row["score"] == pytest.approx(texts.score(loaded, query, passage, CPU).item(), abs=1e-5)
+    triples = write_rows(tmp_path / "t.parquet", tables.TRIPLES, rows)
+    found = run(model=model, candidates=None, triples=triples)
+    assert pairs_of(found) == [("q1", "d3"), ("q1", "d4"), ("q1", "d5"), ("q2", "d3"), ("q2", "d4")]
+    expected = list(scored_alone(model, caches, found))
+    assert [row["score"] for row in found] == pytest.approx(expected, abs=1e-5)

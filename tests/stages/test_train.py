@@ -1,3 +1,4 @@
+import re
 from functools import partial
 
 import numpy as np
@@ -7,14 +8,13 @@ import torch
 from tensorboardX.proto.event_pb2 import Event
 from torch.nn.functional import normalize
 
-from cort import score, train
+from cort import train
 from cort.evaluation.measures import evaluate_run, means, qrels_by_query
 from cort.formats import tables
 from cort.formats.runs import Run, read_run
 from cort.formats.shards import Tokens
 from cort.models.encoder import load_encoder, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
-from cort.system.errors import shorten
 from cort.training import triples as training_triples
 from cort.training.losses import (
     NoSettings,
@@ -24,7 +24,7 @@ from cort.training.losses import (
     multilabel_margin_loss,
     triplet_loss,
 )
-from tests.support.common import contents, read_curve
+from tests.support.common import contents, read_curve, write_ranked
 from tests.support.released import difference, peer
 from tests.support.training import batch_of, train_options, without_dropout, write_examples
 
@@ -47,6 +47,29 @@ def qrels(examples):
 @pytest.fixture
 def options(lm, caches, examples, tmp_path):
     return partial(train_options, lm, caches, examples, tmp_path)
+
+
+@pytest.fixture
+def trained(options, tmp_path):
+    """Train; the curve."""
+
+    def run(**changes):
+        assert train.main(options(**changes)) == 0
+        return read_curve(tmp_path / "curve.csv")
+
+    return run
+
+
+@pytest.fixture
+def refuse(options, complaint, tmp_path):
+    """The one-line complaint about some options, without any output."""
+
+    def run(**changes):
+        line = complaint(train.main, options(**changes), tmp_path / "curve.csv")
+        assert not (tmp_path / "model").exists()
+        return line
+
+    return run
 
 
 def encoded(encoder, tokens, kind, ids=None):
@@ -77,11 +100,9 @@ def triplet(_, *vectors, margin=0.1):
     return triplet_loss(batch_of(*vectors), Triplet(margin), angular_similarity)
 
 
-def test_the_loss_falls_and_the_best_model_is_kept(options, tmp_path, examples, caches, lm, world):
-    assert train.main(options(base_model=without_dropout(lm, tmp_path / "lm"), cleaning="fixed")) == 0
-    start, *curve = read_curve(tmp_path / "curve.csv")
-    assert start["step"] == 0
-    assert start["loss"] is None
+def test_the_loss_falls_and_the_best_model_is_kept(trained, tmp_path, examples, caches, lm, world):
+    start, *curve = trained(base_model=without_dropout(lm, tmp_path / "lm"), cleaning="fixed")
+    assert (start["step"], start["loss"]) == (0, None)
     updates = 20 * 6 // 5
     assert [point["step"] for point in curve] == list(range(1, updates + 1))
     assert [point["epoch"] for point in curve] == pytest.approx([step * 5 / 20 for step in range(1, updates + 1)])
@@ -126,26 +147,25 @@ def test_the_seed_decides_the_bytes(options, tmp_path, changes):
         assert runs[0][weights] != runs[2][weights]
 
 
-def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(options, tmp_path, lm, caches, examples):
+def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(trained, tmp_path, lm, caches, examples):
     # Without dropout the loss at the start can be computed again.
     folder = without_dropout(lm, tmp_path / "lm")
-    assert train.main(options(base_model=folder, gradient_accumulation=2, warmup_updates=0, margin=0.3)) == 0
+    curve = trained(base_model=folder, gradient_accumulation=2, warmup_updates=0, margin=0.3)
     encoder = new_encoder(folder, EncoderSettings("mean", 16, 12, 24), 1).eval()
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
     table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).slice(0, 10)
     vectors = [encoded(encoder, queries, "query", table["query_id"])]
     vectors += [encoded(encoder, passages, "passage", table[name]) for name in ("positive", "negative")]
     losses = [triplet(None, *(part[i : i + 5] for part in vectors), margin=0.3).item() for i in (0, 5)]
-    assert read_curve(tmp_path / "curve.csv")[1]["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+    assert curve[1]["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
 
 
 REPBERT = {"similarity": "inner_product", "projection": "False", "dimension": 32, "loss": "multilabel_margin"}
 REPBERT |= {"query_segment": 0, "passage_segment": 1, "decay": "weights", "learning_rate": 0.002}
 
 
-def test_repbert_recognises_all_relevant_passages_of_a_batch(options, tmp_path, examples, caches, qrels):
-    assert train.main(options(**REPBERT, **qrels)) == 0
-    _, *curve = read_curve(tmp_path / "curve.csv")
+def test_repbert_recognises_all_relevant_passages_of_a_batch(trained, tmp_path, examples, caches, qrels):
+    _, *curve = trained(**REPBERT, **qrels)
     early, late = (np.mean([point["loss"] for point in part]) for part in (curve[:6], curve[-6:]))
     assert late < 0.85 * early
     assert load_encoder(tmp_path / "model" / "last").projection is None
@@ -163,18 +183,16 @@ def test_repbert_recognises_all_relevant_passages_of_a_batch(options, tmp_path, 
 
 
 @pytest.mark.usefixtures("bf16")
-def test_bf16_trains_too(options, tmp_path):
-    assert train.main(options(precision="bf16")) == 0
-    _, *curve = read_curve(tmp_path / "curve.csv")
+def test_bf16_trains_too(trained, tmp_path):
+    _, *curve = trained(precision="bf16")
     assert curve[-1]["loss"] < curve[0]["loss"]
     encoder = load_encoder(tmp_path / "model" / "best")
     assert {weight.dtype for weight in encoder.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize(("batch_size", "counted"), [(11, 10), (4, 4)])
-def test_validation_has_complete_batches_or_one_smaller(options, tmp_path, examples, caches, batch_size, counted):
-    assert train.main(options(batch_size=batch_size, validate_every=100)) == 0
-    curve = read_curve(tmp_path / "curve.csv")
+def test_validation_has_complete_batches_or_one_smaller(trained, tmp_path, examples, caches, batch_size, counted):
+    curve = trained(batch_size=batch_size, validate_every=100)
     assert [point["step"] for point in curve] == list(range(len(curve)))
     expected = validation_loss(tmp_path / "model" / "last", examples, caches, counted, triplet)
     assert curve[-1]["validation_loss"] == pytest.approx(expected, rel=1e-4)
@@ -198,10 +216,10 @@ def test_triples_and_judged_pairs_are_looked_up_by_id(caches, examples, world, q
 
 
 @pytest.fixture
-def by_measure(options, qrels, world):
+def by_measure(qrels, world):
     """Options of a training whose best model is chosen by a measure."""
     named = {"best_model_metric": "nDCG@10", "pool_depth": 4, "validation_run": world.path("ranking.trec")}
-    return partial(options, **named, validation_qrels=qrels["validation_qrels"])
+    return named | {"validation_qrels": qrels["validation_qrels"]}
 
 
 def measured_alone(folder, qrels, caches, world, measure, depth):
@@ -218,9 +236,9 @@ def measured_alone(folder, qrels, caches, world, measure, depth):
     return means(evaluate_run(run, qrels, [measure]), [measure])[measure]
 
 
-def test_the_best_model_is_that_of_the_best_measure(by_measure, tmp_path, qrels, caches, world):
-    assert train.main(by_measure(learning_rate=0.004, validate_every=3)) == 0
-    rows = [row for row in read_curve(tmp_path / "curve.csv") if row["validation_loss"] is not None]
+def test_the_best_model_is_that_of_the_best_measure(trained, by_measure, tmp_path, qrels, caches, world):
+    curve = trained(**by_measure, learning_rate=0.004, validate_every=3)
+    rows = [row for row in curve if row["validation_loss"] is not None]
     values = [row["validation_measure"] for row in rows]
     # The loss would have chosen another model.
     assert int(np.argmin([row["validation_loss"] for row in rows])) != int(np.argmax(values))
@@ -230,10 +248,9 @@ def test_the_best_model_is_that_of_the_best_measure(by_measure, tmp_path, qrels,
         assert value == pytest.approx(expected, abs=1e-6)
 
 
-def test_training_ends_when_it_brings_no_more(options, tmp_path, capsys):
+def test_training_ends_when_it_brings_no_more(trained, capsys):
     # At such a rate nothing gets better after a few updates.
-    assert train.main(options(learning_rate=0.5, warmup_updates=0, validate_every=1, patience=3)) == 0
-    curve = read_curve(tmp_path / "curve.csv")
+    curve = trained(learning_rate=0.5, warmup_updates=0, validate_every=1, patience=3)
     losses = [row["validation_loss"] for row in curve]
     assert len(curve) < 1 + 24
     assert int(np.argmin(losses)) == len(losses) - 1 - 3
@@ -248,70 +265,65 @@ def few(examples, tmp_path):
     return tmp_path / "few.parquet"
 
 
-def test_info_nce_learns_with_relevant_passages_left_out(options, qrels, few, tmp_path):
-    settings = {"loss": "info_nce", "similarity": "cosine", "temperature": 0.1, **qrels}
-    assert train.main(options(triples=few, **settings)) == 0
-    losses = [row["loss"] for row in read_curve(tmp_path / "curve.csv")[1:]]
+def test_info_nce_learns_with_relevant_passages_left_out(trained, qrels, few, tmp_path):
+    _, *curve = trained(triples=few, loss="info_nce", similarity="cosine", temperature=0.1, **qrels)
+    losses = [row["loss"] for row in curve]
     # Guessing among 10 passages costs ln 10.
     assert np.mean(losses[-3:]) < 0.5 * np.log(10)
     assert load_encoder(tmp_path / "model" / "best").similarity == "cosine"
 
 
-def test_a_guide_that_leaves_nothing_out_changes_nothing(options, qrels, tmp_path, monkeypatch):
+def test_a_guide_that_leaves_nothing_out_changes_nothing(trained, qrels, tmp_path, monkeypatch):
     # No margin from 0 on is sure to leave nothing out.
     monkeypatch.setattr("cort.system.cli.check_bounds", lambda options: None)
     curves = []
     for number, changes in enumerate(({}, {"relative_margin": -1e6}, {"relative_margin": 0.0})):
-        named = {"output": tmp_path / str(number), "gradient_accumulation": 4, **changes}
-        assert train.main(options(loss="info_nce", **qrels, **named)) == 0
-        curves.append([row.rsplit(",", 1)[0] for row in (tmp_path / "curve.csv").read_text().splitlines()])
+        curve = trained(loss="info_nce", **qrels, output=tmp_path / str(number), gradient_accumulation=4, **changes)
+        curves.append([row | {"examples_per_second": 0} for row in curve])
     assert curves[0] == curves[1] != curves[2]
 
 
 @pytest.fixture
-def taught(make_reranker, caches, examples, tmp_path):
+def taught(make_reranker, caches, examples, tmp_path, stage):
     """Options of training with a cross-encoder of random weights: its scores are as hard to learn as any."""
-    model, scores = make_reranker(), {}
+    named, scores = {"model": make_reranker(), "passages": caches["passages"]}, {}
     for split, prefix in (("train", ""), ("validation", "validation_")):
-        scores[f"{prefix}teacher_scores"] = output = tmp_path / f"{split}.parquet"
-        inputs = ["--model", str(model), "--triples", str(examples / f"triples.{split}.parquet")]
-        inputs += ["--queries", caches[f"queries.{split}"], "--passages", caches["passages"]]
-        assert score.main([*inputs, "--output", str(output)]) == 0
+        inputs = named | {"triples": examples / f"triples.{split}.parquet", "queries": caches[f"queries.{split}"]}
+        scores[f"{prefix}teacher_scores"] = stage("score", **inputs, output=tmp_path / f"{split}.parquet")
     return {"loss": "margin_mse", "similarity": "inner_product", **scores}
 
 
-def test_an_encoder_learns_the_margins_of_a_teacher(options, taught, few, tmp_path):
-    assert train.main(options(triples=few, learning_rate=0.004, **taught)) == 0
-    losses = [row["loss"] for row in read_curve(tmp_path / "curve.csv")[1:]]
+def test_an_encoder_learns_the_margins_of_a_teacher(trained, taught, few):
+    losses = [row["loss"] for row in trained(triples=few, learning_rate=0.004, **taught)[1:]]
     assert np.mean(losses[-4:]) < 0.2 * np.mean(losses[:4])
 
 
-def test_a_pair_without_a_score_is_named(options, taught, tmp_path, complaint):
+def test_a_pair_without_a_score_is_named(refuse, taught):
     path = taught["teacher_scores"]
     table = tables.read_table(path, tables.SCORES)
     tables.write_table(path, table.slice(1))
-    line = complaint(train.main, options(**taught), tmp_path / "curve.csv")
     first = table.slice(0, 1).to_pylist()[0]
-    assert line.startswith(f"{path}: found no score of document {first['doc_id']!r} for query {first['query_id']!r}, ")
+    found = f"{path}: found no score of document {first['doc_id']!r} for query {first['query_id']!r}, "
+    assert refuse(**taught).startswith(found)
 
 
-def test_a_second_round_starts_from_the_first_ones_weights(options, tmp_path, complaint):
-    assert train.main(options(gradient_accumulation=8)) == 0
+def test_a_second_round_starts_from_the_first_ones_weights(trained, options, tmp_path, complaint):
+    trained(gradient_accumulation=8)
     first = tmp_path / "model" / "last"
     # At a rate of almost 0, nothing is learnt: what is written is the start.
     again = {"start": first, "learning_rate": 1e-30, "output": tmp_path / "again", "decay": "weights"}
-    assert train.main(options(**again, weight_decay=0.0, gradient_accumulation=8)) == 0
+    trained(**again, weight_decay=0.0, gradient_accumulation=8)
     found, expected = contents(tmp_path / "again" / "last"), contents(first)
     # Their settings differ.
     assert found.pop("README.md") != expected.pop("README.md")
     assert found == expected
-    line = complaint(train.main, options(start=first, dimension=8, output=tmp_path / "third"))
+    third = tmp_path / "third"
+    line = complaint(train.main, options(start=first, dimension=8, output=third), third)
     assert line.startswith(f"{first}: found layers.2.linear.weight of shape (16, 32), expected (8, 32);")
-    assert not (tmp_path / "third").exists()
 
 
-def test_the_curve_can_be_watched_in_tensorboard(options, tmp_path):
-    assert train.main(options(events=tmp_path / "events", gradient_accumulation=4)) == 0
+def test_the_curve_can_be_watched_in_tensorboard(trained, tmp_path):
+    curve = trained(events=tmp_path / "events", gradient_accumulation=4)
     (file,) = (tmp_path / "events").iterdir()
     shown = {}
     with open(file, "rb") as stream:
@@ -323,7 +335,6 @@ def test_the_curve_can_be_watched_in_tensorboard(options, tmp_path):
                 shown.setdefault(value.tag, {})[event.step] = value.simple_value
     progress = {f"progress/{name}" for name in ("learning_rate", "epoch", "examples_per_second")}
     assert set(shown) == {"loss/training", "loss/validation", *progress}
-    curve = read_curve(tmp_path / "curve.csv")
     for tag, column in (("loss/training", "loss"), ("loss/validation", "validation_loss")):
         expected = {int(row["step"]): row[column] for row in curve if row[column] is not None}
         assert shown[tag] == pytest.approx(expected, rel=1e-6)
@@ -347,48 +358,40 @@ NONE = "found none, expected a file with"
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_wrong_settings_are_one_line(options, complaint, tmp_path, monkeypatch, changes, line):
+def test_wrong_settings_are_one_line(refuse, monkeypatch, changes, line):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert complaint(train.main, options(**changes), tmp_path / "curve.csv").startswith(line)
-    assert not (tmp_path / "model").exists()
+    assert refuse(**changes).startswith(line)
 
 
-def test_a_measure_that_is_unknown_or_has_nothing_to_measure_is_refused(by_measure, complaint, tmp_path):
-    curve = tmp_path / "curve.csv"
-    line = complaint(train.main, by_measure(best_model_metric="MRR@10"), curve)
-    assert line.startswith("measures: found 'MRR@10', expected RR")
-    line = complaint(train.main, by_measure(relevance_level=2), curve)
-    assert "found no relevant passage, expected at least one" in line
-    (tmp_path / "other.trec").write_text("nobody Q0 d1 1 1.0 x\n")
-    line = complaint(train.main, by_measure(validation_run=tmp_path / "other.trec"), curve)
-    assert line.endswith("no query of the validation qrels, expected their results; name the run of the same split")
+def test_a_measure_that_is_unknown_or_has_nothing_to_measure_is_refused(refuse, by_measure, tmp_path):
+    other = write_ranked(tmp_path / "other.trec", {"nobody": ["d1"]})
+    for changes, words in (
+        ({"best_model_metric": "MRR@10"}, "measures: found 'MRR@10', expected RR"),
+        ({"relevance_level": 2}, "found no relevant passage"),
+        ({"validation_run": other}, "no query of the validation qrels"),
+    ):
+        assert words in refuse(**by_measure | changes)
 
 
-@pytest.mark.parametrize(("name", "cache"), [("query_id", "queries.train.arrow"), ("negative", "passages.arrow")])
-def test_an_unknown_id_is_refused(options, tmp_path, examples, complaint, name, cache):
-    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES)
-    values = table[name].to_pylist()
-    values[3] = "nobody"
-    path = tmp_path / f"{name}.parquet"
-    tables.write_table(path, table.set_column(table.column_names.index(name), name, pa.array(values)))
-    line = complaint(train.main, options(triples=path), tmp_path / "curve.csv")
-    assert line.startswith(f"{path}: found the unknown id 'nobody', expected ids of ")
-    assert cache in line
-
-
-@pytest.mark.parametrize("name", ["triples", "validation_triples"])
-def test_an_empty_table_is_refused(options, tmp_path, complaint, name):
-    path = tmp_path / "none.parquet"
-    tables.write_table(path, tables.TRIPLES.empty_table())
-    line = complaint(train.main, options(**{name: path}), tmp_path / "curve.csv")
-    assert line == f"{path}: found no triples, expected at least one; sample them again"
-
-
-def test_a_triple_of_one_passage_is_refused(options, examples, tmp_path, complaint):
-    table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES)
-    column = pa.array([*table["negative"].to_pylist()[:2], *table["positive"].to_pylist()[2:]])
-    same = tmp_path / "triples.parquet"
-    tables.write_table(same, table.set_column(table.schema.get_field_index("negative"), "negative", column))
-    line = complaint(train.main, options(triples=same), tmp_path / "curve.csv")
-    found = f"the passage {shorten(column[2].as_py())} as positive and negative"
-    assert line == f"{same}: row 3: found {found}, expected two passages; remove the row"
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("triples", lambda rows: rows[3].update(query_id="nobody"), "the unknown id 'nobody', .*queries.train.arrow"),
+        ("triples", lambda rows: rows[3].update(negative="nobody"), "the unknown id 'nobody', .*passages.arrow"),
+        ("triples", list.clear, "no triples"),
+        ("validation_triples", list.clear, "no triples"),
+        (
+            "triples",
+            lambda rows: [row.update(negative=row["positive"]) for row in rows[2:]],
+            "the passage '?d.* as pos",
+        ),
+    ],
+)
+def test_triples_of_unknown_ids_or_one_passage_and_no_triples_are_refused(
+    refuse, tmp_path, examples, name, change, words
+):
+    path = tmp_path / "t.parquet"
+    change(rows := tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).to_pylist())
+    tables.write_table(path, pa.Table.from_pylist(rows, tables.TRIPLES))
+    place = "row 3: " if "passage '" in words else ""
+    assert re.match(f"{path}: {place}found {words}", refuse(**{name: path}))

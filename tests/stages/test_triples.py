@@ -9,24 +9,28 @@ import pytest
 from cort import pairs, triples
 from cort.formats import tables
 from cort.formats.runs import read_run
-from tests.support.common import command_line, write_ranked, write_rows
 from tests.support.training import Pool, pools_of
 
-# Stage, table, and options that differ.
-TRIPLES = triples, tables.TRIPLES, {"first-rank": 3, "last-rank": 12, "epochs": 4}
-PAIRS = pairs, tables.PAIRS, {"first-rank": 1, "last-rank": 10, "epochs": 3, "negatives": 2}
-each_stage = pytest.mark.parametrize("stage", [TRIPLES, PAIRS], ids=["triples", "pairs"])
+# Table, and options that differ, of each stage.
+STAGES = {
+    "triples": (tables.TRIPLES, {"first_rank": 3, "last_rank": 12, "epochs": 4}),
+    "pairs": (tables.PAIRS, {"first_rank": 1, "last_rank": 10, "epochs": 3, "negatives": 2}),
+}
+each_stage = pytest.mark.parametrize("name", STAGES)
 
 
-def options(world, folder, stage=TRIPLES, **changes):
-    named = {"qrels": world.path("qrels.parquet"), "run": world.path("ranking.trec"), "seed": 1, **stage[2]}
-    outputs = {"output": folder / "examples.parquet", "output-counts": folder / "counts.json"}
-    return command_line(named | outputs, changes)
+@pytest.fixture
+def options(world, tmp_path):
+    named = {"qrels": world.path("qrels.parquet"), "run": world.path("ranking.trec"), "seed": 1}
+    named |= {"output": tmp_path / "examples.parquet", "output_counts": tmp_path / "counts.json"}
+    return lambda name, **changes: {**named, **STAGES[name][1], **changes}
 
 
-def sample(world, folder, stage=TRIPLES, **changes):
-    assert stage[0].main(options(world, folder, stage, **changes)) == 0
-    return tables.read_table(folder / "examples.parquet", stage[1]).to_pylist()
+@pytest.fixture
+def sample(stage, options):
+    return lambda name, **changes: tables.read_table(
+        stage(name, **options(name, **changes)), STAGES[name][0]
+    ).to_pylist()
 
 
 def counts_of(folder):
@@ -34,28 +38,25 @@ def counts_of(folder):
 
 
 @each_stage
-def test_the_seed_decides_the_bytes(world, tmp_path, stage):
-    contents = []
-    for number, seed in enumerate((1, 1, 2)):
-        sample(world, tmp_path / str(number), stage, seed=seed)
-        contents.append((tmp_path / str(number) / "examples.parquet").read_bytes())
+def test_the_seed_decides_the_bytes(stage, options, name):
+    contents = [stage(name, **options(name, seed=seed)).read_bytes() for seed in (1, 1, 2)]
     assert contents[0] == contents[1] != contents[2]
 
 
 @each_stage
-def test_epochs_differ_and_fewer_epochs_are_the_first_ones(world, tmp_path, stage):
-    rows = sample(world, tmp_path, stage)
+def test_epochs_differ_and_fewer_epochs_are_the_first_ones(sample, name):
+    rows = sample(name)
     epochs = [[row | {"epoch": 0} for row in group] for _, group in itertools.groupby(rows, lambda row: row["epoch"])]
-    assert len(epochs) == stage[2]["epochs"]
+    assert len(epochs) == STAGES[name][1]["epochs"]
     assert len({tuple(row["query_id"] for row in epoch) for epoch in epochs}) == len(epochs)
     assert len({frozenset(tuple(row.values()) for row in epoch) for epoch in epochs}) == len(epochs)
-    assert sample(world, tmp_path, stage, epochs=2) == rows[: 2 * len(epochs[0])]
+    assert sample(name, epochs=2) == rows[: 2 * len(epochs[0])]
 
 
 @each_stage
-def test_counts_are_written(world, tmp_path, stage):
-    sample(world, tmp_path, stage, maximum_queries=7)
-    first, last = stage[2]["first-rank"], stage[2]["last-rank"]
+def test_counts_are_written(world, tmp_path, sample, name):
+    sample(name, maximum_queries=7)
+    first, last = (STAGES[name][1][rank] for rank in ("first_rank", "last_rank"))
     ranking = read_run(world.path("ranking.trec")).by_query()
     inside = sum(target in ranking[query_id][first - 1 : last] for query_id, target in world.target.items())
     counts = counts_of(tmp_path)
@@ -74,22 +75,24 @@ def test_counts_are_written(world, tmp_path, stage):
         *({"minimum_results": 31}, {"relevance_level": 2}),
     ],
 )
-def test_nothing_left_is_an_error_without_output(world, tmp_path, complaint, stage, changes):
-    line = complaint(stage[0].main, options(world, tmp_path, stage, **changes), tmp_path / "examples.parquet")
+def test_nothing_left_is_an_error_without_output(world, tmp_path, refused, options, name, changes):
+    line = refused(name, **options(name, **changes))
     assert line.startswith(f"{world.path('ranking.trec')}: found no query to train on ({{'queries in the ranking': 30,")
-    assert line.endswith("expected at least one; check that run and qrels belong together, or widen the ranks")
     assert not list(tmp_path.iterdir())
 
 
-def test_every_triple_is_as_the_paper_wants_it(world, tmp_path):
-    rows = sample(world, tmp_path)
+def test_random_negatives_are_some_of_the_negatives(refused, options):
+    assert refused("pairs", **options("pairs", random=3)).startswith("--random: found 3, expected at most the 2 neg")
+
+
+def test_every_triple_is_as_the_paper_wants_it(world, sample):
+    rows = sample("triples")
     ranking = read_run(world.path("ranking.trec")).by_query()
     assert [row["epoch"] for row in rows] == [epoch for epoch in range(4) for _ in range(30)]
     for epoch in range(4):
         assert sorted(row["query_id"] for row in rows if row["epoch"] == epoch) == sorted(world.query_ids)
     for row in rows:
-        assert row["positive"] == world.target[row["query_id"]]
-        assert row["negative"] != row["positive"]
+        assert row["positive"] == world.target[row["query_id"]] != row["negative"]
         assert 3 <= row["negative_rank"] <= 12
         assert ranking[row["query_id"]][row["negative_rank"] - 1] == row["negative"]
 
@@ -103,58 +106,28 @@ def test_positives_and_negatives_are_drawn_evenly():
     assert all(abs(count - 250) < 6 * np.sqrt(1500 * 1 / 6 * 5 / 6) for count in counts.values())
 
 
-def test_a_hand_made_example(world, tmp_path):
-    qrels = write_rows(tmp_path / "qrels.parquet", tables.QRELS, [("q1", "b", 2), ("q1", "c", 1)])
-    run = write_ranked(tmp_path / "run.trec", {"q1": "abc"})
-    changes = {"run": run, "qrels": qrels, "epochs": 1, "minimum_results": 3}
-    expected = {"epoch": 0, "query_id": "q1", "positive": "b", "negative": "c", "negative_rank": 3}
-    assert sample(world, tmp_path, relevance_level=2, **changes) == [expected]
-
-
-def test_random_negatives_are_some_of_the_negatives(world, tmp_path, complaint):
-    line = complaint(pairs.main, options(world, tmp_path, PAIRS, negatives=2, random=3), tmp_path / "examples.parquet")
-    assert line == "--random: found 3, expected at most the 2 negatives; lower it"
-
-
-@pytest.mark.parametrize("negatives", [1, 2, 5])
-def test_every_query_has_one_positive_and_its_negatives_per_epoch(world, tmp_path, negatives):
-    rows = sample(world, tmp_path, PAIRS, negatives=negatives)
-    size = 1 + negatives
-    assert len(rows) == 3 * 30 * size
+@pytest.mark.parametrize("negatives", [1, 5])
+def test_every_query_has_one_positive_and_its_negatives_per_epoch(world, sample, negatives):
+    rows = sample("pairs", negatives=negatives)
     ranking = read_run(world.path("ranking.trec")).by_query()
-    seen = Counter()
-    for start in range(0, len(rows), size):
-        group = rows[start : start + size]
-        assert len({(row["epoch"], row["query_id"]) for row in group}) == 1
-        assert [row["relevance"] for row in group] == [1] + [0] * negatives
-        query_id = group[0]["query_id"]
-        seen[group[0]["epoch"], query_id] += 1
-        assert group[0]["doc_id"] == world.target[query_id]
-        drawn = [row["doc_id"] for row in group[1:]]
-        assert len(set(drawn)) == negatives
-        assert set(drawn) <= set(ranking[query_id][:10]) - {world.target[query_id]}
-    assert seen == {(epoch, query_id): 1 for epoch in range(3) for query_id in world.query_ids}
+    for query_id, (positive, *drawn) in groups_of(rows):
+        assert positive == world.target[query_id]
+        assert len(drawn) == len(set(drawn)) == negatives
+        assert set(drawn) <= set(ranking[query_id][:10]) - {positive}
+    positives = [(row["epoch"], row["query_id"]) for row in rows if row["relevance"] == 1]
+    assert sorted(positives) == sorted(itertools.product(range(3), world.query_ids))
+    assert [row["relevance"] for row in rows] == [1, *[0] * negatives] * len(positives)
+    assert [(row["epoch"], row["query_id"]) for row in rows] == [one for one in positives for _ in range(1 + negatives)]
     assert [row["epoch"] for row in rows] == sorted(row["epoch"] for row in rows)
 
 
-def test_a_group_may_have_fewer_negatives():
+def test_a_group_may_have_fewer_negatives_or_none():
     pools = pools_of(Pool("q", ["a"], ["x", "y"], [1, 2]), Pool("r", ["a"], list("uvwxyz"), [1, 2, 3, 4, 5, 6]))
     rows = pairs.sample_epoch(pools, pairs.Groups(4), seed=1, epoch=0).to_pylist()
     assert sorted(row["doc_id"] for row in rows if row["query_id"] == "q") == ["a", "x", "y"]
     assert len({row["doc_id"] for row in rows if row["query_id"] == "r"}) == 5
-
-
-def test_without_negatives_only_positives_remain():
     table = pairs.sample_epoch(pools_of(Pool("q", ["a"], ["x"], [1])), pairs.Groups(0), seed=1, epoch=0)
     assert table.to_pylist() == [{"epoch": 0, "query_id": "q", "doc_id": "a", "relevance": 1}]
-
-
-def test_negatives_are_drawn_evenly():
-    pools = pools_of(Pool("q", ["a"], list("wxyz"), [1, 2, 3, 4]))
-    rows = pa.concat_tables(pairs.sample_epoch(pools, pairs.Groups(2), 1, epoch) for epoch in range(1000)).to_pylist()
-    counts = Counter(row["doc_id"] for row in rows if not row["relevance"])
-    # Two of four: probability 1/2 each, six standard deviations.
-    assert all(abs(counts[doc_id] - 500) < 6 * np.sqrt(1000 / 4) for doc_id in "wxyz")
 
 
 def groups_of(rows):
@@ -185,8 +158,7 @@ def test_random_negatives_are_positives_of_the_queries_that_follow(positives):
         assert doc_ids[2:] == expected
 
 
-def test_groups_with_fewer_negatives_are_counted(world, tmp_path):
+def test_groups_with_fewer_negatives_are_counted(sample, tmp_path):
     # Of 30 queries, each group can have 29 positives of others at most.
-    sample(world, tmp_path, PAIRS, negatives=40, random=35)
-    counts = counts_of(tmp_path)
-    assert counts["positives with fewer negatives than requested"] == 3 * 30
+    sample("pairs", negatives=40, random=35)
+    assert counts_of(tmp_path)["positives with fewer negatives than requested"] == 3 * 30
