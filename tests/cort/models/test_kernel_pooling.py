@@ -5,11 +5,9 @@ import pytest
 import torch
 
 from cort.formats.shards import Tokens
-from cort.models.kernel_pooling import LEAST, MEANS, WIDTHS, new_kernel_pooling, pool_kernels
+from cort.models.kernel_pooling import LEAST, MEANS, WIDTHS, new_kernel_pooling
 from cort.models.loading import load_transformer
-from cort.models.rerankers import load_reranker
 from cort.models.settings import PairSettings
-from tests.conftest import saved
 
 CPU = torch.device("cpu")
 
@@ -70,16 +68,6 @@ def test_the_score_weighs_soft_counts_of_each_kernel(lm, caches, changes):
             assert scores[place].item() == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
-def test_kernels_of_known_cosines():
-    query = torch.tensor([[[1.0, 0.0], [5.0, 5.0]]])
-    passage = torch.tensor([[[3.0, 0.0], [0.0, 2.0], [1.0, 1.0]]])
-    counts = torch.tensor([[True, False]]), torch.tensor([[True, True, False]])
-    means, widths = torch.tensor([1.0, 0.5]), torch.tensor([0.001, 0.1])
-    found = pool_kernels(query, counts[0], passage, counts[1], means, widths)[0]
-    # One word of cosine 1 and one of cosine 0; the third is none of the passage's.
-    assert found.tolist() == pytest.approx([0.0, 0.01 * math.log(2 * math.exp(-12.5))])
-
-
 def test_word_vectors_are_those_of_the_base_model_or_drawn(lm):
     own = load_transformer(lm).get_input_embeddings().weight
     assert torch.equal(new_kernel_pooling(lm, PairSettings(kind="knrm"), 3).vectors.weight, own)
@@ -89,11 +77,3 @@ def test_word_vectors_are_those_of_the_base_model_or_drawn(lm):
     assert drawn[0].shape == (len(own), 64)
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
-
-
-def test_a_folder_without_its_word_vectors_is_refused(lm, caches, tmp_path):
-    model, _ = make_pairs(lm, caches)
-    saved(model, tmp_path / "model")
-    (tmp_path / "model" / "model.safetensors").write_bytes(b"\x00" * 20)
-    with pytest.raises(ValueError, match=r"found no re-ranker \(.*\), expected a folder that `train_reranker` wrote"):
-        load_reranker(tmp_path / "model")

@@ -1,4 +1,3 @@
-import json
 import math
 import shutil
 
@@ -11,7 +10,7 @@ from tokenizers import Tokenizer
 from cort import pretrained, weigh
 from cort.formats import tables
 from cort.models.weigher import Vocabulary, load_vocabulary, load_weigher, quantised, term_weights
-from tests.support.released import change_json, change_weights, tokens_of, write_json
+from tests.support.released import change_weights, tokens_of
 
 BERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -131,32 +130,6 @@ def test_the_number_of_shards_does_not_change_the_result(world, released, tmp_pa
     assert all(parts)
     assert [row for part in parts for row in part] == rows("1-of-1")
     assert not (tmp_path / "kept").exists()
-
-
-def change_prefix(folder):
-    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    model = content["model"] | {"continuing_subword_prefix": "@@"}
-    write_json(folder / "tokenizer.json", content | {"model": model})
-
-
-LABELS = {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda folder: change_json(folder / "config.json", **LABELS), "classifier"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "found no safetensors weights"),
-        (change_prefix, "/tokenizer.json: found a tokenizer of type WordPiece with the prefix @@, expected WordPiece"),
-    ],
-)
-def test_models_that_do_not_weigh_terms_are_refused(released, tmp_path, complaint, change, words):
-    folder = shutil.copytree(released, tmp_path / "source")
-    change(folder)
-    options = ["--kind", "weigher", "--pretrained", folder, "--output", tmp_path / "out"]
-    line = complaint(pretrained.main, options, tmp_path / "out")
-    assert line.startswith(str(folder))
-    assert words in line
 
 
 def test_an_infinite_weight_is_refused(released, tmp_path, complaint):
