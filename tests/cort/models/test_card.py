@@ -2,10 +2,8 @@ import json
 
 import pytest
 
-from cort.models import card
 from cort.models.card import write_card
 from cort.models.layout import PROMPTS
-from cort.settings import paths
 from cort.system.checksums import checksum
 from tests.support.cards import card_of, cells
 from tests.support.released import check_folder
@@ -44,4 +42,3 @@ def test_the_card_of_a_model_of_this_project_alone_has_no_code(make_reranker):
     assert header == {"tags": ["cort"]}
     assert "Only the CoRT workflow loads" in text
     assert "```" not in text
-    assert card.CARD == paths.CARD

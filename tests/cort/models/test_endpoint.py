@@ -65,15 +65,11 @@ def test_each_different_text_is_asked_once(server, cache, caplog):
     assert (body["model"], body["temperature"]) == ("small", 0)
 
 
-def test_another_model_or_prompt_is_asked_again(server, cache):
+def test_another_model_or_prompt_is_asked_again_also_without_a_key(server, cache, monkeypatch):
+    monkeypatch.delenv(endpoint.KEY)
     for prompt, model in (("a", "small"), ("a", "large"), ("b", "small"), ("a", "small")):
         ask(prompt, ["text"], limits(model=model), cache)
     assert [body["model"] for _, _, body in server.attempts] == ["small", "large", "small"]
-
-
-def test_no_key_is_needed(server, cache, monkeypatch):
-    monkeypatch.delenv(endpoint.KEY)
-    ask("", ["text"], limits(), cache)
     assert "Authorization" not in server.attempts[0][1]
 
 
@@ -168,19 +164,15 @@ def test_requests_under_way_at_an_error_are_kept(server, cache):
     assert 3 <= kept(cache) == sum(server.answered.values()) < 50
 
 
-def test_a_server_that_is_down(cache, monkeypatch):
-    monkeypatch.setattr(endpoint, "RETRIES", 0)
-    with model_server() as server:
-        monkeypatch.setenv(endpoint.URL, server.url)
-    with pytest.raises(InputError, match="endpoint: found no connection"):
-        ask("", ["text"], limits(), cache)
-
-
-def test_a_silent_server(server, cache, monkeypatch):
+def test_a_server_that_is_silent_or_down(cache, monkeypatch):
     monkeypatch.setattr(endpoint, "RETRIES", 0)
     monkeypatch.setattr(endpoint, "PATIENCE", 0.3)
-    server.most = 0
-    with pytest.raises(InputError, match=r"endpoint: found no answer in 0\.3 s"):
+    with model_server() as server:
+        monkeypatch.setenv(endpoint.URL, server.url)
+        server.most = 0
+        with pytest.raises(InputError, match=r"endpoint: found no answer in 0\.3 s"):
+            ask("", ["text"], limits(), cache)
+    with pytest.raises(InputError, match="endpoint: found no connection"):
         ask("", ["text"], limits(), cache)
 
 
@@ -202,13 +194,11 @@ def test_an_invalid_certificate(tmp_path, cache, monkeypatch):
     ("url", "found"), [(None, "nothing"), ("localhost:8080", "no address"), ("http://host:port", "no address")]
 )
 def test_no_address(cache, monkeypatch, url, found):
-    if url is None:
-        monkeypatch.delenv(endpoint.URL, raising=False)
-    else:
+    monkeypatch.delenv(endpoint.URL, raising=False)
+    if url:
         monkeypatch.setenv(endpoint.URL, url)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^OPENAI_BASE_URL: found {found}, "):
         ask("", ["text"], limits(), cache)
-    assert str(error.value).startswith(f"OPENAI_BASE_URL: found {found}, expected an address such as")
 
 
 @pytest.mark.parametrize("key", ["sk-sécret", "sk-secret\nx"])
@@ -248,18 +238,18 @@ def start(cache, number, at_once=4):
 
 
 def test_a_killed_process_asks_nothing_again(server, cache):
-    server.most = 40
-    with start(cache, 100):
-        wait_until(lambda: kept(cache) == 40, "40 answers", 60)
+    server.most = 20
+    with start(cache, 50):
+        wait_until(lambda: kept(cache) == 20, "20 answers", 60)
     # What it still wanted was never answered.
     server.most = float("inf")
-    assert len(ask("", texts(100), limits(), cache)) == 100
-    assert server.answered == Counter(texts(100))
+    assert len(ask("", texts(50), limits(), cache)) == 50
+    assert server.answered == Counter(texts(50))
 
 
 def test_processes_at_the_same_time_ask_once_and_keep_the_limits(server, cache):
-    server.pause = 0.02
-    processes = [start(cache, 60, at_once=2) for _ in range(3)]
-    assert [process.communicate(timeout=120)[0].strip() for process in processes] == ["60"] * 3
-    assert server.answered == Counter(texts(60))
+    server.pause = 0.05
+    processes = [start(cache, 40, at_once=2) for _ in range(2)]
+    assert [process.communicate(timeout=120)[0].strip() for process in processes] == ["40"] * 2
+    assert server.answered == Counter(texts(40))
     assert server.busiest == 2

@@ -41,13 +41,6 @@ def test_a_token_is_sampled_by_its_probability(number, k, expected):
     assert draw(logits, torch.tensor([number], dtype=torch.float64), k).tolist() == [expected]
 
 
-def test_samples_are_as_frequent_as_their_probabilities():
-    numbers = torch.from_numpy(numbers_of(5, "d", 40, 500).ravel())
-    logits = torch.tensor([0.5, 0.1, 0.4]).log().expand(len(numbers), 3)
-    found = Counter(draw(logits, numbers, 10).tolist())
-    assert [found[token] / len(numbers) for token in range(3)] == pytest.approx([0.5, 0.1, 0.4], abs=0.01)
-
-
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_nan_and_infinite_logits_are_refused(wrong):
     with pytest.raises(FloatingPointError):
@@ -136,13 +129,3 @@ def test_beam_search_finds_the_queries_of_transformers(folder, world_of, beams, 
             expected = theirs.generate(ids, **settings, do_sample=False).tolist()
             end = model.config.eos_token_id
             assert [cut(one, end) for one in found] == [cut(one[1:], end) for one in expected]
-
-
-def test_sampling_from_one_token_is_greedy_search(world_of):
-    model, passages = world_of
-    batch, generator = batch_of(passages, range(10)), Generator(model)
-    numbers = torch.from_numpy(np.stack([numbers_of(9, str(row), 1, STEPS) for row in range(10)]))
-    with torch.inference_mode():
-        drawn, found = generator.sample(batch, numbers, 1), generator.search(batch, 1, 1, STEPS)
-    end = model.config.eos_token_id
-    assert [cut(one, end) for one in drawn[:, 0].tolist()] == [cut(one, end) for one in found[:, 0].tolist()]

@@ -10,7 +10,15 @@ from safetensors.torch import save_file
 
 from cort import pretrained
 from cort.models.rerankers import load_reranker
-from tests.support.released import change_json, tokens_of, write_json, write_t5, write_transformer
+from tests.support.released import (
+    change_json,
+    copy_model,
+    tokens_of,
+    weights_of,
+    write_json,
+    write_t5,
+    write_transformer,
+)
 
 QUERIES = ["what is a wren?", "Where do they live", "(why)", "a"]
 PASSAGES = ["The wren is a small bird.", "They live in Europe; also in Asia.\n", "no", '"Quoted" text, 12 of 30.']
@@ -72,6 +80,15 @@ def cross_encoder(source, folder, task, template):
     return sentence_transformers.CrossEncoder(str(folder), device="cpu")
 
 
+@pytest.fixture(scope="module")
+def judge(causal, tmp_path_factory):
+    """A causal re-ranker of 120 tokens with a chat template: the peer, what it was saved as, and what we took in."""
+    folder = tmp_path_factory.mktemp("judge")
+    peer = cross_encoder(causal, folder / "peer", "text-generation", TEMPLATE)
+    peer[0].tokenizer.model_max_length = 120
+    return peer, folder / "peer", load(folder / "peer", folder, "cross_encoder", "--max-length", "120")
+
+
 @pytest.mark.parametrize("template", [TEMPLATE, None], ids=["chat", "pair"])
 @pytest.mark.parametrize("task", ["text-generation", "sequence-classification"])
 def test_causal_rerankers_agree_with_sentence_transformers(causal, tmp_path, task, template):
@@ -87,14 +104,11 @@ def test_causal_rerankers_agree_with_sentence_transformers(causal, tmp_path, tas
 
 @pytest.mark.parametrize("passage", ["no", LONG], ids=["fits", "does not"])
 @pytest.mark.parametrize("words", [1, 8, 16])
-def test_a_passage_is_truncated_before_the_query_and_the_end_of_the_prompt(causal, tmp_path, words, passage):
-    peer = cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
-    folder = load(tmp_path / "peer", tmp_path, "cross_encoder", "--max-length", "120")
-    query = " ".join(["what", *["birds"] * words])
+def test_a_passage_is_truncated_before_the_query_and_the_end_of_the_prompt(judge, tmp_path, words, passage):
+    (peer, _, folder), query = judge, " ".join(["what", *["birds"] * words])
     model = load_reranker(folder)
     caches = tokens_of(tmp_path, folder, [query], "query"), tokens_of(tmp_path, folder, [passage])
     ids, _ = model.pairs(*caches).join(caches[0][0], caches[1][0])
-    peer[0].tokenizer.model_max_length = 120
     theirs = peer.preprocess([(query, passage)])["input_ids"][0]
     assert ids.tolist() == theirs.tolist()
     assert len(ids) == 120 or passage != LONG
@@ -102,9 +116,8 @@ def test_a_passage_is_truncated_before_the_query_and_the_end_of_the_prompt(causa
     assert words < 16 or 60 < len(caches[0][0]) < model.query_length
 
 
-def test_a_query_beyond_the_prompt_leaves_tokens_of_the_passage(causal, tmp_path):
-    cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
-    folder = load(tmp_path / "peer", tmp_path, "cross_encoder", "--max-length", "120")
+def test_a_query_beyond_the_prompt_leaves_tokens_of_the_passage(judge, tmp_path):
+    *_, folder = judge
     [query], [passage] = tokens_of(tmp_path, folder, [LONG], "query"), tokens_of(tmp_path, folder, [LONG])
     model = load_reranker(folder)
     ids, template = model.pairs([query], [passage]).join(query, passage)[0].tolist(), model.template
@@ -114,10 +127,9 @@ def test_a_query_beyond_the_prompt_leaves_tokens_of_the_passage(causal, tmp_path
 
 
 @pytest.mark.usefixtures("bf16")
-def test_scores_in_half_precision_do_not_tie(causal, tmp_path):
-    cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
-    model = load_reranker(load(tmp_path / "peer", tmp_path, "cross_encoder"))
-    folder = tmp_path / "released"
+def test_scores_in_half_precision_do_not_tie(judge, tmp_path):
+    *_, folder = judge
+    model = load_reranker(folder)
     caches = tokens_of(tmp_path, folder, QUERIES, "query"), tokens_of(tmp_path, folder, PASSAGES)
     model.place(torch.device("cpu"), "bf16")
     with torch.inference_mode():
@@ -129,17 +141,14 @@ def test_scores_in_half_precision_do_not_tie(causal, tmp_path):
 @pytest.mark.parametrize(
     ("template", "line"),
     [
-        ("{{ messages[0].role }}", "found no usable chat template: the 'query' and 'document' content does not reach"),
+        ("{{ messages[0].role }}", "found no usable chat template: "),
         ("{{ messages[1].content }}{{ messages[0].content }}", "found a prompt without one query before one passage"),
     ],
 )
-def test_a_chat_template_without_both_roles_is_refused(causal, tmp_path, capsys, template, line):
-    cross_encoder(causal, tmp_path / "peer", "text-generation", TEMPLATE)
-    (tmp_path / "peer" / "chat_template.jinja").write_text(template)
-    options = ["--kind", "cross_encoder", "--pretrained", str(tmp_path / "peer"), "--output", str(tmp_path / "out")]
-    assert pretrained.main(options) == 1
-    assert line in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+def test_a_chat_template_without_both_roles_is_refused(judge, tmp_path, refused, template, line):
+    folder = copy_model(judge[1], tmp_path / "peer")
+    (folder / "chat_template.jinja").write_text(template)
+    assert line in refused("pretrained", kind="cross_encoder", pretrained=folder, output=tmp_path / "out")
 
 
 @pytest.fixture(scope="module")
@@ -160,10 +169,7 @@ def t5(tmp_path_factory):
     end = tokenizer.token_to_id("</s>")
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", end)])
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder / "tokenizer")
-    model = write_t5(folder / "model", folder / "tokenizer")
-    config = json.loads((model / "config.json").read_text())
-    write_json(model / "config.json", config)
-    return model
+    return write_t5(folder / "model", folder / "tokenizer")
 
 
 @pytest.mark.parametrize("kind", ["monot5", "rankt5"])
@@ -189,8 +195,7 @@ def test_encoder_decoders_follow_the_formulas_of_their_papers(t5, tmp_path, kind
     assert np.abs(scores - scores_of(folder, tmp_path, budget=1)).max() < 1e-5 * np.abs(scores).max()
 
 
-@pytest.mark.parametrize("kind", ["monot5", "rankt5"])
-@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize(("kind", "fits"), [("monot5", True), ("monot5", False), ("rankt5", False)])
 def test_encoder_decoders_truncate_only_pairs_that_do_not_fit(t5, tmp_path, kind, fits):
     from transformers import AutoTokenizer
 
@@ -213,25 +218,23 @@ def multi_vector(source, folder, layout, **settings):
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
+    folder.mkdir()
     torch.manual_seed(7)
     width = json.loads((source / "config.json").read_text())["hidden_size"]
     if layout == "stanford":
-        from safetensors.torch import load_file
         from transformers import AutoModel
 
         AutoModel.from_pretrained(source).save_pretrained(folder)
         for path in source.glob("*token*"):
             (folder / path.name).write_bytes(path.read_bytes())
-        weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
+        weights = {f"bert.{name}": value for (_, name), value in weights_of(folder).items()}
         save_file(weights | {"linear.weight": torch.randn(16, width)}, folder / "model.safetensors", {"format": "pt"})
-        config = json.loads((folder / "config.json").read_text())
-        write_json(folder / "config.json", config | {"architectures": ["HF_ColBERT"]})
+        change_json(folder / "config.json", architectures=["HF_ColBERT"])
         marks = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]"}
         write_json(folder / "artifact.metadata", {"query_maxlen": 20, "doc_maxlen": 40, "dim": 16} | marks | settings)
     else:
-        dense = Dense(
-            width, 16, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings"
-        )
+        options = {"bias": False, "activation_function": torch.nn.Identity()}
+        dense = Dense(width, 16, module_input_name="token_embeddings", **options)
         expansion, punctuation = settings.get("query_expansion"), list(string.punctuation)
         module = Transformer(str(source), query_length=20, document_length=40, query_expansion=expansion)
         mask = MultiVectorMask(skiplist_words=settings.get("skiplist_words", punctuation))
@@ -242,16 +245,11 @@ def multi_vector(source, folder, layout, **settings):
             index = json.loads((folder / "modules.json").read_text())[:2]
             index[1]["type"] = "pylate.models.Dense.Dense"
             write_json(folder / "modules.json", index)
-            path = folder / "config_sentence_transformers.json"
-            old = {
-                "model_type": "ColBERT",
-                "query_prefix": "[Q] ",
-                "document_prefix": "[D] ",
-                "similarity_fn_name": "MaxSim",
-            }
-            old |= {"query_length": 20, "document_length": 40, "attend_to_expansion_tokens": False}
-            old |= {"skiplist_words": list(string.punctuation), "do_query_expansion": True} | settings
-            write_json(path, {**json.loads(path.read_text()), **old})
+            old = {"model_type": "ColBERT", "query_prefix": "[Q] ", "document_prefix": "[D] "}
+            old |= {"similarity_fn_name": "MaxSim", "query_length": 20, "document_length": 40}
+            old |= {"attend_to_expansion_tokens": False, "do_query_expansion": True}
+            old |= {"skiplist_words": list(string.punctuation)} | settings
+            change_json(folder / "config_sentence_transformers.json", **old)
             write_json(folder / "sentence_bert_config.json", {"max_seq_length": 40, "do_lower_case": False})
     return MultiVectorEncoder(str(folder), device="cpu")
 
@@ -272,10 +270,8 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("name", list(LAYOUTS))
-def test_colbert_models_agree_with_sentence_transformers(lm, tmp_path, name):
-    layout, settings = LAYOUTS[name]
-    (tmp_path / "peer").mkdir()
+@pytest.mark.parametrize(("layout", "settings"), LAYOUTS.values(), ids=LAYOUTS)
+def test_colbert_models_agree_with_sentence_transformers(lm, tmp_path, layout, settings):
     peer = multi_vector(lm, tmp_path / "peer", layout, **settings)
     passages = [*PASSAGES, LONG]
     pairs = [(query, passage) for query in range(len(QUERIES)) for passage in range(len(passages))]
@@ -287,10 +283,8 @@ def test_colbert_models_agree_with_sentence_transformers(lm, tmp_path, name):
 
 
 def test_lengths_of_the_config_replace_those_of_a_colbert_model(lm, tmp_path):
-    (tmp_path / "peer").mkdir()
     multi_vector(lm, tmp_path / "peer", "native", query_expansion=FIXED)
-    model = load_reranker(
-        load(tmp_path / "peer", tmp_path, "late_interaction", "--query-length", "9", "--max-length", "12")
-    )
+    lengths = ["--query-length", "9", "--max-length", "12"]
+    model = load_reranker(load(tmp_path / "peer", tmp_path, "late_interaction", *lengths))
     assert [model.framings[kind].length for kind in ("query", "passage")] == [9, 12]
     assert model.expansion.length == 9
