@@ -98,13 +98,13 @@ def test_an_encoder_learns_in_half_precision(check, request, precision):
 
 
 def test_gradient_checkpointing_changes_nothing(check):
-    check("train", only_here={"gradient_checkpointing": True})
+    check("train", only_here={"gradient_checkpointing": "True"})
 
 
 def test_a_compiled_model_learns_as_on_the_cpu(gpu, check):
     if not any(map(shutil.which, ("gcc", "cc", "g++"))):
         pytest.skip("no compiler of C")
-    check("train", only_here={"compile": True})
+    check("train", only_here={"compile": "True"})
 
 
 @long

@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from cort.models.batching import Sequences
-from cort.models.tokenizer import Template
 from cort.system.errors import InputError
 from cort.system.options import add_options, read_options
 from cort.training.loop import Task, fit, make_deterministic, parameter_groups
@@ -224,9 +222,8 @@ def test_a_gain_is_over_the_start_and_over_not_re_ranking(unranked, best, compla
     assert selection.complaint == complaint
     report_gain(selection, required=complaint is None)
     if complaint:
-        found = f"RR@10 {best:.4f} after update {selection.best_step} as the best"
-        line = f"^require_gain: found {found}, expected better than {complaint}; train longer or with other settings"
-        with pytest.raises(InputError, match=line):
+        line = f"^require_gain: found RR@10 {best:.4f} after update {selection.best_step} .*expected better than "
+        with pytest.raises(InputError, match=line + complaint):
             report_gain(selection, required=True)
 
 
@@ -238,66 +235,33 @@ def test_a_long_training_has_about_200_points_each_the_mean_since_the_one_before
     assert [point.loss for point in curve] == pytest.approx(means.tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("value", "batch_size", "place"),
-    [(math.nan, 4, "the examples 16 to 19"), (math.inf, 4, "the examples 16 to 19"), (math.nan, 1, "the example 17")],
-)
-def test_a_nan_or_infinite_loss_stops_with_one_line(value, batch_size, place):
-    record = Record(rows(24))
-    record.rows[17] = value
-    update = 17 // (2 * batch_size) + 1
-    with pytest.raises(InputError, match=rf"^update {update}: found the loss (nan|inf|-inf) on {place}, "):
-        record.fit(batch_size=batch_size)
+class Steep(Weights):
+    """The loss is finite, its slope is not: that of a square root at 0."""
+
+    def forward(self, rows):
+        return torch.sqrt((rows @ self.values - rows @ self.values).abs())
+
+
+WRONG = [(place, value) for place in ("loss", "validation") for value in (math.nan, math.inf)]
+
+
+@pytest.mark.parametrize(("place", "value"), [*WRONG, ("example", math.nan), ("gradient", math.nan)])
+def test_a_nan_or_infinite_number_stops_with_one_line(place, value):
+    found = {
+        "loss": "update 3: found the loss (nan|inf|-inf) on the examples 16 to 19, ",
+        "example": "update 9: found the loss nan on the example 17, ",
+        "validation": f"update 2: found the validation loss {value}, ",
+        "gradient": "update 1: found gradients of norm nan, ",
+    }[place]
+    validation = [1.0, 1.0, value] if place == "validation" else []
+    record = Record(rows(24), validation, Steep() if place == "gradient" else None)
+    if place in ("loss", "example"):
+        record.rows[17] = value
+    changes = {"example": {"batch_size": 1}, "validation": {"validate_every": 1}}.get(place, {})
+    with pytest.raises(InputError, match=f"^{found}"):
+        record.fit(**changes)
     assert record.saved == []
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_nan_or_infinite_validation_loss_stops_with_one_line(value):
-    record = Record(rows(24), validation=[1.0, 1.0, value])
-    line = rf"^update 2: found the validation loss {value}, expected a finite number; lower learning_rate, set"
-    with pytest.raises(InputError, match=line):
-        record.fit(validate_every=1)
-    assert record.saved == []
-
-
-class Linear(nn.Module):
-    """The inner product of three token ids with three weights."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.dtypes = nn.Linear(3, 1, bias=False), set()
-
-    @property
-    def values(self):
-        return self.layer.weight
-
-    def transformers_without_heads(self):
-        return [self.layer]
-
-    def forward(self, batch):
-        result = self.layer(batch["input_ids"].float())
-        self.dtypes.add(result.dtype)
-        return result.squeeze(-1)
-
-
-class Sums(Record):
-    """The loss of an example is the output for a sequence of three tokens."""
-
-    def losses(self, batch, forward):
-        frame = np.array([1, 2, 4]), np.zeros(3, dtype=np.int64)
-        outputs = forward(Sequences(np.full(batch.size, 3), lambda _: frame, Template((), (), (), 0, 0)))
-        self.parts.append((outputs.dtype, (outputs @ outputs).dtype))
-        return outputs.reshape(len(batch), -1).mean(1)
-
-
-@pytest.mark.usefixtures("bf16")
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
-def test_the_precision_is_of_the_products_of_the_transformer_and_not_of_weights_and_losses(precision, dtype):
-    record = Sums(rows(8), model=Linear())
-    record.fit(precision=precision)
-    assert record.model.dtypes == {dtype}
-    assert record.model.values.dtype == torch.float32
-    assert set(record.parts) == {(torch.float32, torch.float32)}
+    assert torch.isfinite(record.model.values).all()
 
 
 def test_make_deterministic_fixes_seed_threads_and_algorithms():
@@ -343,27 +307,13 @@ def test_weight_decay_can_spare_biases_and_layer_normalisation():
     assert list(map(id, vectors["params"])) == list(map(id, spared))
 
 
-def test_nan_gradients_stop_before_they_reach_the_weights():
-    class Infinite(Weights):
-        """The loss is finite, its slope is not: that of a square root at 0."""
-
-        def forward(self, rows):
-            return torch.sqrt((rows @ self.values - rows @ self.values).abs())
-
-    record = Record(rows(8), model=Infinite())
-    with pytest.raises(InputError, match=r"^update 1: found gradients of norm nan, expected a finite number; lower"):
-        record.fit()
-    assert torch.isfinite(record.model.values).all()
-
-
 @pytest.mark.parametrize("gradient_checkpointing", [False, True])
 def test_full_memory_names_the_setting_to_lower(gradient_checkpointing):
     record = Record(rows(8))
     record.losses = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
-    line = "^tokens_at_once: found 8192, too many for the memory that activations need, expected fewer tokens; lower"
-    line += " it$" if gradient_checkpointing else " it, or set gradient_checkpointing if "
-    with pytest.raises(InputError, match=line):
+    with pytest.raises(InputError, match="tokens_at_once: found 8192, too many ") as caught:
         record.fit(gradient_checkpointing=gradient_checkpointing)
+    assert ("gradient_checkpointing" in str(caught.value)) != gradient_checkpointing
     # Any other failure stays as it is.
     record.losses = lambda *_: torch.ones(2) @ torch.ones(3)
     with pytest.raises(RuntimeError, match="size"):
@@ -387,9 +337,5 @@ def test_without_a_deterministic_kernel_work_is_rerun_without_determinism(caplog
     assert [point[:-1] for point in record.fit()] == [point[:-1] for point in other.fit()]
     assert torch.equal(record.last, other.last)
     assert changed == [True]
-    (message,) = [
-        record.getMessage()
-        for record in caplog.records
-        if record.name == "cort.training.loop" and record.levelno > logging.INFO
-    ]
-    assert message.startswith("some_kernel does not have a deterministic implementation; ")
+    warnings = [one.getMessage() for one in caplog.records if one.levelno > logging.INFO and "loop" in one.name]
+    assert [line.split(";")[0] for line in warnings] == ["some_kernel does not have a deterministic implementation"]

@@ -42,7 +42,7 @@ def test_every_epoch_has_each_row_once_in_another_order(rows, tmp_path, monkeypa
 
 def test_a_row_is_in_each_place_equally_often(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "ROWS_PER_FILE", 4)
-    runs = 800
+    runs = 300
     places = Counter(int((shuffled(tmp_path, seed=seed)[:, 0] == 0).argmax()) for seed in range(runs))
     # Six standard deviations of a binomial count with probability 1/20.
     assert all(abs(places[place] - runs / 20) < 6 * np.sqrt(runs / 20 * 19 / 20) for place in range(20))
@@ -60,6 +60,6 @@ def test_the_given_number_is_drawn_in_order(rows, tmp_path, count, kept):
 
 
 def test_each_row_is_drawn_equally_often(rows, tmp_path):
-    runs = 600
+    runs = 300
     counts = Counter((np.concatenate([drawn(tmp_path, 5, seed) for seed in range(runs)])[:, 0] // 3).tolist())
     assert all(abs(counts[row] - runs / 4) < 6 * np.sqrt(runs / 4 * 3 / 4) for row in range(20))

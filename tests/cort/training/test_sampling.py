@@ -24,14 +24,6 @@ def judged(positives):
     return qrels(*((query_id, doc_id, 1) for query_id, doc_ids in positives.items() for doc_id in doc_ids))
 
 
-def test_positives_have_the_level_at_least_and_keep_the_order_of_the_file(tmp_path):
-    table = qrels(("2", "b", 1), ("1", "x", 2), ("2", "a", 3), ("3", "y", 0), ("2", "c", 0), ("4", "z", -1))
-    rankings = run(tmp_path, dict.fromkeys("1234", "def"))
-    for level, expected in ((1, {"1": ["x"], "2": ["b", "a"]}), (2, {"1": ["x"], "2": ["a"]}), (4, {})):
-        pools, _ = build_pools(table, level, join_runs([rankings], 1, 3), 1)
-        assert {pool.query_id: pool.positives for pool in each_of(pools)} == expected
-
-
 def test_results_of_several_runs_are_merged_with_each_document_at_its_best_rank(tmp_path):
     runs = [run(tmp_path, {"1": "abc", "2": "de"}), run(tmp_path, {"3": "x", "1": "cbyz"})]
     found = join_runs(runs, 1, 3)
