@@ -3,11 +3,14 @@
 import io
 import logging
 import re
+import unicodedata
 
 from cort.sources.documents import Content, Unread, paragraphs_of
 
 # "exam-\nple"
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-z])")
+# Characters for "ff", "fi", "fl", "ffi", "ffl" and "st", of fonts that do not say which letters they are.
+_LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 # The name of a file is no title.
 _FILE_NAME = re.compile(r"\.\w{2,4}$|^untitled", re.IGNORECASE)
 
@@ -21,7 +24,7 @@ def read(data: bytes) -> Content:
     # The password of many is empty.
     if reader.is_encrypted and not reader.decrypt(""):
         raise Unread("encrypted PDF", "save it without a password")
-    pages = [_HYPHEN.sub("", page.extract_text()) for page in reader.pages]
+    pages = [_HYPHEN.sub("", page.extract_text().translate(_LIGATURES)) for page in reader.pages]
     if not any(map(str.strip, pages)):
         raise Unread("PDF without text", "recognise the text of its pictures (OCR)")
     title = (reader.metadata and reader.metadata.title) or ""
