@@ -60,7 +60,8 @@ def ask(prompt: str, texts: Sequence[str], endpoint: Endpoint, cache: str) -> li
                 raise input_error("endpoint.max_requests", found, f"at most {endpoint.max_requests}", fix)
 
             def store(text: str, answer: str) -> None:
-                kept.execute("INSERT INTO answers VALUES (?, ?)", (keys[text], answer))
+                # Where files cannot be locked, another process may have kept an answer meanwhile.
+                kept.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (keys[text], answer))
 
             if missing:
                 asyncio.run(_send(prompt, missing, endpoint, store))
