@@ -57,12 +57,12 @@ def pytest_collection_modifyitems(items):
     Of what needs the tiny experiment, one group builds it; the others come when it is likely to be there.
     """
     groups = {item: group_of(item) for item in items}
-    builders = {groups[item] for item in items if "built" in item.fixturenames}
+    builders = dict.fromkeys(groups[item] for item in items if "built" in item.fixturenames)
     first = max(builders, key=lambda group: DURATIONS.get(group, 0), default=None)
 
     def place(item):
         seconds = DURATIONS.get(groups[item], 0)
-        return (seconds < ALONE, groups[item] in builders - {first}, groups[item] != first, -seconds)
+        return (seconds < ALONE, groups[item] in builders and groups[item] != first, groups[item] != first, -seconds)
 
     for item, group in groups.items():
         item.add_marker(pytest.mark.xdist_group(group))
