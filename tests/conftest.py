@@ -51,6 +51,8 @@ def group_of(item):
     return item.path.stem if shares or DURATIONS.get(item.name, 0) < ALONE else item.name
 
 
+# Before xdist reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Begin with what takes longest, so that no worker is left alone with it in the end.
 
