@@ -1,11 +1,13 @@
+import re
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from cort import index as stage
-from cort.formats.shards import open_shards, open_token_shards
+from cort.formats.shards import TokenShard, open_token_shards
 from cort.retrieval import ivfpq
 from cort.retrieval.exact import ExactIndex, StoredVectors
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
@@ -38,6 +40,18 @@ def write(folder, passages, similarity="cosine", bounds=(), batch=64, model="m",
     return token_shards(folder, ids, passages, bounds, batch, similarity, model)
 
 
+def encoded(folder, count, bounds=(), batch=64, storage="fp32", doubled=0, model="m"):
+    """Shards of an encoder's vectors of any length, the first `doubled` of them twice."""
+    folder.mkdir(exist_ok=True)
+    vectors = np.random.default_rng(11).standard_normal((count, DIMENSION)).astype(np.float32)
+    vectors[count - doubled :] = vectors[:doubled]
+    ids = [f"d{number * 37 % count}" for number in range(count)]
+    return shards(folder, "p", ids, vectors, bounds, batch, model, storage)
+
+
+QUERIES = np.random.default_rng(12).standard_normal((9, DIMENSION)).astype(np.float32)
+
+
 def options(paths, output, **changes):
     return ["ivfpq", *command_line({"passages": paths, "bytes": 4, "lists": 20, "output": output}, changes)]
 
@@ -48,49 +62,63 @@ def build(paths, output, **changes):
 
 
 def opened(paths, folder):
-    own = open_token_shards(paths)
-    return ivfpq.open_ivfpq(folder, own, TokenIndex(own, own[0].origin.similarity))
+    """An index, and exact search in the same passages."""
+    own = ivfpq.open_vectors(paths)
+    if isinstance(own[0], TokenShard):
+        exact = TokenIndex(own, own[0].origin.similarity)
+        return ivfpq.open_ivfpq(folder, own, exact), exact
+    return ivfpq.open_ivfpq(folder, own, StoredVectors(own)), ExactIndex(own)
 
 
 def as_bytes(results):
     return [(scores.tobytes(), places.tobytes()) for scores, places in results]
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_all_lists_and_all_vectors_are_exact_search_to_the_last_bit(tmp_path, similarity):
-    passages, queries = make(np.random.default_rng(3))
-    paths = write(tmp_path / "p", passages, similarity)
-    index = opened(paths, build(paths, tmp_path / "index"))
-    exact = index.passages.search(queries, 30)
-    assert as_bytes(ivfpq.IvfPqSearch(index, 20, index.meta.tokens).search(queries, 30)) == as_bytes(exact)
-    assert as_bytes(ivfpq.IvfPqSearch(index, 99, 10**6, threads=3).search(queries, 30)) == as_bytes(exact)
-    everything = index.passages.search(queries, 1000)
-    assert as_bytes(ivfpq.IvfPqSearch(index, 20, index.meta.tokens).search(queries, 1000)) == as_bytes(everything)
+def bytes_of(folder):
+    return (folder / "lists.faiss").read_bytes(), (folder / "meta.json").read_bytes()
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_results_have_exact_scores_and_more_probes_find_more(tmp_path, similarity):
-    passages, queries = make(np.random.default_rng(4), 2000, empty=False)
-    paths = write(tmp_path / "p", passages, similarity)
-    index = opened(paths, build(paths, tmp_path / "index", lists=64))
-    exact = index.passages.search(queries, 10)
-    everything = [
-        dict(zip(places.tolist(), scores.tolist(), strict=True))
-        for scores, places in index.passages.search(queries, 2000)
-    ]
+@pytest.mark.parametrize("kind", ["cosine", "dot", "fp32", "fp16"])
+def test_all_lists_and_all_vectors_are_exact_search_to_the_last_bit(tmp_path, kind):
+    if kind in ("cosine", "dot"):
+        passages, queries = make(np.random.default_rng(3))
+        paths = write(tmp_path / "p", passages, kind)
+    else:
+        # Among them are shards without passages, and equal vectors.
+        paths, queries = encoded(tmp_path / "p", 601, (0, 200, 200), storage=kind, doubled=100), QUERIES
+    index, exact = opened(paths, build(paths, tmp_path / "index"))
+    search = ivfpq.IvfPqSearch(index, 20, index.meta.tokens)
+    for depth in (1, 30, 1000):
+        expected = as_bytes(exact.search(queries, depth))
+        assert as_bytes(search.search(queries, depth)) == expected
+        assert as_bytes(ivfpq.IvfPqSearch(index, 99, 10**6, threads=3).search(queries, depth)) == expected
+    places = exact.search(queries, 5)[0][1]
+    assert search.ids(places) == exact.ids(places)
+
+
+# Of clustered vectors, 4 of 64 lists have nearly all.
+@pytest.mark.parametrize(("kind", "lists", "of_four"), [("cosine", 64, 0.9), ("dot", 64, 0.9), ("encoder", 32, 0)])
+def test_results_have_exact_scores_and_more_probes_find_more(tmp_path, kind, lists, of_four):
+    if kind == "encoder":
+        paths, queries = encoded(tmp_path / "p", 2000), QUERIES
+    else:
+        passages, queries = make(np.random.default_rng(4), 2000, empty=False)
+        paths = write(tmp_path / "p", passages, kind)
+    index, exact = opened(paths, build(paths, tmp_path / "index", lists=lists))
+    scores_of = [dict(zip(*map(np.ndarray.tolist, one[::-1]), strict=True)) for one in exact.search(queries, 2000)]
     recalls = []
-    for probes in (1, 4, 16, 64):
+    for probes in (1, 4, lists):
         shares = []
         found = ivfpq.IvfPqSearch(index, probes, 200).search(queries, 10)
-        for (scores, places), (_, best), known in zip(found, exact, everything, strict=True):
+        for (scores, places), known in zip(found, scores_of, strict=True):
             assert scores.tolist() == [known[place] for place in places.tolist()]
+            assert scores.tolist() == sorted(scores.tolist(), reverse=True)
             assert len(set(places.tolist())) == len(places) == 10
-            shares.append(len({*places.tolist()} & {*best.tolist()}) / 10)
+            shares.append(len({*places.tolist()} & {*[*known][:10]}) / 10)
         recalls.append(np.mean(shares))
-    # Of clustered vectors, 4 of 64 lists have nearly all.
     assert recalls == sorted(recalls)
     assert recalls[0] < 1
-    assert recalls[1] > 0.9
+    assert recalls[1] > of_four
     assert recalls[-1] > 0.98
 
 
@@ -102,7 +130,7 @@ def test_candidates_are_the_passages_of_the_nearest_vectors(tmp_path):
     passages = [words[generator.integers(200, size=6)].astype(np.float16) for _ in range(300)]
     paths = write(tmp_path / "p", passages)
     # 200 different vectors, as many codewords for each half.
-    index = opened(paths, build(paths, tmp_path / "index", bytes=2, lists=1))
+    index, _ = opened(paths, build(paths, tmp_path / "index", bytes=2, lists=1))
     query = QueryVectors(words[:1].astype(np.float32), np.ones(1, np.float32))
     own = [number for number, one in enumerate(passages) if (one == words[0].astype(np.float16)).all(1).any()]
     wanted = sum(int((one == words[0].astype(np.float16)).all(1).sum()) for one in passages)
@@ -111,16 +139,15 @@ def test_candidates_are_the_passages_of_the_nearest_vectors(tmp_path):
     assert scores == pytest.approx(1, abs=1e-3)
 
 
-def test_an_index_depends_neither_on_shards_and_blocks_nor_on_threads(tmp_path):
-    passages, _ = make(np.random.default_rng(6))
-    found = set()
+@pytest.mark.parametrize("kind", ["tokens", "encoder"])
+def test_an_index_depends_neither_on_shards_and_blocks_nor_on_threads(tmp_path, kind):
+    passages, found = make(np.random.default_rng(6))[0], set()
     for number, (bounds, batch, threads) in enumerate([((), 64, 1), ((100, 101), 7, 2), ((300,), 500, 3)]):
-        paths = write(tmp_path / str(number), passages, bounds=bounds, batch=batch)
-        folder = build(paths, tmp_path / f"index{number}", threads=threads)
-        found.add(((folder / "lists.faiss").read_bytes(), (folder / "meta.json").read_bytes()))
+        folder, cut = tmp_path / str(number), {"bounds": bounds, "batch": batch}
+        paths = write(folder, passages, **cut) if kind == "tokens" else encoded(folder, 500, **cut)
+        found.add(bytes_of(build(paths, tmp_path / f"index{number}", threads=threads)))
     assert len(found) == 1
-    other = build(paths, tmp_path / "other", seed=43)
-    assert (other / "lists.faiss").read_bytes() not in {one for one, _ in found}
+    assert bytes_of(build(paths, tmp_path / "other", seed=43)) not in found
 
 
 def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path):
@@ -172,35 +199,35 @@ def test_options_that_do_not_fit_are_refused(tmp_path, complaint, changes, line)
 def test_too_few_vectors_are_refused(tmp_path, complaint):
     (path,) = write(tmp_path / "p", make(np.random.default_rng(8), 20)[0])
     line = complaint(stage.main, options([path], tmp_path / "index"), tmp_path / "index")
-    assert line.startswith(f"{path}: found ")
-    assert line.endswith(" vectors, expected 256 or more; search exactly, without an index")
+    assert re.match(rf"{path}: found \d+ vectors, expected 256 or more", line)
 
 
-def test_without_faiss_one_line_says_how_to_install_it(tmp_path, complaint, monkeypatch):
+def test_without_faiss_one_line_says_so(tmp_path, complaint, monkeypatch):
     paths = write(tmp_path / "p", make(np.random.default_rng(8))[0])
     monkeypatch.setitem(sys.modules, "faiss", None)
     line = complaint(stage.main, options(paths, tmp_path / "index"), tmp_path / "index")
-    assert line == (
-        "faiss: found no such package, expected faiss, for indexes of the kind ivfpq; `pip install faiss-cpu==1.15.1`"
-    )
+    assert line.startswith("faiss: found no such package")
+    assert "pip install faiss" in line
 
 
 @pytest.mark.parametrize(
-    ("changes", "line"),
+    ("changes", "found"),
     [
-        ({"model": "n"}, "meta.json: found an index of model m, expected model n, as of the vectors given"),
-        ({"similarity": "dot"}, "meta.json: found an index of similarity cosine, expected similarity dot, as of"),
-        ({"prefix": "e"}, "meta.json: found an index of 1553 vectors of 400 passages ("),
+        ({"model": "n"}, "model m, expected model n"),
+        ({"similarity": "dot"}, "similarity cosine, expected similarity dot"),
+        ({"prefix": "e"}, "1553 vectors of 400 passages ("),
+        ({"count": 300, "model": "n"}, "model m, expected model n"),
+        ({"count": 301}, "300 vectors of 300 passages"),
     ],
 )
-def test_an_index_of_other_vectors_is_refused(tmp_path, changes, line):
+def test_an_index_of_other_vectors_is_refused(tmp_path, changes, found):
     passages, _ = make(np.random.default_rng(8))
-    folder = build(write(tmp_path / "p", passages), tmp_path / "index")
-    paths = write(tmp_path / "other", passages, **changes)
+    own = encoded(tmp_path / "p", 300) if "count" in changes else write(tmp_path / "p", passages)
+    folder, kind = build(own, tmp_path / "index"), encoded if "count" in changes else partial(write, passages=passages)
+    paths = kind(tmp_path / "other", **changes)
     with pytest.raises(Exception, match="found an index of") as caught:
         opened(paths, folder)
-    assert str(caught.value).startswith(f"{folder}/{line}")
-    assert str(caught.value).endswith("; delete the index and build it again")
+    assert str(caught.value).startswith(f"{folder}/meta.json: found an index of {found}")
 
 
 def test_a_damaged_index_is_refused(tmp_path):
@@ -216,14 +243,12 @@ def test_a_damaged_index_is_refused(tmp_path):
         return str(caught.value)
 
     path.write_bytes(whole[:-9])
-    assert refused().startswith(f"{path}: found {len(whole) - 9} bytes, expected {len(whole)} bytes; delete the index")
+    assert refused().startswith(f"{path}: found {len(whole) - 9} bytes, expected {len(whole)} bytes")
     # Without a record of its checksum: a flipped bit in the row of a passage.
     flipped = bytearray(whole)
     flipped[whole.rindex((399).to_bytes(8, "little")) + 6] ^= 1
     path.write_bytes(flipped)
-    assert refused() == (
-        f"{path}: found the passage {399 + 2**48}, expected rows 0 to 399; delete the index and build it again"
-    )
+    assert refused().startswith(f"{path}: found the passage {399 + 2**48}, expected rows 0 to 399")
     path.write_bytes(b"none" + whole[4:])
     assert refused().startswith(f"{path}: found an index that cannot be read (")
     import faiss
@@ -231,8 +256,7 @@ def test_a_damaged_index_is_refused(tmp_path):
     flat = faiss.IndexFlatL2(DIMENSION)
     faiss.write_index(flat, str(path))
     path.write_bytes(path.read_bytes().ljust(len(whole), b"\0"))
-    expected = "expected an IVF-PQ index of 1553 vectors of 8 dimensions"
-    assert refused().startswith(f"{path}: found another index, {expected}")
+    assert refused().startswith(f"{path}: found another index, expected an IVF-PQ index of 1553 vectors of 8")
     path.unlink()
     assert refused().startswith(f"{path}: found no such file, expected {len(whole)} bytes")
 
@@ -242,72 +266,9 @@ def test_threads_are_limited_for_the_calling_thread():
     assert torch.get_num_threads() == 1
 
 
-def encoded(folder, count, bounds=(), batch=64, storage="fp32", doubled=0, model="m"):
-    """Shards of an encoder's vectors of any length, the first `doubled` of them twice."""
-    folder.mkdir(exist_ok=True)
-    vectors = np.random.default_rng(11).standard_normal((count, DIMENSION)).astype(np.float32)
-    vectors[count - doubled :] = vectors[:doubled]
-    ids = [f"d{number * 37 % count}" for number in range(count)]
-    return shards(folder, "p", ids, vectors, bounds, batch, model, storage)
-
-
-def opened_vectors(paths, folder):
-    passages = open_shards(paths)
-    return ivfpq.open_ivfpq(folder, passages, StoredVectors(passages)), ExactIndex(passages)
-
-
-QUERIES = np.random.default_rng(12).standard_normal((9, DIMENSION)).astype(np.float32)
-
-
-@pytest.mark.parametrize("storage", ["fp32", "fp16"])
-def test_all_lists_and_all_vectors_of_an_encoder_are_exact_search_to_the_last_bit(tmp_path, storage):
-    # Among them are shards without passages, and equal vectors.
-    paths = encoded(tmp_path / "p", 601, (0, 200, 200), storage=storage, doubled=100)
-    index, exact = opened_vectors(paths, build(paths, tmp_path / "index"))
-    for depth in (1, 30, 1000):
-        expected = as_bytes(exact.search(QUERIES, depth))
-        assert as_bytes(ivfpq.IvfPqSearch(index, 20, 601).search(QUERIES, depth)) == expected
-        assert as_bytes(ivfpq.IvfPqSearch(index, 99, 10**6, threads=3).search(QUERIES, depth)) == expected
-    assert ivfpq.IvfPqSearch(index, 20, 601).ids(exact.search(QUERIES, 5)[0][1])[0].startswith("d")
-
-
-def test_an_encoders_candidates_have_exact_scores_and_more_probes_find_more(tmp_path):
-    paths = encoded(tmp_path / "p", 2000)
-    index, exact = opened_vectors(paths, build(paths, tmp_path / "index", lists=32))
-    best = exact.search(QUERIES, 10)
-    scores_of = [dict(zip(*map(np.ndarray.tolist, one[::-1]), strict=True)) for one in exact.search(QUERIES, 2000)]
-    recalls = []
-    for probes in (1, 4, 32):
-        found = ivfpq.IvfPqSearch(index, probes, 200).search(QUERIES, 10)
-        for (scores, places), known in zip(found, scores_of, strict=True):
-            assert scores.tolist() == [known[place] for place in places.tolist()]
-            assert scores.tolist() == sorted(scores.tolist(), reverse=True)
-        shares = [len({*one[1].tolist()} & {*own[1].tolist()}) / 10 for one, own in zip(found, best, strict=True)]
-        recalls.append(np.mean(shares))
-    assert recalls == sorted(recalls)
-    assert recalls[0] < 0.7
-    assert recalls[-1] == 1
-
-
-def test_an_encoders_index_depends_neither_on_shards_and_blocks_nor_on_threads(tmp_path):
-    found = set()
-    for number, (bounds, batch, threads) in enumerate([((), 64, 1), ((100, 101), 7, 2), ((300,), 500, 3)]):
-        paths = encoded(tmp_path / str(number), 500, bounds, batch)
-        folder = build(paths, tmp_path / f"index{number}", threads=threads)
-        found.add(((folder / "lists.faiss").read_bytes(), (folder / "meta.json").read_bytes()))
-    assert len(found) == 1
-
-
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_an_encoders_vectors_that_are_no_numbers_are_refused(tmp_path, complaint, number):
     vectors = np.ones((300, DIMENSION), np.float32)
     vectors[7, 1] = number
     (path,) = shards(tmp_path, "p", [str(row) for row in range(300)], vectors)
     assert complaint(stage.main, options([path], tmp_path / "index"), tmp_path / "index").startswith(f"{path}: found ")
-
-
-def test_an_index_of_another_encoder_is_refused(tmp_path):
-    folder = build(encoded(tmp_path / "p", 300), tmp_path / "index", lists=4)
-    for count, model, found in ((300, "n", "model m"), (301, "m", "300 vectors of 300 passages")):
-        with pytest.raises(Exception, match=f"found an index of {found}"):
-            opened_vectors(encoded(tmp_path / found, count, model=model), folder)

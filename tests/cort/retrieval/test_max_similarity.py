@@ -8,6 +8,7 @@ from cort.retrieval.max_similarity import ExactScores, QueryVectors, TokenIndex
 from cort.system.errors import InputError
 from tests.support.vectors import token_shards
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 ORIGIN = Origin(dimension=6, passage_length=24, similarity="cosine", model="m")
 
 
@@ -101,7 +102,7 @@ def test_passages_with_equal_vectors_have_equal_scores(tmp_path, generator):
 def test_queries_of_tiny_length(tmp_path, generator):
     passages = [np.ldexp(one, generator.integers(-14, 0)).astype(np.float16) for one in make_passages(generator)]
     index = TokenIndex(write(tmp_path, passages, names(90)), "dot")
-    queries = make_queries(generator, 300)
+    queries = make_queries(generator, 100)
     queries = [QueryVectors(np.ldexp(one.vectors, generator.integers(-149, -120)), one.weights) for one in queries]
     for query, (scores, places) in zip(queries, index.search(queries, 90), strict=True):
         for found in (index.search([query], 5)[0], index.best_of(query, np.arange(90), 5)):
