@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from cort.evaluation.agreement import RESAMPLES, correlate, kappa
+from cort.evaluation import agreement
+from cort.evaluation.agreement import correlate, kappa
+
+
+@pytest.fixture(autouse=True)
+def resamples(monkeypatch):
+    monkeypatch.setattr(agreement, "RESAMPLES", 200)
+    return 200
 
 
 def weighted_kappa(labels, weight):
@@ -34,6 +41,8 @@ def test_kappa_is_agreement_beyond_chance():
     assert kappa(np.array([[0, 0], [3, 3], [1, 1]])) == 1
     # Opposite labels.
     assert kappa(np.array([[0, 1], [1, 0]])) == -1
+    # Without different labels, it is undefined.
+    assert kappa(np.empty((0, 2), np.int64)) is kappa(np.full((5, 2), 2)) is None
 
 
 def test_kappa_is_that_of_all_pairs_of_labels():
@@ -44,20 +53,17 @@ def test_kappa_is_that_of_all_pairs_of_labels():
     assert kappa(binary) == pytest.approx(weighted_kappa(binary.tolist(), lambda a, b: a != b))
 
 
-@pytest.mark.parametrize("labels", [np.empty((0, 2), np.int64), np.full((5, 2), 2)])
-def test_kappa_is_undefined_without_different_labels(labels):
-    assert kappa(labels) is None
-
-
 def test_tau_counts_pairs_of_systems_that_are_ranked_alike():
     # Two of three pairs alike, in every resample.
     assert correlate(np.array([[0.1, 0.2, 0.3, 0.2, 0.1, 0.3]] * 4), 1) == pytest.approx([1 / 3] * 3)
     assert correlate(np.array([[0.1, 0.2, 0.1, 0.2]]), 1) == pytest.approx([1, 1, 1])
     # One tie of the first ranking: 2 of 2 untied pairs, of 2 and 3.
     assert correlate(np.array([[0.1, 0.2, 0.2, 0.1, 0.2, 0.3]]), 1)[0] == pytest.approx(2 / sqrt(2 * 3))
+    # No ranking.
+    assert correlate(np.array([[0.5, 0.5, 0.1, 0.2]]), 1) is None
 
 
-def test_tau_and_its_interval_are_those_of_means_over_drawn_queries():
+def test_tau_and_its_interval_are_those_of_means_over_drawn_queries(resamples):
     queries, systems = 12, 5
     values = np.random.default_rng(2).integers(0, 4, (queries, 2 * systems)) / 4
     values[:, systems:] = (values[:, systems:] + values[:, :systems]) / 2
@@ -65,13 +71,9 @@ def test_tau_and_its_interval_are_those_of_means_over_drawn_queries():
     means = values.mean(axis=0)
     assert tau == pytest.approx(tau_b(means[:systems], means[systems:]))
     assert tau == pytest.approx(kendalltau(means[:systems], means[systems:]).statistic)
-    draws = np.random.default_rng(7).integers(0, queries, (RESAMPLES, queries))
+    draws = np.random.default_rng(7).integers(0, queries, (resamples, queries))
     drawn = [values[rows].sum(axis=0) for rows in draws]
     taus = [tau_b(one[:systems], one[systems:]) for one in drawn]
     assert [low, high] == pytest.approx(np.quantile([one for one in taus if one is not None], [0.025, 0.975]))
     assert low < tau < high
     assert correlate(values, 7) == [tau, low, high]
-
-
-def test_tau_is_undefined_without_a_ranking():
-    assert correlate(np.array([[0.5, 0.5, 0.1, 0.2]]), 1) is None

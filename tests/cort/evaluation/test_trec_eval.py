@@ -19,7 +19,7 @@ PROGRAM = "trec_eval/trec_eval-linux-amd64"
 DOCUMENTS = [str(number) for number in range(1, 61)]
 QUERIES = [str(number) for number in range(100, 140)]
 # As in the first table of the CoRT paper, with cuts that fit the small runs; and trec_eval's names.
-TABLE_1 = {"nDCG@20": "ndcg_cut_20", **{f"R@{k}": f"recall_{k}" for k in (5, 10, 20, 1000)}}
+TABLE_1 = {"nDCG@20": "ndcg_cut_20", "AP": "map", **{f"R@{k}": f"recall_{k}" for k in (5, 10, 20, 1000)}}
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,7 @@ def official_mrr(qrels, lines):
     return total / len(qrels)
 
 
-@pytest.fixture(params=range(4))
+@pytest.fixture(params=range(2))
 def world(request, tmp_path):
     """A published run full of ties, in any order, without some queries; grades 0 to 3, some queries with 0 alone."""
     generator = np.random.default_rng(request.param)
@@ -124,10 +124,8 @@ def test_the_measures_of_the_papers_are_those_of_the_program_query_by_query(worl
     # The published run has ties; as it stands, and as it is imported.
     for path in (folder / "published.trec", imported(folder)):
         printed = trec_eval(folder / "qrels.txt", path, *options)
-        names = [*TABLE_1, "AP"]
-        ours = evaluate_run(read_run(path), qrels, names, level)
-        rows = {**ours, "all": means(ours, names)}
+        ours = evaluate_run(read_run(path), qrels, [*TABLE_1], level)
+        rows = {**ours, "all": means(ours, [*TABLE_1])}
         for query, values in printed.items():
-            expected = {name: values[(TABLE_1 | {"AP": "map"})[name]] for name in names}
-            assert {name: f"{rows[query][name]:.4f}" for name in names} == expected
+            assert {theirs: f"{rows[query][name]:.4f}" for name, theirs in TABLE_1.items()} == values
         assert len(printed) == len(QUERIES) - 6 + 1
