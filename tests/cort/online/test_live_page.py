@@ -93,11 +93,7 @@ def test_any_query_is_answered_by_both_systems(page, address):
     for side, name in (("a", "bm25"), ("b", "short")):
         assert shown_ids(page, side) == expected_ids(name, NEW, 10)
         times = page.locator(f".ranking.of-{side} .times li").all_inner_texts()
-        assert [line.split() for line in times] == [
-            ["bm25", "2.5", "ms"],
-            ["merge", "0.3", "ms"],
-            ["total", "2.8", "ms"],
-        ]
+        assert [line.split()[:2] for line in times] == [["bm25", "2.5"], ["merge", "0.3"], ["total", "2.8"]]
         bars = page.locator(f".ranking.of-{side} meter").evaluate_all("all => all.map((one) => one.value / one.max)")
         assert bars == pytest.approx([2.5 / 2.75, 0.25 / 2.75, 1])
     common = set(expected_ids("bm25", NEW, 10)) & set(expected_ids("short", NEW, 10))
@@ -176,17 +172,16 @@ def test_errors_of_a_query_are_shown(page, address, text, words):
     show(page, address, a="bm25", b="short", text=text)
     assert words in page.locator("#message").inner_text()
     assert page.locator(".ranking").count() == 0
-    # The next one is answered.
+    # The next one is answered, be it by nothing.
+    page.fill("#text", "nothing")
+    page.press("#text", "Enter")
+    settle(page)
+    assert "bm25 finds nothing" in page.locator(".ranking.of-a .message").inner_text()
     page.fill("#text", NEW)
     page.press("#text", "Enter")
     settle(page)
     assert page.locator("#message").is_hidden()
     assert len(shown_ids(page, "a")) == 20
-
-
-def test_an_empty_answer_is_shown(page, address):
-    show(page, address, a="bm25", b="short", text="nothing")
-    assert page.locator(".ranking.of-a .message").inner_text() == "bm25 finds nothing for this query."
 
 
 def test_markup_in_queries_texts_and_names_is_only_text(page, address):
@@ -241,13 +236,14 @@ def test_the_keyboard_alone_is_enough(page, address):
 def test_axe_finds_no_violation(page, address, width, scheme):
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme)
-    show(page, address, a="bm25", b=HOSTILE_NAME, text=NEW)
+    # Short rankings, as axe looks at each result.
+    show(page, address, a="bm25", b=HOSTILE_NAME, text=NEW, k="3")
     page.evaluate(AXE)
     page.locator(".ranking.of-a").get_by_role("button", name="Why").first.click()
     page.wait_for_selector(".why table")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert faults_of(page) == []
-    for wanted in ({"text": text_of_query(7), "a": "short", "b": "bm25"}, {"text": "nothing"}, {"text": " "}):
+    for wanted in ({"text": text_of_query(7), "a": "short", "b": "bm25", "k": "3"}, {"text": "nothing"}, {"text": " "}):
         page.evaluate("hash => { location.hash = hash; }", urlencode(wanted))
         settle(page)
         assert faults_of(page) == []

@@ -2,7 +2,6 @@
 
 import csv
 import shutil
-from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
@@ -36,9 +35,7 @@ def wait_for(page, expression):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("explorer")
-    assert explorer.main(write_experiment(folder)) == 0
-    return folder / "page"
+    return written(tmp_path_factory.mktemp("explorer"))
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +55,18 @@ def context(browser):
 @pytest.fixture
 def page(context, folder):
     """A page whose every request and every error is seen."""
-    with watched(context, (folder.as_uri() + "/", "blob:null/")) as page:
+    with seen(context, folder) as page:
         yield page
+
+
+def seen(context, folder):
+    return watched(context, (folder.as_uri() + "/", "blob:null/"))
+
+
+def written(folder, **options):
+    """Write a page of another experiment; its folder."""
+    assert explorer.main(write_experiment(folder, **options)) == 0
+    return folder / "page"
 
 
 def show(page, folder, **wanted):
@@ -91,8 +98,7 @@ def test_queries_come_by_the_difference_of_two_systems(page, folder):
     order = ordered("short", "bm25", "nDCG@20")
     assert listed(page)[:10] == [text_of_query(one) for one in order[:10]]
     gains = [difference(query, "short", "bm25", "nDCG@20") for query in range(QUERIES_COUNT)]
-    counts = page.locator("#counts b").all_text_contents()
-    assert counts == [str(sum(np.sign(gains) == sign)) for sign in (1, 0, -1)]
+    assert page.locator("#counts b").all_text_contents() == [str(sum(np.sign(gains) == sign)) for sign in (1, 0, -1)]
     page.select_option("#sort", "against")
     settle(page)
     assert listed(page)[0] == text_of_query(ordered("bm25", "short", "nDCG@20")[0])
@@ -166,10 +172,8 @@ def test_an_address_shows_what_it_says_and_the_back_button_works(page, folder):
 def test_what_an_address_asks_for_in_vain_is_said(page, folder):
     show(page, folder, a="nothing", q="q999", text="a river")
     message = page.locator("#message").inner_text()
-    assert "a=nothing, which is not here" in message
-    assert "text=a river, a search: start `python -m cort.explore`" in message
+    assert all(found in message for found in ("a=nothing", "text=a river", "q=q999"))
     assert page.locator("#ask").is_hidden()
-    assert "q=q999, a query that is not of this split" in message
     assert len(shown_ids(page, "b")) == 20
 
 
@@ -215,14 +219,10 @@ def filtered(kind):
     return found
 
 
-def test_a_query_that_a_run_lacks(page, folder):
+def test_a_query_without_results_and_no_query_are_said(page, folder):
     show(page, folder, a="short", b="bm25", q="q5")
-    assert page.locator(".ranking.of-a .message").inner_text() == "short has no results for this query: it counts 0."
+    assert "short has no results" in page.locator(".ranking.of-a .message").inner_text()
     assert len(shown_ids(page, "b")) == 20
-
-
-def test_no_query_is_found(page, folder):
-    show(page, folder)
     page.fill("#find", "zzz")
     settle(page)
     assert page.locator("#none").is_visible()
@@ -244,37 +244,33 @@ def test_the_keyboard_alone_is_enough(page, folder):
                 return
         raise AssertionError(f"{selector} cannot be reached")
 
+    def press(key):
+        page.keyboard.press(key)
+        settle(page)
+
     tab_to("#a")
     tab_to("#counts button")
-    page.keyboard.press("Enter")
-    settle(page)
+    press("Enter")
     assert page.evaluate("document.activeElement.matches('#counts button')")
     assert page.locator("#counts button").first.get_attribute("aria-pressed") == "true"
-    page.keyboard.press("Enter")
-    settle(page)
+    press("Enter")
     tab_to("#histogram [role=button]")
     page.keyboard.press("ArrowRight")
-    page.keyboard.press("Enter")
-    settle(page)
+    press("Enter")
     assert "difference" in page.url
     tab_to("#unpick")
-    page.keyboard.press("Enter")
-    settle(page)
+    press("Enter")
     assert page.evaluate("document.activeElement.id") == "list"
     last = QUERIES_COUNT - 1
     for key, place in (("ArrowDown", 1), ("ArrowDown", 2), ("End", last), ("ArrowUp", last - 1), ("Home", 0)):
-        page.keyboard.press(key)
-        settle(page)
+        press(key)
         assert page.locator("[aria-selected=true] .text").inner_text() == text_of_query(order[place])
         assert page.get_attribute("#list", "aria-activedescendant") == f"row-{place}"
         assert page.locator(f"#row-{place}").is_visible()
     tab_to("#query .bar button")
-    page.keyboard.press("Enter")
-    settle(page)
-    assert page.locator("h2").inner_text() == text_of_query(order[1])
-    page.keyboard.press("Enter")
-    settle(page)
-    assert page.locator("h2").inner_text() == text_of_query(order[2])
+    for place in (1, 2):
+        press("Enter")
+        assert page.locator("h2").inner_text() == text_of_query(order[place])
     tab_to(".result button")
     page.keyboard.press("Enter")
     wait_for(page, "document.querySelector('[role=status]').textContent !== ''")
@@ -288,22 +284,22 @@ def test_a_line_of_the_run_is_copied(page, folder):
     assert page.evaluate("navigator.clipboard.readText()") == expected
 
 
-def test_what_is_seen_can_be_downloaded(page, folder, tmp_path):
+def downloaded(page, button):
+    """Rows of the CSV file that a button gives."""
+    with page.expect_download() as download:
+        page.click(button)
+    with open(download.value.path(), newline="", encoding="utf-8") as handle:
+        return list(csv.DictReader(handle))
+
+
+def test_what_is_seen_can_be_downloaded(page, folder):
     show(page, folder, a="bm25", b="short", q="q0")
 
-    def rows(button):
-        with page.expect_download() as download:
-            page.click(button)
-        path = Path(tmp_path / download.value.suggested_filename)
-        download.value.save_as(path)
-        with open(path, newline="", encoding="utf-8") as handle:
-            return list(csv.DictReader(handle))
-
-    queries = rows("#queries-csv")
+    queries = downloaded(page, "#queries-csv")
     assert [row["query_id"] for row in queries] == [f"q{one}" for one in ordered("bm25", "short")]
     assert {row["query"] for row in queries if row["query_id"] == "q0"} == {HOSTILE}
     assert float(queries[0]["difference"]) == difference(ordered("bm25", "short")[0], "bm25", "short")
-    results = rows("text=CSV of both rankings")
+    results = downloaded(page, "text=CSV of both rankings")
     expected = [f"p{one}" for name in ("bm25", "short") for one in rankings(name)[0][:20]]
     assert [row["doc_id"] for row in results] == expected
 
@@ -334,12 +330,10 @@ def test_a_folder_that_is_not_whole_says_so(context, folder, tmp_path):
     (broken / "data" / "values-1.js").unlink()
     (broken / "data" / "results-0.js").write_text('shard("results-0","AAAA");\n')
     show(page, broken, a="bm25", b="short", q="q0")
-    assert "data/results-0.js cannot be read. The page needs its whole folder" in page.locator("#message").inner_text()
+    assert "data/results-0.js cannot be read" in page.locator("#message").inner_text()
     page.select_option("#b", HOSTILE_NAME)
     settle(page)
     assert "data/values-1.js cannot be read" in page.locator("#message").inner_text()
-    page.select_option("#b", "short")
-    settle(page)
     # From the start on.
     show(page, broken, a=HOSTILE_NAME, b="short")
     assert "data/values-1.js cannot be read" in page.locator("#message").inner_text()
@@ -375,9 +369,8 @@ def test_axe_finds_no_violation(page, folder, width, scheme):
 
 
 def test_queries_without_judgements_are_shown_without_measures(context, tmp_path):
-    assert explorer.main(write_experiment(tmp_path, judged=30)) == 0
-    folder = tmp_path / "page"
-    with watched(context, (folder.as_uri() + "/", "blob:null/")) as page:
+    folder = written(tmp_path, judged=30)
+    with seen(context, folder) as page:
         show(page, folder, a="bm25", b="short", show="unmeasured")
         assert page.locator("#shown").text_content() == f"{QUERIES_COUNT - 30} of {QUERIES_COUNT} queries"
         assert page.locator("#list [role=option] .difference").first.text_content() == "not judged"
@@ -391,55 +384,45 @@ def test_queries_without_judgements_are_shown_without_measures(context, tmp_path
 
 
 def test_a_split_without_judgements_shows_what_rankings_have_in_common(context, tmp_path):
-    assert explorer.main(write_experiment(tmp_path, judged=0)) == 0
-    folder = tmp_path / "page"
-    with watched(context, (folder.as_uri() + "/", "blob:null/")) as page:
+    folder = written(tmp_path, judged=0)
+    tops = [[rankings(system).get(query, [])[:10] for system in ("bm25", "short")] for query in range(QUERIES_COUNT)]
+    shares = [len({*a} & {*b}) / max(len(a), len(b)) for a, b in tops]
+    same = [bool(a and b) and a[0] == b[0] for a, b in tops]
+    lengths = np.array([[len(one) for one in pair] for pair in tops])
+    equal = np.zeros((QUERIES_COUNT, 10, 10), dtype=bool)
+    for query, (a, b) in enumerate(tops):
+        equal[query, : len(a), : len(b)] = [[one == other for other in b] for one in a] or False
+    rbo = rank_biased_overlap(equal, lengths.min(axis=1), lengths.max(axis=1))
+    alone = [[len({*one} - {*other}) for one, other in (pair[::step] for pair in tops)] for step in (1, -1)]
+    with seen(context, folder) as page:
         show(page, folder, a="bm25", b="short")
-        tops = [
-            [rankings(system).get(query, [])[:10] for system in ("bm25", "short")] for query in range(QUERIES_COUNT)
-        ]
-        shares = [len({*a} & {*b}) / max(len(a), len(b)) for a, b in tops]
-        same = sum(bool(a and b) and a[0] == b[0] for a, b in tops)
-        assert page.locator("#counts b").all_text_contents() == [str(same), str(QUERIES_COUNT - same)]
-        lengths = np.array([[len(one) for one in pair] for pair in tops])
-        equal = np.zeros((QUERIES_COUNT, 10, 10), dtype=bool)
-        for query, (a, b) in enumerate(tops):
-            equal[query, : len(a), : len(b)] = [[one == other for other in b] for one in a] or False
-        rbo = rank_biased_overlap(equal, lengths.min(axis=1), lengths.max(axis=1))
-        alone = [
-            np.mean([len({*one} - {*other}) for one, other in (pair[::step] for pair in tops)]) for step in (1, -1)
-        ]
-        shown = page.locator("#means td").all_text_contents()
-        means = [np.mean(shares), same / QUERIES_COUNT, np.mean(rbo)]
-        assert [float(one) for one in shown[:3]] == pytest.approx(means, abs=0.00051)
-        assert [float(one) for one in shown[3:]] == pytest.approx(alone, abs=0.051)
+        assert page.locator("#counts b").all_text_contents() == [str(sum(same)), str(QUERIES_COUNT - sum(same))]
+        means = [float(one) for one in page.locator("#means td").all_text_contents()]
+        assert means[:3] == pytest.approx([np.mean(one) for one in (shares, same, rbo)], abs=0.00051)
+        assert means[3:] == pytest.approx([np.mean(one) for one in alone], abs=0.051)
         assert listed(page)[0] == text_of_query(min(range(QUERIES_COUNT), key=shares.__getitem__))
         page.select_option("#sort", "against")
         settle(page)
         assert listed(page)[0] == text_of_query(max(range(QUERIES_COUNT), key=shares.__getitem__))
-        assert "no judgements, so nothing is measured" in page.locator("#overview").text_content()
+        assert "no judgements" in page.locator("#overview").text_content()
         assert not page.locator("#measure").is_visible()
-        with page.expect_download() as download:
-            page.click("#queries-csv")
-        rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
-        assert [*rows[0]] == ["query_id", "query", "overlap@10", "same_first_passage", "rbo", "alone_a", "alone_b"]
-        own = {row["query"]: row for row in rows}
-        for query, ((a, b), value) in enumerate(zip(tops, rbo, strict=True)):
+        own = {row["query"]: row for row in downloaded(page, "#queries-csv")}
+        assert [*own[""]] == ["query_id", "query", "overlap@10", "same_first_passage", "rbo", "alone_a", "alone_b"]
+        for query, expected in enumerate(zip(shares, rbo, *alone, strict=True)):
             row = own[text_of_query(query)]
-            assert float(row["rbo"]) == pytest.approx(value)
-            assert [int(row["alone_a"]), int(row["alone_b"])] == [len({*a} - {*b}), len({*b} - {*a})]
+            found = [float(row[name]) for name in ("overlap@10", "rbo", "alone_a", "alone_b")]
+            assert found == pytest.approx(expected)
         settle(page)
         assert len(shown_ids(page, "a")) == 20
 
 
 def test_documents_are_shown_by_the_passage_that_counted(context, tmp_path):
-    assert explorer.main(write_experiment(tmp_path, documents=True)) == 0
-    folder, grouped = tmp_path / "page", {}
+    folder, grouped = written(tmp_path, documents=True), {}
     for name in ("bm25", "short"):
         documents = grouped[name] = {}
         for rank, passage in enumerate(rankings(name)[7], 1):
             documents.setdefault(passage // 4, []).append((rank, passage))
-    with watched(context, (folder.as_uri() + "/", "blob:null/")) as page:
+    with seen(context, folder) as page:
         show(page, folder, a="bm25", b="short", q="q7")
         for side, name in (("a", "bm25"), ("b", "short")):
             rows = []
