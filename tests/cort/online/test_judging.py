@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 
 import jsonschema
 import pytest
@@ -18,6 +17,7 @@ from tests.support.live import Scripted
 PORT = 8765
 HOST = f"127.0.0.1:{PORT}"
 PAGE = {"Origin": f"http://{HOST}"}
+JSON = PAGE | {"Content-Type": "application/json"}
 
 
 @pytest.fixture
@@ -53,17 +53,6 @@ def error_of(response):
     found = response.json()
     assert set(found) == {"error"}
     return found["error"]
-
-
-def test_the_page_is_small_and_asks_for_nothing_elsewhere(client):
-    page = client.get("/").text
-    assert '<script src="judge.js" defer></script>\n</head>' in page
-    texts = {name: client.get(f"/{name}").text for name in ("judge.js", "judge.css")}
-    assert sum(text.count("\n") for text in texts.values()) < 200
-    assert max(len(line) for text in texts.values() for line in text.splitlines()) <= 120
-    assert not any(
-        re.search(r"https?:|@import|innerHTML|outerHTML|insertAdjacent|eval\(", text) for text in texts.values()
-    )
 
 
 # Candidates.
@@ -109,11 +98,7 @@ def test_documents_are_judged_by_the_passage_that_counted(tmp_path):
 def test_a_judgement_is_on_disk_before_it_is_answered(client, tmp_path, monkeypatch):
     synced = []
 
-    def fsync(number):
-        synced.append(len(lines_of(tmp_path)))
-        return None
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(len(lines_of(tmp_path))))
     first, second = sorted(pool_of(7))[:2]
     for passage, grade in ((first, 0), (second, 3), (first, 1)):
         response = judge(client, 7, passage, grade)
@@ -130,13 +115,12 @@ def test_a_judgement_can_be_withdrawn(client, tmp_path):
     assert client.get("/api/judgements").json()["judgements"] == []
     refused = judge(client, relevance=None)
     assert refused.status_code == 400
-    assert "relevance: found null, expected a grade, as there is none to withdraw" in error_of(refused)
+    assert "relevance: found null" in error_of(refused)
     assert len(lines_of(tmp_path)) == 2
 
 
 def test_the_file_keeps_the_beginning_of_a_long_text(client, tmp_path):
-    query = next(query for query in range(QUERIES_COUNT) if {one for one in pool_of(query) if one % 7 == 0})
-    passage = next(one for one in pool_of(query) if one % 7 == 0)
+    query, passage = next((query, one) for query in range(QUERIES_COUNT) for one in pool_of(query) if one % 7 == 0)
     assert judge(client, query, passage, text="City").status_code == 200
     assert lines_of(tmp_path)[0]["text"] == text_of_passage(passage)[:QUOTED]
 
@@ -198,7 +182,7 @@ def test_a_full_disk_loses_nothing_but_the_judgement(judging, client, tmp_path):
     judging._file = Full()
     response = judge(client, 7, max(pool_of(7)), 0)
     assert response.status_code == 507
-    assert error_of(response) == "the judgement is not saved: No space left on device; judge again"
+    assert "not saved: No space left on device" in error_of(response)
     assert (tmp_path / "judged.jsonl").read_bytes() == before
     judging._file = file
     assert judge(client, 7, max(pool_of(7)), 0).status_code == 200
@@ -207,16 +191,15 @@ def test_a_full_disk_loses_nothing_but_the_judgement(judging, client, tmp_path):
 
 
 def test_two_programs_do_not_write_one_file(judging, tmp_path):
-    with pytest.raises(InputError, match="found a file that another program writes, expected one for this program"):
+    with pytest.raises(InputError, match="found a file that another program writes"):
         judging_of(tmp_path, tmp_path / "judged.jsonl")
 
 
-def test_another_name_and_a_bad_line_are_refused(judging, tmp_path):
-    with pytest.raises(InputError, match=r"--judgements: found 'judged.csv', expected a name that ends in \.jsonl"):
-        judging_of(tmp_path, tmp_path / "judged.csv")
+@pytest.mark.parametrize(("name", "found"), [("judged.csv", "'judged.csv'"), ("bad.jsonl", "unreadable content")])
+def test_another_name_and_a_bad_line_are_refused(judging, tmp_path, name, found):
     (tmp_path / "bad.jsonl").write_text("x\n")
-    with pytest.raises(InputError, match=r"bad\.jsonl: row 1: found unreadable content"):
-        judging_of(tmp_path, tmp_path / "bad.jsonl")
+    with pytest.raises(InputError, match=f"found {found}"):
+        judging_of(tmp_path, tmp_path / name)
 
 
 # What is refused.
@@ -225,10 +208,10 @@ def test_another_name_and_a_bad_line_are_refused(judging, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"query_id": "q99"}, "query_id: found 'q99', expected a query with candidates"),
-        ({"doc_id": "p59"}, "doc_id: found 'p59', expected a candidate of the query"),
-        ({"text": "another text"}, "expected a candidate of the query, with this text"),
-        ({"relevance": 4}, "found 4 at relevance, expected a number from 0 to 3"),
+        ({"query_id": "q99"}, "query_id: found 'q99'"),
+        ({"doc_id": "p59"}, "doc_id: found 'p59'"),
+        ({"text": "another text"}, "with this text"),
+        ({"relevance": 4}, "found 4 at relevance"),
         ({"relevance": -1}, "found -1 at relevance"),
         ({"relevance": True}, "found true at relevance"),
         ({"relevance": 1.0}, "found 1.0 at relevance"),
@@ -243,27 +226,24 @@ def test_wrong_judgements_are_refused(client, tmp_path, changes, words):
     assert lines_of(tmp_path) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"null", b'{"query_id": "q7"}'])
-def test_wrong_bodies_are_refused(client, tmp_path, body):
-    headers = PAGE | {"Content-Type": "application/json"}
-    response = client.post("/api/judgements", content=body, headers=headers)
-    assert response.status_code == (400 if body else 413)
+def test_wrong_bodies_and_parameters_are_refused(client, tmp_path):
+    for body in (b"", b"{", b"\xff", b"[]", b"null", b'{"query_id": "q7"}'):
+        response = client.post("/api/judgements", content=body, headers=JSON)
+        assert response.status_code == (400 if body else 413), body
+    for parameters, found in (("q=7", "'q'"), ("query_id=x", "'x'")):
+        assert f"found {found}" in error_of(client.get(f"/api/judgements?{parameters}"))
+    # A request to read writes nothing.
+    response = client.request("GET", "/api/judgements", content=json.dumps(judgement()), headers=JSON)
+    assert response.json()["judgements"] == []
     assert lines_of(tmp_path) == []
-
-
-JSON = PAGE | {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({"Origin": ""}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Origin": "http://evil.example"}, 403),
+        *(({"Origin": one}, 403) for one in ("", "null", "http://evil.example", f"https://{HOST}")),
         ({"Origin": f"http://localhost:{PORT}"}, 403),
-        ({"Origin": f"https://{HOST}"}, 403),
-        ({"Sec-Fetch-Site": "cross-site"}, 403),
-        ({"Sec-Fetch-Site": "same-site"}, 403),
+        *(({"Sec-Fetch-Site": one}, 403) for one in ("cross-site", "same-site")),
         ({"Content-Type": "text/plain"}, 415),
         ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
         ({"Host": "evil.example", "Origin": "http://evil.example"}, 421),
@@ -286,17 +266,11 @@ def test_a_request_without_an_origin_or_a_length_is_refused(client, tmp_path):
     assert lines_of(tmp_path) == []
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_else_is_written(client, method):
-    assert client.request(method, "/api/judgements", headers=JSON).status_code == 405
-    assert client.post("/api/search?q=a&systems=bm25", headers=JSON, json={}).status_code == 405
-    assert client.post("/", headers=JSON, json={}).status_code == 405
-
-
-def test_a_request_to_read_writes_nothing(client, tmp_path):
-    response = client.request("GET", "/api/judgements", content=json.dumps(judgement()), headers=JSON)
-    assert response.json()["judgements"] == []
-    assert lines_of(tmp_path) == []
+def test_nothing_else_is_written(client):
+    for method in ("PUT", "DELETE", "PATCH", "OPTIONS"):
+        assert client.request(method, "/api/judgements", headers=JSON).status_code == 405
+    for path in ("/api/search?q=a&systems=bm25", "/"):
+        assert client.post(path, headers=JSON, json={}).status_code == 405
 
 
 def test_without_a_file_nobody_judges(tmp_path):
@@ -305,8 +279,3 @@ def test_without_a_file_nobody_judges(tmp_path):
     assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
     assert client.get("/api/judgements").status_code == 404
     assert "judge.js" not in client.get("/").text
-
-
-def test_a_strange_parameter_is_refused(client):
-    assert "expected only query_id" in error_of(client.get("/api/judgements?q=7"))
-    assert "query_id: found 'x'" in error_of(client.get("/api/judgements?query_id=x"))

@@ -156,19 +156,25 @@ def test_systems_that_need_more_are_left_to_torch(make_encoder, experiment):
         assert (opened is not None) == (name in ("bm25", "dense", "both"))
 
 
-@pytest.mark.parametrize("depth", [1, 20, 300, 400])
-def test_ties_are_broken_by_id_and_zero_has_no_sign(tmp_path, depth):
+def light_of(path):
+    """Search in vectors alone, without an encoder."""
+    light = LightSearch.__new__(LightSearch)
+    light._shards = open_shards([path])
+    return light
+
+
+def test_ties_are_broken_by_id_and_zero_has_no_sign(tmp_path):
     generator = np.random.default_rng(3)
     vectors = generator.integers(-2, 3, (300, 8)).astype(np.float32)  # many ties
     ids = [f"d{number}" for number in generator.permutation(300)]
     blocks = [(ids[at : at + 70], vectors[at : at + 70]) for at in range(0, 300, 70)]
     write_shard(tmp_path / "p.arrow", blocks, model="m", dimension=8, count=300)
-    light = LightSearch.__new__(LightSearch)
-    light._shards = open_shards([tmp_path / "p.arrow"])
+    light = light_of(tmp_path / "p.arrow")
     query = generator.integers(-2, 3, (1, 8)).astype(np.float32)
-    [found], [expected] = light.search(query, depth), ExactSearch(light._shards, ["cpu"], 1).search(query, depth)
-    assert found.doc_ids[:depth] == expected.doc_ids
-    assert found.scores[:depth].astype(np.float32).tobytes() == expected.scores.tobytes()
+    for depth in (1, 20, 300, 400):
+        [found], [expected] = light.search(query, depth), ExactSearch(light._shards, ["cpu"], 1).search(query, depth)
+        assert found.doc_ids[:depth] == expected.doc_ids
+        assert found.scores[:depth].astype(np.float32).tobytes() == expected.scores.tobytes()
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -177,7 +183,5 @@ def test_vectors_without_a_score_are_refused(tmp_path, number):
     vectors = np.full((3, 8), 1e10, np.float32)
     vectors[1, 2] = number
     write_shard(tmp_path / "p.arrow", [(["a", "b", "c"], vectors)], model="m", dimension=8, count=3)
-    light = LightSearch.__new__(LightSearch)
-    light._shards = open_shards([tmp_path / "p.arrow"])
     with pytest.raises(InputError, match=r"p.arrow: found a vector with NaN, infinite or very large values"):
-        light.search(vectors[:1], 2)
+        light_of(tmp_path / "p.arrow").search(vectors[:1], 2)

@@ -25,6 +25,7 @@ from cort.online.neural import ExactSearch, Model, QueryEncoder, Reranker, Token
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
 from cort.online.timing import PARTS
+from cort.retrieval.exact import ExactIndex, retrieve
 from cort.retrieval.weights import Point, TunedWeights
 from cort.system.checksums import record_of
 from cort.system.errors import InputError
@@ -83,12 +84,8 @@ def rewrite(path, old, new):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (
-            "shards: 1",
-            "shards: many",
-            "found no number of shards or results, or no systems, expected",
-        ),
-        ("shards: 1", "", "found no key 'shards', expected what this version of the program writes"),
+        ("shards: 1", "shards: many", "found no number of shards"),
+        ("shards: 1", "", "found no key 'shards'"),
         ("systems:", "systens:", "found no key 'systems'"),
         ("\ndepth: 10", "\ndeep: 10", "found no key 'depth'"),
         ("dataset: toy", "dataset: [", "found no YAML"),
@@ -158,23 +155,19 @@ def test_models_have_the_precision_of_their_vectors_or_that_of_this_machine(
     assert [one.model.transformer.dtype for one in opened] == [torch.bfloat16] * 3
 
 
-@pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"], ["cpu"] * 3])
-def test_exact_search_gives_what_the_stage_gives_on_any_number_of_devices(tmp_path, devices):
-    from cort.retrieval.exact import ExactIndex, retrieve
-
+def test_exact_search_gives_what_the_stage_gives_on_any_number_of_devices(tmp_path):
     generator = np.random.default_rng(3)
     passages = generator.integers(-3, 4, (300, 8)).astype(np.float32)  # many ties
     ids = [f"d{n}" for n in generator.permutation(300)]
     shards = write_vectors(tmp_path / "p.arrow", passages, ids)
     vectors = generator.integers(-3, 4, (5, 8)).astype(np.float32)
     queries = write_vectors(tmp_path / "q.arrow", vectors, [f"q{n}" for n in range(5)])
-    mapped, index = ExactIndex(shards), ExactSearch(shards, devices, 2)
-    for depth in (1, 20, 300, 400):
+    mapped, index = ExactIndex(shards), ExactSearch(shards, ["cpu"], 2)
+    for devices, depth in ((1, 1), (1, 400), (3, 20), (1, 7)):
+        index.place(["cpu"] * devices)
         for ours, expected in zip(index.search(vectors, depth), retrieve(mapped, queries, depth), strict=True):
             assert ours.doc_ids == expected.doc_ids
             assert ours.scores.tolist() == expected.scores.tolist()
-    index.place(["cpu"])
-    assert index.search(vectors[:1], 7)[0].doc_ids == next(iter(retrieve(mapped, queries, 7))).doc_ids
 
 
 def test_passages_are_found_by_id_over_row_groups(tmp_path):
@@ -216,20 +209,15 @@ def scores_of(answer):
     return [result.score for result in answer.results]
 
 
-def sum_of_parts(milliseconds):
-    return sum(value for name, value in milliseconds.items() if name in PARTS)
-
-
 def test_bm25_and_the_dense_ranker_run_in_parallel_unless_they_are_timed(opened):
     parts, both = Parts(), threading.Barrier(2)
     searcher = opened("both", parts=parts)
     # Each waits for the other.
     parts.wait = {"bm25": lambda: both.wait(60), "search": lambda: both.wait(60)}
-    times = searcher.search("both", "q", 5).milliseconds
-    assert times["total"] >= max(times["bm25"], times["tokenize"] + times["encode"] + times["search"])
+    searcher.search("both", "q", 5)
     parts.wait = {}
     apart = searcher.search("both", "q", 5, concurrent=False).milliseconds
-    assert apart["total"] >= sum_of_parts(apart)
+    assert apart["total"] >= sum(value for name, value in apart.items() if name != "total")
     assert set(apart) == {"bm25", "tokenize", "encode", "search", "merge", "total"} <= {*PARTS, "total"}
 
 
@@ -342,8 +330,6 @@ def test_answers_are_the_runs_of_the_workflow(built, tiny, system):
         # Fewer results are the first of these, and those of a batch are the same.
         assert ids_of(tiny.search(system, text, 3)) == expected.doc_ids[:3]
         assert together.doc_ids == expected.doc_ids[:20]
-        times = answer.milliseconds
-        assert max(value for name, value in times.items() if name != "total") <= times["total"]
 
 
 def append_line(path):
@@ -386,12 +372,11 @@ def test_files_of_another_model_are_refused(built, tmp_path, file, change, syste
 def test_missing_files_are_named(built, tmp_path):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
     stored = read_experiment(results / "experiment.yaml")
-    (results / "embeddings" / "encoder" / "passages.1-of-1.arrow").unlink()
-    with pytest.raises(InputError, match=r"passages.1-of-1.arrow.*run `snakemake` first"):
-        open_searcher(stored, ["cort"])
-    (results / "lexical" / "bm25" / "index" / "manifest.json").unlink()
-    with pytest.raises(InputError, match="index"):
-        open_searcher(stored, ["bm25"])
+    files = {"cort": "embeddings/encoder/passages.1-of-1.arrow", "bm25": "lexical/bm25/index/manifest.json"}
+    for system, file in files.items():
+        (results / file).unlink()
+        with pytest.raises(InputError, match=file):
+            open_searcher(stored, [system])
 
 
 @pytest.mark.parametrize("settings", [{}, {"head": "linear"}, {"kind": "late_interaction", "dimension": 5}])
