@@ -36,15 +36,29 @@ def value(rankings, qrels, measure, relevance_level=1):
 FIVE = {"q": [("a", 5.0), ("b", 4.0), ("c", 3.0), ("d", 2.0), ("e", 1.0)]}
 
 
-@pytest.mark.parametrize(
-    ("measure", "expected"),
-    [
-        *(("RR", 1 / 3), ("RR@3", 1 / 3), ("RR@2", 0.0), ("P@4", 1 / 4), ("P@10", 2 / 10), ("R@4", 1 / 3)),
-        *(("R@5", 2 / 3), ("AP", (1 / 3 + 2 / 5) / 3), ("AP@4", (1 / 3) / 3), ("Success@2", 0.0), ("Success@3", 1.0)),
-    ],
-)
-def test_known_answers_with_relevant_documents_at_ranks_3_and_5_of_three(measure, expected):
-    assert value(FIVE, {"q": {"c": 1, "e": 1, "missing": 1, "a": 0}}, measure) == pytest.approx(expected, abs=1e-15)
+# Relevant documents at ranks 3 and 5, of three; of the others one is judged.
+THREE = {"c": 1, "e": 1, "missing": 1, "a": 0}
+# b and e are judged: the second and fifth of five results. e and z are relevant; the first is found at rank 5.
+SOME = {"b": 0, "e": 2, "z": 1}
+MANY = {"a": 1, "b": 2, "c": 0, "d": 1, "x": 1, "y": 1}
+KNOWN = [
+    *((THREE, "RR", 1 / 3), (THREE, "RR@3", 1 / 3), (THREE, "RR@2", 0), (THREE, "P@4", 1 / 4), (THREE, "P@10", 2 / 10)),
+    *((THREE, "R@4", 1 / 3), (THREE, "R@5", 2 / 3), (THREE, "AP", (1 / 3 + 2 / 5) / 3), (THREE, "AP@4", (1 / 3) / 3)),
+    *((THREE, "Success@2", 0), (THREE, "Success@3", 1)),
+    *((SOME, f"Judged@{k}", share) for k, share in ((1, 0), (2, 1 / 2), (4, 1 / 4), (5, 2 / 5), (10, 2 / 5))),
+    *((SOME, "RR(judged_only=True)", 1 / 2), (SOME, "RR(judged_only=True)@1", 0), (SOME, "RR", 1 / 5)),
+    *((SOME, "P(judged_only=True)@2", 1 / 2), (SOME, "P(judged_only=True)@10", 1 / 10)),
+    *((SOME, "AP(judged_only=True)", (1 / 2) / 2), (SOME, "Success(judged_only=True)@2", 1)),
+    (SOME, "nDCG(judged_only=True)@10", (2 / math.log2(3)) / (2 + 1 / math.log2(3))),
+    *((SOME, f"R_cap@{k}", share) for k, share in ((1, 0), (4, 0), (5, 1 / 2), (100, 1 / 2))),
+    # Capped recall reaches 1 if all of the top k are relevant.
+    *((MANY, f"R_cap@{k}", share) for k, share in enumerate((1, 1, 2 / 3, 3 / 4, 3 / 5, 3 / 5), 1)),
+]
+
+
+@pytest.mark.parametrize(("judged", "measure", "expected"), KNOWN)
+def test_known_answers(judged, measure, expected):
+    assert value(FIVE, {"q": judged}, measure) == pytest.approx(expected, abs=1e-15)
 
 
 def test_ndcg_uses_the_grades_themselves_at_every_level():
@@ -241,28 +255,6 @@ def test_unjudged_passages_of_published_runs(run, year, results, unjudged):
     assert (found.results, found.unjudged, found.judgements) == (results, unjudged, {19: 9260, 20: 11386}[year])
     # No list is shorter than 10.
     assert found.mean["Judged@10"] == pytest.approx(1 - unjudged / results)
-
-
-@pytest.mark.parametrize(
-    ("measure", "expected"),
-    [
-        # b and e are judged: the second and fifth of five results.
-        *(("Judged@1", 0.0), ("Judged@2", 1 / 2), ("Judged@4", 1 / 4), ("Judged@5", 2 / 5), ("Judged@10", 2 / 5)),
-        *(("RR(judged_only=True)", 1 / 2), ("RR(judged_only=True)@1", 0.0), ("RR", 1 / 5)),
-        *(("P(judged_only=True)@2", 1 / 2), ("P(judged_only=True)@10", 1 / 10), ("AP(judged_only=True)", (1 / 2) / 2)),
-        ("nDCG(judged_only=True)@10", (2 / math.log2(3)) / (2 + 1 / math.log2(3))),
-        ("Success(judged_only=True)@2", 1.0),
-        # e and z are relevant; the first is found at rank 5.
-        *(("R_cap@1", 0.0), ("R_cap@4", 0.0), ("R_cap@5", 1 / 2), ("R_cap@100", 1 / 2)),
-    ],
-)
-def test_known_answers_where_some_results_are_not_judged(measure, expected):
-    assert value(FIVE, {"q": {"b": 0, "e": 2, "z": 1}}, measure) == pytest.approx(expected, abs=1e-15)
-
-
-def test_capped_recall_reaches_1_if_all_of_the_top_k_are_relevant():
-    grades = {"a": 1, "b": 2, "c": 0, "d": 1, "x": 1, "y": 1}
-    assert [value(FIVE, {"q": grades}, f"R_cap@{k}") for k in (1, 2, 3, 4, 5, 6)] == [1, 1, 2 / 3, 3 / 4, 3 / 5, 3 / 5]
 
 
 @pytest.mark.parametrize("judged", [{"a": 0}, {"z": 1}])
