@@ -1,8 +1,6 @@
 import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,44 +11,38 @@ from tests.support.java import make_java
 from tests.support.processes import Python
 
 
-def test_jar_is_found_without_importing_pyserini():
-    program = "import sys; from cort.retrieval import anserini; print(anserini.fat_jar())"
-    program += "; sys.exit('pyserini' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert Path(result.stdout.strip()).is_file()
-
-
 def test_missing_pyserini_is_an_input_error(monkeypatch):
     find = anserini.importlib.util.find_spec
     monkeypatch.setattr(anserini.importlib.util, "find_spec", lambda name: None if name == "pyserini" else find(name))
     with pytest.raises(InputError) as error:
         anserini.fat_jar()
-    assert str(error.value) == (
-        'pyserini: found no such package, expected one anserini-*-fatjar.jar in it; `pip install "pyserini>=1.6,<2"`'
-    )
+    assert str(error.value).startswith("pyserini: found no such package")
 
 
-def test_java_runs_with_its_heap_and_returns_its_lines(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", 'for word; do echo "$word"; done', "21")))
+@pytest.fixture
+def java(tmp_path, monkeypatch):
+    """Run a script instead of Java."""
+    return lambda script: monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", script, "21")))
+
+
+def test_java_runs_with_its_heap_and_returns_its_lines(java):
+    java('for word; do echo "$word"; done')
     lines = anserini.run_java("io.Main", ["-input", "a b"], memory_mb=77, threads=3)
     assert lines[0] == "-Xmx77m"
     assert "-XX:ActiveProcessorCount=3" in lines
     assert lines[-3:] == ["io.Main", "-input", "a b"]
 
 
-@pytest.mark.parametrize(
-    ("memory_mb", "threads", "found"), [(0, 1, "found 0, 1"), (100, 0, "found 100, 0"), (-5, 1, "found -5, 1")]
-)
-def test_senseless_sizes_are_refused(memory_mb, threads, found):
-    with pytest.raises(InputError, match=found):
+@pytest.mark.parametrize(("memory_mb", "threads"), [(0, 1), (100, 0), (-5, 1)])
+def test_senseless_sizes_are_refused(memory_mb, threads):
+    with pytest.raises(InputError, match=f"found {memory_mb}, {threads}"):
         anserini.run_java("io.Main", [], memory_mb, threads)
 
 
 def test_unknown_class_fails_in_one_line():
     with pytest.raises(RuntimeError) as error:
         anserini.run_java("io.anserini.Nonesuch", [], memory_mb=64, threads=1)
-    found = "java io.anserini.Nonesuch (heap of 64 MB): exit status 1: Error: Could not find"
-    assert str(error.value).startswith(found)
+    assert str(error.value).startswith("java io.anserini.Nonesuch (heap of 64 MB): exit status 1: Error: Could not")
     assert "\n" not in str(error.value)
 
 
@@ -67,9 +59,8 @@ def test_too_small_heap_names_the_remedy():
         ("org.apache.lucene.search.IndexSearcher$TooManyClauses: 1024\\n\\tat x.y(Z.java:1)", "shorten the queries"),
     ],
 )
-def test_known_failures_are_found_although_java_exits_with_0(tmp_path, monkeypatch, output, remedy):
-    home = make_java(tmp_path / "java", f"printf 'first\\n{output}\\nlast\\n'", "21")
-    monkeypatch.setenv("JAVA_HOME", str(home))
+def test_known_failures_are_found_although_java_exits_with_0(java, output, remedy):
+    java(f"printf 'first\\n{output}\\nlast\\n'")
     with pytest.raises(InputError) as error:
         anserini.run_java("io.Main", [], memory_mb=64, threads=1)
     assert remedy in str(error.value)
@@ -77,10 +68,9 @@ def test_known_failures_are_found_although_java_exits_with_0(tmp_path, monkeypat
     assert "last" not in str(error.value)
 
 
-def test_logged_error_fails_and_warning_does_not(tmp_path, monkeypatch):
+def test_logged_error_fails_and_warning_does_not(java, monkeypatch):
     stamp = "2026-01-01 00:00:00,000"
-    script = f"echo '{stamp} WARN  [main] a.B (B.java:1) - odd ERROR word'; echo $LINE"
-    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", script, "21")))
+    java(f"echo '{stamp} WARN  [main] a.B (B.java:1) - odd ERROR word'; echo $LINE")
     monkeypatch.setenv("LINE", "fine")
     assert anserini.run_java("io.Main", [], memory_mb=64, threads=1)[-1] == "fine"
     monkeypatch.setenv("LINE", f"{stamp} ERROR [main] a.B (B.java:1) - unreadable part")
@@ -88,16 +78,17 @@ def test_logged_error_fails_and_warning_does_not(tmp_path, monkeypatch):
         anserini.run_java("io.Main", [], memory_mb=64, threads=1)
 
 
-def test_progress_is_logged(tmp_path, monkeypatch, caplog):
+def test_progress_is_logged(java, caplog):
     line = "2026-01-01 00:00:00,000 INFO  [main] a.B (B.java:1) - Total 20,958 documents indexed in 00:00:01"
-    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", f"echo 'chatter'; echo '{line}'", "21")))
+    java(f"echo 'chatter'; echo '{line}'")
     with caplog.at_level("INFO"):
         anserini.run_java("io.Main", [], memory_mb=64, threads=1)
     assert caplog.messages == ["Anserini: Total 20,958 documents indexed in 00:00:01"]
 
 
-@pytest.mark.parametrize("starting", [False, True])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "starting"), [(signal.SIGINT, True), (signal.SIGTERM, True), (signal.SIGTERM, False)]
+)
 def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, number, starting):
     pid_file = tmp_path / "pid"
     home = make_java(tmp_path / "java", f"echo $$ > {pid_file}; exec sleep 60", "21")

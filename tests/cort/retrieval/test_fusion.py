@@ -45,11 +45,14 @@ def random_ranking(generator, count, size):
     return [f"d{number}" for number in generator.permutation(count)[:size]]
 
 
+def random_rankings(generator):
+    return [random_ranking(generator, 30, generator.integers(0, 31)) for _ in range(generator.integers(1, 5))]
+
+
 def test_against_the_literal_transcription():
     for seed in range(50):
         generator = np.random.default_rng(seed)
-        rankings = [random_ranking(generator, 30, generator.integers(0, 31)) for _ in range(generator.integers(1, 5))]
-        depth = int(generator.integers(1, 36))
+        rankings, depth = random_rankings(generator), int(generator.integers(1, 36))
         assert merge(rankings, depth) == oracle(rankings, depth)
 
 
@@ -63,24 +66,16 @@ def test_equal_sums_tie_whatever_the_order_of_the_rankings():
         assert scores[0] == pytest.approx(1 / 61 + 1 / 62 + 1 / 63)
 
 
-def test_reciprocal_ranks_of_nothing_of_one_ranking_and_with_another_constant():
-    assert reciprocal_ranks([[], []], 10)[0] == reciprocal_ranks([], 10)[0] == []
-    assert reciprocal_ranks([["b", "a", "c"], []], 2)[0] == ["b", "a"]
-    doc_ids, scores = reciprocal_ranks([["a", "b"], ["b"]], 10, 1)
-    assert doc_ids == ["b", "a"]
-    assert scores.tolist() == [1 / 3 + 1 / 2, 1 / 2]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_reciprocal_ranks_against_the_formula(seed):
-    generator = np.random.default_rng(seed)
-    rankings = [random_ranking(generator, 30, generator.integers(0, 31)) for _ in range(generator.integers(1, 5))]
+@pytest.mark.parametrize("k", [60, 1])
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_reciprocal_ranks_against_the_formula(seed, k):
+    rankings = [[], []] if seed is None else random_rankings(np.random.default_rng(seed))
 
     def score(doc_id):
-        return math.fsum(1 / (60 + ranking.index(doc_id) + 1) for ranking in rankings if doc_id in ranking)
+        return math.fsum(1 / (k + ranking.index(doc_id) + 1) for ranking in rankings if doc_id in ranking)
 
     expected = sorted({doc_id for ranking in rankings for doc_id in ranking}, key=lambda one: (-score(one), one))
-    doc_ids, scores = reciprocal_ranks(rankings, 12)
+    doc_ids, scores = reciprocal_ranks(rankings, 12, k)
     assert doc_ids == expected[:12]
     assert scores.tolist() == [score(doc_id) for doc_id in doc_ids]
 
@@ -150,13 +145,6 @@ def test_equal_scores_are_equal_in_run_files_too(count):
 def test_small_differences_of_scores_count(scores):
     found, _ = normalize(np.array(scores), "min-max")
     assert (found[0], found[-1]) == (1, 0)
-
-
-def test_a_weight_of_one_leaves_a_ranking_as_it_is():
-    generator = np.random.default_rng(5)
-    first, second = (scored(random_ranking(generator, 60, 40), generator) for _ in range(2))
-    doc_ids, _ = linear([first, second], 40, Settings(weights=(1.0, 0.0)))
-    assert doc_ids[:39] == first.doc_ids[:39]
 
 
 @pytest.mark.parametrize("method", FUSIONS)

@@ -11,11 +11,8 @@ def impacts_of(weights, most=None):
     return dict(zip(tokens.tolist(), impacts.tolist(), strict=True))
 
 
-def test_weights_are_rounded_to_hundredths():
+def test_weights_are_rounded_to_hundredths_and_of_equal_ones_the_first_are_kept():
     assert impacts_of([0.0, 0.004, 0.006, 1.234]) == {2: 1, 3: 123}
-
-
-def test_the_greatest_weights_are_kept_and_of_equal_ones_the_first():
     assert impacts_of([0.2, 0.3, 0.1, 0.2], most=2) == {0: 20, 1: 30}
 
 

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
 from cort import index as stage
 from cort.formats.shards import TokenShard, open_token_shards
@@ -259,11 +258,6 @@ def test_a_damaged_index_is_refused(tmp_path):
     assert refused().startswith(f"{path}: found another index, expected an IVF-PQ index of 1553 vectors of 8")
     path.unlink()
     assert refused().startswith(f"{path}: found no such file, expected {len(whole)} bytes")
-
-
-def test_threads_are_limited_for_the_calling_thread():
-    ivfpq.single_threaded()
-    assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
