@@ -19,6 +19,7 @@ from tests.support.explorer import (
     write_experiment,
 )
 from tests.support.live import DEPTH, Scripted, number_of, served
+from tests.support.steps import choose, click, go_back
 
 pytestmark = needs_browser
 
@@ -112,8 +113,7 @@ def test_any_query_is_answered_by_both_systems(page, address):
 def test_a_query_of_the_list_is_compared_with_its_stored_run(page, address):
     text = text_of_query(7)
     show(page, address, a="bm25", b="short", q="q7", k="22")
-    page.get_by_role("button", name="Search now").click()
-    settle(page)
+    click(page.get_by_role("button", name="Search now"))
     for side, name in (("a", "bm25"), ("b", "short")):
         assert shown_ids(page, side) == expected_ids(name, text, 22)
         places = [line.partition(" · ")[2] for line in page.locator(f".ranking.of-{side} .doc").all_text_contents()]
@@ -126,8 +126,7 @@ def test_a_query_of_the_list_is_compared_with_its_stored_run(page, address):
         assert places == [*(f"rank {rank} in the stored run" for rank in range(1, 21)), *lower]
     assert page.locator(".badge").count() == 44
     assert page.locator("#list [aria-selected=true] .text").inner_text() == text
-    page.get_by_role("button", name="Stored runs").click()
-    settle(page)
+    click(page.get_by_role("button", name="Stored runs"))
     assert page.locator(".times").count() == 0
     assert page.locator(".relevant-passages").count() == 1
 
@@ -135,20 +134,15 @@ def test_a_query_of_the_list_is_compared_with_its_stored_run(page, address):
 def test_an_address_asks_and_the_back_button_works(page, address):
     show(page, address, a="short", b="bm25", text=NEW)
     assert (page.locator("h2").inner_text(), page.input_value("#text")) == (NEW, NEW)
-    page.locator("#list [aria-selected=false]").nth(3).click()
-    settle(page)
+    click(page.locator("#list [aria-selected=false]").nth(3))
     assert page.locator("h2").inner_text() != NEW
-    page.go_back()
-    settle(page)
-    page.select_option("#a", HOSTILE_NAME)
-    settle(page)
+    go_back(page)
+    choose(page, "#a", HOSTILE_NAME)
     assert shown_ids(page, "a") == expected_ids(HOSTILE_NAME, NEW)
     page.fill("#text", "another one")
-    page.get_by_role("button", name="Search", exact=True).click()
-    settle(page)
+    click(page.get_by_role("button", name="Search", exact=True))
     assert page.locator("h2").inner_text() == "another one"
-    page.go_back()
-    settle(page)
+    go_back(page)
     assert (page.locator("h2").inner_text(), page.input_value("#text")) == (NEW, NEW)
 
 

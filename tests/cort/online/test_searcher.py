@@ -34,6 +34,7 @@ from cort.systems.base import Results
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS, command_line
 from tests.support.online import SYSTEMS, Parts, results_with, write_results
+from tests.support.vectors import names, shards
 
 # The settings of results.
 
@@ -58,10 +59,10 @@ def test_a_part_of_the_settings_is_enough_for_some_systems(tmp_path):
     results = results_with(tmp_path)
     for name in SYSTEMS:
         part = Results(needed_for(results.config, [name]), tmp_path)
-        found, expected = (open_systems(which, [name]) for which in (part, results))
-        assert {at: [*system.files()] for at, system in found.items()} == {
-            at: [*system.files()] for at, system in expected.items()
-        }
+        found, expected = (
+            {at: [*system.files()] for at, system in open_systems(which, [name]).items()} for which in (part, results)
+        )
+        assert found == expected
         assert part.config["collection"]["aggregate"] == results.config["collection"]["aggregate"]
     assert needed_for(results.config, ["bm25"])["encoders"] == {}
 
@@ -119,18 +120,17 @@ def test_token_ids_are_those_of_the_cache(lm, tmp_path, form):
     assert [ids.tolist() for ids in Tokenizer(lm, form)(TEXTS)] == expected
 
 
-def write_vectors(path, vectors, ids):
-    write_shard(path, [(ids, vectors)], model="m", dimension=vectors.shape[1], count=len(vectors))
-    return open_shards([path])
+def write_zeros(path, model, **more):
+    """A shard of one passage, as if of a model."""
+    rows = np.zeros((1, 8), dtype=np.float32)
+    write_shard(path, [(["d"], rows)], model=model_fingerprint(model), dimension=8, count=1, **more)
 
 
 def test_vectors_of_queries_are_rounded_as_those_of_passages(make_encoder, tmp_path):
-    folder, rows = make_encoder(), np.zeros((1, 8), dtype=np.float32)
-    options = {"model": model_fingerprint(folder), "dimension": 8, "count": 1}
-    vectors = {}
+    folder, vectors = make_encoder(), {}
     for storage in ("fp32", "fp16"):
         path = tmp_path / f"{storage}.arrow"
-        write_shard(path, [(["d"], rows)], storage=storage, **options)
+        write_zeros(path, folder, storage=storage)
         encoder = QueryEncoder(Model(folder, "raw", "fp32", (path,)), torch.device("cpu"))
         vectors[storage] = encoder.encode(encoder.tokenize(["neriga", "balune neriga"]))
     assert vectors["fp16"].dtype == np.float32
@@ -142,9 +142,8 @@ def test_vectors_of_queries_are_rounded_as_those_of_passages(make_encoder, tmp_p
 def test_models_have_the_precision_of_their_vectors_or_that_of_this_machine(
     make_encoder, make_reranker, caches, tmp_path, monkeypatch
 ):
-    late, dimension = make_reranker(kind="late_interaction"), {"dimension": 8, "count": 1, "precision": "bf16"}
-    encoder, rows = make_encoder(), np.zeros((1, 8), dtype=np.float32)
-    write_shard(tmp_path / "p.arrow", [(["d"], rows)], model=model_fingerprint(encoder), **dimension)
+    late, encoder = make_reranker(kind="late_interaction"), make_encoder()
+    write_zeros(tmp_path / "p.arrow", encoder, precision="bf16")
     named = {"model": late, "tokens": caches["passages"], "precision": "bf16", "output": tmp_path / "t.arrow"}
     assert encode.main(["tokens", *command_line(named)]) == 0
     cpu = torch.device("cpu")
@@ -157,12 +156,12 @@ def test_models_have_the_precision_of_their_vectors_or_that_of_this_machine(
 
 def test_exact_search_gives_what_the_stage_gives_on_any_number_of_devices(tmp_path):
     generator = np.random.default_rng(3)
-    passages = generator.integers(-3, 4, (300, 8)).astype(np.float32)  # many ties
+    passages, vectors = (generator.integers(-3, 4, (count, 8)).astype(np.float32) for count in (300, 5))  # many ties
     ids = [f"d{n}" for n in generator.permutation(300)]
-    shards = write_vectors(tmp_path / "p.arrow", passages, ids)
-    vectors = generator.integers(-3, 4, (5, 8)).astype(np.float32)
-    queries = write_vectors(tmp_path / "q.arrow", vectors, [f"q{n}" for n in range(5)])
-    mapped, index = ExactIndex(shards), ExactSearch(shards, ["cpu"], 2)
+    opened, queries = (
+        open_shards(shards(tmp_path, *given)) for given in (("p", ids, passages), ("q", names("q", 5), vectors))
+    )
+    mapped, index = ExactIndex(opened), ExactSearch(opened, ["cpu"], 2)
     for devices, depth in ((1, 1), (1, 400), (3, 20), (1, 7)):
         index.place(["cpu"] * devices)
         for ours, expected in zip(index.search(vectors, depth), retrieve(mapped, queries, depth), strict=True):
@@ -276,28 +275,17 @@ def test_a_re_ranker_is_weighted_against_its_candidates(opened, tmp_path):
     assert scores_of(answer)[:3] == pytest.approx([0.75, 0.5, 0.25])
 
 
-def test_an_error_of_the_parallel_part_is_raised(opened):
+def test_an_impossible_search_is_refused_and_an_error_of_the_parallel_part_is_raised(opened):
     searcher = opened("both")
 
     def fail(texts, parameters, depth):
         raise InputError("broken")
 
     searcher.lucene["bm25"].search = fail
-    with pytest.raises(InputError, match="broken"):
-        searcher.search("both", "q", 5)
-
-
-@pytest.mark.parametrize(
-    ("system", "text", "depth", "words"),
-    [
-        ("reranked", "q", 5, "system: found 'reranked', expected one of both"),
-        ("both", " \t", 5, "query: found no word"),
-        ("both", "q", 0, "depth: found 0"),
-    ],
-)
-def test_an_impossible_search_is_refused(opened, system, text, depth, words):
-    with pytest.raises(InputError, match=words):
-        opened("both").search(system, text, depth)
+    impossible = [("reranked", "q", 5, "system: found 'reranked'"), ("both", " \t", 5, "query: found no word")]
+    for system, text, depth, words in [*impossible, ("both", "q", 0, "depth: found 0"), ("both", "q", 5, "broken")]:
+        with pytest.raises(InputError, match=words):
+            searcher.search(system, text, depth)
 
 
 # The tiny experiment.

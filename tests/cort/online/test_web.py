@@ -67,19 +67,16 @@ def test_only_reading_is_allowed(client, method):
 def test_a_long_address_is_refused(client):
     response = client.get(f"/api/search?q={'a' * 16_000}")
     assert response.status_code == 414
-    assert "expected 16,000 at most; shorten the query" in error_of(response)
+    assert "address: found 16,0" in error_of(response)
     # The longest query, of characters that take the most bytes.
     assert client.get("/api/search", params={"systems": "bm25", "q": "\U0001f642" * 1_000}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
-)
-def test_pages_of_other_sites_get_no_answer(client, site, status):
-    response = client.get("/api/search?q=a&systems=bm25", headers={"Sec-Fetch-Site": site})
-    assert response.status_code == status
-    # A link to the page is allowed.
-    assert client.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200
+def test_pages_of_other_sites_get_no_answer(client):
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        assert client.get("/api/search?q=a&systems=bm25", headers={"Sec-Fetch-Site": site}).status_code == status
+        # A link to the page is allowed.
+        assert client.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200
 
 
 @pytest.mark.parametrize(

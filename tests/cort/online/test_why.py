@@ -11,13 +11,9 @@ from cort.models.layout import model_fingerprint
 from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores
 from cort.online.neural import Model, QueryEncoder, Reranker
-from cort.retrieval.fusion import FUSIONS
 from cort.system.errors import InputError
-from cort.systems.base import System
 from cort.systems.bm25 import Bm25
 from cort.systems.dense import Dense
-from cort.systems.fusion import EXPLANATIONS
-from cort.systems.registry import KINDS
 from tests.support.online import SYSTEMS, Parts, results_with
 
 CPU = torch.device("cpu")
@@ -166,7 +162,7 @@ RERANKED = {"rerank": "dense", "reranker": "cross", "depth": 3}
 
 @pytest.mark.parametrize("weight", [0.25, 0.75])
 def test_a_re_ranker_and_its_candidates_add_up_to_the_score(explain, weight):
-    searcher, reasons_of = explain(mixed=RERANKED | {"weight": weight})
+    searcher, reasons_of = explain(mixed=RERANKED | {"weight": weight}, alone=RERANKED)
     reason = reasons_of("mixed", "e0")
     # Among the candidates it is first, for the re-ranker, which reverses the order, last.
     assert reason.rows == [["dense", 1, 0.0, 1.0, 1 - weight, 1 - weight], ["cross", 3, 0.0, 0.0, weight, 0.0]]
@@ -175,11 +171,7 @@ def test_a_re_ranker_and_its_candidates_add_up_to_the_score(explain, weight):
     # Lower candidates are not scored.
     reason = reasons_of("mixed", "e4")
     assert (reason.rank, reason.rows, reason.total) == (5, [], False)
-    assert "this passage is not among them" in reason.about
-
-
-def test_a_re_ranker_alone_gives_its_score(explain):
-    _, reasons_of = explain(alone=RERANKED)
+    # A re-ranker alone gives its score.
     reason = reasons_of("alone", "e2")
     assert (reason.rank, reason.score, reason.total) == (1, 2.0, False)
     assert reason.rows == [["dense", 3, -2.0], ["cross", 1, 2.0]]
@@ -190,10 +182,4 @@ def test_the_score_of_a_cross_encoder_has_no_parts():
     searcher = SimpleNamespace(models=SimpleNamespace(rerankers={"cross": model}))
     searcher.passages = SimpleNamespace(rows=lambda ids: [0])
     reason = why.Case(searcher, "alone", "q", "d", 1, None).model("cross", 2, 1.5)
-    assert (reason.rank, reason.score, reason.rows) == (2, 1.5, [])
-    assert reason.about == "It reads query and passage together, so its score has no parts."
-
-
-def test_every_kind_and_fusion_method_has_an_explanation():
-    assert all(kind.explain is not System.explain for kind in KINDS if kind.searchable)
-    assert set(EXPLANATIONS) == set(FUSIONS)
+    assert (reason.rank, reason.score, reason.rows, reason.parts) == (2, 1.5, [], [])
