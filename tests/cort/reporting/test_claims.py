@@ -70,29 +70,29 @@ def test_what_is_read_and_said():
 @pytest.mark.parametrize(
     ("test", "line"),
     [
-        ({}, "claims.0.tests.0: found none of them, expected one of higher, lower, near; keep one"),
-        ({"higher": A, "near": B, "to": 1}, "claims.0.tests.0: found higher and near, expected one of"),
-        ({"higher": A}, "claims.0.tests.0: found no key than, expected it with higher; add it"),
-        ({"near": A, "to": B, "by": 1}, "claims.0.tests.0.by: found by with near, expected to or within; remove it"),
-        ({"higher": {}, "than": 1}, "claims.0.tests.0: found no system, expected the value or the claim to name it; "),
-        ({"higher": A, "than": [1, {}]}, "claims.0.tests.0: found no system, expected the value or the claim"),
+        ({}, ": found none of them, expected one of higher, lower, near"),
+        ({"higher": A, "near": B, "to": 1}, ": found higher and near"),
+        ({"higher": A}, ": found no key than"),
+        ({"near": A, "to": B, "by": 1}, ".by: found by with near"),
+        ({"higher": {}, "than": 1}, ": found no system"),
+        ({"higher": A, "than": [1, {}]}, ": found no system"),
     ],
 )
 def test_mistakes(test, line):
     (found,) = mistakes_of_claim("claims.0", claim(test))
-    assert found.startswith(line)
+    assert found.startswith(f"claims.0.tests.0{line}")
 
 
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"tests": []}, "claims.0.tests: found [], expected at least 1 of them; fix the value"),
-        ({"tests": [{"higher": 1, "than": 1}]}, "claims.0.tests.0.higher: found 1, expected a mapping"),
-        ({"tests": [{"higher": A, "than": "b"}]}, "claims.0.tests.0.than: found 'b', expected a mapping or a number"),
-        ({"measure": "rank"}, "claims.0.measure: found the name 'rank', expected a match of"),
+        ({"tests": []}, "tests: found []"),
+        ({"tests": [{"higher": 1, "than": 1}]}, "tests.0.higher: found 1"),
+        ({"tests": [{"higher": A, "than": "b"}]}, "tests.0.than: found 'b'"),
+        ({"measure": "rank"}, "measure: found the name 'rank'"),
     ],
 )
 def test_shape(tmp_path, changes, line):
     path = write_paper(tmp_path, {**PAPER, "claims": [claim({"higher": A, "than": B}) | changes]})
     (found,) = find_mistakes(path)
-    assert found.startswith(f"{path}: {line}")
+    assert found.startswith(f"{path}: claims.0.{line}")

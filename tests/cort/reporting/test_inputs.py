@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -30,8 +31,8 @@ def file(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"mean": {"RR@10": 7}}, "7.0 at mean.RR@10, expected a number from 0 to 1"),
-        ({"relevance_level": 0}, "0 at relevance_level, expected a number from 1"),
+        ({"mean": {"RR@10": 7}}, "7.0 at mean.RR@10"),
+        ({"relevance_level": 0}, "0 at relevance_level"),
         ({"without_results": 10**6}, "1000000 at without_results"),
     ],
 )
@@ -57,16 +58,15 @@ def test_the_same_system_and_split_twice_is_refused(file) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"depths": [2, 1]}, "found [2, 1] at depths, expected increasing depths from 1"),
-        ({"depths": []}, "found [] at depths"),
-        ({"measures": {"RR@10": [0.1]}}, "found 1 values at measures.RR@10, expected 2, one per depth"),
-        ({"saturation": {"RR@10": 3}}, "found 3 at saturation.RR@10, expected one of the depths or null"),
+        ({"depths": [2, 1]}, "[2, 1] at depths"),
+        ({"depths": []}, "[] at depths"),
+        ({"measures": {"RR@10": [0.1]}}, "1 values at measures.RR@10"),
+        ({"saturation": {"RR@10": 3}}, "3 at saturation.RR@10"),
     ],
 )
 def test_depths_that_do_not_fit_are_refused(file, change, complaint) -> None:
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=re.escape(f"found {complaint}, expected")):
         read_each([file(DEPTHS | change)], Depths)
-    assert complaint in str(error.value)
 
 
 def test_assignments_split_at_the_first_equals_sign() -> None:
@@ -79,6 +79,8 @@ def test_assignments_split_at_the_first_equals_sign() -> None:
 
 
 HEADER = ",".join(COLUMNS)
+# No whole numbers.
+STEPS = ("", "inf", "1.5", "1_0", "-1")
 
 
 def test_curve_is_read_and_summed_up(file) -> None:
@@ -102,29 +104,25 @@ def test_the_best_step_is_that_of_the_measure_and_none_of_a_curve_without_number
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "row 1: found the header ''"),
-        ("step,loss\n", "row 1: found the header 'step,loss'"),
-        (f"{HEADER}\n", "found no rows"),
-        (f"{HEADER}\n1,2\n", "row 2: found 2 cells, expected 6"),
-        (f"{HEADER}\n1,0.1,0.5,,,\n2,0.1,x,,,\n", "row 3: found 'x' in column loss, expected a number or nothing"),
-        (f"{HEADER}\n,0.1,0.5,,,\n", "row 2: found '' in column step, expected whole, increasing numbers"),
-        (f"{HEADER}\ninf,0.1,0.5,,,\n", "row 2: found 'inf' in column step"),
-        (f"{HEADER}\n1.5,0.1,0.5,,,\n", "row 2: found '1.5' in column step"),
-        (f"{HEADER}\n1_0,0.1,0.5,,,\n", "row 2: found '1_0' in column step"),
-        (f"{HEADER}\n-1,0.1,0.5,,,\n", "row 2: found '-1' in column step, expected whole, increasing numbers"),
-        (
-            f"{HEADER}\n2,0.1,0.5,,,\n2,0.1,0.5,,,\n",
-            "row 3: found '2' in column step, expected whole, increasing numbers",
-        ),
-        (f"step,{HEADER}\n1,2,0.1,0.5,,,\n", "row 1: found the header"),
-        ("a" * 200_000, "row 1: found the header"),
+        ("", "1: found the header ''"),
+        ("step,loss\n", "1: found the header 'step,loss'"),
+        (f"step,{HEADER}\n1,2,0.1,0.5,,,\n", "1: found the header"),
+        ("a" * 200_000, "1: found the header"),
+        (f"{HEADER}\n1,2\n", "2: found 2 cells, expected 6"),
+        (f"{HEADER}\n1,0.1,0.5,,,\n2,0.1,x,,,\n", "3: found 'x' in column loss"),
+        *((f"{HEADER}\n{one},0.1,0.5,,,\n", f"2: found '{one}' in column step") for one in STEPS),
+        (f"{HEADER}\n2,0.1,0.5,,,\n2,0.1,0.5,,,\n", "3: found '2' in column step"),
     ],
 )
 def test_a_damaged_curve_is_refused(file, text, complaint) -> None:
     path = file(text, "c.csv")
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=re.escape(f"{path}: row {complaint}")):
         read_curve("c", path)
-    assert f"{path}: {complaint}" in str(error.value)
+
+
+def test_a_curve_without_rows_is_refused(file) -> None:
+    with pytest.raises(InputError, match=r"c\.csv: found no rows"):
+        read_curve("c", file(f"{HEADER}\n", "c.csv"))
 
 
 def test_smoothing_is_a_centred_mean() -> None:
@@ -158,9 +156,6 @@ def test_benchmarks_are_summed_up_per_rule(tmp_path) -> None:
     benchmark(tmp_path / "tokenize.tsv", (4.0, 50), ("-", "-"))
     expected = [Stage("encode", 2, 1.5 + 2.5, 2.5, 300), Stage("tokenize", 1, 4.0, 4.0, 50)]
     assert read_stages(tmp_path) == [*expected, Stage("split", 2, 0.25 + 0.5, 0.5, None)]
-
-
-def test_a_missing_benchmark_folder_gives_nothing(tmp_path) -> None:
     assert read_stages(tmp_path / "none") == []
 
 

@@ -21,19 +21,21 @@ MEASURES = [
 ]
 
 
+def rows_of(measures):
+    """Rows of the CSV table of systems."""
+    return list(csv.reader(io.StringIO(tables.to_csv(tables.systems_table(measures)))))
+
+
 def test_csv_has_all_digits_and_empty_cells() -> None:
-    rows = list(csv.reader(io.StringIO(tables.to_csv(tables.systems_table(MEASURES)))))
+    rows = rows_of(MEASURES)
     assert rows[0] == ["split", "system", "queries", "relevance_level", "RR@10", "R@50", "AP"]
     assert rows[1:] == [
         ["dev", "bm25", "6980", "1", "0.1874122774", "0.592", ""],
         ["dev", "cort_1|2", "6980", "1", "0.27", "", ""],
         ["dl19", "bm25", "43", "2", "", "", repr(1 / 3)],
     ]
-
-
-def test_what_queries_lack_has_a_column_where_some_lack_something() -> None:
-    lacking = [*MEASURES[:2], replace(MEASURES[2], without_results=5)]
-    rows = list(csv.reader(io.StringIO(tables.to_csv(tables.systems_table(lacking)))))
+    # What queries lack has a column where some lack something.
+    rows = rows_of([*MEASURES[:2], replace(MEASURES[2], without_results=5)])
     assert rows[0][3:6] == ["relevance_level", "without_results", "RR@10"]
     assert [row[3:6] for row in rows[1:]] == [["1", "0", "0.1874122774"], ["1", "0", "0.27"], ["2", "5", ""]]
 
@@ -107,18 +109,12 @@ SYSTEMS = [
 
 
 @pytest.fixture
-def read(tmp_path):
-    def written(content):
-        (tmp_path / "dev.json").write_text(json.dumps(content))
-        return read_artifact(tmp_path / "dev.json", Comparisons)
-
-    return written
-
-
-@pytest.fixture
-def both(read):
+def both(tmp_path):
     """Splits with different measures."""
-    return [read(comparisons()), read(comparisons("dl19", [("AP", False)]))]
+    contents = {"dev": comparisons(), "dl19": comparisons("dl19", [("AP", False)])}
+    for name, content in contents.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    return [read_artifact(tmp_path / f"{name}.json", Comparisons) for name in contents]
 
 
 def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
@@ -127,22 +123,18 @@ def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
     lines = tables.to_markdown(table).splitlines()
     assert [line.count("\\*") for line in lines] == [0, 0, 0, 1, 0, 0, 0, 1]
     assert "**0.274**\\* |" in lines[3]
-    assert lines[-1].startswith("\\* differs significantly from bm25: p of the paired randomisation test (10,000 rand")
-    assert lines[-1].endswith("is at most 0.05.")
+    assert lines[-1].startswith("\\* differs significantly from bm25")
+    assert all(number in lines[-1] for number in ("10,000", "0.05"))
     latex = tables.to_latex(table)
     assert r"\textbf{0.274}* &" in latex
     assert latex.splitlines()[-1].startswith("% * differs significantly")
     assert "*" not in tables.to_csv(table)
-
-
-def test_without_comparisons_nothing_is_marked():
+    # Without comparisons nothing is marked.
     assert tables.legend([]) == ""
-    table = tables.systems_table(SYSTEMS, [])
-    assert table == tables.systems_table(SYSTEMS)
-    assert "*" not in tables.to_markdown(table).replace("**", "")
+    assert "*" not in tables.to_markdown(tables.systems_table(SYSTEMS, [])).replace("**", "")
 
 
-def test_the_table_of_comparisons_has_every_digit(both):
+def test_the_tables_of_comparisons_and_lengths_have_every_digit(both):
     lines = tables.to_csv(tables.comparisons_table(both)).splitlines()
     assert lines[0].startswith("split,baseline,system,relation,measure,verdict,mean,mean_low,mean_high,baseline_mean,")
     assert lines[1] == (
@@ -152,11 +144,12 @@ def test_the_table_of_comparisons_has_every_digit(both):
         *(["dev", other] for other in ("bm25", "bm25", "cort_0", "cort_0")),
         *(["dl19", other] for other in ("bm25", "cort_0")),
     ]
-
-
-def test_the_table_of_lists_leaves_empty_what_was_not_reached(both):
+    # What was not reached is empty.
     lines = tables.to_csv(tables.lengths_table(both)).splitlines()
     assert lines[1:3] == ["dev,cort_1,137,0.859,bm25,1000,0.857", "dev,weak,,,bm25,1000,0.857"]
+
+
+MARKED = "<mark>script</mark>"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +159,7 @@ def test_the_table_of_lists_leaves_empty_what_was_not_reached(both):
         ("Aluminum, ALUMINUM.", "aluminum", "<mark>Aluminum</mark>, <mark>ALUMINUM</mark>."),
         ("is the how", "how is the", "is the how"),
         ("cities run by studies", "study running city", "<mark>cities</mark> <mark>run</mark> by <mark>studies</mark>"),
-        ("<script>alert(1)</script> & 'q'", "script q", None),
+        ("<script>1</script> & 'q'", "script q", f"&lt;{MARKED}&gt;1&lt;/{MARKED}&gt; &amp; &#39;<mark>q</mark>&#39;"),
         ("passage", "pass", "passage"),
         ("14 ft. and 140", "14 ft", "<mark>14</mark> <mark>ft</mark>. and 140"),
         ("", "x", ""),
@@ -176,8 +169,6 @@ def test_the_table_of_lists_leaves_empty_what_was_not_reached(both):
 def test_words_of_the_query_are_marked(text, query, marked) -> None:
     found = highlight(text, query)
     assert isinstance(found, Markup)
-    if marked is None:
-        marked = "&lt;<mark>script</mark>&gt;alert(1)&lt;/<mark>script</mark>&gt; &amp; &#39;<mark>q</mark>&#39;"
     assert found == marked
 
 
@@ -188,18 +179,12 @@ def test_highlighting_changes_no_letter() -> None:
     assert plain.unescape() == text
 
 
-FAMILIES = ["weigh weighs weighing weighed", "study studies", "run runs running", "fall falls falling", "box boxes"]
-
-
-@pytest.mark.parametrize("family", [*FAMILIES, "day days"])
-def test_inflections_share_a_stem(family) -> None:
-    assert len({stem(word) for word in family.split()}) == 1
-
-
-@pytest.mark.parametrize("pair", ["glass glas", "bus bu", "analysis analyse", "king k", "red r", "is i"])
-def test_other_words_do_not(pair) -> None:
-    one, other = pair.split()
-    assert stem(one) != stem(other)
+def test_inflections_share_a_stem_and_other_words_do_not() -> None:
+    families = ["weigh weighs weighing weighed", "study studies", "run runs running", "fall falls falling", "box boxes"]
+    for family in [*families, "day days"]:
+        assert len({stem(word) for word in family.split()}) == 1, family
+    for pair in ("glass glas", "bus bu", "analysis analyse", "king k", "red r", "is i"):
+        assert len({stem(word) for word in pair.split()}) == 2, pair
 
 
 def test_long_passages_end_at_a_word() -> None:
