@@ -97,7 +97,7 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	touch $@
 
 # Three workers on two cores, since some tests wait; tests/conftest.py says which tests one worker runs together.
-PYTEST = $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations 20
+PYTEST = $(BIN)/python -m pytest -n 3 --no-loadscope-reorder --durations 20
 .PHONY: test-all test-avx2 coverage durations
 
 # Required for every change; takes minutes.

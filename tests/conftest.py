@@ -38,37 +38,45 @@ forking.begin()
 quick_java.begin()
 
 
-# Seconds of files, and of the slowest tests, as `make durations` recorded them.
+# Seconds of files, and of the slowest tests of their own, as `make durations` recorded them.
 DURATIONS = json.loads((ROOT / "tests" / "durations.json").read_text("utf-8"))
-#: a test that takes longer has a worker of its own, unless it shares fixtures with its file
-ALONE = 8
+#: seconds of a test for which a worker of its own is worth it, unless it shares fixtures with its file
+LONG = 8
 
 
-def group_of(item):
+def group_of(name):
     """Name the tests that one worker runs: those of a file, which share fixtures, or one that takes long."""
-    definitions = item._fixtureinfo.name2fixturedefs.values()
-    shares = any(one.scope == "module" and one.baseid == item.parent.nodeid for many in definitions for one in many)
-    return item.path.stem if shares or DURATIONS.get(item.name, 0) < ALONE else item.name
+    return name if name in DURATIONS else name.partition("::")[0]
 
 
-# Before xdist reads the groups.
-@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give a worker all tests of a group (`--dist loadgroup` of pytest-xdist 3.8 has no effect with pytest 9.2)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = group_of
+    return scheduler
+
+
 def pytest_collection_modifyitems(items):
     """Begin with what takes longest, so that no worker is left alone with it in the end.
 
     Of what needs the tiny experiment, one group builds it; the others come when it is likely to be there.
     """
-    groups = {item: group_of(item) for item in items}
+    groups = {item: group_of(item.nodeid) for item in items}
     builders = dict.fromkeys(groups[item] for item in items if "built" in item.fixturenames)
     first = max(builders, key=lambda group: DURATIONS.get(group, 0), default=None)
 
     def place(item):
-        seconds = DURATIONS.get(groups[item], 0)
-        return (seconds < ALONE, groups[item] in builders and groups[item] != first, groups[item] != first, -seconds)
+        seconds, waits = DURATIONS.get(groups[item], 0), groups[item] in builders and groups[item] != first
+        return (seconds < LONG, waits, groups[item] != first, -seconds)
 
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=place)
+    if "RECORD_DURATIONS" in os.environ:
+        for item in items:
+            definitions = [one for many in item._fixtureinfo.name2fixturedefs.values() for one in many]
+            shares = any(one.scope == "module" and one.baseid == item.parent.nodeid for one in definitions)
+            item.user_properties.append(("shares", shares))
 
 
 # Where CI=true, a skipped test fails the run, unless its reason is one of these.
@@ -94,13 +102,13 @@ def pytest_sessionfinish(session):
 
 
 def record_durations(reports):
-    """Write how long files took, and tests without their fixtures. Workers add its group to the name of a test."""
+    """Write how long files took, and tests that share no fixtures with their file, without the fixtures of all."""
     seconds = Counter()
     for report in reports:
-        file, _, test = report.nodeid.rpartition("@")[0].partition("::")
-        seconds[Path(file).stem] += report.duration
-        seconds[test] += report.duration if report.when == "call" else 0
-    kept = {name: round(spent) for name, spent in sorted(seconds.items()) if spent >= ALONE}
+        seconds[report.nodeid.partition("::")[0]] += report.duration
+        if report.when == "call" and not dict(report.user_properties)["shares"]:
+            seconds[report.nodeid] += report.duration
+    kept = {name: round(spent) for name, spent in sorted(seconds.items()) if spent >= LONG}
     (ROOT / "tests" / "durations.json").write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
 
 
