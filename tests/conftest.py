@@ -383,7 +383,7 @@ def stage():
     The path of its output.
     """
 
-    def run(name, /, **options):
+    def run(name, **options):
         main, command = main_of(name)
         assert main([*command, *command_line(options)]) == 0
         return Path(options["output"]) if "output" in options else None
@@ -395,7 +395,7 @@ def stage():
 def refused(complaint):
     """Run a stage as `stage` does; it must refuse its input, without any output. The one line that it says."""
 
-    def run(name, /, **options):
+    def run(name, **options):
         main, command = main_of(name)
         return complaint(main, [*command, *command_line(options)], options.get("output"))
 

@@ -87,7 +87,7 @@ def test_the_last_lines_name_the_jobs_that_failed_with_their_logs(tree):
     assert [line for line in output.splitlines() if "failed; its log" in line] == ["b failed; its log is logs/d/b.log"]
 
 
-def test_a_stage_ends_with_snakemake_even_if_that_is_killed(tree, monkeypatch):
+def test_a_stage_ends_with_snakemake_even_if_that_is_killed(tree, monkeypatch, real_starts):
     monkeypatch.setenv(ATTACHED, "1")
     wait = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
     place = f"import sys; sys.path[:] = [{str(ROOT)!r}, *sys.path]; sys.modules.pop('cort')"
