@@ -13,7 +13,7 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
-from cort.experiment.checks import ConfigError, extended, load, read
+from cort.experiment.checks import ConfigError, load, read
 from cort.settings import paths
 from cort.settings.config import Config
 from cort.system.errors import InputError, input_error
@@ -34,12 +34,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = ["--cores", "all", *further, "--configfile", args.configfile]
     try:
         # Snakemake would wait for a pipe forever, and its errors name neither file nor row.
-        config = read(args.configfile)
+        read(args.configfile)
         if args.force:
             run(arguments)
-        notes = extended(config, args.configfile)[1]
         config = load(args.configfile)
-        sys.stderr.write("".join(f"note: {note}\n" for note in notes))
         problems = [*preflight.check_inputs(config, Path.cwd()), *preflight.check_writable(config, Path.cwd())]
         if args.run and not problems:
             run(arguments)

@@ -1,50 +1,27 @@
 """Check an experiment's config before anything runs, report all mistakes at once, and fill in defaults.
 
 Each mistake is a line that says where, what was found, what was expected and what to do. This module checks the shape
-by the schema; `cort/experiment/references.py` checks how parts refer to each other, as far as their shape is right.
+by the schema; if that is right, `cort/experiment/references.py` checks how parts refer to each other.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jsonschema.exceptions import ValidationError
-
 from cort.experiment.config import BM25, INDEX_ADDITIONS
-from cort.experiment.extending import extend
-from cort.experiment.idle import DESCRIBED, FIXED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings, mappings
+from cort.experiment.idle import DESCRIBED, FIXED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings
 from cort.experiment.keys import Experiment
 from cort.experiment.models import released_name
 from cort.experiment.recipes import with_recipes
 from cort.experiment.references import check_references
-from cort.formats.schemas import Validator, explain, is_name, strange_keys
+from cort.formats.schemas import shape_mistakes
 from cort.formats.yaml_files import read_yaml
 from cort.settings.config import LEARNERS, Config, evaluated_splits, is_trained, part_of
 from cort.settings.fields import schema_of
-from cort.system.errors import InputError
+from cort.system.errors import InputError, check_name
 from cort.systems.registry import all_systems
-
-# Keys of earlier versions that were removed, at the top level and of entries in sections, and what to do instead.
-ELSEWHERE = "train elsewhere, and name the model as pretrained or its"
-REMOVED = {
-    "": {
-        "export_onnx": "convert the model folder with `optimum` or sentence-transformers",
-        "exports": "remove it: sentence-transformers loads the folders in encoders/ and rerankers/ directly",
-    },
-    **{
-        section: {
-            "base_model": f"{ELSEWHERE} {product} as file",
-            "checkpoint": "remove it",
-            "training": f"{ELSEWHERE} {product} as file",
-        }
-        for section, product in (("expanders", "predictions"), ("weighers", "weighted documents"))
-    },
-}
-# Sections of named entries: if one is broken, the others can still be checked.
-NAMED = ("splits", "lexical", "expanders", "weighers", "base_models", "encoders", "rerankers", "systems")
 
 
 class ConfigError(ValueError):
@@ -77,7 +54,7 @@ def complete(config: Config, source: str) -> Config:
     :raises ConfigError: with a line per mistake.
     """
     schema = schema_of(Experiment)
-    config = apart(extended(config, source)[0])
+    config = apart(extended(config, source))
     mistakes = find_mistakes(config, schema)
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
@@ -99,35 +76,40 @@ def apart(value: Any) -> Any:
     return [apart(inner) for inner in value] if isinstance(value, list) else value
 
 
-def extended(config: Config, source: str) -> tuple[Config, list[str]]:
-    """Add the sections of the config that this one extends, except those that it has itself; `extend` says the rest.
+def extended(config: Config, source: str) -> Config:
+    """Add the sections of the config that this one extends, except those that it has itself.
 
-    :raises ConfigError: if that file is missing, or extends another one.
+    Of a section that is a list of names here, these entries are taken; one that is null here is left out.
+
+    :raises ConfigError: if that file is missing, or extends another one, or has no such section or entry.
     """
     if "extends" not in config:
-        return config, []
+        return config
     path = config["extends"]
     if not isinstance(path, str) or not path:
         raise ConfigError(f"{source}: extends: found {path!r}, expected the path of an experiment; name one file")
-    base = read(path)
+    base, own = read(path), dict(config)
     if "extends" in base:
         raise ConfigError(f"{source}: extends: found {path}, which extends another, expected a whole one; name that")
-    try:
-        return extend(config, base, source)
-    except InputError as error:
-        raise ConfigError(str(error)) from error
+    mistakes = []
+    for section, names in config.items():
+        known = base.get(section)
+        if names is None and section not in base:
+            expected, fix = f"one of {path}, which is then left out", "fix the name, or remove the key"
+            mistakes.append(f"{source}: found the key {section} without a value, expected {expected}; {fix}")
+        if isinstance(names, list) and isinstance(known, dict):
+            mistakes += (f"{source}: {line}" for name in names for line in check_name(section, str(name), known))
+            own[section] = {name: known[name] for name in map(str, names) if name in known}
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return {key: value for key, value in (base | own).items() if key != "extends" and value is not None}
 
 
 def find_mistakes(config: Config, schema: Config) -> list[str]:
-    """List all mistakes, each once, sorted by place."""
-    names = set(strange_keys(config))
-    removed: list[str] = []
-    config = _without_removed(config, removed)
-    errors = list(Validator(schema).iter_errors(config))
-    lines = names.union(removed, idle_settings(config, schema), (line for error in errors for line in explain(error)))
-    sound = None if names else _without(config, errors)
-    if sound is not None:
-        lines.update(check_references(filled(sound, schema)))
+    """List the mistakes of a config, each once, sorted by place: of its shape, or of what it says if that is right."""
+    lines = set(shape_mistakes(config, schema))
+    if not lines:
+        lines = {*idle_settings(config, schema), *check_references(filled(copy.deepcopy(config), schema))}
     return sorted(lines, key=lambda line: (line.split(": found")[0], line))
 
 
@@ -139,13 +121,11 @@ def filled(config: Config, schema: Config) -> Config:
     released = [
         (released_name(section, name), model, set(model))
         for section in LEARNERS
-        for name, model in mappings(config.get(section, {})).items()
+        for name, model in config.get(section, {}).items()
         if model.keys() & {"pretrained", "released"}
     ]
     changing = {
-        (section, name): set(model)
-        for section in INDEX_ADDITIONS
-        for name, model in mappings(config.get(section, {})).items()
+        (section, name): set(model) for section in INDEX_ADDITIONS for name, model in config.get(section, {}).items()
     }
     _pass_once(config)
     _choose_precision(config)
@@ -162,7 +142,7 @@ def filled(config: Config, schema: Config) -> Config:
         for key in idle:
             model.pop(key, None)
     for section in INDEX_ADDITIONS:
-        for name, model in mappings(config[section]).items():
+        for name, model in config[section].items():
             _fill_changing(config, schema, section, name, model, changing[section, name])
     return config
 
@@ -173,15 +153,15 @@ def _pass_once(config: Config) -> None:
     Other trainings draw new negatives in every epoch; a file has millions of triples, the same in every epoch.
     """
     for section, source in LEARNERS.items():
-        for model in mappings(config.get(section, {})).values():
+        for model in config.get(section, {}).values():
             is_ready = model.keys() & {"pretrained", "released"} and "training" not in model
-            if "file" in (model.get(source) or {}) and not is_ready:
+            if "file" in model.get(source, {}) and not is_ready:
                 model.setdefault("training", {}).setdefault("epochs", 1)
 
 
 def _divide(config: Config) -> None:
     """Divide documents of a file or folder into passages, in place, also where the config does not say how."""
-    collection = mappings(config).get("collection", {})
+    collection = config["collection"]
     if collection.keys() & {"documents", "folder"}:
         collection.setdefault("passages", {})
     if "folder" in collection:
@@ -194,14 +174,14 @@ def _divide(config: Config) -> None:
 def _choose_precision(config: Config) -> None:
     """Let the machine choose the precision of released models, in place, unless the config sets it."""
     for section in LEARNERS:
-        for model in mappings(config.get(section, {})).values():
+        for model in config.get(section, {}).values():
             if "pretrained" in model and not is_trained(model):
                 model.setdefault("precision", "auto")
 
 
 def _choose_relevance_level(config: Config) -> None:
     """Make 2 the lowest relevant grade of a language model, in place: grade 1 is related, and answers nothing."""
-    for split in mappings(mappings(config).get("splits", {})).values():
+    for split in config["splits"].values():
         if "judge" in split:
             split.setdefault("relevance_level", 2)
 
@@ -236,32 +216,3 @@ def with_defaults(value: Any, schema: Config) -> Any:
         for key, inner in value.items():
             value[key] = with_defaults(inner, part_of(schema, key))
     return value
-
-
-def _without_removed(config: Config, lines: list[str]) -> Config:
-    """Copy a config without the keys of earlier versions; add a line for each of them."""
-    config = copy.deepcopy(config)
-    for section, keys in REMOVED.items():
-        entries = mappings(mappings(config).get(section, {})) if section else {"": config}
-        for name, entry in entries.items():
-            for key in keys.keys() & entry.keys():
-                del entry[key]
-                place = f"{section}.{name}" if section else "top level"
-                lines.append(f"{place}: found the key {key}, which was removed; {keys[key]}")
-    return config
-
-
-def _without(config: Config, errors: Sequence[ValidationError]) -> Config | None:
-    """Copy the config with None for the parts that have errors; return None if too little is left to check."""
-    sound = copy.deepcopy(config)
-    for error in errors:
-        path = [str(part) for part in error.absolute_path]
-        if is_name(error) or (not path and error.validator == "additionalProperties"):
-            continue
-        if not path or path[0] in ("depth", "training_depth") or (len(path) == 1 and path[0] in NAMED):
-            return None
-        if path[0] in NAMED:
-            sound[path[0]][path[1]] = None
-        else:
-            sound[path[0]] = None
-    return sound

@@ -30,11 +30,11 @@ def checked_split(config: Config, name: str) -> str:
     return next((split for split in evaluated_splits(config) if split in splits), splits[0])
 
 
-def check_deployments(config: Config, sound: Config) -> Iterator[str]:
+def check_deployments(config: Config) -> Iterator[str]:
     """Yield a line for each mistake."""
-    for name, entry in (config["deploy"] or {}).items():
+    for name, entry in config["deploy"].items():
         place, system = f"deploy.{name}", entry["system"]
-        known = [other for other in config["systems"] if deployed_parts(sound, other)]
+        known = [other for other in config["systems"] if deployed_parts(config, other)]
         if system not in known:
             kinds = "BM25 over plain passages, exact dense search, or fuse of both by rrf or min-max linear"
             yield f"{place}.system: found {system!r}, expected one of {listed(known)} ({kinds}); name one"

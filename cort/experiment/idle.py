@@ -42,23 +42,22 @@ CHANGING = {"expanders": "queries", "weighers": "weights"}
 
 def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     """Yield a line for each setting that has no effect."""
-    sections = mappings(config)
-    yield from _of_lexical(sections)
-    for name in mappings(sections.get("systems", {})):
-        yield from check_void(sections, name)
+    yield from _of_lexical(config)
+    for name in config.get("systems", {}):
+        yield from check_void(config, name)
     for section, source in LEARNERS.items():
         keys = schema["properties"][section]["additionalProperties"]["properties"][source]["properties"]
-        for name, model in mappings(sections.get(section, {})).items():
+        for name, model in config.get(section, {}).items():
             yield from _of_model(f"{section}.{name}", model)
-            yield from _of_examples(f"{section}.{name}.{source}", mappings(model).get(source, {}), keys)
+            yield from _of_examples(f"{section}.{name}.{source}", model.get(source, {}), keys)
     for section in MODELS:
-        for name, model in mappings(sections.get(section, {})).items():
-            if "pretrained" in model and (taken := released_name(section, name)) in sections.get("base_models", {}):
+        for name, model in config.get(section, {}).items():
+            if "pretrained" in model and (taken := released_name(section, name)) in config.get("base_models", {}):
                 found = f"found pretrained and the base model {taken}, whose name it needs"
                 yield f"{section}.{name}: {found}, expected no such base model; rename that one"
-    yield from _of_kinds(mappings(sections.get("rerankers", {})), schema)
+    yield from _of_kinds(config.get("rerankers", {}), schema)
     keys = schema["properties"]["encoders"]["additionalProperties"]["properties"]
-    for name, model in mappings(sections.get("encoders", {})).items():
+    for name, model in config.get("encoders", {}).items():
         yield from _of_encoder(f"encoders.{name}", model, keys)
 
 
@@ -68,8 +67,7 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
     for name, reranker in rerankers.items():
         place = f"rerankers.{name}"
         changed = {key for key in reranker if not _is_default(reranker[key], keys.get(key, {}))}
-        # As text, since a kind of a wrong type, which the schema refuses, may not be hashable.
-        own = OF_KIND.get(str(reranker.get("kind", CROSS_ENCODER)), changed)
+        own = OF_KIND.get(reranker.get("kind", CROSS_ENCODER), changed)
         for key in sorted(changed.difference(own)):
             kinds = " or ".join(f"`kind: {kind}`" for kind, names in OF_KIND.items() if key in names)
             if kinds:
@@ -83,7 +81,7 @@ def _of_kinds(rerankers: dict[str, Config], schema: Config) -> Iterator[str]:
 
 def _of_encoder(place: str, model: Config, keys: Config) -> Iterator[str]:
     """Find settings of an encoder that only those of another kind have."""
-    own = str(model.get("kind", "dense"))
+    own = model.get("kind", "dense")
     changed = {key for key in model if not _is_default(model[key], keys.get(key, {}))}
     for kind, names in OF_ENCODERS.items() if own in OF_ENCODERS else ():
         for key in sorted(changed & names) if kind != own else ():
@@ -97,14 +95,14 @@ def _is_default(value: Any, schema: Config) -> bool:
     return bool(value == schema.get("default"))
 
 
-def _of_lexical(sections: Config) -> Iterator[str]:
+def _of_lexical(config: Config) -> Iterator[str]:
     """Find settings of indexes, expanders and weighers that have no effect beside others."""
-    for name, index in mappings(sections.get("lexical", {})).items():
+    for name, index in config.get("lexical", {}).items():
         for key in index.keys() & {"k1", "b"} if "tune" in index else ():
             found = f"found {key} beside tune"
             yield f"lexical.{name}.{key}: {found}, expected one of them, as tune chooses k1 and b; remove one"
     for section, contents in CHANGING.items():
-        for name, model in mappings(sections.get(section, {})).items():
+        for name, model in config.get(section, {}).items():
             place = f"{section}.{name}"
             for key in sorted(model.keys() - {*ORIGINS, *OF_FILE}) if "file" in model else ():
                 found = f"found {key} with file"
@@ -153,8 +151,3 @@ def _of_pretrained(place: str, model: Config) -> Iterator[str]:
     for kind in ("query", "passage"):
         if len(model.keys() & {f"{kind}_prompt", f"{kind}_prompt_name"}) == 2:
             yield f"{place}: found {kind}_prompt and {kind}_prompt_name, expected one of them; remove one"
-
-
-def mappings(config: Config) -> dict[str, Config]:
-    """Return the parts of a section that are sections themselves."""
-    return {key: value for key, value in config.items() if isinstance(value, dict)}

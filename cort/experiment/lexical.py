@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cort.experiment.config import BM25, INDEX_ADDITIONS
 from cort.experiment.downloads import check_suffix
 from cort.experiment.idle import ORIGINS
-from cort.settings.config import Config, entries, listed
+from cort.settings.config import Config, listed
 from cort.settings.lexical import LexicalIndex
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_tuning
@@ -19,7 +19,7 @@ WEIGHTED = (".zip", ".jsonl.gz", ".jsonl")
 
 def check_lexical(config: Config) -> Iterator[str]:
     """Check indexes, expanders and weighers."""
-    for name, index in entries(config, "lexical"):
+    for name, index in config["lexical"].items():
         place = f"lexical.{name}"
         for section, key in INDEX_ADDITIONS.items():
             if key in index:
@@ -33,9 +33,9 @@ def check_lexical(config: Config) -> Iterator[str]:
             yield f"{place}.cleaning: found cort for the language {index['language']}, expected {expected}; change it"
         if "tune" in index:
             yield from check_tuning(f"{place}.tune", index["tune"], config)
-    for name, expander in entries(config, "expanders"):
+    for name, expander in config["expanders"].items():
         yield from _check_expander(f"expanders.{name}", expander, config)
-    for name, weigher in entries(config, "weighers"):
+    for name, weigher in config["weighers"].items():
         yield from _check_weigher(f"weighers.{name}", weigher)
 
 

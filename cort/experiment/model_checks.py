@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cort.experiment.downloads import check_triples
 from cort.experiment.models import place_of_base_model, ranks_before, released_model
 from cort.models.settings import REVISION
-from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, entries, is_sparse, is_trained, listed, sources
+from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, is_sparse, is_trained, listed, sources
 from cort.system.errors import check_name, shorten
 from cort.systems.mistakes import check_measures, check_once
 from cort.training.losses import ENCODER_OBJECTIVES
@@ -15,7 +15,7 @@ from cort.training.losses import ENCODER_OBJECTIVES
 
 def check_base_models(config: Config) -> Iterator[str]:
     """Check where base models come from."""
-    for name, model in entries(config, "base_models"):
+    for name, model in config["base_models"].items():
         place, origins = place_of_base_model(config, name), sorted(model.keys() & {"pretrained", "architecture"})
         if len(origins) != 1:
             yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
@@ -29,7 +29,7 @@ def check_base_models(config: Config) -> Iterator[str]:
 def check_models(config: Config) -> Iterator[str]:
     """Check what encoders and re-rankers are based on and trained on."""
     for section, source in LEARNERS.items():
-        for name, model in entries(config, section):
+        for name, model in config[section].items():
             place = f"{section}.{name}"
             if "base_model" in model and "pretrained" not in model:
                 known = [name for name in config["base_models"] if released_model(config, name) is None]
@@ -90,7 +90,7 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
         yield from check_name(f"{place}.teacher", encoder["teacher"], config["rerankers"])
     if "start" in encoder:
         yield from check_name(f"{place}.start", encoder["start"], config["encoders"])
-        started = config["encoders"].get(encoder["start"]) or {}
+        started = config["encoders"].get(encoder["start"], {})
         own = ("base_model",) if is_sparse(encoder) else ("base_model", "projection", "dimension")
         if "pretrained" in encoder:
             own = ("pretrained", "revision", "dimension")
@@ -102,7 +102,7 @@ def _check_origins(place: str, name: str, encoder: Config, config: Config) -> It
                     "another encoder or change it"
                 )
         chain = [name]
-        while (start := (config["encoders"].get(chain[-1]) or {}).get("start")) is not None and start not in chain:
+        while (start := config["encoders"].get(chain[-1], {}).get("start")) is not None and start not in chain:
             chain.append(start)
         if start == name:
             yield f"{place}.start: found the circle {' -> '.join([*chain, name])}, expected a first one; remove a start"

@@ -38,8 +38,8 @@ def models_of(config: Config, system: System) -> list[tuple[str, str]]:
 
 def filter_of(config: Config, system: System) -> str | None:
     """Return the re-ranker, if any, that filters the predicted queries in the index that a system searches."""
-    index = config["lexical"].get(system.lexical_index()) or {}
-    expander = config["expanders"].get(index.get("expand")) or {}
+    index = config["lexical"].get(system.lexical_index(), {})
+    expander = config["expanders"].get(index.get("expand"), {})
     name: str | None = expander.get("filter", {}).get("reranker")
     return name
 
@@ -47,7 +47,7 @@ def filter_of(config: Config, system: System) -> str | None:
 def draws_weights(model: Config, base_models: Config) -> bool:
     """Tell whether an encoder or re-ranker starts from random weights."""
     named = {"pretrained", "released", "start"}.isdisjoint(model)
-    return named and "architecture" in (base_models.get(model.get("base_model", "")) or {})
+    return named and "architecture" in base_models.get(model.get("base_model", ""), {})
 
 
 def ranks_before(encoder: Config, base_models: Config) -> bool:
@@ -62,7 +62,7 @@ def ranks_before(encoder: Config, base_models: Config) -> bool:
 
 def triples_file(section: str, model: Config) -> str | None:
     """Return the file of released triples, if any, that a model is trained on."""
-    file: str | None = (model.get(LEARNERS[section]) or {}).get("file")
+    file: str | None = model.get(LEARNERS[section], {}).get("file")
     return file
 
 
@@ -79,7 +79,7 @@ def released_name(section: str, name: str) -> str:
 def released_model(config: Config, base_model: str) -> tuple[str, str] | None:
     """Return section and name of the `pretrained` model behind a base model, if there is one."""
     models = ((section, name, model) for section in MODELS for name, model in config[section].items())
-    released = ((section, name) for section, name, model in models if "pretrained" in (model or {}))
+    released = ((section, name) for section, name, model in models if "pretrained" in model)
     return next((model for model in released if released_name(*model) == base_model), None)
 
 

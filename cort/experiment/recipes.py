@@ -33,8 +33,8 @@ def with_recipes(config: Config) -> Config:
     :param config: as written, without defaults.
     """
     for section in LEARNERS:
-        for model in (config.get(section) or {}).values():
-            if model is not None and (is_trained(model) or not model.keys() & {"pretrained", "released"}):
+        for model in config.get(section, {}).values():
+            if is_trained(model) or not model.keys() & {"pretrained", "released"}:
                 _apply(section, model, config)
     return config
 
@@ -43,7 +43,7 @@ def _apply(section: str, model: Config, config: Config) -> None:
     """Give a model those values of its recipe that suit its weights, its loss and the depth of the training runs."""
     name, source = model.get("recipe", "paper"), LEARNERS[section]
     recipe = copy.deepcopy(load_recipes()[name].get(section, {}))
-    base_models = config.get("base_models") or {}
+    base_models = config.get("base_models", {})
     if name == "gpl" and "teacher" in model:
         recipe |= {"loss": "margin_mse", "similarity": "inner_product"}
     if "relative_margin" in recipe and not (

@@ -1,7 +1,4 @@
-"""Check how the parts of an experiment's config refer to each other: names, files, ranks, depths, circles.
-
-All parts have the right shape, except that broken ones are None; these are skipped, but their names count as known.
-"""
+"""Check how the parts of an experiment's config refer to each other: names, files, ranks, depths, circles."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from typing import TypeAlias
 
 from cort.experiment.comparisons import pairs
 from cort.experiment.config import (
-    BM25,
     compared,
     searchable,
     splits_of,
@@ -22,7 +18,7 @@ from cort.experiment.deployment import check_deployments
 from cort.experiment.downloads import check_names
 from cort.experiment.lexical import check_lexical
 from cort.experiment.model_checks import check_base_models, check_models
-from cort.experiment.models import models_of, validated
+from cort.experiment.models import models_of, teachers, validated
 from cort.experiment.splits import (
     check_aggregation,
     check_apart,
@@ -30,17 +26,14 @@ from cort.experiment.splits import (
     check_judges,
     check_measures_of_splits,
 )
-from cort.settings.config import LEARNERS, Config, entries, evaluated_splits, is_trained, ranked_splits, sources
+from cort.settings.config import LEARNERS, Config, evaluated_splits, is_trained, ranked_splits, sources
 from cort.settings.evaluation import Evaluation
 from cort.settings.fields import schema_of
-from cort.settings.lexical import LexicalIndex
 from cort.system.errors import check_name
 from cort.systems.mistakes import check_increasing, check_measures, check_once
-from cort.systems.registry import KEYS, all_systems, check_entry, kind_of, system_of
+from cort.systems.registry import all_systems, check_entry, system_of
 
 CROSS_ENCODER = "cross_encoder"
-PLAIN: Config = {"retrieve": BM25}
-INDEX: Config = {"cleaning": LexicalIndex.cleaning, "language": LexicalIndex.language}
 # The limits of the stage `submission`, checked here before anything is computed.
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
@@ -51,64 +44,47 @@ Node: TypeAlias = tuple[str, bool]
 def check_references(config: Config) -> Iterator[str]:
     """Yield a line for each mistake.
 
-    :param config: with defaults; parts with the wrong shape are None.
+    Names that exist nowhere and circles end the check: what follows goes from part to part.
+
+    :param config: with defaults; all parts have the right shape.
     """
-    if config["collection"] is not None:
-        yield from check_collection(config)
+    lines = list(_check_parts(config)) or list(_check_circles(config))
+    yield from lines or _check_whole(config)
+
+
+def _check_parts(config: Config) -> Iterator[str]:
+    """Check each part for itself, and the names of others in it."""
+    yield from check_collection(config)
     yield from check_names(config)
     yield from check_measures_of_splits(config)
     yield from check_lexical(config)
     yield from check_base_models(config)
     yield from check_models(config)
-    for name, _ in entries(config, "systems"):
+    for name in config["systems"]:
         yield from check_entry(config, name)
-    sound = _sound(config)
-    circles = _find_circles(sound)
-    for circle in circles:
-        yield (
-            f"systems.{circle[0]}: found the circle {' -> '.join(circle)}, expected no system to wait for itself; "
-            "break it, or copy a re-ranker that several of them share under another name"
-        )
-    if not circles:
-        yield from _check_splits(sound)
-        # A broken part may be one that systems learn from.
-        if all(entry is not None for key in ("splits", "lexical") for entry in config[key].values()):
-            yield from check_aggregation(sound)
-            yield from check_apart(sound)
-            yield from check_judges(sound)
-        # Without ranked splits, there are no outputs to check.
-        yield from _check_outputs(config, sound) if ranked_splits(config) else []
-        yield from _check_latency(config["latency"], config, sound) if config.get("latency") else []
-    if config["evaluation"] is not None:
-        yield from _check_evaluation(config["evaluation"], config)
-    for key, values in (config["audit"] or {}).items():
+    yield from _check_evaluation(config["evaluation"], config)
+    for key, values in config["audit"].items():
         if isinstance(values, list):
             yield from check_increasing(f"audit.{key}", values)
 
 
-def _sound(config: Config) -> Config:
-    """Copy the config with plain BM25 instead of broken entries and unknown names, so that the rest can be checked."""
-    systems = config["systems"]
-    models = {
-        section: {
-            name: model
-            for name, model in entries(config, section)
-            if not is_trained(model) or set(sources(model[source])) <= systems.keys()
-        }
-        for section, source in LEARNERS.items()
-    }
-    for name in config["lexical"]:
-        models["encoders"].pop(name, None)
-    config = config | models | {"lexical": {name: index or INDEX for name, index in config["lexical"].items()}}
-    return config | {"systems": {name: _sound_system(system, config) for name, system in systems.items()}}
+def _check_circles(config: Config) -> Iterator[str]:
+    for circle in _find_circles(config):
+        yield (
+            f"systems.{circle[0]}: found the circle {' -> '.join(circle)}, expected no system to wait for itself; "
+            "break it, or copy a re-ranker that several of them share under another name"
+        )
 
 
-def _sound_system(system: Config | None, config: Config) -> Config:
-    if system is None or sum(key in system for key in KEYS) != 1:
-        return PLAIN
-    entry: Config = kind_of(system, config).sound(system, config) or PLAIN
-    parts = system_of(config | {"systems": {"": entry}}, "").parts()
-    return entry if config["systems"].keys() >= set(parts) else PLAIN
+def _check_whole(config: Config) -> Iterator[str]:
+    """Check what follows from several parts: the splits, depths and files of systems that are made of others."""
+    yield from _check_splits(config)
+    yield from check_aggregation(config)
+    yield from check_apart(config)
+    yield from check_judges(config)
+    # Without ranked splits, there are no outputs to check.
+    yield from _check_outputs(config) if ranked_splits(config) else []
+    yield from _check_latency(config["latency"], config) if "latency" in config else []
 
 
 def _find_circles(config: Config) -> list[list[str]]:
@@ -164,6 +140,7 @@ def _check_splits(config: Config) -> Iterator[str]:
                     "rank the validation queries; give weights or name another"
                 )
     yield from _check_folds(config)
+    yield from _check_kept(config)
     for section, source in LEARNERS.items():
         for name, model in config[section].items():
             for system in sources(model[source]) if is_trained(model) else ():
@@ -186,6 +163,16 @@ def _check_folds(config: Config) -> Iterator[str]:
         yield f"systems.{name}: found {found}, expected evaluated queries to teach nothing else; {fix}"
 
 
+def _check_kept(config: Config) -> Iterator[str]:
+    """Refuse searches that keep fewer candidates than a run has: of a split, or of queries that models learn from."""
+    learning, deeper = teachers(config), config["training_depth"] > config["depth"]
+    for name, system in all_systems(config).items():
+        key = "training_depth" if deeper and name in learning else "depth"
+        if (kept := system.kept()) and kept.value < config[key]:
+            expected = f"{config[key]} ({key}) or more"
+            yield f"{kept.place}: found {kept.value}, expected {expected}; raise it or lower {key}"
+
+
 def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
     both = evaluation["disagreements"]
     for key, name in [("baseline", evaluation["baseline"]), *(("disagreements", name) for name in both)]:
@@ -203,30 +190,29 @@ def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
     yield from check_once(place, [f"[{', '.join(pair)}]" for pair in evaluation["contrasts"]], "pair")
 
 
-def _check_outputs(config: Config, sound: Config) -> Iterator[str]:
+def _check_outputs(config: Config) -> Iterator[str]:
     """Check submissions, deployments and consistency factors."""
-    yield from check_deployments(config, sound)
-    for name, submission in (config["submissions"] or {}).items():
-        yield from _check_submission(f"submissions.{name}", name, submission, config, sound)
-    evaluation = config["evaluation"] or {}
-    for pair in evaluation.get("contrasts", []):
+    yield from check_deployments(config)
+    for name, submission in (config["submissions"]).items():
+        yield from _check_submission(f"submissions.{name}", name, submission, config)
+    evaluation = config["evaluation"]
+    for pair in evaluation["contrasts"]:
         names = [*pair, evaluation["baseline"]]
-        shared = any({*names} <= {*compared(sound, split)} for split in evaluated_splits(config))
+        shared = any({*names} <= {*compared(config, split)} for split in evaluated_splits(config))
         if {*names} <= config["systems"].keys() and evaluated_splits(config) and not shared:
             found = f"{' and '.join(pair)}, which share no split with each other and {evaluation['baseline']}"
             yield f"evaluation.contrasts: found {found}, expected one that is evaluated; name others"
-    if evaluation:
-        yield from _check_resamples(evaluation, sound)
-    if (consistency := evaluation.get("consistency")) is not None:
-        yield from _check_consistency(consistency, sound)
+    yield from _check_resamples(evaluation, config)
+    if "consistency" in evaluation:
+        yield from _check_consistency(evaluation["consistency"], config)
 
 
-def _check_resamples(evaluation: Config, sound: Config) -> Iterator[str]:
+def _check_resamples(evaluation: Config, config: Config) -> Iterator[str]:
     """Refuse so few resamples that the smallest p, 1 / (resamples + 1), is not significant after Holm's correction."""
     baseline, resamples, alpha = (evaluation[key] for key in ("baseline", "resamples", "alpha"))
     counts = {}
-    for split in evaluated_splits(sound):
-        both = {(name, baseline) for name in compared(sound, split)}.union(*pairs(sound, split).values())
+    for split in evaluated_splits(config):
+        both = {(name, baseline) for name in compared(config, split)}.union(*pairs(config, split).values())
         counts[split] = sum(first != second for first, second in both)
     split, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
     if 1 / (resamples + 1) * count <= alpha:
@@ -240,10 +226,10 @@ def _check_resamples(evaluation: Config, sound: Config) -> Iterator[str]:
         yield f"evaluation.alpha: found {alpha:g}, expected at least {count / most:g}, {why}; raise it"
 
 
-def _check_submission(place: str, name: str, entry: Config, config: Config, sound: Config) -> Iterator[str]:
+def _check_submission(place: str, name: str, entry: Config, config: Config) -> Iterator[str]:
     splits, split, system = ranked_splits(config), entry["split"], entry["system"]
     yield from check_name(f"{place}.split", split, splits)
-    if split in splits and system in config["systems"] and split not in splits_of(sound, system):
+    if split in splits and system in config["systems"] and split not in splits_of(config, system):
         yield (
             f"{place}: found {system!r}, which has no run on {split}, expected one that has; "
             "add its run file or name another"
@@ -257,20 +243,20 @@ def _check_submission(place: str, name: str, entry: Config, config: Config, soun
         yield f"depth: found {config['depth']}, expected at most {MOST} with {place}; lower it or remove the submission"
 
 
-def _check_consistency(consistency: Config, sound: Config) -> Iterator[str]:
-    place, systems, reference = "evaluation.consistency", sound["systems"], consistency["reference"]
+def _check_consistency(consistency: Config, config: Config) -> Iterator[str]:
+    place, systems, reference = "evaluation.consistency", config["systems"], consistency["reference"]
     yield from check_name(f"{place}.reference", reference, systems)
-    splits = set(splits_of(sound, reference)) if reference in systems else set()
+    splits = set(splits_of(config, reference)) if reference in systems else set()
     for name in consistency["systems"]:
         yield from check_name(f"{place}.systems", name, systems)
-        if name in systems and splits and splits.isdisjoint(splits_of(sound, name)):
+        if name in systems and splits and splits.isdisjoint(splits_of(config, name)):
             yield f"{place}.systems: found {name}, which shares no split with {reference}; name another"
     yield from check_increasing(f"{place}.depths", consistency["depths"])
 
 
-def _check_latency(latency: Config, config: Config, sound: Config) -> Iterator[str]:
+def _check_latency(latency: Config, config: Config) -> Iterator[str]:
     yield from check_name("latency.split", latency["split"], ranked_splits(config))
-    known = searchable(sound)
+    known = searchable(config)
     for name in latency["systems"]:
         if name in config["systems"] and name not in known:
             yield f"latency.systems: found {name}, made from a published run, which cannot be searched; remove it"

@@ -16,7 +16,6 @@ from cort.settings.config import (
     TRAINING_SPLITS,
     Config,
     copied_from,
-    entries,
     evaluated_splits,
     labels_of,
     listed,
@@ -44,21 +43,21 @@ def check_collection(config: Config) -> Iterator[str]:
     yield from _check_source(origins[0], collection)
     if not ranked_splits(config):
         yield f"splits: found only {listed(splits)}, expected a split to evaluate besides train and validation; add one"
-    for name, split in entries(config, "splits"):
+    for name, split in config["splits"].items():
         files = sorted(split.keys() & {"queries", "qrels", "hold_out", *SPLIT_SOURCES})
         if "hf" in files and "hf" not in collection:
             yield f"splits.{name}.hf: found hf without collection.hf, expected both; name files, or irds"
         check = _check_pydocs_split if "pydocs" in collection else _check_files
         yield from check(f"splits.{name}", name, files, splits)
     yield from _check_generated(config)
-    held = [name for name, split in entries(config, "splits") if "hold_out" in split]
+    held = [name for name, split in config["splits"].items() if "hold_out" in split]
     if len(held) > 1:
         yield f"splits: found hold_out in {listed(held)}, expected it in one split; name files for the others"
 
 
 def _check_generated(config: Config) -> Iterator[str]:
     """Check that splits are generated from one source; from parts of documents, which the index lacks, all splits."""
-    kinds = {name: split.get("generate", {}).get("from", "files") for name, split in entries(config, "splits")}
+    kinds = {name: split.get("generate", {}).get("from", "files") for name, split in config["splits"].items()}
     origins = {*kinds.values()} - ({"files"} if copied_from(config) is None else set())
     if len(origins) > 1:
         expected = "one of these in all splits, as the index lacks what becomes a query; use an experiment for each"
@@ -110,7 +109,7 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
         yield f"{place}.labels: found labels, expected them with judgements of files; remove them"
     for other in one_or_more(split.get("without", [])):
         yield from check_name(f"{place}.without", other, splits)
-        if name in _reached(splits, other) or "hold_out" in (splits.get(other) or {}):
+        if name in _reached(splits, other) or "hold_out" in splits.get(other, {}):
             yield f"{place}.without: found {other!r}, expected another split made of whole files; name one"
 
 
@@ -120,7 +119,7 @@ def _reached(splits: Config, name: str) -> set[str]:
     while names:
         if (name := names.pop()) not in reached:
             reached.add(name)
-            names += one_or_more((splits.get(name) or {}).get("without", []))
+            names += one_or_more(splits.get(name, {}).get("without", []))
     return reached
 
 
@@ -169,7 +168,7 @@ def labelled_twice(config: Config) -> list[tuple[str, str]]:
 
 def check_aggregation(config: Config) -> Iterator[str]:
     """Check that no model is trained if documents are judged, because models learn from passages."""
-    how = (config["collection"] or {}).get("aggregate", "none")
+    how = config["collection"].get("aggregate", "none")
     trained = [f"{section}.{name}" for section in LEARNERS for name in trained_models(config, section)]
     if trained and how != "none":
         found, why = f"{how} with training of {listed(trained)}", "as models learn from judged passages, not documents"
@@ -219,7 +218,7 @@ def _bare(model: str) -> str:
 
 def check_measures_of_splits(config: Config) -> Iterator[str]:
     """Check what splits are measured by."""
-    for name, split in entries(config, "splits"):
+    for name, split in config["splits"].items():
         place = f"splits.{name}.measures"
         if "measures" in split and name not in evaluated_splits(config):
             yield f"{place}: found measures, expected none, as the split is not evaluated; remove them"

@@ -1,6 +1,6 @@
 """The splits, sections and models in a config, without regard to the systems that use them.
 
-A config consists of nested mappings, as described by `cort/settings`; during checks, broken parts are None.
+A config consists of nested mappings, as described by `cort/settings`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,6 @@ SPARSE = "sparse"
 # Sections of trained models -> the key of a model with its training examples.
 LEARNERS = {"encoders": "triples", "rerankers": "pairs"}
 KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}
-
-
-def entries(config: Config, section: str) -> list[tuple[str, Config]]:
-    """List the parts of a section that have the right shape, with their names."""
-    return [(name, entry) for name, entry in config[section].items() if entry is not None]
 
 
 def listed(names: Iterable[str]) -> str:
@@ -80,7 +75,7 @@ def is_copied(split: Config) -> bool:
 
 def splits_with(config: Config, key: str) -> list[str]:
     """List the splits that have a key, such as those that are generated."""
-    return [name for name, split in entries(config, "splits") if key in split]
+    return [name for name, split in config["splits"].items() if key in split]
 
 
 def generated_from(config: Config) -> str | None:
@@ -111,8 +106,7 @@ def title_of_split(config: Config, split: str) -> str:
 def is_judged(config: Config, split: str) -> bool:
     """Tell whether a split has judgements, that is, more than a file of queries."""
     settings = config["splits"][split]
-    # A broken split (None) may be meant to have some.
-    return settings is None or "queries" not in settings or "qrels" in settings
+    return "queries" not in settings or "qrels" in settings
 
 
 def files_of_split(config: Config, name: str) -> Config:
@@ -172,8 +166,7 @@ def deciding(config: Config, schema: Config) -> Config:
 
 def token_encoders(config: Config) -> list[str]:
     """List the re-rankers that can retrieve; where an encoder has the same name, the name means the encoder."""
-    rerankers = {name: model or {} for name, model in config.get("rerankers", {}).items()}
-    late = [name for name, model in rerankers.items() if model.get("kind") == LATE_INTERACTION]
+    late = [name for name, model in config["rerankers"].items() if model.get("kind") == LATE_INTERACTION]
     return [name for name in late if name not in config["encoders"]]
 
 

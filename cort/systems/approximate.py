@@ -74,7 +74,7 @@ class ApproximateSearch(System):
         """Find a recall without an audit that could reach it."""
         for name in self.indexes:
             search, parameter = self.entry.get(name), INDEXES[name].parameter
-            if isinstance(search, dict) and "recall" in search and search.get(parameter) != "auto":
+            if search and "recall" in search and search.get(parameter) != "auto":
                 expected = "expected both or none; add it or remove recall"
                 yield f"{self.place}.{name}.recall: found recall without `{parameter}: auto`, {expected}"
 

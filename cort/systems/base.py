@@ -164,13 +164,6 @@ class System(ABC):
         """Tell whether an entry is of this kind, if it is of no kind earlier in the registry."""
         return cls.key() in entry
 
-    @classmethod
-    def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Drop names of entries that do not exist, so that the rest can be checked; None if nothing is left."""
-        return entry
-
-    # What it is made of.
-
     def parts(self) -> list[str]:
         """List the systems whose runs it is made from, in order."""
         return []
@@ -268,6 +261,10 @@ class System(ABC):
     def check(self) -> Iterator[str]:
         """Yield a line for each mistake; the keys are valid for this kind."""
         return iter(())
+
+    def kept(self) -> Option | None:
+        """Give the number of candidates that its search keeps, where runs of more results are impossible."""
+        return None
 
     def check_name_of(self, key: str, known: Collection[str]) -> Iterator[str]:
         """Check the name that a key has."""

@@ -81,7 +81,7 @@ class Bm25(System):
     @property
     def tune(self) -> Any:
         """How k1 and b are tuned, unless the system has its own."""
-        return None if "bm25" in self.entry else (self.config["lexical"][self.entry["retrieve"]] or {}).get("tune")
+        return None if "bm25" in self.entry else self.config["lexical"][self.entry["retrieve"]].get("tune")
 
     def describe(self) -> str:
         """Describe the indexed texts, and parameters of its own."""

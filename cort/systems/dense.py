@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 from cort.retrieval.graphs import GRAPHS, INDEXES
 from cort.settings import paths
-from cort.settings.config import LEARNERS, Config, entries, is_sparse, is_trained, listed, sources, token_encoders
+from cort.settings.config import Config, is_sparse, listed, token_encoders
 from cort.settings.fields import setting
 from cort.systems.approximate import ApproximateSearch, IvfPqSearch, Width
-from cort.systems.base import Rule, VectorSearch
+from cort.systems.base import Option, Rule, VectorSearch
 
 if TYPE_CHECKING:
     from cort.online.neural import Opening, Retriever
@@ -49,11 +49,6 @@ class Dense(VectorSearch):
         """Keys of this kind."""
 
         retrieve: str
-
-    @classmethod
-    def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Keep the entry if the encoder exists."""
-        return entry if entry["retrieve"] in config["encoders"] else None
 
     @property
     def kind(self) -> str:
@@ -131,29 +126,19 @@ class Graph(ApproximateSearch, Dense):
         indexes = [name for name in INDEXES if name in self.entry]
         if len(indexes) > 1:
             yield f"{self.place}: found {listed(indexes)}, expected one of them; make two systems"
-        encoder = self.config["encoders"].get(self.entry["retrieve"]) or {}
+        encoder = self.config["encoders"].get(self.entry["retrieve"], {})
         for name in indexes:
             if is_sparse(encoder):
                 yield f"{self.place}.{name}: found a sparse encoder, expected a dense one; remove {name}"
             if encoder.get("similarity") == "inner_product":
                 yield f"{self.place}.{name}: found an encoder of inner products, expected one of angles; remove {name}"
-        if "hnsw" in self.entry:
-            yield from self._check_ef()
+        if "hnsw" in self.entry and (largest := max(self.config["audit"]["efs"])) < (depth := self.config["depth"]):
+            yield f"audit.efs: found {largest} at most, expected one of {depth} (depth) or more; add it"
 
-    def _check_ef(self) -> Iterator[str]:
-        """Check that a search keeps at least as many candidates as a run has results."""
-        config, ef = self.config, self.entry["hnsw"]["ef"]
-        is_source = any(
-            is_trained(model) and self.name in sources(model[examples])
-            for section, examples in LEARNERS.items()
-            for _, model in entries(config, section)
-        )
-        key = "training_depth" if is_source and config["training_depth"] > config["depth"] else "depth"
-        if isinstance(ef, int) and ef < config[key]:
-            place, expected = f"{self.place}.hnsw.ef", f"{config[key]} ({key}) or more"
-            yield f"{place}: found {ef}, expected {expected}; raise it or lower {key}"
-        if config["audit"] is not None and (largest := max(config["audit"]["efs"])) < config["depth"]:
-            yield f"audit.efs: found {largest} at most, expected one of {config['depth']} (depth) or more; add it"
+    def kept(self) -> Option | None:
+        """Give the candidates that a search of an HNSW index keeps."""
+        ef = self.entry.get("hnsw", {}).get("ef")
+        return Option(None, ef, f"{self.place}.hnsw.ef") if isinstance(ef, int) else None
 
     def describe(self) -> str:
         """Name the encoder and the index."""

@@ -68,11 +68,6 @@ class Interleave(System):
         interleave: tuple[str, ...] = setting(least=2)
         """Systems whose rankings are merged position by position, the first-named first."""
 
-    @classmethod
-    def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Drop systems that do not exist."""
-        return {"interleave": [part for part in entry["interleave"] if part in config["systems"]]}
-
     @property
     def parts_place(self) -> str:
         """Where the config names the systems."""
@@ -189,12 +184,6 @@ class Fuse(Interleave):
         fuse: Fusion
         """Systems whose rankings are merged by a chosen method."""
 
-    @classmethod
-    def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Drop systems that do not exist."""
-        known = [part for part in entry["fuse"]["systems"] if part in config["systems"]]
-        return {"fuse": entry["fuse"] | {"systems": known}}
-
     @property
     def parts_place(self) -> str:
         """Where the config names the systems."""
@@ -258,10 +247,7 @@ class Fuse(Interleave):
     def check_void(self) -> Iterator[str]:
         """Find settings that the method ignores, and weights given together with `tune`."""
         place, fusion = f"{self.place}.fuse", self.entry["fuse"]
-        if not isinstance(fusion, dict):
-            return
-        # As text, since a method of a wrong type, which the schema refuses, may not be hashable.
-        method = str(fusion.get("method", METHOD))
+        method = fusion.get("method", METHOD)
         known = FUSIONS[method].settings if method in FUSIONS else tuple(fusion)
         for key in sorted(fusion.keys() & {key for other in FUSIONS.values() for key in other.settings} - set(known)):
             methods = " or ".join(name for name, other in FUSIONS.items() if key in other.settings)

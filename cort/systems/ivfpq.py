@@ -50,11 +50,6 @@ class IvfPq(ApproximateSearch, VectorSearch):
         known = entry.get("retrieve") in config["encoders"] or LateInteraction.takes(entry, config)
         return "ivfpq" in entry and known and not Graph.takes(entry, config)
 
-    @classmethod
-    def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Keep the entry if the model can retrieve."""
-        return Dense.sound(entry, config) or LateInteraction.sound(entry, config)
-
     def models(self) -> list[tuple[str, str]]:
         """Name the encoder or re-ranker."""
         return self.exact.models()
@@ -63,20 +58,22 @@ class IvfPq(ApproximateSearch, VectorSearch):
         """Check that the index can be built, and audited as it is searched."""
         yield from self.exact.check()
         ((section, name),) = self.models()
-        search, model = self.entry["ivfpq"], self.config[section][name] or {}
+        search, model = self.entry["ivfpq"], self.config[section][name]
         if is_sparse(model):
             yield f"{self.place}.ivfpq: found a sparse encoder, expected a dense one; remove ivfpq"
         # The dimension of a released model is only known to its files.
         elif "dimension" in model:
             yield from _check_index(f"{section}.{name}.ivfpq", model["ivfpq"], model["dimension"])
-        if section == "encoders" and search["candidates"] < (depth := self.config["depth"]):
-            found, expected = f"found {search['candidates']}", f"{depth} (depth) or more"
-            yield f"{self.place}.ivfpq.candidates: {found}, expected {expected}; raise it or lower depth"
-        if self.chosen_by_audit() and self.config["audit"] is not None:
+        if self.chosen_by_audit():
             candidates, audited = search["candidates"], self.config["audit"]["candidates"]
             if candidates != audited:
                 found, expected = f"found {candidates} with probes auto", f"{audited} as in audit.candidates"
                 yield f"{self.place}.ivfpq.candidates: {found}, expected {expected}; make them the same"
+
+    def kept(self) -> Option | None:
+        """Give the candidates of an encoder's vectors; those of late interaction are of each token."""
+        of_encoder = isinstance(self.exact, Dense)
+        return Option(None, self.entry["ivfpq"]["candidates"], f"{self.place}.ivfpq.candidates") if of_encoder else None
 
     def describe(self) -> str:
         """Name the model and the width."""

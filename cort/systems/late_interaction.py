@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cort.settings.config import LATE_INTERACTION, Config, token_encoders
+from cort.settings.config import LATE_INTERACTION, Config
 from cort.systems.base import Option, Rule, VectorSearch
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ class LateInteraction(VectorSearch):
         name = entry.get("retrieve")
         return name in config.get("rerankers", {}) and name not in config["encoders"]
 
-    @classmethod
-    def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Keep the entry if the re-ranker can retrieve."""
-        return entry if entry["retrieve"] in token_encoders(config) else None
-
     @property
     def kind(self) -> str:
         """Name the kind of its re-ranker."""
@@ -49,8 +44,7 @@ class LateInteraction(VectorSearch):
     def check(self) -> Iterator[str]:
         """Check that the re-ranker can retrieve."""
         name = self.entry["retrieve"]
-        reranker = self.config["rerankers"][name]
-        if reranker is not None and (kind := reranker["kind"]) != LATE_INTERACTION:
+        if (kind := self.config["rerankers"][name]["kind"]) != LATE_INTERACTION:
             expected = f"{self.noun}, which alone retrieves"
             fix = "name an encoder or change the kind"
             yield f"{self.place}.retrieve: found {name!r}, a {kind}, expected {expected}; {fix}"

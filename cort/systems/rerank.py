@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cort.retrieval.fusion import WEIGHT, normalize
 from cort.settings import paths
-from cort.settings.config import KIND_NAMES, Config, listed
+from cort.settings.config import KIND_NAMES, listed
 from cort.settings.fields import setting
 from cort.settings.tuning import Folds
 from cort.systems.base import Option, Rule, System
@@ -44,12 +44,6 @@ class Rerank(System):
         tune: str | Folds | None = None
         """With `rerank`, the measure that `weight` is chosen by on the split `validation`, in steps of 0.05; runs of
         `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: as for `fuse`, by cross-validation."""
-
-    @classmethod
-    def sound(cls, entry: Config, config: Config) -> Config | None:
-        """Keep the entry, or only the system of the candidates if the re-ranker does not exist."""
-        known = [part for part in [entry["rerank"]] if part in config["systems"]]
-        return entry if known and entry.get("reranker") in config["rerankers"] else {"interleave": known}
 
     def parts(self) -> list[str]:
         """Name the system of the candidates."""

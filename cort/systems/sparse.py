@@ -27,7 +27,7 @@ class Sparse(Dense):
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
         """Look for a sparse encoder of the name."""
-        return is_sparse(config["encoders"].get(entry.get("retrieve")) or {})
+        return is_sparse(config["encoders"].get(entry.get("retrieve"), {}))
 
     @property
     def kind(self) -> str:

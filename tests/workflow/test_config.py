@@ -11,7 +11,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from cort.experiment.checks import NAMED, ConfigError, complete, load, read
+from cort.experiment.checks import ConfigError, complete, load, read
 from cort.experiment.keys import Experiment
 from cort.formats.yaml_files import read_yaml
 from cort.reporting.reproduction.paper import SCHEMA, read_paper
@@ -27,6 +27,8 @@ MISTAKE = re.compile(r"x: .*found .+; .+")
 MATRIX = sorted((ROOT / "config" / "matrix").glob("*.yaml"))
 BEIR = sorted((ROOT / "config" / "beir").glob("*.yaml"))
 
+# Sections of named entries.
+NAMED = ("splits", "lexical", "expanders", "weighers", "base_models", "encoders", "rerankers", "systems")
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
     "extends",

@@ -40,20 +40,34 @@ def test_mistake_is_reported_in_one_line_and_no_other(case):
     assert re.fullmatch(r"[^:]+: found .+, expected .+; .+", case["line"])
 
 
-def test_all_mistakes_are_reported_at_once():
-    changes = {"colour": "red", "seed": -1, "encoders encoder polling": "mean", "encoders encoder margin": "wide"}
-    changes |= {"splits validation": GONE, "systems bm25": {"retrieve": "nobody"}, "evaluation baseline": "c"}
-    changes |= {f"systems {one}": {"interleave": [other, "cort"]} for one, other in ("ab", "ba")}
-    lines = complaints(changes)
-    places = ["encoders.encoder", "encoders.encoder.margin", "evaluation.baseline", "seed", "splits", "systems.a"]
-    assert [line.split(": found ")[0] for line in lines] == [*places, "systems.bm25.retrieve", "top level"]
+def places_of(lines):
+    return [line.split(": found ")[0] for line in lines]
 
 
-def test_two_unknown_keys_are_two_lines_and_a_broken_part_is_not_taken_for_a_missing_one():
+def test_all_mistakes_of_the_shape_and_then_all_others_are_reported_at_once():
+    shape = {"colour": "red", "seed": -1, "encoders encoder polling": "mean", "encoders encoder margin": "wide"}
+    others = {"splits validation": GONE, "systems bm25": {"retrieve": "nobody"}, "evaluation baseline": "c"}
+    lines = complaints(shape | others)
+    assert places_of(lines) == ["encoders.encoder", "encoders.encoder.margin", "seed", "top level"]
+    models = ["splits", "splits"]
+    assert places_of(complaints(others)) == ["evaluation.baseline", *models, "systems.bm25.retrieve"]
+
+
+def test_two_unknown_keys_are_two_lines():
     lines = complaints({"lexical bm25 k1_": 1.0, "lexical bm25 tun": {}})
     assert [line.split("; ")[1] for line in lines] == ["did you mean k1?", "did you mean tune?"]
-    # The encoder and the split exist, whatever is wrong inside.
-    assert len(complaints({"encoders encoder margin": "wide", "splits test qrels": 5})) == 2
+
+
+def test_a_search_keeps_enough_for_all_that_is_learnt_from_it():
+    """A model learns from `mixed`, which is made of runs of `narrow` with training_depth results."""
+    narrow = {"retrieve": "encoder", "hnsw": {"ef": 50}}
+    changes = {"systems narrow": narrow, "systems mixed": {"interleave": ["bm25", "narrow"]}, "training_depth": 60}
+    completed(changes)
+    changes["rerankers cross pairs system"] = "mixed"
+    assert places_of(complaints(changes)) == ["systems.narrow.hnsw.ef"]
+    changes["systems narrow"] = {"retrieve": "encoder", "ivfpq": {"candidates": 50}}
+    changes["encoders encoder ivfpq"] = {"bytes": 4}
+    assert places_of(complaints(changes)) == ["systems.narrow.ivfpq.candidates"]
 
 
 def test_keys_that_are_no_text_are_named():
@@ -468,20 +482,6 @@ def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
     assert decisive["seed"] == config["seed"]
     assert decisive["systems"] == config["systems"]
     assert "protect" in config
-
-
-def test_removed_keys_are_refused_with_what_to_do_instead():
-    train = "which was removed; train elsewhere, and name the model as pretrained or its"
-    changes = {"export_onnx": ["fp32"], "exports": ["encoder"], "expanders doc2query training": {}}
-    changes["weighers deepct base_model"] = "small"
-    assert complaints(changes) == [
-        f"expanders.doc2query: found the key training, {train} predictions as file",
-        "top level: found the key export_onnx, which was removed; convert the model folder with `optimum` or "
-        "sentence-transformers",
-        "top level: found the key exports, which was removed; remove it: sentence-transformers loads the folders in "
-        "encoders/ and rerankers/ directly",
-        f"weighers.deepct: found the key base_model, {train} weighted documents as file",
-    ]
 
 
 def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
