@@ -106,8 +106,8 @@ class DisagreementOptions(Aggregation, JudgedOptions):
             its two ranks, and the top passage of each system
     """
 
-    first: str = required("RUN", "run of one system")
-    second: str = required("RUN", "run of the other")
+    first: str = required("TREC", "run of one system")
+    second: str = required("TREC", "run of the other")
     first_name: str = required("NAME", "name of the first system")
     second_name: str = required("NAME", "name of the second system")
     queries: str = required("PARQUET")

@@ -58,18 +58,13 @@ def describe(paths: Iterable[Path], folder: Path) -> str:
     return json.dumps(entries, indent=2) + "\n"
 
 
-def existing_places(words: Iterable[str | Path]) -> list[str]:
-    """List files and folders among the values of options, each PATH or NAME=PATH."""
-    places = [place for word in map(str, words) for place in (word, word.partition("=")[2])]
-    return [place for place in places if place and os.path.exists(place)]
-
-
-def verify(words: Iterable[str | Path]) -> None:
-    """Compare all files and folders among the values of options with their records.
+def verify(places: Iterable[str | Path]) -> None:
+    """Compare files and folders with their records; what does not exist is left to its reader.
 
     :raises InputError: for the first file that has changed since it was written.
     """
-    entries = dict.fromkeys(entry for place in existing_places(words) for entry in _entries_of(Path(place)))
+    found = filter(os.path.exists, places)
+    entries = dict.fromkeys(entry for place in found for entry in _entries_of(Path(place)))
     with ThreadPoolExecutor(THREADS) as pool:
         for _ in pool.map(_compare, entries):
             pass

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cort import __version__
-from cort.system.checksums import existing_places, verify
+from cort.system.checksums import verify
 from cort.system.errors import InputError, input_error, shorten
 from cort.system.files import DISK_IS_FULL, record_checksums
 from cort.system.interruption import Interrupted, end_with_parent, unwind_on_signals
 from cort.system.memory import peak_memory
-from cort.system.options import add_options, check_bounds, read_options, texts_of
+from cort.system.options import add_options, check_bounds, places_of, read_options
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def check_places(options: Any) -> None:
     :raises InputError: for the first wrong place, before any output is written.
     """
     used = set()
-    for place in existing_places(texts_of(options, outputs=False)):
+    for place in filter(os.path.exists, places_of(options, outputs=False)):
         _refuse_device(place)
         used.add(os.path.realpath(place))
     for field in dataclasses.fields(options):
@@ -99,9 +99,9 @@ def main_of(options: type[Options], stage: Callable[[Options], None], command: s
             values = read_options(options, args)
             check_bounds(values)
             check_places(values)
-            verify(texts_of(values, outputs=False))
+            verify(places_of(values, outputs=False))
             stage(values)
-            record_checksums(texts_of(values, outputs=True))
+            record_checksums(places_of(values, outputs=True))
 
         return _run(parser.prog, work, args.log, sys.argv[1:] if argv is None else argv)
 

@@ -20,6 +20,9 @@ from cort.system.errors import input_error
 Settings = TypeVar("Settings")
 
 LARGEST, MOST_THREADS = sys.maxsize, 4096
+#: metavars of files and folders, alone or as NAME=FILE; some names may also be those of a hub
+PLACES = {"FILE", "FOLDER", "TREC", "PARQUET", "ARROW", "CSV", "JSON", "JSONL", "YAML", "HTML"}
+PLACES |= {"NAME_OR_FOLDER", "NAME@COMMIT"}
 # What must hold of a value and its bound, and how messages put it.
 BOUNDS = {
     "ge": (operator.ge, "{:,} or more"),
@@ -81,11 +84,13 @@ def check_bounds(options: Any) -> None:
                 raise input_error(f"--{field.name.replace('_', '-')}", shown, expected, "change it")
 
 
-def texts_of(options: Any, outputs: bool) -> Iterator[str]:
-    """Yield the text values of the options that name outputs, or of all other options."""
+def places_of(options: Any, outputs: bool) -> Iterator[str]:
+    """Yield the files and folders that options name: outputs, or all others. Their metavar is one of `PLACES`."""
     for field in dataclasses.fields(options):
-        if field.name.startswith("output") == outputs:
-            yield from (value for value in _values(options, field) if isinstance(value, str))
+        before, named, kind = (field.metadata.get("metavar") or "").rpartition("=")
+        if kind in PLACES and field.name.startswith("output") == outputs:
+            places = (value.partition("=")[2] if before and named else value for value in _values(options, field))
+            yield from filter(None, places)
 
 
 def to_words(options: Any) -> list[str]:

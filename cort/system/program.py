@@ -22,8 +22,10 @@ from typing import Any
 from cort.system.files import write_text
 
 ROOT = Path(__file__).parents[2]
-#: folders whose code changes no result: command lines, files, locks, devices; and config keys, whose values are params
+#: what changes no result: command lines, files, locks, devices; declarations of config keys, whose values are params
 APART = ("cort/system/", "cort/settings/")
+#: what is more than declarations
+LOGIC = ("cort/settings/config.py", "cort/settings/paths.py")
 MODULE = re.compile(r"cort(\.\w+)*")
 #: facts about sources by their content, because parsing all of them takes seconds at each start of a workflow
 CACHE = Path(".snakemake") / "program.json"
@@ -44,7 +46,7 @@ def program_of(stage: str) -> dict[str, str]:
     seen = set(waiting)
     while waiting:
         path = _file_of(ROOT, waiting.pop())
-        if path is None or (name := path.relative_to(ROOT).as_posix()).startswith(APART):
+        if path is None or ((name := path.relative_to(ROOT).as_posix()).startswith(APART) and name not in LOGIC):
             continue
         hashes[name], modules = _facts(path, command if path == file else "")
         hashes |= _data_of(path)

@@ -10,6 +10,7 @@ from snakemake.api import SnakemakeApi
 from snakemake.settings.types import OutputSettings, Quietness, ResourceSettings
 
 from cort.system import cli
+from cort.system.options import read_options
 from tests.support.common import ROOT
 from workflow.snakemake_api import plan
 
@@ -97,7 +98,7 @@ def parse(module, words):
     """Parse the words of a stage's command line; exits with 2 for an option that is unknown, missing or wrong."""
     command = words[:1] if not words[0].startswith("--") else []
     options = options_of(" ".join([module.removeprefix("cort."), *command]))
-    return cli.parser_of(options).parse_args(words[len(command) :])
+    return read_options(options, cli.parser_of(options).parse_args(words[len(command) :]))
 
 
 def planned(output):

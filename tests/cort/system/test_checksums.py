@@ -18,9 +18,10 @@ from cort.system.options import optional, required
 class Options:
     """Options of a stage that copies a file to a file, to a folder of files, and to an atomic folder."""
 
-    source: str = required()
-    named: tuple[str, ...] = optional(())
-    output: str | None = optional(None)
+    source: str = required("FILE")
+    named: tuple[str, ...] = optional((), metavar="NAME=FILE")
+    tag: str = optional("")
+    output: str | None = optional(None, metavar="FILE")
     output_folder: str | None = optional(None, metavar="FOLDER")
     output_model: str | None = optional(None, metavar="FOLDER")
 
@@ -75,7 +76,7 @@ def test_damaged_files_are_refused_and_accepted_without_their_record(made, compl
     change, words = DAMAGE[damage]
     change(path)
     named = made.model if kind == "inside" else path
-    for options in (["--source", named], ["--source", __file__, "--named", __file__, f"name={named}"]):
+    for options in (["--source", named], ["--source", __file__, "--named", f"name={__file__}", f"name={named}"]):
         line = complaint(main, options)
         assert line.startswith(f"{path}: {words}")
     record = made.model / ".sum" if kind == "inside" else path.with_name(f".{path.name}.sum")
@@ -87,12 +88,18 @@ def test_damaged_files_are_refused_and_accepted_without_their_record(made, compl
 def test_intact_files_are_accepted_also_when_copied_elsewhere(made, tmp_path):
     shutil.copytree(made.folder, tmp_path / "copy")
     shutil.copytree(made.model, tmp_path / "model2")
-    verify([made.file, made.folder, made.model, made.inside, f"x={made.part}", tmp_path / "copy", "no such", "\0", ""])
+    verify([made.file, made.folder, made.model, made.inside, tmp_path / "copy", "no such"])
     flip(tmp_path / "copy" / "part" / "a.txt")
     flip(tmp_path / "model2" / "deep" / "a.txt")
     for path in (tmp_path / "copy" / "part" / "a.txt", tmp_path / "model2"):
         with pytest.raises(InputError, match="changed content"):
             verify([path])
+
+
+def test_a_text_that_is_no_place_may_be_equal_to_one(made, monkeypatch):
+    monkeypatch.chdir(made.folder.parent)
+    flip(made.part)
+    assert main(["--source", "source.txt", "--tag", "report", "--output", "other.txt"]) == 0
 
 
 def test_a_file_written_again_gets_a_new_record_or_none_if_no_stage_wrote_it_or_it_failed(made, tmp_path):

@@ -152,8 +152,8 @@ def test_quoted_text_is_short_and_printable():
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    source: str = "source.txt"
-    named: tuple[str, ...] = ()
+    source: str = optional("source.txt", metavar="FILE")
+    named: tuple[str, ...] = optional((), metavar="NAME=FILE")
     output: str = required("JSON")
     output_table: str | None = optional(None, metavar="CSV")
     output_folder: str | None = optional(None, metavar="FOLDER")

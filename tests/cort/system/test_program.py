@@ -35,6 +35,8 @@ def test_what_a_stage_imports_is_its_program_at_once_or_later_and_nothing_of_the
     found = program_of("cort.train")
     assert {"cort/train.py", LOSSES, "cort/training/parallel.py", "cort/__init__.py"} <= found.keys()
     assert not any(name.startswith(("cort/system/", "cort/settings/")) for name in found)
+    # What a config says of labels and titles is shown in the report.
+    assert "cort/settings/config.py" in program_of("cort.report")
     assert not {"cort/report.py", "cort/retrieval/bm25.py"} & found.keys()
     assert all(len(value) == 16 for value in found.values())
     assert list(found) == sorted(found)
