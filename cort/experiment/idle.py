@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from cort.experiment.models import MODELS, released_name
+from cort.experiment.recipes import PAPER, recipes_for
 from cort.models.settings import OF_KIND
-from cort.settings.config import LEARNERS, SPARSE, Config
+from cort.settings.config import LEARNERS, SPARSE, Config, listed
 from cort.systems.registry import check_void
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
 
@@ -48,6 +49,9 @@ def idle_settings(config: Config, schema: Config) -> Iterator[str]:
     for section, source in LEARNERS.items():
         keys = schema["properties"][section]["additionalProperties"]["properties"][source]["properties"]
         for name, model in config.get(section, {}).items():
+            if (recipe := model.get("recipe", PAPER)) not in (known := recipes_for(section)):
+                expected = f"one of {listed(known)}"
+                yield f"{section}.{name}.recipe: found {recipe}, which is for others, expected {expected}; choose one"
             yield from _of_model(f"{section}.{name}", model)
             yield from _of_examples(f"{section}.{name}.{source}", model.get(source, {}), keys)
     for section in MODELS:

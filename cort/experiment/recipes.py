@@ -14,6 +14,8 @@ from cort.settings.config import LEARNERS, Config, is_trained, leaves
 from cort.training.losses import ENCODER_OBJECTIVES
 
 RECIPES = Path(__file__).with_name("recipes.yaml")
+#: the schema's own defaults
+PAPER = "paper"
 
 
 @functools.cache
@@ -25,6 +27,11 @@ def _documents() -> tuple[Config, Config]:
 def load_recipes(*, random: bool = False) -> Config:
     """Read all recipes, or what differs in each for random weights; callers must not change them."""
     return _documents()[random]
+
+
+def recipes_for(section: str) -> list[str]:
+    """List the recipes for encoders or re-rankers."""
+    return [name for name, recipe in load_recipes().items() if name == PAPER or section in recipe]
 
 
 def with_recipes(config: Config) -> Config:
@@ -41,7 +48,7 @@ def with_recipes(config: Config) -> Config:
 
 def _apply(section: str, model: Config, config: Config) -> None:
     """Give a model those values of its recipe that suit its weights, its loss and the depth of the training runs."""
-    name, source = model.get("recipe", "paper"), LEARNERS[section]
+    name, source = model.get("recipe", PAPER), LEARNERS[section]
     recipe = copy.deepcopy(load_recipes()[name].get(section, {}))
     base_models = config.get("base_models", {})
     if name == "gpl" and "teacher" in model:

@@ -64,6 +64,9 @@ def _check_generated(config: Config) -> Iterator[str]:
         yield f"splits: found queries from {listed(sorted(origins))}, expected {expected}"
     for name, origin in kinds.items():
         place, split = f"splits.{name}", config["splits"][name]
+        if origin != "files" and (words := split["generate"])["min_words"] > words["max_words"]:
+            expected = f"at most max_words ({words['max_words']})"
+            yield f"{place}.generate.min_words: found {words['min_words']}, expected {expected}; lower it"
         if origin == "endpoint" and "sample" not in split:
             yield f"{place}: found no sample beside endpoint, expected the number of passages to ask about; add it"
         if (origin == "endpoint" or "judge" in split) and "endpoint" not in config:

@@ -95,7 +95,7 @@ def explain(error: ValidationError) -> Iterator[str]:  # noqa: C901  # one case 
                     yield f"{place}: found no key {key}, expected it to be set; add it"
         case "type":
             words = " or ".join(TYPES[name] for name in ([rule] if isinstance(rule, str) else rule))
-            yield f"{place}: found {shorten(value)}, expected {words}; {_fix_of_type(value, rule)}"
+            yield f"{place}: found {shorten(value)}, expected {words}; {_fix_of_type(value, schema)}"
         case "enum":
             yield f"{place}: found {shorten(value)}, expected one of {', '.join(map(str, rule))}; choose one"
         case "pattern" if rule == AUTO:
@@ -118,7 +118,10 @@ def _letters(pattern: str) -> str:
     return f"letters, digits and {' '.join(match[1])}, a letter or digit first" if match else f"a match of {pattern}"
 
 
-def _fix_of_type(value: object, expected: object) -> str:
+def _fix_of_type(value: object, schema: dict[str, Any]) -> str:
+    expected = schema["type"]
+    if value is None and schema.get("minProperties"):
+        return "add an entry"
     if value is None:
         return "write {} or remove the key" if expected == "object" else "give a value or remove the key"
     if isinstance(value, str) and not value.strip():

@@ -163,7 +163,10 @@ def _schema_of_choice(parts: list[Any], rules: dict[str, Any]) -> Schema:
     schemas = [_schema_of_type(part, rules) for part in parts]
     if len(parts) > 1 and all(map(dataclasses.is_dataclass, parts)):
         # Checks of the config decide which of them is meant, and what it needs.
-        properties = {key: value for schema in schemas for key, value in schema["properties"].items()}
+        properties: Schema = {}
+        for key, value in (pair for schema in schemas for pair in schema["properties"].items()):
+            if properties.setdefault(key, value) != value:
+                raise TypeError(f"{key}: declared in two ways by kinds of one section: {properties[key]} and {value}")
         return {"type": "object", "additionalProperties": False, "properties": properties}
     if len(parts) > 1 and parts[1] == Literal["auto"]:
         return schemas[0] | {"type": [schemas[0]["type"], "string"], "pattern": AUTO}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cort.retrieval.graphs import GRAPHS, INDEXES
 from cort.settings import paths
-from cort.settings.config import Config, is_sparse, listed, token_encoders
+from cort.settings.config import Config, is_sparse, listed
 from cort.settings.fields import setting
 from cort.systems.approximate import ApproximateSearch, IvfPqSearch, Width
 from cort.systems.base import Option, Rule, VectorSearch
@@ -64,11 +64,6 @@ class Dense(VectorSearch):
         name: str = self.entry["retrieve"]
         return [("encoders", name)] if name in self.config["encoders"] else []
 
-    def check(self) -> Iterator[str]:
-        """Check the name of the encoder; it may have been meant for another section."""
-        known = [*self.config["lexical"], *self.config["encoders"], *token_encoders(self.config)]
-        return self.check_name_of("retrieve", known)
-
     def describe(self) -> str:
         """Name the encoder."""
         return f"encoder {self.entry['retrieve']}, exact search"
@@ -122,7 +117,6 @@ class Graph(ApproximateSearch, Dense):
 
     def check(self) -> Iterator[str]:
         """Check that there is one index, over angles, and that its search is wide enough."""
-        yield from Dense.check(self)
         indexes = [name for name in INDEXES if name in self.entry]
         if len(indexes) > 1:
             yield f"{self.place}: found {listed(indexes)}, expected one of them; make two systems"

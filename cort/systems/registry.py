@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Union
 
-from cort.settings.config import Config, any_of, listed
+from cort.settings.config import Config, any_of, listed, token_encoders
+from cort.system.errors import check_name
 from cort.systems.base import Results, Rule, System
 from cort.systems.bm25 import Bm25
 from cort.systems.dense import Dense, Graph
@@ -63,6 +64,11 @@ def check_entry(config: Config, name: str) -> Iterator[str]:
     keys = [key for key in KEYS if key in entry]
     if len(keys) != 1:
         yield f"systems.{name}: found {listed(keys)}, expected exactly one of {listed(KEYS)}; keep one"
+        return
+    if entry.get("retrieve", "bm25") not in {*config["lexical"], *config["encoders"], *config["rerankers"]}:
+        # What else it says depends on the kind of what is named.
+        known = [*config["lexical"], *config["encoders"], *token_encoders(config)]
+        yield from check_name(f"systems.{name}.retrieve", entry["retrieve"], known)
         return
     system = system_of(config, name)
     for key in sorted(entry.keys() - set(system.key_names())):

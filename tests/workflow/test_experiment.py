@@ -70,6 +70,11 @@ def test_a_search_keeps_enough_for_all_that_is_learnt_from_it():
     assert places_of(complaints(changes)) == ["systems.narrow.ivfpq.candidates"]
 
 
+def test_a_typo_is_one_mistake():
+    for entry in ({"retrieve": "ee", "ivfpq": {}}, {"retrieve": "bm26", "bm25": {"k1": 1, "b": 0.5}}):
+        assert places_of(complaints({"systems own": entry})) == ["systems.own.retrieve"]
+
+
 def test_keys_that_are_no_text_are_named():
     config = changed({})
     config["splits"][2019] = config["splits"].pop("test")
