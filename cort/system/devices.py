@@ -1,20 +1,20 @@
 """GPUs of this machine, and leases on them, so that no two stages use one device at the same time.
 
 A device is identified by its UUID if `nvidia-smi` lists it, so that processes that see different parts of a machine
-agree on it; indices are those of nvidia-smi. A lease ends with its holder (see `locks`). The locks are in the folder
-that CORT_LEASES names, or in the user's own folder in the temporary folder.
+agree on it; numbers in CUDA_VISIBLE_DEVICES are those of nvidia-smi. A lease ends with its holder (see `locks`). The
+locks are in the folder that CORT_LEASES names, or in the user's own folder in the temporary folder.
 """
 
+import itertools
 import logging
 import os
 import re
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from cort.system import locks
 from cort.system.errors import input_error
@@ -22,23 +22,31 @@ from cort.system.errors import input_error
 log = logging.getLogger(__name__)
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-ORDER = "CUDA_DEVICE_ORDER"
+# What CUDA takes there: a number, or the identity of a GPU or of an instance of one.
+ENTRY = re.compile(r"[0-9]+|(GPU|MIG)-[\w/-]+")
+LISTED = re.compile(r"^(?:GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)|\s+MIG .*\(UUID: (MIG-[^)\s]+)\))", re.MULTILINE)
 FOLDER = "CORT_LEASES"
 # Seconds. A faulty driver can block nvidia-smi forever.
 PATIENCE = 10
 
 
-class Gpu(NamedTuple):
-    """A GPU as listed by `nvidia-smi`; if it has MIG `instances`, they are used instead."""
-
-    number: int
-    uuid: str
-    instances: tuple[str, ...]
-
-
 def visible_devices() -> list[str]:
     """List the devices that this process may use: those in CUDA_VISIBLE_DEVICES if it is set, otherwise all."""
-    return list(_discover()[0])
+    setting = os.environ.get(VISIBLE)
+    if setting is None:
+        return [device for devices in _list_gpus() or [] for device in devices]
+    entries = itertools.takewhile(ENTRY.fullmatch, map(str.strip, setting.split(",")))
+    return select(list(entries))
+
+
+def select(entries: Sequence[str]) -> list[str]:
+    """Resolve entries of CUDA_VISIBLE_DEVICES, of which CUDA ignores those from the first unknown number on."""
+    gpus = _list_gpus() if entries else None
+    if gpus is None:
+        return list(entries)
+    numbers = {str(number): devices for number, devices in enumerate(gpus)}
+    known = itertools.takewhile(lambda entry: not entry.isdecimal() or entry in numbers, entries)
+    return list(dict.fromkeys(device for entry in known for device in numbers.get(entry, [entry])))
 
 
 @contextmanager
@@ -48,91 +56,43 @@ def lease(count: int = 1) -> Iterator[list[str]]:
     During the lease, CUDA sees only these devices, in this process unless it has used CUDA before, and in processes
     that it starts, which must not take leases of their own.
     """
-    devices, by_index = _discover()
+    devices = visible_devices()
     # CUDA uses one MIG instance per process.
     count = min(count, 1 if any(identity.startswith("MIG-") for identity in devices) else len(devices))
     if count < 1:
         yield []
         return
-    with locks.hold(_lock_folder(), list(devices), count) as held:
+    with locks.hold(_lock_folder(), devices, count) as held:
         for identity in held:
             log.info("leased device %s", identity)
-        settings = [setting for identity, setting in devices.items() if identity in held]
-        changes = {VISIBLE: ",".join(settings)}
-        if by_index and any(setting.isdecimal() for setting in settings):
-            # CUDA orders devices by speed, nvidia-smi by bus.
-            changes[ORDER] = "PCI_BUS_ID"
-        with _changed_environment(changes):
+        with _visible(held):
             yield held
 
 
 @contextmanager
-def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, also for processes started meanwhile, and restore them afterwards."""
-    before = {name: os.environ[name] for name in changes if name in os.environ}
-    os.environ.update(changes)
+def _visible(devices: Sequence[str]) -> Iterator[None]:
+    """Set CUDA_VISIBLE_DEVICES, also for processes started meanwhile, and restore it afterwards."""
+    before = os.environ.get(VISIBLE)
+    os.environ[VISIBLE] = ",".join(devices)
     try:
         yield
     finally:
-        for name in changes:
-            os.environ.pop(name, None)
-        os.environ.update(before)
+        del os.environ[VISIBLE]
+        os.environ |= {} if before is None else {VISIBLE: before}
 
 
-def parse_listing(text: str) -> list[Gpu]:
-    """Parse the output of ``nvidia-smi -L``."""
-    gpus: list[Gpu] = []
-    for line in text.splitlines():
-        if match := re.match(r"GPU (\d+): .*\(UUID: (GPU-[^)\s]+)\)", line):
-            gpus.append(Gpu(int(match[1]), match[2], ()))
-        elif gpus and (match := re.match(r"\s+MIG .*\(UUID: (MIG-[^)\s]+)\)", line)):
-            gpus[-1] = gpus[-1]._replace(instances=(*gpus[-1].instances, match[1]))
+def parse_listing(text: str) -> list[list[str]]:
+    """Parse the output of ``nvidia-smi -L``: the identity of each GPU, or of its MIG instances if it has any."""
+    gpus: list[list[str]] = []
+    for whole, instance in LISTED.findall(text):
+        if whole:
+            gpus.append([whole])
+        elif gpus:
+            gpus[-1] = [name for name in gpus[-1] if name.startswith("MIG-")] + [instance]
     return gpus
 
 
-def select(setting: str, gpus: Sequence[Gpu] | None) -> dict[str, str]:
-    """Resolve a value of CUDA_VISIBLE_DEVICES like CUDA: up to the first invalid entry; nothing if an entry repeats.
-
-    Return identity -> entry. If the `gpus` of the machine are unknown, entries serve as identities.
-    """
-    entries: dict[str, str] = {}
-    for entry in map(str.strip, setting.split(",")):
-        identity = _identify(entry, gpus)
-        if identity is None:
-            break
-        if identity in entries:
-            return {}
-        entries[identity] = entry
-    return entries
-
-
-def _identify(entry: str, gpus: Sequence[Gpu] | None) -> str | None:
-    if gpus is None:
-        return entry if re.fullmatch(r"[0-9]+|(GPU|MIG)-[\w/-]+", entry) else None
-    # CUDA takes the first instance of a GPU with instances.
-    names = {gpu.uuid: (*gpu.instances, gpu.uuid)[0] for gpu in gpus}
-    names |= {part: part for gpu in gpus for part in gpu.instances}
-    if re.fullmatch("[0-9]+", entry):
-        matches = [gpu.uuid for gpu in gpus if gpu.number == int(entry)]
-    elif entry in names:
-        matches = [entry]
-    else:
-        matches = [name for name in names if name.startswith(entry) and entry.startswith(("GPU-", "MIG-"))]
-    return names[matches[0]] if len(matches) == 1 else None
-
-
-def _discover() -> tuple[dict[str, str], bool]:
-    """Return the devices that this process may use, as `select` does, and whether indices are those of nvidia-smi."""
-    setting = os.environ.get(VISIBLE)
-    if setting is not None and not select(setting, None):
-        return {}, False
-    gpus = _list_gpus()
-    if setting is not None:
-        return select(setting, gpus), gpus is not None
-    return {name: name for gpu in gpus or () for name in gpu.instances or (gpu.uuid,)}, False
-
-
-def _list_gpus() -> list[Gpu] | None:
+def _list_gpus() -> list[list[str]] | None:
     """List GPUs with nvidia-smi; None if it is missing, fails or does not answer."""
     try:
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
