@@ -118,7 +118,6 @@ def build(options: Options) -> dict[str, str]:
     """Read all inputs and build every file: path in the output folder -> text, the page last."""
     config = read_experiment(options.experiment).config
     baseline: str = config["evaluation"]["baseline"]
-    titles = trainings(config)
     chosen = parse_assignments("--selections", options.selections)
     measures = titled(config, read_measures(options.measures_files))
     comparisons = titled(config, (read_artifact(path, Comparisons) for path in options.comparisons))
@@ -157,9 +156,7 @@ def build(options: Options) -> dict[str, str]:
         dataset=config["dataset"],
         baseline=baseline,
         explorer=options.explorer,
-        last_models=[
-            title for (section, name), title in titles.items() if config[section][name]["checkpoint"] == "last"
-        ],
+        last_models=[name for section, name in trainings(config) if config[section][name]["checkpoint"] == "last"],
         sections=sections,
         tables=tables,
         figures={name: figures.draw_inline(shown, name) for name, shown in drawn.items()},
@@ -188,7 +185,7 @@ def build(options: Options) -> dict[str, str]:
         audits=audited,
         trainings=[sections.summarize(curve) for curve in curves],
         selections={name: read_artifact(path, Selection) for name, path in chosen.items()},
-        settings={titles[model]: describe_training(values) for model, values in chosen_values(config).items()},
+        settings={name: describe_training(values) for (_, name), values in chosen_values(config).items()},
         sparsities=titled(config, (read_artifact(path, Sparsity) for path in options.sparsities)),
         disagreements=titled(config, (read_artifact(path, Disagreements) for path in options.disagreements)),
         reproduction=reproduction,

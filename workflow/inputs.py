@@ -27,7 +27,6 @@ from cort.experiment.config import (
 from cort.experiment.deployment import checked_split, deployed_parts
 from cort.experiment.models import (
     indexes_of,
-    named_models,
     released_model,
     reranked_by,
     trained_models,
@@ -521,19 +520,15 @@ def tuned_weights(config: Config) -> dict[str, str]:
 
 def of_report(config: Config) -> dict[str, list[str] | dict[str, str]]:
     """Return the files that the report reads, by its options; those of a mapping are given as NAME=FILE."""
-    used = {(section, name) for section in LEARNERS for name in used_models(config, section)}
-    models = {title: model for title, model in named_models(config).items() if model in used}
+    models = [(section, name) for section in LEARNERS for name in used_models(config, section)]
     lengths = {}
-    for title, (section, name) in models.items():
+    for section, name in models:
         base = config[section][name]["base_model"]
         for text in ("passages", *(f"queries.{split}" for split in splits_with_model(config, section, name))):
-            lengths[f"{title} {text}"] = paths.at(paths.LENGTHS, config, base_model=base, text=text)
+            lengths[f"{name} {text}"] = paths.at(paths.LENGTHS, config, base_model=base, text=text)
 
     def of_trainings(path: str) -> dict[str, str]:
-        return {
-            title: paths.at(path, config, section=section, model=name)
-            for (section, name), title in trainings(config).items()
-        }
+        return {name: paths.at(path, config, section=section, model=name) for section, name in trainings(config)}
 
     return {
         "measures_files": files_per_run(config, paths.MEASURES),
@@ -547,7 +542,7 @@ def of_report(config: Config) -> dict[str, list[str] | dict[str, str]]:
         "selections": of_trainings(paths.SELECTION),
         "filters": filters(config),
         "tuned": tuned_weights(config),
-        "models": {title: Results(config).weights(*model) for title, model in models.items()},
+        "models": {name: Results(config).weights(section, name) for section, name in models},
         "lengths": lengths,
         "latency_files": latencies(config),
         "agreements": agreements(config),

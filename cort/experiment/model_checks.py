@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 from cort.experiment.downloads import check_triples
 from cort.experiment.models import place_of_base_model, ranks_before, released_model
@@ -40,11 +41,14 @@ def check_models(config: Config) -> Iterator[str]:
             if is_trained(model):
                 yield from _check_training(place, model, source, config)
                 yield from _check_origins(place, name, model, config) if section == "encoders" else ()
-    for name in config["encoders"].keys() & config["lexical"].keys():
-        yield (
-            f"encoders.{name}: found the name {name}, expected another, as `retrieve: {name}` means the index "
-            f"lexical.{name}; rename it"
-        )
+
+
+def check_own_names(config: Config) -> Iterator[str]:
+    """Check that what systems retrieve or re-rank with has a name that nothing else has."""
+    for one, other in combinations(("lexical", *LEARNERS), 2):
+        for name in config[one].keys() & config[other].keys():
+            found = f"found the name {name}, which is also in {one}"
+            yield f"{other}.{name}: {found}, expected a name of its own, as systems name both alike; rename it"
 
 
 def _check_training(place: str, model: Config, source: str, config: Config) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cort.experiment.config import splits_of, tuned_systems, with_parts
-from cort.settings.config import KIND_NAMES, LEARNERS, TRAINING_SPLITS, Config, any_of, is_sparse, is_trained, sources
+from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, any_of, is_sparse, is_trained, sources
 from cort.systems.base import System
 from cort.systems.registry import all_systems, system_of
 
@@ -103,27 +103,9 @@ def encoders_pattern(config: Config, trained: bool) -> str:
     return any_of(name for name, encoder in config["encoders"].items() if is_trained(encoder) == trained)
 
 
-def in_both_sections(config: Config, name: str) -> bool:
-    """Tell whether both an encoder and a re-ranker have this name."""
-    return all(name in config[section] for section in LEARNERS)
-
-
-def trainings(config: Config) -> dict[tuple[str, str], str]:
-    """Map all trainings, by section and name of their models, to their names in reports."""
-    return {
-        (section, name): f"{name} ({KIND_NAMES[section]})" if in_both_sections(config, name) else name
-        for section in LEARNERS
-        for name in trained_models(config, section)
-    }
-
-
-def named_models(config: Config) -> dict[str, tuple[str, str]]:
-    """Map the names of all models to section and name; a name in both sections needs the section as a prefix."""
-    return {
-        f"{section}.{name}" if in_both_sections(config, name) else name: (section, name)
-        for section in LEARNERS
-        for name in config[section]
-    }
+def trainings(config: Config) -> list[tuple[str, str]]:
+    """List all trainings, by section and name of their models."""
+    return [(section, name) for section in LEARNERS for name in trained_models(config, section)]
 
 
 def indexes_of(config: Config, split: str) -> list[tuple[str, str]]:

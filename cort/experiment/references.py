@@ -17,7 +17,7 @@ from cort.experiment.config import (
 from cort.experiment.deployment import check_deployments
 from cort.experiment.downloads import check_names
 from cort.experiment.lexical import check_lexical
-from cort.experiment.model_checks import check_base_models, check_models
+from cort.experiment.model_checks import check_base_models, check_models, check_own_names
 from cort.experiment.models import models_of, teachers, validated
 from cort.experiment.splits import (
     check_aggregation,
@@ -44,11 +44,11 @@ Node: TypeAlias = tuple[str, bool]
 def check_references(config: Config) -> Iterator[str]:
     """Yield a line for each mistake.
 
-    Names that exist nowhere and circles end the check: what follows goes from part to part.
+    Names that exist twice or nowhere, and circles, end the check: what follows goes from part to part.
 
     :param config: with defaults; all parts have the right shape.
     """
-    lines = list(_check_parts(config)) or list(_check_circles(config))
+    lines = list(check_own_names(config)) or list(_check_parts(config)) or list(_check_circles(config))
     yield from lines or _check_whole(config)
 
 

@@ -24,7 +24,6 @@ LATE_INTERACTION = "late_interaction"
 SPARSE = "sparse"
 # Sections of trained models -> the key of a model with its training examples.
 LEARNERS = {"encoders": "triples", "rerankers": "pairs"}
-KIND_NAMES = {"encoders": "encoder", "rerankers": "re-ranker"}
 
 
 def listed(names: Iterable[str]) -> str:
@@ -165,9 +164,8 @@ def deciding(config: Config, schema: Config) -> Config:
 
 
 def token_encoders(config: Config) -> list[str]:
-    """List the re-rankers that can retrieve; where an encoder has the same name, the name means the encoder."""
-    late = [name for name, model in config["rerankers"].items() if model.get("kind") == LATE_INTERACTION]
-    return [name for name in late if name not in config["encoders"]]
+    """List the re-rankers that can retrieve."""
+    return [name for name, model in config["rerankers"].items() if model.get("kind") == LATE_INTERACTION]
 
 
 def is_sparse(model: Config) -> bool:

@@ -29,8 +29,7 @@ class LateInteraction(VectorSearch):
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
         """Look for the name under `rerankers`; `check` refuses other kinds of re-rankers."""
-        name = entry.get("retrieve")
-        return name in config.get("rerankers", {}) and name not in config["encoders"]
+        return entry.get("retrieve") in config["rerankers"]
 
     @property
     def kind(self) -> str:

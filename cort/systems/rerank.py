@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cort.retrieval.fusion import WEIGHT, normalize
 from cort.settings import paths
-from cort.settings.config import KIND_NAMES, listed
+from cort.settings.config import listed
 from cort.settings.fields import setting
 from cort.settings.tuning import Folds
 from cort.systems.base import Option, Rule, System
@@ -119,7 +119,7 @@ class Rerank(System):
     def tuning(self) -> list[Option]:
         """Name candidates and scores, and give depth and measure."""
         candidates, reranker = self.entry["rerank"], self.entry["reranker"]
-        scores = f"{reranker} ({KIND_NAMES['rerankers']})" if reranker == candidates else reranker
+        scores = f"{reranker} (re-ranker)" if reranker == candidates else reranker
         return [
             Option("parts", [candidates, scores]),
             Option("depth", self.entry["depth"], f"{self.place}.depth"),

@@ -76,14 +76,13 @@ def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(tmp_p
     config = {key: tiny[key] for key in ("collection", "depth")} | {
         "dataset": "ready",
         "splits": {"test": tiny["splits"]["test"]},
-        # One name for both, as those of a family have it.
         "encoders": {"minilm": {"pretrained": "models/encoder"}},
-        "rerankers": {"minilm": {"pretrained": "models/cross", "depth": 5}},
+        "rerankers": {"cross": {"pretrained": "models/cross", "depth": 5}},
         "systems": {
             "published": tiny["systems"]["published"],
             "minilm": {"retrieve": "minilm"},
             "fused": {"fuse": {"systems": ["published", "minilm"], "method": "rrf"}},
-            "fused-minilm": {"rerank": "fused", "reranker": "minilm"},
+            "fused-cross": {"rerank": "fused", "reranker": "cross"},
         },
         "evaluation": {"baseline": "published"},
     }
@@ -93,15 +92,15 @@ def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(tmp_p
     jobs, results = planned(output), folder / "results/ready"
     assert jobs["pretrained_encoder"] == jobs["pretrained_reranker"] == 1
     assert not jobs.keys() & {"train", "train_reranker", "base_model", "triples", "pairs"}
-    assert {path.name for path in (results / "base_models").iterdir()} == {"encoder.minilm", "reranker.minilm"}
+    assert {path.name for path in (results / "base_models").iterdir()} == {"encoder.minilm", "reranker.cross"}
     page = (results / "report/index.html").read_text("utf-8")
     assert all(f'<th scope="row">{name}</th>' in page for name in config["systems"])
     assert '<h2 id="training">' not in page
     chosen = json.loads((results / "provenance.json").read_text("utf-8"))["precision"]
-    files = ["embeddings/minilm/passages.1-of-1.arrow", "scores/minilm/test.parquet"]
+    files = ["embeddings/minilm/passages.1-of-1.arrow", "scores/cross/test.parquet"]
     assert chosen == {f"results/ready/{file}": read_precision(results / file) for file in files}
     assert read_precision(results / "embeddings/minilm/queries.test.arrow") == read_precision(results / files[0])
-    before, after = (read_run(results / f"runs/test/{name}.trec") for name in ("fused", "fused-minilm"))
+    before, after = (read_run(results / f"runs/test/{name}.trec") for name in ("fused", "fused-cross"))
     for one, other in zip(before, after, strict=True):
         # The first five in another order or the same, and the rest as it was.
         assert {*one.doc_ids[:5]} == {*other.doc_ids[:5]}

@@ -155,10 +155,9 @@ def ready_config(tiny, model, **more):
             "ready": {**origin, "query_prompt": "ba: ", "passage_prompt": "ko: "},
             "other": {**origin, "query_prompt_name": "query", "passage_prompt_name": "document"},
         },
-        # Of the encoder's name.
-        "rerankers": {"ready": {**origin, "depth": 20}},
+        "rerankers": {"judge": {**origin, "depth": 20}},
         "systems": {name: {"retrieve": name} for name in ("bm25", "ready", "other")}
-        | {"bm25-cross": {"rerank": "bm25", "reranker": "ready"}},
+        | {"bm25-cross": {"rerank": "bm25", "reranker": "judge"}},
     }
 
 

@@ -20,7 +20,7 @@ from cort.systems.registry import all_systems, made_by, system_of
 from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, changed, complaints, completed, mistakes_in
 from workflow import inputs, settings
-from workflow.inputs import comparisons, excluded_queries, explorers, files_per_run, judgements, of_report, overlaps
+from workflow.inputs import comparisons, excluded_queries, explorers, files_per_run, judgements, overlaps
 
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
 TRAINING_FILES = {kind: f"data/{kind}.train.tsv" for kind in ("queries", "qrels")}
@@ -284,7 +284,7 @@ def test_kinds_and_names():
         assert matched == {name for name, system in all_systems(config).items() if rule == system.rule}
 
 
-def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name():
+def test_a_reranker_of_late_interaction_retrieves():
     config = completed({**LATE, "systems late": {"retrieve": "late"}})
     assert system_of(config, "late").rule.name == "retrieve_tokens"
     assert models.used_models(config, "rerankers") == ["cross", "late"]
@@ -294,9 +294,6 @@ def test_a_reranker_of_late_interaction_retrieves_unless_an_encoder_has_its_name
         assert system_of(config, "late").rule.name == "retrieve_ivfpq"
         assert models.indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
         assert system_of(config, "late").describe() == f"late interaction late, IVF-PQ with {words}"
-    config = completed({name.replace("late", "encoder"): value for name, value in LATE.items()})
-    assert system_of(config, "cort").rule.name == "retrieve"
-    assert models.used_models(config, "rerankers") == ["cross"]
 
 
 def test_names_of_no_system_match_nothing():
@@ -435,24 +432,10 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     assert folders == [["base_models", "encoder.ready"], ["encoders", "tuned"]]
 
 
-def test_an_encoder_and_a_reranker_of_one_name_share_nothing():
-    cross = changed({})["rerankers"]["cross"]
-    both, up = {"rerank": "bm25", "reranker": "encoder"}, {"rerank": "cort", "reranker": "up"}
-    changes = {"systems bm25-both": both, "systems cort-both": up}
-    changes |= {"rerankers encoder": cross, "rerankers up": {"pretrained": "b"}, "encoders up": {"pretrained": "a"}}
-    config = completed(changes)
-    titles = models.trainings(config)
-    assert list(titles.values()) == ["encoder (encoder)", "cross", "encoder (re-ranker)"]
-    curves = of_report(config)["curves"]
-    assert len({*curves.values()}) == len(curves) == 3
-    places = {"encoder.up": "encoders.up", "reranker.up": "rerankers.up", "small": "base_models.small"}
-    assert {name: models.place_of_base_model(config, name) for name in places} == places
-    assert [config["base_models"][f"{kind}.up"]["pretrained"] for kind in ("encoder", "reranker")] == ["a", "b"]
-    named = models.named_models(config)
-    assert [named[name] for name in ("encoders.encoder", "rerankers.encoder")] == [
-        ("encoders", "encoder"),
-        ("rerankers", "encoder"),
-    ]
+@pytest.mark.parametrize("name", ["encoder", "expanded"])
+def test_indexes_encoders_and_rerankers_have_names_of_their_own(name):
+    changes = {f"rerankers {name}": changed({})["rerankers"]["cross"]}
+    assert places_of(complaints(changes)) == [f"rerankers.{name}"]
 
 
 def test_a_released_weigher_and_a_base_model_may_have_one_name():
