@@ -327,20 +327,3 @@ class System(ABC):
         about = "The score follows from the rankings of the parts." if parts else "The score has no parts."
         reasons = [part.explain() for part in parts]
         return case.reason(about, columns=["part", "rank", "score"], rows=rows, parts=reasons)
-
-
-class VectorSearch(System):
-    """A system that searches the vectors of an encoder, or of the tokens of passages."""
-
-    def files(self) -> Iterator[str]:
-        """Yield the model and the vectors."""
-        for model in self.models():
-            yield self.results.weights(*model)
-            yield from self.results.vectors(*model)
-
-    def search(self, batch: Batch, depth: int) -> list[Ranking]:
-        """Encode the queries, unless another system of the batch has, and search."""
-        encoder, index = batch.searcher.models.retrievers[self.name]
-        vectors = batch.vectors(encoder)
-        with batch.timed("search"):
-            return index.search(vectors, depth)

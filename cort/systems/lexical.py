@@ -47,8 +47,8 @@ class Bm25(System):
 
         retrieve: str
         """`bm25` or another name under `lexical`, the name of an encoder, or that of a re-ranker of the kind
-        `late_interaction`, whose token vectors of all passages are then searched (ColBERT, end to end). A name that an
-        encoder and a re-ranker share means the encoder. Of a sparse encoder, Lucene searches the impacts (SPLADE)."""
+        `late_interaction`, whose token vectors of all passages are then searched (ColBERT, end to end). Of a
+        sparse encoder, Lucene searches the impacts (SPLADE)."""
         bm25: Parameters | None = None
         """With `retrieve` of a name under `lexical`, k1 and b of this system only."""
 

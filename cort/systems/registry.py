@@ -8,23 +8,21 @@ from typing import Any, Union
 from cort.settings.config import Config, any_of, listed, token_encoders
 from cort.system.errors import check_name
 from cort.systems.base import Results, Rule, System
-from cort.systems.bm25 import Bm25
-from cort.systems.dense import Dense, Graph
-from cort.systems.fusion import Fuse, Interleave
-from cort.systems.ivfpq import IvfPq
-from cort.systems.late_interaction import LateInteraction
+from cort.systems.lexical import Bm25
+from cort.systems.merging import Fuse, Interleave
 from cort.systems.published import Published
 from cort.systems.rerank import Rerank
-from cort.systems.sparse import Sparse
+from cort.systems.vectors import Dense, Graph, IvfPq, LateInteraction, Sparse, TokenIvfPq
 
 #: in the order in which an entry of the config is matched
 KINDS: tuple[type[System], ...] = (
     Bm25,
-    IvfPq,
-    LateInteraction,
     Graph,
-    Sparse,
+    IvfPq,
     Dense,
+    Sparse,
+    TokenIvfPq,
+    LateInteraction,
     Interleave,
     Fuse,
     Rerank,

@@ -12,8 +12,8 @@ from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores
 from cort.online.neural import Model, QueryEncoder, Reranker
 from cort.system.errors import InputError
-from cort.systems.bm25 import Bm25
-from cort.systems.dense import Dense
+from cort.systems.lexical import Bm25
+from cort.systems.vectors import Dense
 from tests.support.online import SYSTEMS, Parts, results_with
 
 CPU = torch.device("cpu")

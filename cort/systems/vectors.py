@@ -1,0 +1,438 @@
+"""Search over what models make of the passages: types of models times types of indexes.
+
+`VectorSearch` has what all have in common, and what searches of dense encoders do. Its subclasses are for other models
+(`TokenSearch`, `Sparse`) or for approximate indexes (`Graph`, `IvfPq`); `TokenIvfPq` has one of both, the model first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+
+from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL, TOKEN_INDEXES
+from cort.settings import paths
+from cort.settings.config import LATE_INTERACTION, Config, evaluated_splits, is_sparse, listed, ranked_splits
+from cort.settings.fields import setting
+from cort.systems.base import LuceneIndex, Option, Rule, System
+
+if TYPE_CHECKING:
+    from cort.formats.records import Ranking
+    from cort.online.neural import Opening, Retriever
+    from cort.online.searcher import Batch
+    from cort.online.why import Case, Reason
+
+Files: TypeAlias = "dict[str, str | list[str]]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Width:
+    """Keys of every search whose width an audit can choose."""
+
+    recall: float | None = setting(None, gt=0, le=1)
+    """With `auto`, recall of the exact top `depth` to reach, as audited on the split `validation`, or on the
+    evaluated split if there is none; 0.99 if not set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnngSearch(Width):
+    """Search of an ONNG."""
+
+    epsilon: float | Literal["auto"] = setting(0.1, ge=-1, le=100)
+    """Width of the search; the distance explored is (1 + epsilon) times that of the worst result. `auto` takes the
+    smallest of `audit.epsilons` that reaches `recall`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HnswSearch(Width):
+    """Search of an HNSW index."""
+
+    ef: int | Literal["auto"] = setting(1000, ge=1, le=1_000_000)
+    """Width of the search, the number of candidates it keeps; `depth` or more. `auto` takes the smallest of `audit.efs`
+    that reaches `recall`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IvfPqSearch(Width):
+    """Search of an IVF-PQ index."""
+
+    probes: int | Literal["auto"] = setting(32, ge=1, le=100_000_000)
+    """Width of the search, the lists that are read for each query or, with late interaction, each of its tokens
+    (nprobe). `auto` takes the smallest of `audit.probes` that reaches `recall`."""
+    candidates: int = setting(1024, ge=1, le=10_000_000)
+    """Nearest vectors taken for each query or, with late interaction, each of its tokens; the passages of all are
+    scored exactly. With an encoder, `depth` or more."""
+
+
+class VectorSearch(System):
+    """A search of all that a model makes of the passages.
+
+    :cvar section: of the model in the config; `sparse` tells whether it is sparse, and descriptions use `word`.
+    :cvar indexes: the kinds of approximate index, of which the entry names one; none with exact search.
+    :cvar reads_passages: whether runs are made from the vectors of the passages, and not from an index alone.
+    """
+
+    noun = "a dense encoder"
+    section: ClassVar[str] = "encoders"
+    sparse: ClassVar[bool] = False
+    word: ClassVar[str] = "encoder"
+    indexes: ClassVar[tuple[str, ...]] = ()
+    reads_passages: ClassVar[bool] = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys with a dense encoder, which can have every index."""
+
+        retrieve: str
+        ivfpq: IvfPqSearch | None = None
+        """With an encoder, or a re-ranker of the kind `late_interaction`, take the candidates from its IVF-PQ index and
+        score these exactly, instead of all passages. Needs faiss, `pip install faiss-cpu==1.15.1`."""
+        onng: OnngSearch | None = None
+        """With an encoder, search its graph index instead of all vectors."""
+        hnsw: HnswSearch | None = None
+        """With an encoder, search its HNSW index instead of all vectors."""
+
+    @classmethod
+    def takes(cls, entry: Config, config: Config) -> bool:
+        """Look for the type of the model, and for a key of an index."""
+        model = config[cls.section].get(entry.get("retrieve"))
+        has_index = not cls.indexes or not entry.keys().isdisjoint(cls.indexes)
+        return model is not None and is_sparse(model) == cls.sparse and has_index
+
+    @property
+    def encoder(self) -> str:
+        """Name of the model, by which the files of its vectors are called."""
+        name: str = self.entry["retrieve"]
+        return name
+
+    @property
+    def model(self) -> Config:
+        """Settings of the model."""
+        settings: Config = self.config[self.section][self.encoder]
+        return settings
+
+    def queries(self, split: str) -> Files:
+        """Name what passages are searched with."""
+        return {"queries": self.results.at(paths.QUERY_VECTORS, encoder=self.encoder, split=split)}
+
+    def explain(self, case: Case) -> Reason:
+        """Show the most similar passage token for each query token, because a vector has no parts."""
+        matches, similarity = case.nearest_tokens()
+        about = (
+            f"The score is the similarity ({similarity.replace('_', ' ')}) of one vector of the query and one of the "
+            "passage, which has no parts. For orientation, the table shows the passage token with the most similar "
+            "vector (cosine) for each query token. These values do not add up to the score."
+        )
+        rows: list[list[str | float | int | None]] = [[match.token, match.match, match.similarity] for match in matches]
+        return case.reason(about, columns=["token", "nearest in the passage", "cosine"], rows=rows)
+
+    def models(self) -> list[tuple[str, str]]:
+        """Name the model."""
+        return [(self.section, self.encoder)]
+
+    def describe(self) -> str:
+        """Name the model, and say how it is searched."""
+        return f"{self.word} {self.encoder}, {self.describe_search()}"
+
+    def describe_search(self) -> str:
+        """Say how the vectors are searched."""
+        return "exact search"
+
+    def inputs(self, split: str) -> Files:
+        """Name what is searched, and with what."""
+        passages = self.results.vectors(self.section, self.encoder)
+        return self.queries(split) | ({"passages": passages} if self.reads_passages else {})
+
+    def files(self) -> Iterator[str]:
+        """Yield the model, and what it makes of the passages."""
+        yield self.results.weights(self.section, self.encoder)
+        yield from self.results.vectors(self.section, self.encoder)
+
+    def search(self, batch: Batch, depth: int) -> list[Ranking]:
+        """Encode the queries, unless another system of the batch has, and search."""
+        encoder, index = batch.searcher.models.retrievers[self.name]
+        vectors = batch.vectors(encoder)
+        with batch.timed("search"):
+            return index.search(vectors, depth)
+
+
+class Dense(VectorSearch):
+    """Exact search over the vectors of an encoder."""
+
+    rule = Rule("retrieve", "retrieve exact", threads=True, gpu=True, devices=True, memory_mb=4000, per_mb=2)
+    divisible = True
+    kind = "exact"
+
+    def fits_engines(self) -> bool:
+        """Engines have exact search."""
+        return True
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the encoder and the vectors."""
+        return opening.exact(self.encoder)
+
+
+class Sparse(VectorSearch):
+    """Exact search over the impacts of a sparse encoder, with Lucene (SPLADE)."""
+
+    rule = Rule("retrieve_impacts", "retrieve impacts", threads=True, java=True, memory_mb=3500, per_mb=0)
+    noun = "a sparse encoder"
+    sparse = True
+    word = "sparse encoder"
+    kind = "sparse"
+    reads_passages = False
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys with a sparse encoder."""
+
+        retrieve: str
+
+    def lucene_index(self) -> LuceneIndex:
+        """Describe the index of impacts."""
+        from cort.retrieval.anserini import IMPACTS
+
+        manifest = self.results.at(paths.IMPACT_INDEX, encoder=self.encoder)
+        return LuceneIndex(self.encoder, manifest, (IMPACTS, ""))
+
+    def describe_search(self) -> str:
+        """Say how queries are encoded, too."""
+        return "exact search with Lucene" + ", queries without a model" * (self.model.get("queries") == "none")
+
+    def queries(self, split: str) -> Files:
+        """Name the impacts of the queries, and the index."""
+        queries = self.results.at(paths.QUERY_IMPACTS, encoder=self.encoder, split=split)
+        return {"queries": queries, "index": self.lucene_index().manifest}
+
+    def files(self) -> Iterator[str]:
+        """Yield the encoder, a shard of impacts, which says in what precision queries are encoded, and the index."""
+        encoder, shard, *_ = super().files()
+        yield from (encoder, shard, self.lucene_index().manifest)
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the encoder; the index is open."""
+        return opening.sparse(self.encoder)
+
+    def explain(self, case: Case) -> Reason:
+        """List the tokens that query and passage share, and which of them expansion has added."""
+        rows = sorted(case.shared_tokens(), key=lambda row: -float(row[-1] or 0))
+        if not rows:
+            return case.reason("Query and passage share no token.")
+        about = (
+            "Each token adds the product of its weights in query and passage, which are 100 times the model's. A "
+            "text that does not contain a token was expanded by it. The score is the sum, slightly lowered among ties."
+        )
+        columns = ["token", "expansion of", "in the query", "in the passage", "adds"]
+        return case.reason(about, columns=columns, rows=rows, total=True)
+
+
+class TokenSearch(VectorSearch):
+    """What searches of the token vectors of a re-ranker have in common."""
+
+    noun = f"a re-ranker of the kind {LATE_INTERACTION}"
+    section = "rerankers"
+    word = "late interaction"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys with a re-ranker."""
+
+        retrieve: str
+        ivfpq: IvfPqSearch | None = None
+
+    def check(self) -> Iterator[str]:
+        """Refuse other kinds of re-rankers."""
+        yield from super().check()
+        if (kind := self.model["kind"]) != LATE_INTERACTION:
+            expected, fix = f"{self.noun}, which alone retrieves", "name an encoder or change the kind"
+            yield f"{self.place}.retrieve: found {self.encoder!r}, a {kind}, expected {expected}; {fix}"
+
+    def queries(self, split: str) -> Files:
+        """Name the model, and the tokens of the queries, which it encodes during the search."""
+        tokens = self.results.tokens(self.section, self.encoder, f"queries.{split}")
+        return {"model": self.results.weights(self.section, self.encoder), "queries": tokens}
+
+    def options(self, split: str) -> list[Option]:
+        """Give the precision of the model, too."""
+        precision = Option("precision", self.model["precision"], f"{self.section}.{self.encoder}.precision")
+        return [precision, *super().options(split)]
+
+    def explain(self, case: Case) -> Reason:
+        """Name the most similar token of the passage for each token of the query."""
+        return case.matches()
+
+
+class LateInteraction(TokenSearch):
+    """Late interaction end to end (ColBERT): exact search over all token vectors."""
+
+    rule = Rule("retrieve_tokens", "retrieve tokens", threads=True, gpu=True, memory_mb=8000, per_mb=1, minutes=720)
+    kind = LATE_INTERACTION
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the model and the token vectors."""
+        return opening.tokens(self.encoder)
+
+
+class ApproximateSearch(VectorSearch):
+    """A search of an approximate index, of a given width or of one that an audit chooses by its recall."""
+
+    @property
+    def kind(self) -> str:
+        """Name the kind of the index."""
+        return next(name for name in self.indexes if name in self.entry)
+
+    @property
+    def width(self) -> Option:
+        """Width of the search: a number, or auto."""
+        parameter = INDEXES[self.kind].parameter
+        return Option("width", self.entry[self.kind][parameter], f"{self.place}.{self.kind}.{parameter}")
+
+    @property
+    def index(self) -> str:
+        """Path of the index's meta.json, which stands for its folder."""
+        return self.results.at(paths.GRAPH, index=self.kind, encoder=self.encoder) + "meta.json"
+
+    def approximate_index(self) -> tuple[str, str]:
+        """Name the model and the kind."""
+        return self.encoder, self.kind
+
+    def chosen_by_audit(self) -> bool:
+        """Tell whether the width is auto."""
+        return bool(self.width.value == "auto")
+
+    def audit_on(self, split: str) -> str:
+        """Path of the audit that chooses the width: on validation queries, or else on the split's own.
+
+        :param split: if it is not evaluated (or ""), the first split that is evaluated, or else ranked, is used.
+        """
+        splits = evaluated_splits(self.config) or ranked_splits(self.config)
+        own = split if split in splits else splits[0]
+        chosen = "validation" if "validation" in self.config["splits"] else own
+        return self.results.at(paths.AUDIT, split=chosen, encoder=self.encoder, index=self.kind)
+
+    def fill(self) -> None:
+        """Set the recall to reach."""
+        if self.chosen_by_audit():
+            self.entry[self.kind].setdefault("recall", RECALL)
+
+    def check(self) -> Iterator[str]:
+        """Check that a recall has an audit that could reach it."""
+        yield from super().check()
+        if "recall" in self.entry[self.kind] and not self.chosen_by_audit():
+            found = f"found recall without `{INDEXES[self.kind].parameter}: auto`"
+            yield f"{self.place}.{self.kind}.recall: {found}, expected both or none; add it or remove recall"
+
+    def describe_search(self) -> str:
+        """Name the index and the width."""
+        name = {"ivfpq": "IVF-PQ"}.get(self.kind, self.kind.upper())
+        if self.chosen_by_audit():
+            return f"{name} with recall {self.entry[self.kind]['recall']:g} of exact search"
+        return f"{name} with {INDEXES[self.kind].parameter} {self.width.value}"
+
+    def inputs(self, split: str) -> Files:
+        """Name the index, too, and the audit if it chooses the width."""
+        audit: str | list[str] = self.audit_on(split) if self.chosen_by_audit() else []
+        return super().inputs(split) | {"index": self.index, "audit": audit}
+
+    def options(self, split: str) -> list[Option]:
+        """Give the kind of the index, and the width or the audit and the recall it must show."""
+        options, width = [*super().options(split), Option("kind", self.kind)], self.width
+        if not self.chosen_by_audit():
+            return [*options, width]
+        recall = Option("recall", self.entry[self.kind]["recall"], f"{self.place}.{self.kind}.recall")
+        return [*options, Option("audit", self.audit_on(split)), width._replace(name=None), recall]
+
+    def files(self) -> Iterator[str]:
+        """Yield the index and the audit, too; scores are taken from the vectors."""
+        yield from super().files()
+        yield self.index
+        if self.chosen_by_audit():
+            yield self.audit_on("")
+
+    def opened_width(self, model: str) -> float:
+        """Width of a searcher's searches: the system's own, or the one that its audit chooses.
+
+        :param model: fingerprint of what made the vectors.
+        :raises InputError: as `audited_width` does.
+        """
+        from cort.retrieval.audits import audited_width
+
+        if not self.chosen_by_audit():
+            return float(self.width.value)
+        return audited_width(self.audit_on(""), self.kind, model, self.entry[self.kind]["recall"])
+
+
+class Graph(ApproximateSearch):
+    """Approximate search over the vectors of an encoder, through a graph index."""
+
+    rule = Rule("retrieve_graph", "retrieve graph", threads=True, memory_mb=8000, per_mb=0)
+    needs_all = True
+    indexes = tuple(GRAPHS)
+    reads_passages = False
+
+    def check(self) -> Iterator[str]:
+        """Check that there is one index, over angles, and that its search is wide enough."""
+        yield from super().check()
+        names = [name for name in INDEXES if name in self.entry]
+        if len(names) > 1:
+            yield f"{self.place}: found {listed(names)}, expected one of them; make two systems"
+        if self.model.get("similarity") == "inner_product":
+            found = "found an encoder of inner products"
+            yield f"{self.place}.{self.kind}: {found}, expected one of angles; remove {self.kind}"
+        key, depth = INDEXES[self.kind].audited, self.config["depth"]
+        if INDEXES[self.kind].counts and (largest := max(self.config["audit"][key])) < depth:
+            yield f"audit.{key}: found {largest} at most, expected one of {depth} (depth) or more; add it"
+
+    def kept(self) -> Option | None:
+        """Give the candidates that a search of an HNSW index keeps."""
+        return self.width if INDEXES[self.kind].counts and not self.chosen_by_audit() else None
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the encoder and the graph."""
+        return opening.graph(self.encoder, self.kind, Path(self.index).parent, self.opened_width)
+
+
+class IvfPq(ApproximateSearch):
+    """Candidates of an IVF-PQ index with the scores of exact search."""
+
+    # Files of vectors are mapped; ids are in memory.
+    rule = Rule("retrieve_ivfpq", "retrieve ivfpq", threads=True, memory_mb=8000, per_mb=0.2, minutes=720)
+    indexes = tuple(TOKEN_INDEXES)
+
+    def check(self) -> Iterator[str]:
+        """Check that the index can be built, and audited as it is searched."""
+        yield from super().check()
+        index, place = self.model["ivfpq"], f"{self.section}.{self.encoder}.ivfpq"
+        # The dimension of a released model is only known to its files.
+        if "dimension" in self.model and (dimension := self.model["dimension"]) % index["bytes"]:
+            expected, fix = f"a divisor of the dimension, {dimension}", "set bytes, or change the dimension"
+            yield f"{place}.bytes: found {index['bytes']}, expected {expected}; {fix}"
+        if index["sample"] is not None and index["sample"] < (index["lists"] or 0):
+            found, expected = f"found {index['sample']}", f"{index['lists']} (lists) or more"
+            yield f"{place}.sample: {found}, expected {expected}; raise it or lower lists"
+        candidates, audited = self.nearest, self.config["audit"]["candidates"]
+        if self.chosen_by_audit() and candidates.value != audited:
+            found, expected = f"found {candidates.value} with probes auto", f"{audited} as in audit.candidates"
+            yield f"{candidates.place}: {found}, expected {expected}; make them the same"
+
+    @property
+    def nearest(self) -> Option:
+        """Number of candidates, the nearest to each vector of a query."""
+        return Option("candidates", self.entry["ivfpq"]["candidates"], f"{self.place}.ivfpq.candidates")
+
+    def kept(self) -> Option | None:
+        """Give the number of candidates, unless a query has several vectors, which together find more."""
+        return self.nearest if self.section == "encoders" else None
+
+    def options(self, split: str) -> list[Option]:
+        """Give the number of candidates, too."""
+        return [*super().options(split), self.nearest]
+
+    def retriever(self, opening: Opening) -> Retriever:
+        """Open the model, the vectors and the index."""
+        return opening.ivfpq(self.encoder, Path(self.index).parent, self.opened_width, self.nearest.value)
+
+
+class TokenIvfPq(TokenSearch, IvfPq):
+    """Candidates of an IVF-PQ index of token vectors with the scores of late interaction."""
