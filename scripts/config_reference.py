@@ -137,7 +137,7 @@ def editor_schema() -> str:
 
 def _standard(schema: Schema) -> Schema:
     """Remove this project's own keywords from a schema."""
-    kept = {key: value for key, value in schema.items() if key != "affects_results"}
+    kept = {key: value for key, value in schema.items() if key not in ("affects_results", "rules")}
     if isinstance(kept.get("type"), list):
         kept["type"] = [name for name in kept["type"] if name != "empty"]
     return {key: _standard(value) if isinstance(value, dict) else value for key, value in kept.items()}

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from cort.experiment.config import splits_of
 from cort.settings.config import Config, evaluated_splits, listed
 from cort.systems.base import Results, System
-from cort.systems.mistakes import check_once
 from cort.systems.registry import system_of
 
 # Results that OpenSearch and Elasticsearch take from a part, by default.
@@ -38,7 +37,6 @@ def check_deployments(config: Config) -> Iterator[str]:
         if system not in known:
             kinds = "BM25 over plain passages, exact dense search, or fuse of both by rrf or min-max linear"
             yield f"{place}.system: found {system!r}, expected one of {listed(known)} ({kinds}); name one"
-        yield from check_once(f"{place}.targets", entry["targets"], "target")
         if config["depth"] > MOST:
             fix = "lower it or remove the deployment"
             yield f"depth: found {config['depth']}, expected at most {MOST} with {place}; {fix}"

@@ -9,7 +9,6 @@ from cort.experiment.downloads import check_suffix
 from cort.experiment.idle import ORIGINS
 from cort.settings.config import Config, listed
 from cort.settings.lexical import LexicalIndex
-from cort.system.errors import check_name
 from cort.systems.mistakes import check_tuning
 
 # Endings of files of predictions: files of samples, or files with a line per passage.
@@ -21,9 +20,7 @@ def check_lexical(config: Config) -> Iterator[str]:
     """Check indexes, expanders and weighers."""
     for name, index in config["lexical"].items():
         place = f"lexical.{name}"
-        for section, key in INDEX_ADDITIONS.items():
-            if key in index:
-                yield from check_name(f"{place}.{key}", index[key], config[section])
+        for key in INDEX_ADDITIONS.values():
             if name == BM25 and key in index:
                 yield f"{place}: found {key}, expected the passages as they are; give the index another name"
         if len(index.keys() & set(INDEX_ADDITIONS.values())) > 1:
@@ -34,15 +31,13 @@ def check_lexical(config: Config) -> Iterator[str]:
         if "tune" in index:
             yield from check_tuning(f"{place}.tune", index["tune"], config)
     for name, expander in config["expanders"].items():
-        yield from _check_expander(f"expanders.{name}", expander, config)
+        yield from _check_expander(f"expanders.{name}", expander)
     for name, weigher in config["weighers"].items():
         yield from _check_weigher(f"weighers.{name}", weigher)
 
 
-def _check_expander(place: str, expander: Config, config: Config) -> Iterator[str]:
+def _check_expander(place: str, expander: Config) -> Iterator[str]:
     yield from _check_origin(place, expander)
-    if "filter" in expander:
-        yield from check_name(f"{place}.filter.reranker", expander["filter"]["reranker"], config["rerankers"])
     if "file" not in expander:
         if expander.get("beams", expander["queries"]) < expander["queries"]:
             found, fix = f"found {expander['beams']}", "raise it or lower queries"

@@ -8,9 +8,8 @@ from itertools import combinations
 from cort.experiment.downloads import check_triples
 from cort.experiment.models import place_of_base_model, ranks_before, released_model
 from cort.models.settings import REVISION
-from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, is_sparse, is_trained, listed, sources
+from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, is_sparse, is_trained, listed
 from cort.system.errors import check_name, shorten
-from cort.systems.mistakes import check_measures, check_once
 from cort.training.losses import ENCODER_OBJECTIVES
 
 
@@ -53,8 +52,6 @@ def check_own_names(config: Config) -> Iterator[str]:
 
 def _check_training(place: str, model: Config, source: str, config: Config) -> Iterator[str]:
     """Check what a training needs; `source` is the key of its examples."""
-    if (metric := model["training"]["best_model_metric"]) != "loss":
-        yield from check_measures(f"{place}.training.best_model_metric", [metric])
     yield from _check_examples(f"{place}.{source}", model[source], config)
     for split in TRAINING_SPLITS:
         if split not in config["splits"]:
@@ -67,9 +64,6 @@ def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]
     if source.get("random", 0) > source.get("negatives", 0):
         found = f"found {source['random']}, expected at most the {source['negatives']} negatives"
         yield f"{place}.random: {found}; lower it or raise negatives"
-    for system in sources(source):
-        yield from check_name(f"{place}.system", system, config["systems"])
-    yield from check_once(f"{place}.system", sources(source), "system")
     first, last, depth = source["first_rank"], source["last_rank"], config["training_depth"]
     if not first <= last <= depth:
         yield (
@@ -84,16 +78,13 @@ def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]
 
 
 def _check_origins(place: str, name: str, encoder: Config, config: Config) -> Iterator[str]:
-    """Check what an encoder starts from, and its teacher."""
+    """Check what an encoder starts from, and whether it has a teacher."""
     if ENCODER_OBJECTIVES[encoder["loss"]].teacher != ("teacher" in encoder):
         found = "a teacher" if "teacher" in encoder else "no teacher"
         yield f"{place}: found {found} with the loss {encoder['loss']}, expected one only with margin_mse; fix it"
     if encoder["relative_margin"] is not None:
         yield from _check_margin(f"{place}.relative_margin", encoder, config["base_models"])
-    if "teacher" in encoder:
-        yield from check_name(f"{place}.teacher", encoder["teacher"], config["rerankers"])
     if "start" in encoder:
-        yield from check_name(f"{place}.start", encoder["start"], config["encoders"])
         started = config["encoders"].get(encoder["start"], {})
         own = ("base_model",) if is_sparse(encoder) else ("base_model", "projection", "dimension")
         if "pretrained" in encoder:

@@ -16,24 +16,23 @@ from cort.experiment.config import (
 )
 from cort.experiment.deployment import check_deployments
 from cort.experiment.downloads import check_names
+from cort.experiment.keys import Experiment
 from cort.experiment.lexical import check_lexical
 from cort.experiment.model_checks import check_base_models, check_models, check_own_names
 from cort.experiment.models import models_of, teachers, validated
+from cort.experiment.rules import check_rules
 from cort.experiment.splits import (
     check_aggregation,
     check_apart,
     check_collection,
     check_judges,
-    check_measures_of_splits,
 )
 from cort.settings.config import LEARNERS, Config, evaluated_splits, is_trained, ranked_splits, sources
 from cort.settings.evaluation import Evaluation
 from cort.settings.fields import schema_of
 from cort.system.errors import check_name
-from cort.systems.mistakes import check_increasing, check_measures, check_once
 from cort.systems.registry import all_systems, check_entry, system_of
 
-CROSS_ENCODER = "cross_encoder"
 # The limits of the stage `submission`, checked here before anything is computed.
 MOST = 1000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
@@ -54,18 +53,15 @@ def check_references(config: Config) -> Iterator[str]:
 
 def _check_parts(config: Config) -> Iterator[str]:
     """Check each part for itself, and the names of others in it."""
+    yield from check_rules(config, schema_of(Experiment))
     yield from check_collection(config)
     yield from check_names(config)
-    yield from check_measures_of_splits(config)
     yield from check_lexical(config)
     yield from check_base_models(config)
     yield from check_models(config)
     for name in config["systems"]:
         yield from check_entry(config, name)
-    yield from _check_evaluation(config["evaluation"], config)
-    for key, values in config["audit"].items():
-        if isinstance(values, list):
-            yield from check_increasing(f"audit.{key}", values)
+    yield from _check_evaluation(config["evaluation"])
 
 
 def _check_circles(config: Config) -> Iterator[str]:
@@ -173,21 +169,13 @@ def _check_kept(config: Config) -> Iterator[str]:
             yield f"{kept.place}: found {kept.value}, expected {expected}; raise it or lower {key}"
 
 
-def _check_evaluation(evaluation: Config, config: Config) -> Iterator[str]:
+def _check_evaluation(evaluation: Config) -> Iterator[str]:
     both = evaluation["disagreements"]
-    for key, name in [("baseline", evaluation["baseline"]), *(("disagreements", name) for name in both)]:
-        yield from check_name(f"evaluation.{key}", name, config["systems"])
     if both and len(set(both)) < 2:
         yield f"evaluation.disagreements: found only {both[0]}, expected two systems or none; name another"
-    for key in ("measures", "depth_measures"):
-        yield from check_measures(f"evaluation.{key}", evaluation[key])
-    place = "evaluation.contrasts"
     for pair in evaluation["contrasts"]:
-        for name in pair:
-            yield from check_name(place, name, config["systems"])
         if len(set(pair)) < len(pair):
-            yield f"{place}: found {pair[0]} against itself, expected two systems; name another"
-    yield from check_once(place, [f"[{', '.join(pair)}]" for pair in evaluation["contrasts"]], "pair")
+            yield f"evaluation.contrasts: found {pair[0]} against itself, expected two systems; name another"
 
 
 def _check_outputs(config: Config) -> Iterator[str]:
@@ -199,7 +187,7 @@ def _check_outputs(config: Config) -> Iterator[str]:
     for pair in evaluation["contrasts"]:
         names = [*pair, evaluation["baseline"]]
         shared = any({*names} <= {*compared(config, split)} for split in evaluated_splits(config))
-        if {*names} <= config["systems"].keys() and evaluated_splits(config) and not shared:
+        if evaluated_splits(config) and not shared:
             found = f"{' and '.join(pair)}, which share no split with each other and {evaluation['baseline']}"
             yield f"evaluation.contrasts: found {found}, expected one that is evaluated; name others"
     yield from _check_resamples(evaluation, config)
@@ -229,12 +217,11 @@ def _check_resamples(evaluation: Config, config: Config) -> Iterator[str]:
 def _check_submission(place: str, name: str, entry: Config, config: Config) -> Iterator[str]:
     splits, split, system = ranked_splits(config), entry["split"], entry["system"]
     yield from check_name(f"{place}.split", split, splits)
-    if split in splits and system in config["systems"] and split not in splits_of(config, system):
+    if split in splits and split not in splits_of(config, system):
         yield (
             f"{place}: found {system!r}, which has no run on {split}, expected one that has; "
             "add its run file or name another"
         )
-    yield from check_name(f"{place}.system", system, config["systems"])
     if entry["form"] == "msmarco" and "run_id" in entry:
         yield f"{place}.run_id: found run_id with the form msmarco, expected it with trec; remove it"
     if entry["form"] == "trec" and "run_id" not in entry and not RUN_ID.fullmatch(name):
@@ -244,14 +231,10 @@ def _check_submission(place: str, name: str, entry: Config, config: Config) -> I
 
 
 def _check_consistency(consistency: Config, config: Config) -> Iterator[str]:
-    place, systems, reference = "evaluation.consistency", config["systems"], consistency["reference"]
-    yield from check_name(f"{place}.reference", reference, systems)
-    splits = set(splits_of(config, reference)) if reference in systems else set()
+    reference, place = consistency["reference"], "evaluation.consistency.systems"
     for name in consistency["systems"]:
-        yield from check_name(f"{place}.systems", name, systems)
-        if name in systems and splits and splits.isdisjoint(splits_of(config, name)):
-            yield f"{place}.systems: found {name}, which shares no split with {reference}; name another"
-    yield from check_increasing(f"{place}.depths", consistency["depths"])
+        if set(splits_of(config, reference)).isdisjoint(splits_of(config, name)):
+            yield f"{place}: found {name}, which shares no split with {reference}; name another"
 
 
 def _check_latency(latency: Config, config: Config) -> Iterator[str]:
@@ -262,4 +245,3 @@ def _check_latency(latency: Config, config: Config) -> Iterator[str]:
             yield f"latency.systems: found {name}, made from a published run, which cannot be searched; remove it"
         else:
             yield from check_name("latency.systems", name, known)
-    yield from check_once("latency.systems", latency["systems"], "system")

@@ -25,7 +25,6 @@ from cort.settings.config import (
     unjudged_splits,
 )
 from cort.system.errors import check_name
-from cort.systems.mistakes import check_measures
 from cort.systems.registry import all_systems
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
@@ -47,6 +46,9 @@ def check_collection(config: Config) -> Iterator[str]:
         files = sorted(split.keys() & {"queries", "qrels", "hold_out", *SPLIT_SOURCES})
         if "hf" in files and "hf" not in collection:
             yield f"splits.{name}.hf: found hf without collection.hf, expected both; name files, or irds"
+        if "measures" in split and name not in evaluated_splits(config):
+            found, expected = "found measures", "expected none, as the split is not evaluated"
+            yield f"splits.{name}.measures: {found}, {expected}; remove them"
         check = _check_pydocs_split if "pydocs" in collection else _check_files
         yield from check(f"splits.{name}", name, files, splits)
     yield from _check_generated(config)
@@ -111,7 +113,6 @@ def _check_files(place: str, name: str, files: list[str], splits: Config) -> Ite
     if "labels" in split and (unjudged or {"generate", "judge"} & set(files)):
         yield f"{place}.labels: found labels, expected them with judgements of files; remove them"
     for other in one_or_more(split.get("without", [])):
-        yield from check_name(f"{place}.without", other, splits)
         if name in _reached(splits, other) or "hold_out" in splits.get(other, {}):
             yield f"{place}.without: found {other!r}, expected another split made of whole files; name one"
 
@@ -217,12 +218,3 @@ def check_judges(config: Config) -> Iterator[str]:
 def _bare(model: str) -> str:
     """Return the name of a model without its organisation or folder, in small letters."""
     return model.rstrip("/").rpartition("/")[2].lower()
-
-
-def check_measures_of_splits(config: Config) -> Iterator[str]:
-    """Check what splits are measured by."""
-    for name, split in config["splits"].items():
-        place = f"splits.{name}.measures"
-        if "measures" in split and name not in evaluated_splits(config):
-            yield f"{place}: found measures, expected none, as the split is not evaluated; remove them"
-        yield from check_measures(place, split.get("measures", []))

@@ -98,8 +98,8 @@ def load_released_reranker(folder: Path, kind: str, overrides: Overrides, fix: s
     """Load a re-ranker of a kind with its weights as on disk."""
     wanted = overrides.settings
     if kind in FORMULAS:
-        length = wanted.get("max_length", T5_LENGTH)
-        return open_seq2seq(folder, PairSettings(wanted.get("query_length", 0), length, kind), fix)
+        lengths = {"query_length": wanted.get("query_length", 0), "max_length": wanted.get("max_length", T5_LENGTH)}
+        return open_seq2seq(folder, PairSettings(**lengths, kind=kind), fix)
     model = load_modules(folder, kind, OWN, fix)
     if kind == "late_interaction":
         model.prompts = _prompts(folder, model, overrides)

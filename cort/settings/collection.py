@@ -195,7 +195,7 @@ class Split:
     labels: Literal["human", "LLM"] | None = None
     """Who judged: if not set, people (`human`). Tables, figures and verdicts name labels of a language model (`LLM`).
     """
-    without: str | tuple[str, ...] | None = setting(None, least=1)
+    without: str | tuple[str, ...] | None = setting(None, names="splits", least=1)
     """Split, or a list, whose queries are left out of this one: those with the same text, ignoring case."""
     ignore_own: bool = False
     """Whether results with the id of the query are dropped from all runs, before these are cut to their depth, as BEIR
@@ -213,7 +213,7 @@ class Split:
     """Draw this many judged queries from the split `train` instead of reading files, and remove them from `train`."""
     relevance_level: int = setting(1, ge=1, le=1000)
     """Lowest grade that counts as relevant (trec_eval's `-l`); nDCG uses the grades themselves."""
-    measures: tuple[str, ...] | None = setting(None, least=1)
+    measures: tuple[str, ...] | None = setting(None, measures=True, unique=True, least=1)
     """Measures of this split, named as ir_measures names them; if not set, those of `evaluation.measures`."""
     published: dict[str, dict[str, float]] | None = setting(None, ge=0, le=1)
     """Means that others published for this split, by system and measure; `make matrix` shows them beside ours."""

@@ -25,11 +25,13 @@ class Explorer:
 class Consistency:
     """RepBERT's consistency factor."""
 
-    reference: str
+    reference: str = setting(names="systems")
     """The reference system; for RepBERT's factor, the official candidates of MS MARCO."""
-    systems: tuple[str, ...] = setting(least=1)
+    systems: tuple[str, ...] = setting(names="systems", least=1)
     """The systems that are compared with it."""
-    depths: tuple[int, ...] = setting((1, 2, 5, 10, 20, 50, 100, 200, 500, 1000), ge=1, le=100_000, least=1)
+    depths: tuple[int, ...] = setting(
+        (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000), ge=1, le=100_000, increasing=True, least=1
+    )
     """Numbers of top documents that are compared."""
 
 
@@ -37,13 +39,15 @@ class Consistency:
 class Evaluation:
     """What is measured and shown."""
 
-    measures: tuple[str, ...] = setting(("RR@10", "nDCG@20", "R@50", "R@100", "R@200", "R@500", "R@1000"), least=1)
+    measures: tuple[str, ...] = setting(
+        ("RR@10", "nDCG@20", "R@50", "R@100", "R@200", "R@500", "R@1000"), measures=True, unique=True, least=1
+    )
     """Measures, named as ir_measures names them. The first decides verdicts and which system leads the report.
     `nDCG(judged_only=True)@10` leaves out results without a judgement, `Judged@10` is the share of results with one,
     `R_cap@100` is BEIR's capped recall."""
-    baseline: str = "bm25"
+    baseline: str = setting("bm25", names="systems")
     """System the others are compared with."""
-    contrasts: tuple[tuple[str, str], ...] = ()
+    contrasts: tuple[tuple[str, str], ...] = setting((), names="systems", unique=True)
     """Further pairs of systems to compare, `[[a, b], ...]`: a against b. In any case, each system is compared with
     `baseline`, with the systems it is made of, and with the same search by the encoder that its encoder was trained
     from (`start`), if that is a system, too."""
@@ -53,15 +57,17 @@ class Evaluation:
     """Resamples of the bootstrap, and sign assignments of the randomisation test."""
     alpha: float = setting(0.05, gt=0, le=0.5)
     """Significance level for p-values, which are corrected by Holm's method over the comparisons of a split."""
-    disagreements: tuple[str, ...] = setting((), most=2)
+    disagreements: tuple[str, ...] = setting((), names="systems", most=2)
     """The two systems whose disagreements are shown; empty for none."""
     number_of_disagreements: int = setting(4, ge=1, le=1000)
     """Examples per system: queries on which it is furthest ahead of the other."""
     explorer: Explorer = field(default_factory=Explorer)
     """The page that compares two systems query by query."""
-    depths: tuple[int, ...] = setting((1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000), ge=1, le=100_000, least=1)
+    depths: tuple[int, ...] = setting(
+        (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000), ge=1, le=100_000, increasing=True, least=1
+    )
     """Numbers of re-ranked candidates at which every re-ranked system is measured, up to its re-ranker's depth."""
-    depth_measures: tuple[str, ...] = setting(("RR@10", "nDCG@20"), least=1)
+    depth_measures: tuple[str, ...] = setting(("RR@10", "nDCG@20"), measures=True, unique=True, least=1)
     """Measures at these depths."""
     consistency: Consistency | None = None
     """RepBERT's consistency factor: the share of a system's top documents that are also in the top 1,000 of a reference
@@ -72,15 +78,17 @@ class Evaluation:
 class Audit:
     """Audit of approximate indexes against exact search."""
 
-    epsilons: tuple[float, ...] = setting((0, 0.02, 0.05, 0.1, 0.2), gt=-1, le=100, least=1)
+    epsilons: tuple[float, ...] = setting((0, 0.02, 0.05, 0.1, 0.2), gt=-1, le=100, increasing=True, least=1)
     """Values of epsilon, the search width of an ONNG."""
-    efs: tuple[int, ...] = setting((20, 50, 100, 200, 500, 1000, 1500, 2000, 4000), ge=1, le=1_000_000, least=1)
+    efs: tuple[int, ...] = setting(
+        (20, 50, 100, 200, 500, 1000, 1500, 2000, 4000), ge=1, le=1_000_000, increasing=True, least=1
+    )
     """Values of ef, the search width of an HNSW index; each is measured at depths up to ef."""
-    probes: tuple[int, ...] = setting((1, 2, 4, 8, 16, 32, 64), ge=1, le=100_000_000, least=1)
+    probes: tuple[int, ...] = setting((1, 2, 4, 8, 16, 32, 64), ge=1, le=100_000_000, increasing=True, least=1)
     """Numbers of lists probed, the search width of an IVF-PQ index."""
     candidates: int = setting(1024, ge=1, le=10_000_000)
     """Nearest vectors taken from an IVF-PQ index for each query or, with late interaction, each of its tokens."""
-    depths: tuple[int, ...] = setting((10, 100, 1000), ge=1, le=100_000, least=1)
+    depths: tuple[int, ...] = setting((10, 100, 1000), ge=1, le=100_000, increasing=True, least=1)
     """Depths at which recall of the exact top results is measured."""
     queries: int | None = setting(500, nullable=True, ge=1, le=1_000_000_000)
     """Judged queries drawn from each split, with the seed; null for all."""
@@ -94,7 +102,7 @@ class Latency:
     """Split whose queries are searched for."""
     queries: int = setting(1000, ge=1, le=1_000_000_000)
     """How many of its queries are searched for, from the first on; fewer by a system that takes over five minutes."""
-    systems: tuple[str, ...] = setting(least=1)
+    systems: tuple[str, ...] = setting(unique=True, least=1)
     """Systems that are measured; those made from a published run cannot be."""
     gpus: int = setting(1, ge=1, le=1024, affects_results=False)
     """GPUs requested; exact search is measured on the CPU and on every number of GPUs up to those available."""
@@ -104,7 +112,7 @@ class Latency:
 class Submission:
     """A file for a leaderboard or TREC."""
 
-    system: str
+    system: str = setting(names="systems")
     """The system whose run is submitted."""
     split: str
     """Split of the run; each of its queries needs results."""
@@ -121,6 +129,6 @@ class Deployment:
     system: str
     """The system: BM25 over the plain passages, exact search by a dense encoder, or `fuse` of both by `rrf`,
     or by `linear` with `min-max`. Weights, k1 and b that are tuned by folds are those chosen on all queries."""
-    targets: tuple[Target, ...] = setting(least=1)
+    targets: tuple[Target, ...] = setting(unique=True, least=1)
     """What loads it: `opensearch`, `elasticsearch`, `pgvector` (PostgreSQL), `parquet` (faiss, Qdrant, LanceDB and
     others)."""

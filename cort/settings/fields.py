@@ -34,6 +34,8 @@ SEED, DEPTH = 42, 1000
 # Names of bounds here and in JSON schemas, of numbers and of lists.
 OF_NUMBERS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 OF_LISTS = {"least": "minItems", "most": "maxItems"}
+# Rules that JSON schema does not have; `cort/experiment/rules.py` checks them.
+RULES = ("names", "measures", "unique", "increasing")
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
@@ -43,21 +45,22 @@ def setting(default: Any = dataclasses.MISSING, help: str = "", metavar: str | N
     :param help: of the option, if stages inherit the key; `metavar` likewise.
     :param rules: `ge`, `gt`, `le`, `lt` of a number, or of each number in a list; `least` and `most` items of a list;
         `pattern` of a text; `nullable`; `may_be_empty`; `affects_results=False` for a key that only changes speed or
-        safety; `also`: further rules of JSON schema.
+        safety; `names`: the section whose names it takes; `measures`, which it takes beside its default; `unique` and
+        `increasing` entries of a list; `also`: further rules of JSON schema.
     """
     return dataclasses.field(default=default, metadata={"rules": rules, "help": help, "metavar": metavar})
 
 
 def named(pattern: str, required: bool = False) -> Any:
     """Declare a section of named entries; a required one has at least one entry."""
-    rules = {"names": pattern} | ({"also": {"minProperties": 1}} if required else {})
+    rules = {"entries": pattern} | ({"also": {"minProperties": 1}} if required else {})
     return dataclasses.field(default_factory=dataclasses.MISSING if required else dict, metadata={"rules": rules})
 
 
 Section = TypeVar("Section")
 
 
-@typing.dataclass_transform(frozen_default=True)
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 def section(cls: type[Section]) -> type[Section]:
     """Decorate a class of keys, whose fields stages inherit; it gets no methods, which take time to make."""
     return dataclasses.dataclass(init=False, repr=False, eq=False, frozen=True)(cls)
@@ -134,6 +137,7 @@ def _schema_of_field(field: dataclasses.Field[Any], hint: Any) -> Schema:
     if rules.get("nullable"):
         schema["type"] = [schema["type"], "null"]
     schema |= {key: rules[key] for key in ("pattern", "affects_results") if key in rules} | rules.get("also", {})
+    schema |= {"rules": own} if (own := {key: rules[key] for key in RULES if key in rules}) else {}
     if field.default_factory is not dataclasses.MISSING:
         schema["default"] = {}
     elif field.default is not dataclasses.MISSING and (field.default is not None or rules.get("nullable")):
@@ -184,5 +188,5 @@ def _schema_of_tuple(parts: tuple[Any, ...], rules: dict[str, Any]) -> Schema:
 def _schema_of_mapping(value: Any, rules: dict[str, Any]) -> Schema:
     if value is Any:
         return {"type": "object"}
-    names = {"propertyNames": {"pattern": rules["names"]}} if "names" in rules else {}
+    names = {"propertyNames": {"pattern": rules["entries"]}} if "entries" in rules else {}
     return {"type": "object", **names, "additionalProperties": _schema_of_type(value, rules)}

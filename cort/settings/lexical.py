@@ -27,7 +27,7 @@ class GridSearch:
     """Samples of training queries."""
     sample_size: int = setting(10000, "queries per sample", "N", ge=1, le=1_000_000_000)
     """Queries per sample."""
-    measure: str = setting("R@1000", "what to maximise", "NAME")
+    measure: str = setting("R@1000", "what to maximise", "NAME", measures=True)
     """Measure that the best k1 and b of a sample maximise."""
     folds: int | None = setting(None, "tune for each fold on the queries of the others", "N", ge=FEWEST, le=MOST)
     """Instead of training queries, use the judged queries of each evaluated split, in this many folds: k1 and b for the
@@ -39,9 +39,9 @@ class GridSearch:
 class LexicalIndex:
     """An index for BM25, over the passages or over texts that are expanded or weighted."""
 
-    expand: str | None = None
+    expand: str | None = setting(None, names="expanders")
     """Name under `expanders`; its queries are appended to each passage."""
-    weigh: str | None = None
+    weigh: str | None = setting(None, names="weighers")
     """Name under `weighers`; its weights replace the passages' term frequencies."""
     cleaning: Cleaning = "raw"
     """Preprocessing of passages (with expansions) and queries: none (`raw`), wrongly decoded characters fixed
@@ -61,7 +61,7 @@ class LexicalIndex:
 class ExpansionFilter:
     """Append only the queries that a re-ranker finds relevant to their passage (Doc2Query--)."""
 
-    reranker: str
+    reranker: str = setting(names="rerankers")
     """Name under `rerankers`, which scores every predicted query with its passage."""
     keep: float = setting(0.3, gt=0, le=1)
     """Share of all predicted queries of the collection that is kept: those with the best scores."""

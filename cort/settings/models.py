@@ -41,7 +41,7 @@ class BaseModel:
 class Examples:
     """Where training examples come from."""
 
-    system: str | tuple[str, ...] = setting("bm25", least=1)
+    system: str | tuple[str, ...] = setting("bm25", names="systems", unique=True, least=1)
     """System whose run of the training queries provides the negatives: the one to complement. If it is a list, the
     results of all these systems are pooled."""
     last_rank: int = setting(100, ge=1, le=100_000)
@@ -196,9 +196,9 @@ class Encoder(Representation, Sparsity, Trainable):
     """Take all weights from this file instead of training: a Lightning checkpoint or state_dict of CoRT's authors
     (`transformer.*`, `f1.*`), of which only tensors are read, or the `.safetensors` of a transformers model, which has
     no projection; `dimension` must match the file."""
-    teacher: str | None = None
+    teacher: str | None = setting(None, names="rerankers")
     """Name under `rerankers`; `margin_mse` learns from its scores of the triples."""
-    start: str | None = None
+    start: str | None = setting(None, names="encoders")
     """Name of another encoder of the same base model, whose weights this one starts from; with that encoder's run as
     `triples.system`, this is a second round of training with harder negatives."""
     precision: PrecisionOrAuto = "fp32"

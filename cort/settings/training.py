@@ -50,7 +50,7 @@ class Optimization:
     mini-batches, and training takes a third longer."""
     adam_epsilon: float = setting(1e-06, gt=0, le=1)
     """Epsilon of AdamW."""
-    best_model_metric: str = setting("loss", "best model by: loss, RR@10, ...", "MEASURE")
+    best_model_metric: str = setting("loss", "best model by: loss, RR@10, ...", "MEASURE", measures=True)
     """How the best model is chosen: by validation `loss`, or by a measure such as RR@10 over the validation queries and
     a pool of passages (for a re-ranker, over each query's candidates)."""
     pool_depth: int = setting(20, "candidates per validation query", "N", ge=1, le=100_000)

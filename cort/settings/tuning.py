@@ -12,7 +12,7 @@ FEWEST, MOST = 2, 1000
 class Folds:
     """What is tuned for, and in how many folds."""
 
-    measure: str
+    measure: str = setting(measures=True)
     """Measure that the best weights maximise."""
     folds: int = setting(ge=FEWEST, le=MOST)
     """Parts of the judged queries of a split, drawn with the seed. The weights of a part's queries are chosen on the

@@ -14,7 +14,7 @@ from cort.settings.fields import setting
 from cort.settings.tuning import Folds
 from cort.system.errors import check_name
 from cort.systems.base import Option, Rule, System
-from cort.systems.mistakes import check_once, check_tuning
+from cort.systems.mistakes import check_tuning
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
@@ -65,7 +65,7 @@ class Interleave(System):
     class Settings:
         """Keys of this kind."""
 
-        interleave: tuple[str, ...] = setting(least=2)
+        interleave: tuple[str, ...] = setting(names="systems", unique=True, least=2)
         """Systems whose rankings are merged position by position, the first-named first."""
 
     @property
@@ -81,12 +81,6 @@ class Interleave(System):
     def parts(self) -> list[str]:
         """Name the merged systems."""
         return list(self.entry["interleave"])
-
-    def check(self) -> Iterator[str]:
-        """Check the names of the systems."""
-        for part in self.parts():
-            yield from check_name(self.parts_place, part, self.config["systems"])
-        yield from check_once(self.parts_place, self.parts(), "system")
 
     def describe(self) -> str:
         """Name the systems."""
@@ -153,7 +147,7 @@ class Interleave(System):
 class Fusion:
     """How the rankings of several systems are merged."""
 
-    systems: tuple[str, ...] = setting(least=2)
+    systems: tuple[str, ...] = setting(names="systems", unique=True, least=2)
     """Names of the systems, in order."""
     method: str = METHOD
     """`interleave` as above; `rrf`, reciprocal rank fusion: documents by the sum of 1 / (k + rank) over the rankings
@@ -167,7 +161,7 @@ class Fusion:
     weights: tuple[float, ...] | str | None = setting(None, ge=0, le=1000, least=2)
     """With `linear`, one number per system, in order; or a file of weights that another experiment tuned for systems of
     these names, `results/<dataset>/weights/<system>.json`. Equal weights without it and without `tune`."""
-    tune: str | Folds | None = None
+    tune: str | Folds | None = setting(None, measures=True)
     """With `linear`, the measure that the weights are chosen by on the split `validation`, in steps of 0.05 (of more
     than two systems 0.1); runs of `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: the
     weights are chosen by cross-validation on each evaluated split itself; those chosen on all queries of the first
@@ -231,8 +225,7 @@ class Fuse(Interleave):
             del fusion[key]
 
     def check(self) -> Iterator[str]:
-        """Check the names of systems, method and normalization, and that weights fit."""
-        yield from super().check()
+        """Check the names of method and normalization, and that weights fit."""
         place, fusion, parts = f"{self.place}.fuse", self.entry["fuse"], len(self.parts())
         yield from check_name(f"{place}.method", fusion["method"], FUSIONS)
         yield from check_name(f"{place}.normalization", fusion["normalization"], NORMALIZATIONS)

@@ -31,9 +31,9 @@ class Rerank(System):
     class Settings:
         """Keys of this kind."""
 
-        rerank: str
+        rerank: str = setting(names="systems")
         """System whose top candidates are re-ranked."""
-        reranker: str | None = None
+        reranker: str | None = setting(None, names="rerankers")
         """Name under `rerankers`, with `rerank`."""
         depth: int | None = setting(None, ge=1, le=100_000)
         """Candidates that are re-ranked, with `rerank`; the others follow in their order."""
@@ -41,7 +41,7 @@ class Rerank(System):
         """With `rerank`, the weight of the re-ranker's scores; the scores of the re-ranked system get 1 minus it.
         Both are scaled from 0 to 1 over the candidates of a query. The default is 1 unless there is a `tune`; 0 keeps
         the order."""
-        tune: str | Folds | None = None
+        tune: str | Folds | None = setting(None, measures=True)
         """With `rerank`, the measure that `weight` is chosen by on the split `validation`, in steps of 0.05; runs of
         `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: as for `fuse`, by cross-validation."""
 
@@ -77,14 +77,12 @@ class Rerank(System):
         self.entry.setdefault("depth", self.most_candidates())
 
     def check(self) -> Iterator[str]:
-        """Check the names of the system and the re-ranker, the depth, the tuning."""
-        yield from self.check_name_of("rerank", self.config["systems"])
+        """Check that there is a re-ranker, the depth, the tuning."""
         yield from check_tuning(self.tune_place, self.tune, self.config)
         rerankers, name = self.config["rerankers"], self.reranker()
         if name is None:
             yield f"{self.place}: found no reranker, expected one of {listed(rerankers)}; name it"
             return
-        yield from self.check_name_of("reranker", rerankers)
         if rerankers.get(name) and self.entry.get("depth", 1) > (most := self.most_candidates()):
             yield (
                 f"{self.place}.depth: found {self.entry['depth']}, expected at most {most}, the candidates that are "
