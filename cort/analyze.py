@@ -17,7 +17,7 @@ Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parqu
 
 import logging
 import sys
-from dataclasses import replace
+from dataclasses import MISSING, replace
 from functools import partial
 from itertools import chain
 
@@ -41,10 +41,10 @@ from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import TunedOptions, check_tuned
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import own_weights, weight_of
+from cort.settings import evaluation
 from cort.settings.collection import Aggregation, Split
 from cort.settings.evaluation import Evaluation
-from cort.settings.fields import SEED
-from cort.system import cli
+from cort.settings.fields import General, as_key
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, options_class, required
@@ -67,7 +67,7 @@ class DepthOptions(Aggregation, TunedOptions, MeasureOptions):
 
     candidates: str = required("TREC", "the run that is re-ranked")
     scores: str = required("PARQUET", "query_id, doc_id, score")
-    depths: tuple[int, ...] = required("N", "numbers of candidates")
+    depths: tuple[int, ...] = as_key(Evaluation, "depths", default=MISSING)
     weight: float = optional(WEIGHT, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
 
 
@@ -75,7 +75,6 @@ def analyze_depths(options: DepthOptions) -> None:
     """Re-rank and measure at every depth, and write the measures."""
     parse_measures(options.measures)
     depths, level = list(options.depths), options.relevance_level
-    cli.check_depths(depths)
     check_tuned(options, "weight")
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
     run = read_run(options.candidates)
@@ -112,7 +111,7 @@ class DisagreementOptions(Aggregation, JudgedOptions):
     second_name: str = required("NAME", "name of the second system")
     queries: str = required("PARQUET")
     passages: str = required("PARQUET")
-    number: int = optional(Evaluation.number_of_disagreements, "examples per side", "N", ge=1)
+    number: int = as_key(Evaluation, "number_of_disagreements")
 
 
 def find_disagreements(options: DisagreementOptions) -> None:
@@ -153,7 +152,7 @@ class OverlapOptions(SplitOptions):
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
     runs: tuple[str, ...] = required("TREC", "a run per system")
     queries: str = required("PARQUET", "all queries of the split")
-    depth: int = optional(10, "number of top passages to compare", "N", ge=1)
+    depth: int = as_key(General, "depth", "number of top passages to compare", default=10)
 
 
 def measure_overlap(options: OverlapOptions) -> None:
@@ -187,9 +186,9 @@ class AgreementOptions(JudgedOptions):
     other: str = required("NAME", "the other split")
     other_queries: str = required("PARQUET")
     other_qrels: str = required("PARQUET")
-    other_relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
+    other_relevance_level: int = as_key(Split, "relevance_level")
     other_per_query: tuple[str, ...] = optional((), "values of every query, of the same systems", "PARQUET")
-    seed: int = optional(SEED, "of the bootstrap", "N")
+    seed: int = as_key(General, "seed", "of the bootstrap")
 
 
 def measure_agreement(options: AgreementOptions) -> None:
@@ -231,14 +230,13 @@ class ConsistencyOptions(SplitOptions):
     run: str = required("TREC", "the run f")
     reference: str = required("TREC", "the run it is compared with")
     reference_name: str = required("NAME", "written into the output")
-    depths: tuple[int, ...] = required("N", "values of n")
+    depths: tuple[int, ...] = as_key(evaluation.Consistency, "depths", default=MISSING)
     system: str = required("NAME", "written into the output")
 
 
 def measure_consistency(options: ConsistencyOptions) -> None:
     """Compare both runs at every depth."""
     depths = list(options.depths)
-    cli.check_depths(depths)
     run, reference = read_run(options.run), read_run(options.reference)
     refuse_other_queries(options.run, run, options.reference, reference)
     values = consistency(run, reference, depths)

@@ -51,7 +51,6 @@ from cort.retrieval.graph import Meta, refuse_other_queries, without_zeros
 from cort.retrieval.graph_search import Found, open_index, to_ranking
 from cort.retrieval.graphs import INDEXES, IndexKind
 from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions
-from cort.system import cli
 from cort.system.commands import Commands, main_of_commands
 from cort.system.devices import lease
 from cort.system.errors import input_error
@@ -138,7 +137,6 @@ def make_truth(
 
 def _check_options(options: AuditOptions, kind: IndexKind) -> list[float]:
     """Check the options, and return the widths in ascending order."""
-    cli.check_depths(options.depths)
     widths = sorted(set(kind.check("--widths", options.widths, options.depths[-1])))
     if options.measures:
         parse_measures(options.measures)

@@ -31,7 +31,7 @@ from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
 from cort.formats.records import offsets_of
 from cort.models.hub import check_weights, find_folder, open_tokenizer
-from cort.settings.fields import SEED
+from cort.settings.fields import General, Released, as_key
 from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.errors import InputError, input_error, reason_of
@@ -206,12 +206,12 @@ class Options:
 
     pretrained: str | None = optional(None, "a model to start from; or else", "NAME_OR_FOLDER")
     architecture: str | None = optional(None, "model_type and settings of a new model", "JSON")
-    revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
-    vocabulary_size: int = optional(BaseModel.vocabulary_size, ge=10, le=1_000_000)
+    revision: str | None = as_key(Released, "revision")
+    vocabulary_size: int = as_key(BaseModel, "vocabulary_size")
     passages: str | None = optional(None, "texts on which the tokenizer is trained", "PARQUET")
-    embeddings: Literal["random", "lsa"] = optional(BaseModel.embeddings)
-    cleaning: Form = optional(BaseModel.cleaning, "how these texts are cleaned first")
-    seed: int = optional(SEED)
+    embeddings: Literal["random", "lsa"] = as_key(BaseModel, "embeddings")
+    cleaning: Form = as_key(BaseModel, "cleaning", "how these texts are cleaned first")
+    seed: int = as_key(General, "seed")
     output: str = required("FOLDER")
 
 

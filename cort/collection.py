@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from cort.formats.artifacts import write_artifact
 from cort.formats.passages import REPEATED, iter_passage_batches, write_passages
 from cort.formats.tables import PASSAGES, open_writer
-from cort.settings.collection import Fields, Passages
+from cort.settings.collection import Collection, Fields, Passages
+from cort.settings.fields import as_key
 from cort.sources.files import iter_file_documents
 from cort.sources.folder import Ids
 from cort.sources.headed import REMEDIES, Division, Origin
@@ -45,14 +46,12 @@ class Options(Fields):
     passages: tuple[str, ...] = optional((), "files of passages", "FILE")
     documents: tuple[str, ...] = optional((), "files of documents, in the same formats", "FILE")
     folder: str | None = optional(None, "folder of documents", "FOLDER")
-    ids: Ids | None = optional(
-        None, "ids of a folder's documents: paths of files (default), or names without folders and suffix"
-    )
-    irds: str | None = optional(None, "collection in ir_datasets", "NAME")
-    hf: str | None = optional(None, "collection on Hugging Face, or in a folder of that layout", "NAME@COMMIT")
-    words: int | None = optional(None, "divide documents into passages of at most N words", "N")
-    overlap: int = optional(Passages.overlap, "words that a passage repeats at most from the one before", "N")
-    headings: bool = optional(Passages.headings, "begin each passage with title and headings")
+    ids: Ids | None = as_key(Collection, "ids")
+    irds: str | None = as_key(Collection, "irds")
+    hf: str | None = as_key(Collection, "hf")
+    words: int | None = as_key(Passages, "words", "divide documents into passages of at most N words", default=None)
+    overlap: int = as_key(Passages, "overlap")
+    headings: bool = as_key(Passages, "headings")
     generate: Origin | None = optional(None, "leave out of the passages what becomes a query")
     output_candidates: str | None = optional(None, "with --generate, parquet table of queries to write", "FILE")
     output: str = required("FILE", "parquet table to write")

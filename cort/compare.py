@@ -39,7 +39,7 @@ from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.reporting.labels import link
 from cort.settings.evaluation import Evaluation
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
@@ -60,12 +60,10 @@ class Options(SplitOptions):
     per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
     recall: tuple[str, ...] = required("CSV", "recall at every depth, a file per system")
     queries: str = required("PARQUET", "all queries of the split")
-    confidence: float = optional(Evaluation.confidence, "confidence of the intervals", "P", gt=0, lt=1)
-    resamples: int = optional(
-        Evaluation.resamples, "of the bootstrap, and of the randomisation test", "N", ge=1, le=1_000_000
-    )
-    alpha: float = optional(Evaluation.alpha, "largest significant corrected p-value", "P", gt=0, lt=1)
-    seed: int = optional(SEED, "of the bootstrap and the randomisation test", "N")
+    confidence: float = as_key(Evaluation, "confidence")
+    resamples: int = as_key(Evaluation, "resamples")
+    alpha: float = as_key(Evaluation, "alpha")
+    seed: int = as_key(General, "seed", "of the bootstrap and the randomisation test")
     explorer: str | None = optional(None, "page of the explorer, relative to the table of queries", "HTML")
     output_table: str = required("CSV", "the comparisons as a table")
     output_queries: str = required("CSV", "queries with the largest differences")

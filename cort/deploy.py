@@ -33,7 +33,7 @@ from cort.retrieval.fusion import K, Settings, are_equal, fuse
 from cort.retrieval.weights import read_weights
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Target
-from cort.settings.fields import DEPTH
+from cort.settings.fields import General, as_key
 from cort.settings.lexical import Language, LexicalIndex
 from cort.system import cli
 from cort.system.files import atomic_folder
@@ -56,9 +56,9 @@ class Options(Aggregation):
     queries: str = required("PARQUET", "of a split")
     runs: tuple[str, ...] = required("TREC", "of the system's parts on this split, in order, or its own")
     bm25: str | None = optional(None, "which of them is BM25's", "TREC")
-    k1: float = optional(LexicalIndex.k1, "of BM25", "X", ge=0)
-    b: float = optional(LexicalIndex.b, "of BM25", "X", ge=0, le=1)
-    language: Language = optional(LexicalIndex.language, "of the texts, for engines' analyser")
+    k1: float = as_key(LexicalIndex, "k1", "of BM25")
+    b: float = as_key(LexicalIndex, "b", "of BM25")
+    language: Language = as_key(LexicalIndex, "language", "of the texts, for engines' analyser")
     parameters: str | None = optional(None, "instead: tuned k1 and b", "JSON")
     vectors: tuple[str, ...] = optional((), "of the passages, all shards, if a part searches them", "ARROW")
     query_vectors: str | None = optional(None, "of the queries", "ARROW")
@@ -66,7 +66,7 @@ class Options(Aggregation):
     k: int = optional(K, "constant of rrf", "N", ge=1)
     weights: tuple[float, ...] = optional((), "of linear: one per run (default: equal)", "X")
     tuned: str | None = optional(None, "of linear: weights that `tune weights` chose", "JSON")
-    depth: int = optional(DEPTH, "results of each part that are merged", "N", ge=1)
+    depth: int = as_key(General, "depth", "results of each part that are merged")
     output: str = required("FOLDER")
 
 

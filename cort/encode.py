@@ -29,6 +29,7 @@ from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
 from cort.retrieval.impacts import MOST_TERMS, quantised
 from cort.settings import models
+from cort.settings.fields import as_key
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, options_class, required
@@ -69,7 +70,7 @@ class VectorOptions(EncodeOptions):
     """
 
     kind: Literal["passage", "query"] = required()
-    storage: shards.Storage = optional(models.Encoder.storage, "of the vectors")
+    storage: shards.Storage = as_key(models.Encoder, "storage")
     passages: str | None = optional(None, "of queries: a shard of the passages, whose precision they get", "ARROW")
 
 

@@ -36,11 +36,10 @@ from cort.formats.lines import place_of
 from cort.formats.records import Integers, offsets_of
 from cort.formats.shards import Tokens
 from cort.models.layout import read_prompts
-from cort.models.settings import LONGEST_QUERY
 from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
 from cort.settings import lexical
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.settings.lexical import ExpansionFilter
 from cort.settings.models import BaseModel
 from cort.system.commands import Commands, main_of_commands
@@ -78,14 +77,12 @@ class ExpandOptions(PassageOptions):
     parquet.
     """
 
-    queries: int = optional(lexical.Expander.queries, "per passage", "N", ge=1)
-    top_k: int = optional(lexical.Expander.top_k, "sample each token from the K most probable ones", "K", ge=1)
-    beams: int | None = optional(None, "instead of sampling, use beam search of this width", "N")
-    passage_length: int = optional(lexical.Expander.passage_length, "tokens, special tokens included")
-    query_length: int = optional(
-        lexical.Expander.query_length, "tokens, including the one that ends it", ge=2, le=LONGEST_QUERY
-    )
-    seed: int = optional(SEED)
+    queries: int = as_key(lexical.Expander, "queries")
+    top_k: int = as_key(lexical.Expander, "top_k")
+    beams: int | None = as_key(lexical.Expander, "beams")
+    passage_length: int = as_key(lexical.Expander, "passage_length")
+    query_length: int = as_key(lexical.Expander, "query_length")
+    seed: int = as_key(General, "seed")
 
 
 def generate(
@@ -286,7 +283,7 @@ class ScoreOptions(PassageOptions):
     """
 
     expansions: tuple[str, ...] = required("PARQUET", "predicted queries, one row per passage, in order")
-    cleaning: Form = optional(BaseModel.cleaning, "how the queries are cleaned first")
+    cleaning: Form = as_key(BaseModel, "cleaning", "how the queries are cleaned first")
 
 
 def score_block(
@@ -462,7 +459,7 @@ class FilterOptions:
 
     expansions: tuple[str, ...] = required("PARQUET", "predicted queries")
     scores: tuple[str, ...] = required("PARQUET", "their scores")
-    keep: float = optional(ExpansionFilter.keep, "share of all queries to keep", gt=0, le=1)
+    keep: float = as_key(ExpansionFilter, "keep")
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 

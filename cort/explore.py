@@ -33,7 +33,7 @@ from cort.settings import paths
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import input_error, shorten
-from cort.system.options import flag, optional, options_class
+from cort.system.options import optional, options_class
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
@@ -56,7 +56,7 @@ class Options(SearchOptions):
     )
     pool: int = optional(10, "results of each system that are judged, with --judgements", "N", ge=1)
     port: int = optional(PORT, f"of the address (default {PORT}); 0 for any free port", "N")
-    open: bool = flag("open the page in a browser")
+    open: bool = optional(False, "open the page in a browser")
 
 
 def find_page(results: Results, split: str | None) -> Path:

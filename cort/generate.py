@@ -26,11 +26,11 @@ from cort.formats.records import Qrel, Text
 from cort.formats.tables import EXPANSIONS, PASSAGES, has_column, read_table
 from cort.retrieval.documents import documents_of, split_of
 from cort.settings.collection import Aggregation, Lengths
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.sources.passages import count_words
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import optional, options_class, required
+from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Options(Aggregation, Lengths):
     candidates: tuple[str, ...] = required("PARQUET", "queries with the ids of passages, or predicted queries")
     splits: tuple[str, ...] = required("NAME", "among which documents are divided")
     split: str = required("NAME", "the one to write")
-    seed: int = optional(SEED, "of the division of documents")
+    seed: int = as_key(General, "seed", "of the division of documents")
     output_queries: str = required("FILE", "BEIR .jsonl to write")
     output_qrels: str = required("FILE", "TREC qrels to write")
     output_counts: str = required("FILE", "JSON of numbers of queries")

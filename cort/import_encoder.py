@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings
+from cort.settings.fields import as_key
 from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_folder
-from cort.system.options import optional, options_class, read_options, required
+from cort.system.options import options_class, read_options, required
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -126,7 +127,7 @@ class Options(EncoderSettings):
 
     weights: str = required("FILE", "the released file")
     base_model: str = required("FOLDER", "gives architecture and tokenizer")
-    cleaning: Form = optional(BaseModel.cleaning, "of all texts, which the saved tokenizer does, too")
+    cleaning: Form = as_key(BaseModel, "cleaning", "of all texts, which the saved tokenizer does, too")
     output: str = required("FOLDER", "folder of best/ and last/")
 
 

@@ -10,6 +10,8 @@ import sys
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.judgements import write_judged
+from cort.settings.collection import Collection, Split
+from cort.settings.fields import as_key
 from cort.sources.opened import open_split
 from cort.system import cli
 from cort.system.errors import input_error
@@ -20,8 +22,8 @@ from cort.system.options import optional, options_class, required
 class Options:
     """Options of this stage; one of the first two names the source."""
 
-    irds: str | None = optional(None, "queries and judgements in ir_datasets", "NAME")
-    hf: str | None = optional(None, "collection on Hugging Face, or in a folder of that layout", "NAME@COMMIT")
+    irds: str | None = as_key(Split, "irds")
+    hf: str | None = as_key(Collection, "hf")
     part: str | None = optional(None, "with --hf, the name of its split", "NAME")
     output_queries: str = required("FILE", "BEIR .jsonl to write")
     output_qrels: str = required("FILE", "TREC qrels to write")

@@ -23,8 +23,9 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import positions
 from cort.formats.released_triples import COLUMNS, iter_triples
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.settings.models import Triples
+from cort.settings.training import Epochs
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import temporary_folder
@@ -48,16 +49,14 @@ class Options:
 
     triples: str = required("FILE", "released triples, .tsv or .txt, plain or .gz")
     form: Literal["triples", "pairs"] = optional("triples", "triples for an encoder, or pairs for a re-ranker")
-    limit: int = optional(Triples.limit, "read only the first N lines; 0: all", "N")
-    sample: int = optional(Triples.sample, "draw N of these triples at random; 0: all", "N")
-    shuffle: bool = optional(Triples.shuffle, "reshuffle in every epoch; otherwise keep the order of the file")
-    unknown_ids: Literal["refuse", "drop"] = optional(
-        Triples.unknown_ids, "what to do with unknown queries and passages"
-    )
+    limit: int = as_key(Triples, "limit")
+    sample: int = as_key(Triples, "sample")
+    shuffle: bool = as_key(Triples, "shuffle")
+    unknown_ids: Literal["refuse", "drop"] = as_key(Triples, "unknown_ids")
     queries: str = required("PARQUET", "the training queries")
     passages: str = required("PARQUET", "the collection")
-    epochs: int = optional(1, ge=1, le=100_000)
-    seed: int = optional(SEED)
+    epochs: int = as_key(Epochs, "epochs", default=1)
+    seed: int = as_key(General, "seed")
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 

@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
-from cort.formats.cleaning import FORMS, convert
+from cort.formats.cleaning import convert
 from cort.formats.expansions import iter_beside, iter_expanded
 from cort.formats.shards import Shard, count_rows
 from cort.retrieval import anserini
@@ -49,8 +49,8 @@ from cort.retrieval.graph import (
 )
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.impacts import MODEL
-from cort.retrieval.options import JavaOptions, choice
-from cort.settings.fields import SEED
+from cort.retrieval.options import JavaOptions
+from cort.settings.fields import Cleaning, General, as_key
 from cort.settings.lexical import Language, LexicalIndex
 from cort.settings.models import Hnsw, IvfPq, Onng
 from cort.system.checksums import checksum
@@ -94,12 +94,10 @@ class LuceneOptions(JavaOptions):
     passages: str = required("PARQUET")
     expansions: tuple[str, ...] = optional((), "predicted queries to append to the passages", "PARQUET")
     term_weights: tuple[str, ...] = optional((), "term weights, instead of the passages' texts", "PARQUET")
-    cleaning: str = choice(
-        FORMS,
-        LexicalIndex.cleaning,
-        "how texts and, at search time, queries are cleaned; with term weights only queries",
+    cleaning: Cleaning = as_key(
+        LexicalIndex, "cleaning", "how texts and, at search time, queries are cleaned; with term weights only queries"
     )
-    language: Language = optional(LexicalIndex.language, "of texts and, at search time, queries")
+    language: Language = as_key(LexicalIndex, "language", "of texts and, at search time, queries")
     output: str = required("FOLDER", "the index")
 
 
@@ -253,7 +251,7 @@ class HnswOptions(Hnsw):
     """
 
     # With 1, hnswlib would divide by log(1) when it draws layers.
-    M: int = optional(Hnsw.M, "edges per passage and layer, twice as many on the lowest", "M", ge=2, le=1000)
+    M: int = as_key(Hnsw, "M")
     passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     output: str = required("FOLDER")
 
@@ -441,7 +439,7 @@ class IvfPqOptions(IvfPq):
     """
 
     passages: tuple[str, ...] = required("ARROW", "all shards of embeddings, or of token vectors")
-    seed: int = optional(SEED, "of the sample and of k-means", "N")
+    seed: int = as_key(General, "seed", "of the sample and of k-means")
     threads: int = thread_count()
     output: str = required("FOLDER")
 

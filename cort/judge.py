@@ -27,8 +27,9 @@ from cort.models.endpoint import ask, refuse_nonsense
 from cort.models.prompts import GRADE
 from cort.retrieval.documents import group_passages
 from cort.settings.collection import Aggregation, Endpoint, Judge
+from cort.settings.fields import as_key
 from cort.system import cli
-from cort.system.options import optional, options_class, required
+from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Options(Aggregation, Endpoint):
     runs: tuple[str, ...] = required("TREC", "runs of passages")
     queries: str = required("PARQUET")
     passages: str = required("PARQUET")
-    depth: int = optional(Judge.depth, "judge the top results of each run, to this depth", "N", ge=1)
+    depth: int = as_key(Judge, "depth")
     cache: str = required("FILE", "file of answers")
     output_queries: str = required("FILE", "BEIR .jsonl to write")
     output_qrels: str = required("FILE", "TREC qrels to write")

@@ -30,7 +30,7 @@ from cort.online.timing import PARTS
 from cort.retrieval.options import JavaOptions
 from cort.settings.config import Config
 from cort.settings.evaluation import Latency
-from cort.settings.fields import DEPTH
+from cort.settings.fields import General, as_key
 from cort.system import cli
 from cort.system.devices import lease, visible_devices
 from cort.system.errors import input_error
@@ -178,13 +178,13 @@ class Options(JavaOptions):
     settings: str | None = optional(None, "settings of its systems, instead: files are under results/", "JSON")
     queries: str = required("PARQUET")
     split: str = required("NAME", "of the queries")
-    number: int = optional(Latency.queries, "how many queries of the split are searched", "N", ge=1)
+    number: int = as_key(Latency, "queries")
     warm_up: int = optional(64, "earlier searches with each system", "N")
     bm25_warm_up: int = optional(2000, "earlier searches with BM25 alone, until Java has compiled all it needs", "N")
     batch: int = optional(32, "queries per batch", "N", ge=1)
-    depth: int = optional(DEPTH, "results per query", "N", ge=1)
+    depth: int = as_key(General, "depth")
     systems: tuple[str, ...] = required("NAME")
-    gpus: int = optional(Latency.gpus, "at most", "N")
+    gpus: int = as_key(Latency, "gpus")
     output: str = required("JSON")
 
 

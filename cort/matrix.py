@@ -39,7 +39,7 @@ from cort.reporting.tables import Column, Table, columns, in_formats
 from cort.settings import paths
 from cort.settings.config import labels_of, title_of_split
 from cort.settings.evaluation import Evaluation
-from cort.settings.fields import SEED
+from cort.settings.fields import General
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import write_text
@@ -55,7 +55,7 @@ MEASURES = ("nDCG@10", "R@100")
 # After the name of a system whose numbers others published.
 PUBLISHED = " (published)"
 # The same tests on all collections, whatever the experiments' own settings are.
-TESTS = Settings(Evaluation.confidence, Evaluation.resamples, Evaluation.alpha, SEED)
+TESTS = Settings(Evaluation.confidence, Evaluation.resamples, Evaluation.alpha, General.seed)
 # Of one difference, an interval is undefined, and of two too wide to say anything.
 MIN_COLLECTIONS = 3
 FIRST = columns(measure="", system="")

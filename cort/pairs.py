@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.settings.fields import as_key
 from cort.settings.models import Pairs
 from cort.system import cli
 from cort.system.errors import input_error
-from cort.system.options import optional, options_class, read_options
+from cort.system.options import options_class, read_options
 from cort.training.sampling import Positions, SamplingOptions, draw, draw_distinct, shuffle, write_epochs
 
 # How many more positives of other groups to consider, because some may also be relevant to the query.
@@ -105,10 +106,10 @@ def positives_of_others(
 class Options(SamplingOptions):
     """Options of this stage."""
 
-    first_rank: int = optional(Pairs.first_rank, ge=1)
-    negatives: int = optional(Pairs.negatives, "negatives per positive", ge=1)
-    random: int = optional(Pairs.random, "how many of the negatives are positives of other queries")
-    positives: Literal["one", "all"] = optional(Pairs.positives, "positives per query and epoch")
+    first_rank: int = as_key(Pairs, "first_rank")
+    negatives: int = as_key(Pairs, "negatives")
+    random: int = as_key(Pairs, "random")
+    positives: Literal["one", "all"] = as_key(Pairs, "positives")
 
 
 def stage(options: Options) -> None:

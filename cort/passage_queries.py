@@ -19,10 +19,10 @@ from cort.models.endpoint import ask, refuse_nonsense
 from cort.models.prompts import QUERY
 from cort.retrieval.documents import document_of, hash_of, split_of
 from cort.settings.collection import Endpoint, Lengths
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.sources.passages import count_words
 from cort.system import cli
-from cort.system.options import optional, options_class, required
+from cort.system.options import options_class, required
 
 IDS = pa.schema([PASSAGES.field("doc_id")])
 
@@ -34,7 +34,7 @@ class Options(Endpoint):
     passages: str = required("PARQUET", "the collection")
     splits: tuple[str, ...] = required("NAME", "among which documents are divided")
     samples: tuple[int, ...] = required("N", "passages of each split to ask about", ge=1)
-    seed: int = optional(SEED, "of the division of documents")
+    seed: int = as_key(General, "seed", "of the division of documents")
     cache: str = required("FILE", "file of answers")
     output: str = required("PARQUET", "queries with the ids of passages")
 

@@ -21,11 +21,12 @@ from typing import Any, Literal
 from cort.models.hub import check_weights, find_folder, open_tokenizer
 from cort.models.layout import read_prompts
 from cort.models.truncation import read_limits
-from cort.settings.models import Pooling, Similarity
+from cort.settings.fields import Released, as_key
+from cort.settings.models import Encoder, Pooling, Reranker, Similarity
 from cort.system import cli
 from cort.system.errors import input_error, naming
 from cort.system.files import atomic_folder
-from cort.system.options import optional, options_class, required
+from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +49,17 @@ class Options:
         required()
     )
     pretrained: str = required("NAME_OR_FOLDER")
-    revision: str | None = optional(None, "commit of the hub repository; required for a hub name")
-    pooling: Pooling | None = optional(None)
-    similarity: Similarity | None = optional(None)
-    query_length: int | None = optional(None, "tokens, special tokens included")
-    passage_length: int | None = optional(None, "tokens, special tokens included")
-    max_length: int | None = optional(None, "of a re-ranker: tokens of the pair, special tokens included")
-    dimension: int | None = optional(None, "of the vectors, which are truncated to it", ge=1)
-    query_prompt: str | None = optional(None, "prepended to every query", "TEXT")
-    passage_prompt: str | None = optional(None, "prepended to every passage", "TEXT")
-    query_prompt_name: str | None = optional(None, "use the model's prompt of this name", "NAME")
-    passage_prompt_name: str | None = optional(None, "use the model's prompt of this name", "NAME")
+    revision: str | None = as_key(Released, "revision")
+    pooling: Pooling | None = as_key(Encoder, "pooling", default=None)
+    similarity: Similarity | None = as_key(Encoder, "similarity", default=None)
+    query_length: int | None = as_key(Encoder, "query_length", default=None)
+    passage_length: int | None = as_key(Encoder, "passage_length", default=None)
+    max_length: int | None = as_key(Reranker, "max_length", default=None)
+    dimension: int | None = as_key(Encoder, "dimension", "of the vectors, which are truncated to it", default=None)
+    query_prompt: str | None = as_key(Encoder, "query_prompt")
+    passage_prompt: str | None = as_key(Encoder, "passage_prompt")
+    query_prompt_name: str | None = as_key(Encoder, "query_prompt_name")
+    passage_prompt_name: str | None = as_key(Encoder, "passage_prompt_name")
     output: str = required("FOLDER")
 
 

@@ -30,12 +30,12 @@ from typing import NamedTuple
 from cort.formats.artifacts import write_artifact
 from cort.formats.records import in_blocks
 from cort.settings.collection import Pydocs
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.sources.documents import one_line
 from cort.system import cli
 from cort.system.errors import input_error
 from cort.system.files import write_text
-from cort.system.options import optional, options_class, required
+from cort.system.options import options_class, required, thread_count
 from cort.system.processes import map_in_order
 from cort.system.progress import track
 
@@ -172,8 +172,8 @@ class Options(Pydocs):
 
     lock: str = required("FILE", "lines of name==version")
     output_folder: str = required("FOLDER", "where to write")
-    seed: int = optional(SEED, "seed of the split")
-    threads: int = optional(1, "processes that parse", "N", ge=1)
+    seed: int = as_key(General, "seed", "seed of the split")
+    threads: int = thread_count(help="processes that parse")
 
 
 def stage(options: Options) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import MISSING
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from cort.retrieval.options import RunOptions, TunedOptions, check_tuned
 from cort.retrieval.parts import check_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
 from cort.retrieval.weights import own_weights, weight_of
+from cort.settings.fields import General, as_key
 from cort.system import cli
 from cort.system.options import optional, options_class, required
 
@@ -36,7 +38,7 @@ class Options(TunedOptions, RunOptions):
 
     candidates: str = required("TREC", "the run to re-rank")
     scores: str = required("PARQUET", "query_id, doc_id, score")
-    depth: int = required("N", "candidates re-ranked per query", ge=1)
+    depth: int = as_key(General, "depth", "candidates re-ranked per query", default=MISSING)
     weight: float = optional(WEIGHT, "of the re-ranker's scores against the run's own, 0 to 1", "X")
 
 

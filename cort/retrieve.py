@@ -60,12 +60,15 @@ from cort.retrieval.options import (
     TokenOptions,
     refuse_without_effect,
 )
+from cort.settings.evaluation import Latency
+from cort.settings.fields import as_key
+from cort.settings.lexical import LexicalIndex
 from cort.system.commands import Commands, main_of_commands
 from cort.system.devices import lease
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
 from cort.system.memory import free_memory
-from cort.system.options import flag, optional, options_class, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -88,7 +91,7 @@ class ExactOptions(SearchOptions):
     passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    gpus: int = optional(1, "GPUs that share the passages", "N", ge=1)
+    gpus: int = as_key(Latency, "gpus", "GPUs that share the passages")
     memory_mb: int = optional(0, "memory, half of which may hold the vectors", "MB")
 
 
@@ -283,10 +286,10 @@ class Bm25RunOptions(BM25Options, SearchOptions):
     Writes: run.trec, in the order of the queries
     """
 
-    k1: float | None = optional(None, f"default {bm25.K1}", "X")
-    b: float | None = optional(None, f"default {bm25.B}", "X")
+    k1: float | None = as_key(LexicalIndex, "k1", f"default {bm25.K1}", "X", default=None)
+    b: float | None = as_key(LexicalIndex, "b", f"default {bm25.B}", "X", default=None)
     parameters: str | None = optional(None, "k1 and b from `tune bm25`, instead of --k1 and --b", "JSON")
-    folded: bool = flag("with what was tuned for the fold of each query")
+    folded: bool = optional(False, "with what was tuned for the fold of each query")
 
 
 def retrieve_by_bm25(options: Bm25RunOptions) -> None:

@@ -26,6 +26,7 @@ from cort.models.shards import Job, ModelOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import Limits, log_truncation, read_limits
 from cort.settings import models
+from cort.settings.fields import as_key
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.options import optional, options_class, required
@@ -115,7 +116,7 @@ class Options(ModelOptions):
 
     candidates: tuple[str, ...] = optional((), "runs whose results to score", "TREC")
     triples: str | None = optional(None, "instead of candidates, triples to train an encoder with", "PARQUET")
-    depth: int = optional(models.Reranker.depth, "candidates per query and run", ge=1)
+    depth: int = as_key(models.Reranker, "depth")
     queries: str = required("ARROW", "token cache")
     passages: str = required("ARROW", "token cache")
 

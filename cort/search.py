@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from cort.online.options import SearchOptions, find_results, open_named
 from cort.online.timing import PARTS
+from cort.settings.fields import General, as_key
 from cort.system import cli
 from cort.system.devices import lease
 from cort.system.errors import InputError, input_error
@@ -134,7 +135,7 @@ class Options(SearchOptions):
 
     systems: tuple[str, ...] = optional((), "default: the first BM25, dense and fused system", "NAME")
     query: str | None = optional(None, "answer this query in JSON lines", "TEXT")
-    depth: int = optional(10, "results per system (default 10)", "N", ge=1)
+    depth: int = as_key(General, "depth", "results per system (default 10)", default=10)
 
 
 def stage(options: Options) -> None:

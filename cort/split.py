@@ -33,11 +33,11 @@ from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_wri
 from cort.formats.topics import iter_queries
 from cort.retrieval.documents import documents_of
 from cort.settings.collection import Aggregation, Split, Topics
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import write_text
-from cort.system.options import flag, optional, options_class, required
+from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -164,17 +164,15 @@ class Options(Aggregation, Topics):
     output_qrels: str = required("FILE", "parquet table to write")
     output_counts: str | None = optional(None, "JSON to write: how judged passages were found again", "FILE")
     output_oddities: str | None = optional(None, "CSV to write: ids of what is odd", "FILE")
-    unjudged_queries: Literal["drop", "keep"] = optional(
-        Split.unjudged_queries, f"queries without judgements (default: {Split.unjudged_queries})"
-    )
-    unknown: Literal["refuse", "keep"] = optional(Split.unknown, "judgements of which most documents are absent")
-    for_training: bool = flag("drop judgements of documents that the collection lacks")
-    hold_out: int | None = optional(None, "hold out N judged queries, drawn at random", "N")
+    unjudged_queries: Literal["drop", "keep"] = as_key(Split, "unjudged_queries")
+    unknown: Literal["refuse", "keep"] = as_key(Split, "unknown")
+    for_training: bool = optional(False, "drop judgements of documents that the collection lacks")
+    hold_out: int | None = as_key(Split, "hold_out")
     part: Literal["held-out", "rest"] = optional("held-out", "which side of --hold-out to write")
     without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
-    numbered: bool = flag("queries without ids have the number of their row, also if there are judgements")
-    sample: int | None = optional(None, "keep at most N of the remaining queries, drawn at random", "N")
-    seed: int = optional(SEED, "of the draws")
+    numbered: bool = as_key(Split, "numbered")
+    sample: int | None = as_key(Split, "sample")
+    seed: int = as_key(General, "seed", "of the draws")
 
 
 def stage(options: Options) -> None:

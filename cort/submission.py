@@ -22,10 +22,12 @@ import numpy as np
 
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
+from cort.settings.evaluation import Submission
+from cort.settings.fields import as_key
 from cort.system import cli
 from cort.system.errors import input_error, shorten
 from cort.system.files import atomic_file
-from cort.system.options import optional, options_class, required
+from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ class Options:
 
     run: str = required("TREC", "the run to submit")
     queries: str = required("PARQUET", "all queries of the split")
-    run_id: str | None = optional(None, "last field of each line of a TREC run; none: the leaderboard's format", "ID")
+    run_id: str | None = as_key(Submission, "run_id")
     output: str = required("FILE")
 
 

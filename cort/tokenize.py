@@ -19,6 +19,7 @@ from cort.formats.shards import Tokens, write_tokens
 from cort.models.layout import read_prompts
 from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
 from cort.models.truncation import write_lengths
+from cort.settings.fields import as_key
 from cort.settings.models import BaseModel
 from cort.system import cli
 from cort.system.options import optional, options_class, required, thread_count
@@ -52,7 +53,7 @@ class Options:
 
     tokenizer: str = required("FOLDER", "model folder with tokenizer.json")
     texts: str = required("PARQUET", "passages or queries")
-    cleaning: Form = optional(BaseModel.cleaning, "how the texts are cleaned first")
+    cleaning: Form = as_key(BaseModel, "cleaning", "how the texts are cleaned first")
     threads: int = thread_count()
     output: str = required("ARROW")
     output_lengths: str | None = optional(None, "how many texts have each length", "JSON")

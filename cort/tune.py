@@ -14,7 +14,7 @@ import logging
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import MISSING, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -35,13 +35,12 @@ from cort.retrieval.options import BM25Options, choice
 from cort.retrieval.parts import check_scores, read_parts
 from cort.retrieval.rerank import Scores, candidate_scores
 from cort.settings.collection import Aggregation, Split
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.settings.lexical import GridSearch
-from cort.settings.tuning import FEWEST
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
-from cort.system.options import flag, optional, options_class, required
+from cort.system.options import optional, options_class, required
 from cort.system.progress import track
 
 log = logging.getLogger(__name__)
@@ -69,8 +68,8 @@ class BM25TuneOptions(GridSearch, BM25Options):
     """
 
     qrels: str = required("PARQUET")
-    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
-    seed: int = optional(SEED, metavar="N")
+    relevance_level: int = as_key(Split, "relevance_level")
+    seed: int = as_key(General, "seed")
     output: str = required("JSON")
 
 
@@ -175,14 +174,16 @@ class WeightTuneOptions(Aggregation):
     parts: tuple[str, ...] = required("NAME", "names of the runs' systems, in order; the re-ranker last")
     scores: str | None = optional(None, "of a re-ranker: query_id, doc_id, score", "PARQUET")
     qrels: str = required("PARQUET", "judgements of the validation queries")
-    measure: str = required("NAME", "what to maximise")
-    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
+    measure: str = as_key(GridSearch, "measure", default=MISSING)
+    relevance_level: int = as_key(Split, "relevance_level")
     normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "how scores are normalised")
-    depth: int = required("N", "results per query; of a re-ranker, candidates that are re-ranked", ge=1)
-    carefully: bool = flag("stay near equal weights, because queries made from documents favour encoders")
+    depth: int = as_key(
+        General, "depth", "results per query; of a re-ranker, candidates that are re-ranked", default=MISSING
+    )
+    carefully: bool = optional(False, "stay near equal weights, because queries made from documents favour encoders")
     lexical: tuple[str, ...] = optional((), "with --carefully, parts that are term-based", "NAME")
-    folds: int | None = optional(None, "tune for each fold on the queries of the others", "N", ge=FEWEST)
-    seed: int = optional(SEED, "of the folds", "N")
+    folds: int | None = as_key(GridSearch, "folds")
+    seed: int = as_key(General, "seed", "of the folds")
     output: str = required("JSON")
 
 

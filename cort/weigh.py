@@ -30,10 +30,11 @@ from cort.formats.shards import Tokens
 from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.settings import lexical
+from cort.settings.fields import as_key
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error, shorten
 from cort.system.files import temporary_folder
-from cort.system.options import optional, options_class, required
+from cort.system.options import options_class, required
 from cort.system.progress import track
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ class WeighOptions(PassageOptions):
     Reads a token-classification folder and a token cache; writes doc_id, terms and their weights as parquet.
     """
 
-    passage_length: int = optional(lexical.Weigher.passage_length, "tokens, special tokens included")
-    scale: int = optional(lexical.Weigher.scale, "weight of a word with prediction 1", ge=1)
-    square_root: bool = optional(lexical.Weigher.square_root, "take the square root of the predictions first")
+    passage_length: int = as_key(lexical.Weigher, "passage_length")
+    scale: int = as_key(lexical.Weigher, "scale")
+    square_root: bool = as_key(lexical.Weigher, "square_root")
 
 
 def weigh_block(

@@ -1,7 +1,8 @@
 """Options shared by stages that evaluate runs."""
 
 from cort.settings.collection import Split
-from cort.system.options import optional, options_class, required
+from cort.settings.fields import as_key
+from cort.system.options import options_class, required
 
 
 @options_class
@@ -17,7 +18,7 @@ class JudgedOptions(SplitOptions):
     """Options of stages that need judgements."""
 
     qrels: str = required("PARQUET", "judgements of the split")
-    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "GRADE")
+    relevance_level: int = as_key(Split, "relevance_level")
 
 
 @options_class

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from cort.settings import models
 from cort.settings.collection import Collection, Downloads, Endpoint, Split
 from cort.settings.evaluation import Audit, Deployment, Evaluation, Latency, Submission
-from cort.settings.fields import DEPTH, NAME, SEED, SPLIT_NAME, SYSTEM_NAME, named, section, setting
+from cort.settings.fields import NAME, SPLIT_NAME, SYSTEM_NAME, General, as_key, named, section, setting
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
 from cort.settings.models import BaseModel
 from cort.systems.registry import AnySystem
@@ -53,7 +53,7 @@ class Experiment:
     path is relative to the project's folder."""
     title: str = "First-stage ranking"
     """Heading of the report."""
-    seed: int = setting(SEED, ge=0, le=4_294_967_295)
+    seed: int = as_key(General, "seed")
     """Seed of every random choice (splits, initial weights, sampling, dropout)."""
     protect: bool = setting(True, affects_results=False)
     """Write-protect trained models: a change that would train one again is refused before anything runs, until its
@@ -72,7 +72,7 @@ class Experiment:
     and measured if it has judgements."""
     endpoint: Endpoint | None = None
     """The language model that makes queries (`generate`) and judges (`judge`)."""
-    depth: int = setting(DEPTH, ge=1, le=100_000)
+    depth: int = as_key(General, "depth")
     """Passages retrieved per query of an evaluated split."""
     training_depth: int = setting(100, ge=1, le=100_000)
     """Passages retrieved per query of `train` and `validation`, whose runs only provide negatives."""

@@ -6,8 +6,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from cort.settings.fields import as_key
 from cort.settings.models import Representation, Scoring
-from cort.system.options import optional
 
 #: A fixed revision of a model on a hub: a commit, or a pull request with the beginning of its commit, but no branch.
 #: Hubs offer safetensors conversions of pickled models as pull requests.
@@ -43,7 +43,7 @@ class PairSettings(Scoring):
     FILE: ClassVar = "reranker.json"
 
     #: any entry of the registry
-    kind: str = optional(Scoring.kind, "of re-ranker, one of `cort.models.rerankers`")  # type: ignore[assignment]
+    kind: str = as_key(Scoring, "kind", "of re-ranker, one of `cort.models.rerankers`")  # type: ignore[assignment]
 
     def saved(self) -> dict[str, Any]:
         """Return the settings for a model folder: without those of other kinds, and without the default head."""

@@ -17,7 +17,7 @@ from cort.formats import tables
 from cort.formats.checkpoints import FinishedBlocks
 from cort.formats.shards import KEY, shard_range
 from cort.settings import models
-from cort.settings.fields import PrecisionOrAuto
+from cort.settings.fields import PrecisionOrAuto, as_key
 from cort.system.devices import lease
 from cort.system.options import optional, options_class, required, thread_count
 from cort.system.progress import Counter
@@ -39,7 +39,7 @@ class ModelOptions:
     """Options of stages that run a model and can resume after the last finished block."""
 
     model: str = required("FOLDER")
-    precision: PrecisionOrAuto = optional(models.Encoder.precision, "of the model")
+    precision: PrecisionOrAuto = as_key(models.Encoder, "precision", "of the model")
     threads: int = thread_count()
     checkpoints: str | None = optional(None, "keep finished blocks here until the output is complete", "FOLDER")
     output: str = required("PARQUET")

@@ -17,9 +17,9 @@ from cort.formats.judgements import DOC_IDS, QUERY_IDS, pair_of
 from cort.formats.lines import iter_lines, iter_records
 from cort.formats.runs import Run, top
 from cort.retrieval.documents import documents_of
-from cort.settings.collection import Aggregation
-from cort.settings.fields import DEPTH
-from cort.system.options import flag, optional, options_class
+from cort.settings.collection import Aggregation, Split
+from cort.settings.fields import General, as_key
+from cort.system.options import optional, options_class
 
 # Passages of a document that are expected among the results of a query, at most.
 PASSAGES_PER_DOCUMENT = 20
@@ -75,8 +75,8 @@ def _pair(line: str) -> tuple[str, str]:
 class ExclusionOptions(Aggregation):
     """Options of stages that search for many queries."""
 
-    depth: int = optional(DEPTH, "results per query", "N", ge=1)
-    ignore_own: bool = flag("drop results with the id of the query")
+    depth: int = as_key(General, "depth")
+    ignore_own: bool = as_key(Split, "ignore_own")
     exclude: str | None = optional(None, "results to drop: lines of query_id and doc_id", "FILE")
 
     @functools.cached_property

@@ -9,10 +9,10 @@ from cort.retrieval.exclusions import ExclusionOptions
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
 from cort.settings.collection import Aggregation, Split
 from cort.settings.evaluation import Audit
-from cort.settings.fields import DEPTH, SEED, PrecisionOrAuto
+from cort.settings.fields import General, PrecisionOrAuto, as_key
 from cort.settings.models import Encoder
 from cort.system.errors import input_error
-from cort.system.options import flag, optional, options_class, required, thread_count
+from cort.system.options import optional, options_class, required, thread_count
 
 HEAP_MB = 2000
 
@@ -26,7 +26,7 @@ def choice(choices: Iterable[str], default: object = dataclasses.MISSING, help: 
 class RunOptions:
     """Options of stages that write a run."""
 
-    depth: int = optional(DEPTH, "results per query", "N", ge=1)
+    depth: int = as_key(General, "depth")
     tag: str = required("NAME", "last field of each line")
     output: str = required("TREC")
 
@@ -51,7 +51,7 @@ class TokenOptions:
     model: str = required("FOLDER", "a re-ranker of the kind late_interaction")
     queries: str = required("ARROW", "token cache")
     passages: tuple[str, ...] = required("ARROW", "all shards of token vectors")
-    precision: PrecisionOrAuto = optional(Encoder.precision, "of token vectors that do not say it")
+    precision: PrecisionOrAuto = as_key(Encoder, "precision", "of token vectors that do not say it")
 
 
 @options_class
@@ -63,7 +63,7 @@ class IvfPqOptions(TokenOptions):
     passages: tuple[str, ...] = required("ARROW", "all shards of token vectors, or of embeddings")
     kind: str = choice(TOKEN_INDEXES, "ivfpq", help="of the index")
     index: str = required("FOLDER", "the folder that `index ivfpq` wrote")
-    candidates: int = optional(Audit.candidates, "nearest vectors of each query, or of each of its tokens", "N", ge=1)
+    candidates: int = as_key(Audit, "candidates")
 
 
 @options_class
@@ -72,11 +72,11 @@ class AuditOptions(Aggregation):
 
     qrels: str | None = optional(None, "without them, only recall and time are measured, on all queries", "PARQUET")
     widths: tuple[float, ...] = required("W", "epsilons, efs or probes")
-    depths: tuple[int, ...] = optional(Audit.depths, "results per query", "N")
+    depths: tuple[int, ...] = as_key(Audit, "depths")
     measures: tuple[str, ...] = optional((), "whose loss to report", "NAME")
-    relevance_level: int = optional(Split.relevance_level, "lowest relevant grade", "N")
-    sample: int | None = optional(None, "queries to draw (default: all)", "N", ge=1)
-    seed: int = optional(SEED, "of the sample", "N")
+    relevance_level: int = as_key(Split, "relevance_level")
+    sample: int | None = as_key(Audit, "queries", "queries to draw (default: all)", "N", default=None)
+    seed: int = as_key(General, "seed", "of the sample")
     threads: int = thread_count(len(os.sched_getaffinity(0)), "for what is not timed")
     encoder: str = required("NAME", "written into the output")
     split: str = required("NAME", "written into the output")
@@ -104,7 +104,7 @@ class TunedOptions:
     """Options of stages that take what `tune weights` chose."""
 
     tuned: str | None = optional(None, "instead of fixed weights, what `tune weights` chose", "JSON")
-    folded: bool = flag("with what was tuned for the fold of each query")
+    folded: bool = optional(False, "with what was tuned for the fold of each query")
 
 
 def check_tuned(options: TunedOptions, fixed: str) -> None:

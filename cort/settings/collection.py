@@ -89,14 +89,16 @@ class Collection(Aggregation):
     """Folder of files, read recursively; each is a document whose id is its path in the folder: Markdown, HTML, plain
     text, reStructuredText, PDF, notebooks (`.ipynb`), Word, PowerPoint, Excel and EPUB (`pip install
     'markitdown[docx,pptx,xlsx]'`), and CSV, TSV, JSON lines or Parquet with a document per row."""
-    ids: Literal["path", "stem"] | None = setting(None, "ids of a folder's documents")
+    ids: Literal["path", "stem"] | None = setting(
+        None, "ids of a folder's documents: paths of files (default), or names without folders and suffix"
+    )
     """With `folder`, the id of a document: the path of its file (`path`, if not set), or the name of the file without
     folders and suffix (`stem`), as judgements may name it: `html/CACM-0001.html` is `CACM-0001`."""
     fields: Fields | None = None
     """With files or `folder`, the names of the fields of rows, where they are not found."""
-    irds: str | None = None
+    irds: str | None = setting(None, "collection in ir_datasets", "NAME")
     """Name of a collection in ir_datasets, such as `beir/scifact`."""
-    hf: str | None = None
+    hf: str | None = setting(None, "collection on Hugging Face, or in a folder of that layout", "NAME@COMMIT")
     """Collection on Hugging Face in the layout of BEIR or MTEB, `NAME@COMMIT` with all 40 digits, or a local folder of
     this layout. Of several in one dataset, `NAME@COMMIT#PART` is one: `PART-corpus`, or `corpus/PART-*.parquet`."""
     pydocs: Pydocs | None = None
@@ -172,7 +174,7 @@ class Split:
     (`numbered`), or TREC-CAR's `.qrels`, whose first column names the topics."""
     topics: Topics | None = None
     """How topics of TREC become queries."""
-    numbered: bool = setting(False, "queries without ids have the number of their row")
+    numbered: bool = setting(False, "queries without ids have the number of their row, also if there are judgements")
     """Queries in lines without ids have the number of the line as their id, as the judgements must have, too. Without
     judgements, or with those made in the explorer, they always do."""
     qrels: str | tuple[str, ...] | None = setting(None, least=1)
@@ -180,7 +182,7 @@ class Split:
     grades, all are 1), SMART's, Parquet; or JSON lines of `{"query_id": ..., "text": ..., "relevance": ...}`, which
     judge the passages that begin with that text, or their documents, or what `python -m cort.explore --judgements`
     wrote. A split without judgements is ranked and shown, not measured."""
-    irds: str | None = None
+    irds: str | None = setting(None, "queries and judgements in ir_datasets", "NAME")
     """Instead of files, the name of queries and judgements in ir_datasets, such as `beir/scifact/test`."""
     hf: str | None = None
     """Instead of files, the name of a split of the collection's `hf`, such as `test`; or `NAME@COMMIT#test`, if another
@@ -197,21 +199,23 @@ class Split:
     """
     without: str | tuple[str, ...] | None = setting(None, names="splits", least=1)
     """Split, or a list, whose queries are left out of this one: those with the same text, ignoring case."""
-    ignore_own: bool = False
+    ignore_own: bool = setting(False, "drop results with the id of the query")
     """Whether results with the id of the query are dropped from all runs, before these are cut to their depth, as BEIR
     does where queries are documents of the collection (ArguAna, Quora)."""
     exclude: str | None = None
     """File of results that are dropped likewise: lines of query_id and doc_id, separated by a TAB or spaces, or rows
     with names of fields, as `qrels` has."""
-    unknown: Literal["refuse", "keep"] = "refuse"
+    unknown: Literal["refuse", "keep"] = setting("refuse", "judgements of which most documents are absent")
     """What happens if the collection lacks more than half of the judged documents, as a sample does. If kept, they
     count as not retrieved, as fewer do."""
-    sample: int | None = setting(None, ge=1, le=1_000_000_000)
+    sample: int | None = setting(
+        None, "keep at most N of the remaining queries, drawn at random", "N", ge=1, le=1_000_000_000
+    )
     """Keep at most this many queries, drawn at random from the judged ones, or from all if `unjudged_queries` is
     `keep`."""
-    hold_out: int | None = setting(None, ge=1, le=1_000_000_000)
+    hold_out: int | None = setting(None, "hold out N judged queries, drawn at random", "N", ge=1, le=1_000_000_000)
     """Draw this many judged queries from the split `train` instead of reading files, and remove them from `train`."""
-    relevance_level: int = setting(1, ge=1, le=1000)
+    relevance_level: int = setting(1, "lowest relevant grade", "GRADE", ge=1, le=1000)
     """Lowest grade that counts as relevant (trec_eval's `-l`); nDCG uses the grades themselves."""
     measures: tuple[str, ...] | None = setting(None, measures=True, unique=True, least=1)
     """Measures of this split, named as ir_measures names them; if not set, those of `evaluation.measures`."""
@@ -219,5 +223,5 @@ class Split:
     """Means that others published for this split, by system and measure; `make matrix` shows them beside ours."""
     group: str | None = None
     """In a matrix, splits of the same group are one column, their mean, as the twelve forums of CQADupStack are."""
-    unjudged_queries: Literal["drop", "keep"] = "drop"
+    unjudged_queries: Literal["drop", "keep"] = setting("drop", "queries without judgements (default: drop)")
     """What happens to queries without judgements; if kept, they are ranked and shown, not measured."""

@@ -30,7 +30,7 @@ class Consistency:
     systems: tuple[str, ...] = setting(names="systems", least=1)
     """The systems that are compared with it."""
     depths: tuple[int, ...] = setting(
-        (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000), ge=1, le=100_000, increasing=True, least=1
+        (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000), "values of n", "N", ge=1, le=100_000, increasing=True, least=1
     )
     """Numbers of top documents that are compared."""
 
@@ -51,20 +51,26 @@ class Evaluation:
     """Further pairs of systems to compare, `[[a, b], ...]`: a against b. In any case, each system is compared with
     `baseline`, with the systems it is made of, and with the same search by the encoder that its encoder was trained
     from (`start`), if that is a system, too."""
-    confidence: float = setting(0.95, ge=0.5, le=0.999)
+    confidence: float = setting(0.95, "confidence of the intervals", "P", ge=0.5, le=0.999)
     """Confidence level of the bootstrap intervals of means and differences."""
-    resamples: int = setting(10000, ge=100, le=1_000_000)
+    resamples: int = setting(10000, "of the bootstrap, and of the randomisation test", "N", ge=100, le=1_000_000)
     """Resamples of the bootstrap, and sign assignments of the randomisation test."""
-    alpha: float = setting(0.05, gt=0, le=0.5)
+    alpha: float = setting(0.05, "largest significant corrected p-value", "P", gt=0, le=0.5)
     """Significance level for p-values, which are corrected by Holm's method over the comparisons of a split."""
     disagreements: tuple[str, ...] = setting((), names="systems", most=2)
     """The two systems whose disagreements are shown; empty for none."""
-    number_of_disagreements: int = setting(4, ge=1, le=1000)
+    number_of_disagreements: int = setting(4, "examples per side", "N", ge=1, le=1000)
     """Examples per system: queries on which it is furthest ahead of the other."""
     explorer: Explorer = field(default_factory=Explorer)
     """The page that compares two systems query by query."""
     depths: tuple[int, ...] = setting(
-        (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000), ge=1, le=100_000, increasing=True, least=1
+        (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000),
+        "numbers of candidates",
+        "N",
+        ge=1,
+        le=100_000,
+        increasing=True,
+        least=1,
     )
     """Numbers of re-ranked candidates at which every re-ranked system is measured, up to its re-ranker's depth."""
     depth_measures: tuple[str, ...] = setting(("RR@10", "nDCG@20"), measures=True, unique=True, least=1)
@@ -86,9 +92,11 @@ class Audit:
     """Values of ef, the search width of an HNSW index; each is measured at depths up to ef."""
     probes: tuple[int, ...] = setting((1, 2, 4, 8, 16, 32, 64), ge=1, le=100_000_000, increasing=True, least=1)
     """Numbers of lists probed, the search width of an IVF-PQ index."""
-    candidates: int = setting(1024, ge=1, le=10_000_000)
+    candidates: int = setting(1024, "nearest vectors of each query, or of each of its tokens", "N", ge=1, le=10_000_000)
     """Nearest vectors taken from an IVF-PQ index for each query or, with late interaction, each of its tokens."""
-    depths: tuple[int, ...] = setting((10, 100, 1000), ge=1, le=100_000, increasing=True, least=1)
+    depths: tuple[int, ...] = setting(
+        (10, 100, 1000), "results per query", "N", ge=1, le=100_000, increasing=True, least=1
+    )
     """Depths at which recall of the exact top results is measured."""
     queries: int | None = setting(500, nullable=True, ge=1, le=1_000_000_000)
     """Judged queries drawn from each split, with the seed; null for all."""
@@ -100,11 +108,11 @@ class Latency:
 
     split: str
     """Split whose queries are searched for."""
-    queries: int = setting(1000, ge=1, le=1_000_000_000)
+    queries: int = setting(1000, "how many queries of the split are searched", "N", ge=1, le=1_000_000_000)
     """How many of its queries are searched for, from the first on; fewer by a system that takes over five minutes."""
     systems: tuple[str, ...] = setting(unique=True, least=1)
     """Systems that are measured; those made from a published run cannot be."""
-    gpus: int = setting(1, ge=1, le=1024, affects_results=False)
+    gpus: int = setting(1, "at most", "N", ge=1, le=1024, affects_results=False)
     """GPUs requested; exact search is measured on the CPU and on every number of GPUs up to those available."""
 
 
@@ -118,7 +126,12 @@ class Submission:
     """Split of the run; each of its queries needs results."""
     form: Literal["msmarco", "trec"]
     """The leaderboard's three columns, or a TREC run."""
-    run_id: str | None = setting(None, pattern="^[A-Za-z0-9_-]{1,25}$")
+    run_id: str | None = setting(
+        None,
+        "last field of each line of a TREC run; none: the leaderboard's format",
+        "ID",
+        pattern="^[A-Za-z0-9_-]{1,25}$",
+    )
     """With `trec`, the run's id: 1 to 25 letters, digits, `-` and `_`. If not set, the submission's name."""
 
 

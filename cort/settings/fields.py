@@ -18,6 +18,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from cort.system.options import optional
+
 Schema: TypeAlias = dict[str, Any]
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 PrecisionOrAuto: TypeAlias = Literal["auto", "fp32", "bf16", "fp16"]
@@ -29,14 +31,14 @@ SPLIT_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]*$"
 SYSTEM_NAME = "^[A-Za-z0-9][A-Za-z0-9+_.-]*$"
 
 AUTO = "^auto$"
-# Defaults of top-level keys that are also options of stages.
-SEED, DEPTH = 42, 1000
 # Names of bounds here and in JSON schemas, of numbers and of lists.
 OF_NUMBERS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 OF_LISTS = {"least": "minItems", "most": "maxItems"}
 # Rules that JSON schema does not have; `cort/experiment/rules.py` checks them.
 RULES = ("names", "measures", "unique", "increasing")
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+# Stands for the default of a key.
+OF_KEY = object()
 
 
 def setting(default: Any = dataclasses.MISSING, help: str = "", metavar: str | None = None, **rules: Any) -> Any:
@@ -48,7 +50,18 @@ def setting(default: Any = dataclasses.MISSING, help: str = "", metavar: str | N
         safety; `names`: the section whose names it takes; `measures`, which it takes beside its default; `unique` and
         `increasing` entries of a list; `also`: further rules of JSON schema.
     """
-    return dataclasses.field(default=default, metadata={"rules": rules, "help": help, "metavar": metavar})
+    return optional(default, help, metavar, **rules)
+
+
+def as_key(owner: type[Any], key: str, help: str = "", metavar: str | None = None, default: Any = OF_KEY) -> Any:
+    """Declare an option that is also a key of a section, `owner`: with its rules and, unless given, default and help.
+
+    Stages that have options for all keys of a section inherit it instead. The option may have another name.
+    """
+    field = owner.__dataclass_fields__[key]
+    own: dict[str, Any] = {"help": "", "metavar": None, "key": (owner, key), **field.metadata}
+    given = {"help": help or own["help"], "metavar": metavar or own["metavar"]}
+    return dataclasses.field(default=field.default if default is OF_KEY else default, metadata={**own, **given})
 
 
 def named(pattern: str, required: bool = False) -> Any:
@@ -67,10 +80,18 @@ def section(cls: type[Section]) -> type[Section]:
 
 
 @section
+class General:
+    """Top-level keys that are also options of stages."""
+
+    seed: int = setting(42, metavar="N", ge=0, le=4_294_967_295)
+    depth: int = setting(1000, "results per query", "N", ge=1, le=100_000)
+
+
+@section
 class Released:
     """Keys of all models that may come from a hub."""
 
-    revision: str | None = None
+    revision: str | None = setting(None, "commit of the hub repository; required for a hub name")
     """Commit of the hub repository, all 40 digits, with `pretrained`; required with a hub name."""
 
 

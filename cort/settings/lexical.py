@@ -63,7 +63,7 @@ class ExpansionFilter:
 
     reranker: str = setting(names="rerankers")
     """Name under `rerankers`, which scores every predicted query with its passage."""
-    keep: float = setting(0.3, gt=0, le=1)
+    keep: float = setting(0.3, "share of all queries to keep", gt=0, le=1)
     """Share of all predicted queries of the collection that is kept: those with the best scores."""
 
 
@@ -85,18 +85,18 @@ class Expander(Changing):
     of the collection, named `*sample<number>.txt<part>-*`, as docTTTTTquery's were."""
     pretrained: str | None = None
     """Or hub name or local folder of a released model: a T5 or another encoder-decoder, safetensors only."""
-    queries: int = setting(40, ge=1, le=1000)
+    queries: int = setting(40, "per passage", "N", ge=1, le=1000)
     """Queries appended to each passage. With a `.zip`, this must be set: the samples with the lowest numbers are used.
     With a model, the number it predicts; with `beams`, as many as there are beams if not set."""
-    top_k: int = setting(10, ge=1, le=1_000_000)
+    top_k: int = setting(10, "sample each token from the K most probable ones", "K", ge=1, le=1_000_000)
     """Sample each token from this many most probable ones, by their probabilities."""
-    beams: int | None = setting(None, ge=1, le=1000)
+    beams: int | None = setting(None, "instead of sampling, use beam search of this width", "N", ge=1, le=1000)
     """Instead of sampling, take the most probable queries of a beam search of this width; doc2query used 5."""
     filter: ExpansionFilter | None = None
     """Append only the queries that a re-ranker finds relevant to their passage (Doc2Query--)."""
-    passage_length: int = setting(512, ge=3, le=65_536)
+    passage_length: int = setting(512, "tokens, special tokens included", ge=3, le=65_536)
     """Tokens that a passage is truncated to, special tokens included."""
-    query_length: int = setting(64, ge=2, le=512)
+    query_length: int = setting(64, "tokens, including the one that ends it", ge=2, le=512)
     """Maximum length of a query in tokens, including the one that ends it."""
 
 
@@ -111,9 +111,9 @@ class Weigher(Changing):
     pretrained: str | None = None
     """Or hub name or local folder of a released model: BERT-like with a WordPiece tokenizer, for token classification
     with one label, safetensors only."""
-    passage_length: int = setting(128, ge=3, le=65_536)
+    passage_length: int = setting(128, "tokens, special tokens included", ge=3, le=65_536)
     """Tokens that a passage is truncated to, special tokens included."""
-    scale: int = setting(100, ge=1, le=10_000)
+    scale: int = setting(100, "weight of a word with prediction 1", ge=1, le=10_000)
     """Weight of a word for which the model predicts 1. Weights are rounded, and words with weights below 1 left out."""
-    square_root: bool = False
+    square_root: bool = setting(False, "take the square root of the predictions first")
     """Take the square root of the model's predictions before scaling."""

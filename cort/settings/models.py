@@ -48,20 +48,20 @@ class Examples:
     """Last rank that negatives are taken from."""
     minimum_results: int = setting(10, ge=1, le=100_000)
     """Training queries with fewer results are dropped, and counted."""
-    maximum_queries: int = setting(0, ge=0, le=1_000_000_000)
+    maximum_queries: int = setting(0, "draw this many queries at random; 0: all", ge=0, le=1_000_000_000)
     """Train on this many queries drawn at random; 0 for all."""
     file: str | None = None
     """Train on these released triples instead, `.tsv` or `.txt`, plain or `.gz`. A line has the ids `query TAB
     positive TAB negative`, as in MS MARCO's `qidpidtriples.*.tsv`. An epoch is one pass over the file, and
     `training.epochs` is 1 unless it is set. The keys above then apply to validation only."""
-    limit: int = setting(0, ge=0, le=1_000_000_000)
+    limit: int = setting(0, "read only the first N lines; 0: all", "N", ge=0, le=1_000_000_000)
     """With `file`, read only this many lines from its beginning; 0 for all."""
-    sample: int = setting(0, ge=0, le=1_000_000_000)
+    sample: int = setting(0, "draw N of these triples at random; 0: all", "N", ge=0, le=1_000_000_000)
     """With `file`, train on this many of the triples read, drawn at random; 0 for all."""
-    shuffle: bool = True
+    shuffle: bool = setting(True, "reshuffle in every epoch; otherwise keep the order of the file")
     """With `file`, reshuffle the triples in every epoch. If false, every epoch keeps the order of the file, which in
     `qidpidtriples.train.full.2.tsv` is the order of the queries."""
-    unknown_ids: Literal["refuse", "drop"] = "refuse"
+    unknown_ids: Literal["refuse", "drop"] = setting("refuse", "what to do with unknown queries and passages")
     """With `file`, what to do with a triple whose query is not in `splits.train`, or whose passages are not in the
     collection: `refuse` stops the build at that line; `drop` leaves it out and counts it, as held-out queries and
     sampled collections require."""
@@ -183,13 +183,13 @@ class Encoder(Representation, Sparsity, Trainable):
     """Hub name or local folder of a released encoder, in the layout of sentence-transformers or of transformers.
     Pooling, dimension, lengths, prompts and similarity are read from its files; keys set here override them. The model
     is used as it is, or trained further if `training` is set, too (`{}` for the defaults)."""
-    query_prompt: str | None = setting(None, may_be_empty=True)
+    query_prompt: str | None = setting(None, "prepended to every query", "TEXT", may_be_empty=True)
     """With `pretrained`, text put before every query; empty for none. If not set, the model's own."""
-    passage_prompt: str | None = setting(None, may_be_empty=True)
+    passage_prompt: str | None = setting(None, "prepended to every passage", "TEXT", may_be_empty=True)
     """With `pretrained`, text put before every passage; empty for none. If not set, the model's own."""
-    query_prompt_name: str | None = None
+    query_prompt_name: str | None = setting(None, "use the model's prompt of this name", "NAME")
     """Use the model's own prompt of this name for queries; if not set, the one named `query`."""
-    passage_prompt_name: str | None = None
+    passage_prompt_name: str | None = setting(None, "use the model's prompt of this name", "NAME")
     """Use the model's own prompt of this name for passages; if not set, the one named `document`, `passage` or
     `corpus`."""
     released: str | None = None
@@ -205,7 +205,7 @@ class Encoder(Representation, Sparsity, Trainable):
     """Arithmetic of encoding. `auto` measures on the machine that begins to encode the passages: bf16 if it multiplies
     matrices at least 1.3 times as fast in it as in fp32, else fp32; queries are encoded alike. It is the default of
     `pretrained` models that are not trained further."""
-    storage: Literal["fp32", "fp16"] = "fp32"
+    storage: Literal["fp32", "fp16"] = setting("fp32", "of the vectors")
     """Type of the stored vectors."""
     triples: Triples = field(default_factory=Triples)
     """Where the training triples come from."""
@@ -223,11 +223,11 @@ class Pairs(Examples):
 
     first_rank: int = setting(1, ge=1, le=100_000)
     """First rank that negatives are taken from."""
-    negatives: int = setting(1, ge=1, le=10_000)
+    negatives: int = setting(1, "negatives per positive", ge=1, le=10_000)
     """Negatives per positive."""
-    random: int = setting(0, ge=0, le=10_000)
+    random: int = setting(0, "how many of the negatives are positives of other queries", ge=0, le=10_000)
     """How many of the negatives are positives of other queries, drawn at random, instead of results of the query."""
-    positives: Literal["one", "all"] = "one"
+    positives: Literal["one", "all"] = setting("one", "positives per query and epoch")
     """Positives per query in an epoch: `one`, drawn at random, or `all`."""
 
 
@@ -279,7 +279,7 @@ class Reranker(Scoring, Trainable):
     of PyLate, Stanford or sentence-transformers; a monoT5 or RankT5. Lengths are read from its files; keys set here
     override them. A cross-encoder or ColBERT model is used as it is, or trained further if `training` is set, too (`{}`
     for the defaults)."""
-    depth: int = setting(1000, ge=1, le=100_000)
+    depth: int = setting(1000, "candidates per query and run", ge=1, le=100_000)
     """Candidates scored per query and system; systems re-rank to this depth at most."""
     precision: PrecisionOrAuto = "fp32"
     """Arithmetic of scoring, and of encoding for retrieval; `auto` as for encoders: the default of `pretrained` models

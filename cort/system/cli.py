@@ -144,13 +144,6 @@ def _run(prog: str, work: Callable[[], None], log_file: str | None, words: Seque
     return 0
 
 
-def check_depths(depths: Sequence[int]) -> None:
-    """Refuse values of ``--depths`` that are not increasing positive numbers."""
-    if min(depths) < 1 or list(depths) != sorted(set(depths)):
-        found = " ".join(map(str, depths))
-        raise input_error("--depths", found, "increasing numbers from 1", "give each depth once, in order")
-
-
 def _configure_logging(path: str | None) -> None:
     console = logging.StreamHandler(sys.stderr)
     handlers: list[logging.Handler] = [console]

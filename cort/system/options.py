@@ -23,6 +23,8 @@ LARGEST, MOST_THREADS = sys.maxsize, 4096
 #: metavars of files and folders, alone or as NAME=FILE; some names may also be those of a hub
 PLACES = {"FILE", "FOLDER", "TREC", "PARQUET", "ARROW", "CSV", "JSON", "JSONL", "YAML", "HTML"}
 PLACES |= {"NAME_OR_FOLDER", "NAME@COMMIT"}
+#: what a field's metadata say to argparse
+FOR_ARGPARSE = ("metavar", "help", "choices")
 # What must hold of a value and its bound, and how messages put it.
 BOUNDS = {
     "ge": (operator.ge, "{:,} or more"),
@@ -38,24 +40,23 @@ def options_class(fields: type[Settings]) -> type[Settings]:
     return dataclasses.dataclass(frozen=True, kw_only=True)(fields)
 
 
-def required(metavar: str | None = None, help: str = "", **bounds: float) -> Any:
-    """Field of a required option; `bounds` of a number are `ge`, `gt`, `le` and `lt`."""
-    return dataclasses.field(metadata={"metavar": metavar, "help": help, "bounds": bounds})
+def required(metavar: str | None = None, help: str = "", **rules: Any) -> Any:
+    """Field of a required option; of those that are keys of the config, see `cort.settings.fields.as_key`."""
+    return optional(dataclasses.MISSING, help, metavar, **rules)
 
 
-def optional(default: object, help: str = "", metavar: str | None = None, **bounds: float) -> Any:
-    """Field of an option with a default, if possible that of a config key: ``optional(Training.epochs)``."""
-    return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help, "bounds": bounds})
+def optional(default: Any, help: str = "", metavar: str | None = None, **rules: Any) -> Any:
+    """Field of an option with a default, or of a key of the config.
+
+    :param rules: `ge`, `gt`, `le` and `lt` of a number, or of each number in a list; `increasing` numbers in a list.
+        Keys have further rules, which are checked before any stage runs.
+    """
+    return dataclasses.field(default=default, metadata={"metavar": metavar, "help": help, "rules": rules})
 
 
 def thread_count(default: int = 1, help: str = "") -> Any:
     """Field of an option that is a number of threads or processes."""
-    return dataclasses.field(default=default, metadata={"metavar": "N", "help": help, "type": _threads})
-
-
-def flag(help: str = "") -> Any:
-    """Field of an option that needs no value: ``--open`` means ``--open True``."""
-    return dataclasses.field(default=False, metadata={"help": help, "nargs": "?", "const": True})
+    return optional(default, help, "N", ge=1, le=MOST_THREADS)
 
 
 def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
@@ -72,16 +73,18 @@ def read_options(settings: type[Settings], args: argparse.Namespace | object) ->
 
 
 def check_bounds(options: Any) -> None:
-    """Refuse numbers out of bounds; of the bounds of a key of the config, only the lower ones apply to an option."""
+    """Refuse numbers out of bounds or order."""
     for field in dataclasses.fields(options):
+        option, values = f"--{field.name.replace('_', '-')}", _values(options, field)
         rules = field.metadata.get("rules", {})
-        limits = field.metadata.get("bounds") or {rule: rules[rule] for rule in ("ge", "gt") if rule in rules}
-        bounds = [(*BOUNDS[rule], bound) for rule, bound in limits.items()]
-        for value in _values(options, field):
-            if value is not None and not all(holds(value, bound) for holds, _, bound in bounds):
+        bounds = [(*BOUNDS[rule], bound) for rule, bound in rules.items() if rule in BOUNDS]
+        for value in values:
+            if isinstance(value, int | float) and not all(holds(value, bound) for holds, _, bound in bounds):
                 expected = ", ".join(words.format(bound) for _, words, bound in bounds)
                 shown = f"{value:g}" if isinstance(value, float) else value
-                raise input_error(f"--{field.name.replace('_', '-')}", shown, expected, "change it")
+                raise input_error(option, shown, expected, "change it")
+        if "increasing" in rules and list(values) != sorted(set(values)):
+            raise input_error(option, " ".join(map(str, values)), "increasing numbers", "sort them")
 
 
 def places_of(options: Any, outputs: bool) -> Iterator[str]:
@@ -110,7 +113,7 @@ def _values(options: Any, field: dataclasses.Field[Any]) -> tuple[Any, ...]:
 
 def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     """Return the keyword arguments of `add_argument` for an option."""
-    given = {key: value for key, value in field.metadata.items() if value and key not in ("rules", "bounds")}
+    given = {key: field.metadata[key] for key in FOR_ARGPARSE if field.metadata.get(key)}
     required = field.default is dataclasses.MISSING
     given |= {"required": True} if required else {"default": field.default}
     if typing.get_origin(hint) is tuple:
@@ -122,23 +125,20 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
         # As if given on the command line: the processes of a training get all options as words.
         given["default"] = float(field.default)
     if hint is bool:
-        return given | {"type": _boolean, "metavar": "True|False"}
+        # `--open` means `--open True`.
+        return given | {"type": _boolean, "metavar": "True|False", "nargs": "?", "const": True}
     if typing.get_origin(hint) is typing.Literal:
         choices = typing.get_args(hint)
         return given | {"type": type(choices[0]), "choices": choices, "metavar": None}
     return {"type": {int: _integer, float: _number}.get(hint, hint)} | given
 
 
-def _integer(text: str, smallest: int = 0, largest: int = LARGEST) -> int:
-    """Parse an integer that libraries can represent; no option may be negative."""
+def _integer(text: str) -> int:
+    """Parse plain digits of an integer that libraries can represent; no option may be negative."""
     number = int(_plain(text))
-    if not smallest <= number <= largest:
+    if not 0 <= number <= LARGEST:
         raise ValueError
     return number
-
-
-def _threads(text: str) -> int:
-    return _integer(text, 1, MOST_THREADS)
 
 
 def _number(text: str) -> float:
@@ -157,7 +157,6 @@ def _plain(text: str) -> str:
 
 # How argparse names the types in its errors.
 _integer.__name__, _number.__name__ = f"whole number from 0 to {LARGEST}:", "number:"
-_threads.__name__ = f"number from 1 to {MOST_THREADS}:"
 
 
 def _boolean(text: str) -> bool:

@@ -21,11 +21,11 @@ from cort.formats.ids import positions
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
 from cort.settings.collection import Split
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.settings.models import Triples
 from cort.settings.training import Epochs
 from cort.system.errors import input_error
-from cort.system.options import optional, options_class, required
+from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +36,15 @@ Positions = npt.NDArray[np.int64]
 class SamplingOptions:
     """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 
-    epochs: int = optional(Epochs.epochs, ge=1, le=100_000)
+    epochs: int = as_key(Epochs, "epochs")
     qrels: str = required("PARQUET")
     run: tuple[str, ...] = required("TREC", "where negatives come from: one run, or several together")
-    relevance_level: int = optional(Split.relevance_level, "lowest grade that counts as positive", ge=1)
-    first_rank: int = optional(Triples.first_rank, ge=1)
-    last_rank: int = optional(Triples.last_rank)
-    minimum_results: int = optional(Triples.minimum_results)
-    maximum_queries: int = optional(Triples.maximum_queries, "draw this many queries at random; 0: all")
-    seed: int = optional(SEED)
+    relevance_level: int = as_key(Split, "relevance_level")
+    first_rank: int = as_key(Triples, "first_rank")
+    last_rank: int = as_key(Triples, "last_rank")
+    minimum_results: int = as_key(Triples, "minimum_results")
+    maximum_queries: int = as_key(Triples, "maximum_queries")
+    seed: int = as_key(General, "seed")
     output: str = required("PARQUET")
     output_counts: str = required("JSON")
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.settings.collection import Split
-from cort.settings.fields import SEED
+from cort.settings.fields import General, as_key
 from cort.settings.models import BaseModel, Encoder, Sparsity
 from cort.settings.training import Optimization
 from cort.system.errors import input_error
@@ -29,7 +29,7 @@ class TrainingSettings(Optimization):
     `gradient_checkpointing`, which takes a third more time, mini-batches may be of any size.
     """
 
-    seed: int = optional(SEED)
+    seed: int = as_key(General, "seed")
 
     def of(self, updates: int, per_epoch: float) -> TrainingSettings:
         """Return the settings of a training of this many updates, with shares turned into numbers of updates.
@@ -53,7 +53,7 @@ class TrainingOptions(TrainingSettings):
     """Options that encoders and re-rankers share."""
 
     base_model: str = required("FOLDER")
-    cleaning: Form = optional(BaseModel.cleaning, "of all texts, which the saved tokenizer does, too")
+    cleaning: Form = as_key(BaseModel, "cleaning", "of all texts, which the saved tokenizer does, too")
     passages: str = required("ARROW", "token cache")
     threads: int = thread_count()
     processes: int = optional(
@@ -78,7 +78,7 @@ class TrainingOptions(TrainingSettings):
     validation_queries: str = required("ARROW")
     validation_run: str | None = optional(None, "with a measure: candidates for the pool", "TREC")
     validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
-    relevance_level: int = optional(Split.relevance_level, "lowest grade that counts as positive", ge=1)
+    relevance_level: int = as_key(Split, "relevance_level")
 
     def files(self) -> list[str]:
         """List the options whose files affect the result."""
@@ -93,8 +93,8 @@ class TrainingOptions(TrainingSettings):
 class EncoderTraining(EncoderSettings, Sparsity, TrainingOptions):
     """Options of training an encoder on triples."""
 
-    kind: Literal["dense", "sparse"] = optional(Encoder.kind)
-    query_encoder: Literal["model", "none"] = optional(Encoder.queries, "of a sparse encoder")
+    kind: Literal["dense", "sparse"] = as_key(Encoder, "kind")
+    query_encoder: Literal["model", "none"] = as_key(Encoder, "queries", "of a sparse encoder")
     loss: str = field(default=next(iter(ENCODER_OBJECTIVES)), metadata={"choices": tuple(ENCODER_OBJECTIVES)})
     triples: str = required("PARQUET")
     validation_triples: str = required("PARQUET")

@@ -1,4 +1,4 @@
-"""The bounds of the numbers on all stages' command lines, and that what lies outside is refused by name."""
+"""Options of all stages: what is also a key of the config is declared there alone, and bounds hold."""
 
 import dataclasses
 import importlib
@@ -9,35 +9,24 @@ from collections import defaultdict
 
 import pytest
 
+from cort.experiment.keys import Experiment
+from cort.settings.fields import sections_in
 from cort.system.cli import parser_of
 from cort.system.options import BOUNDS, check_bounds, read_options
 from tests.support.common import ROOT
 
-# Options by what is expected of them, in every stage that has one of this name.
+# Options that are no keys, by what is expected of them, in every stage that has one of this name.
 EXPECTED = {
-    "0 or more": """b flops_warmup k1 margin max_gradient_norm max_requests passage_flops patience query_flops
-        relative_margin warmup_updates weight_decay""",
-    "1 or more": """at_once batch batch_size bytes candidates depth dimension edges ef_construction filters first_rank
-        gpus gradient_accumulation incoming k lists max_query_words max_words megabytes min_passage_words
-        min_query_words min_words negatives number outgoing pool pool_depth processes queries relevance_level
-        requests_per_minute results sample sample_size samples scale test_queries threads tokens_at_once top_k
-        validation_queries""",
-    "2 or more": "folds",
-    "3 or more": "passage_length query_length",
-    "8 or more": "max_length",
-    "256 or more": "sample",
-    "more than 0": "adam_epsilon learning_rate pos_weight temperature validate_every",
-    "0 or more, at most 1": "b",
-    "1 or more, at most 100,000": "epochs",
-    "1 or more, at most 1,000,000": "resamples",
-    "2 or more, at most 512": "query_length",
-    "2 or more, at most 1,000": "M",
-    "10 or more, at most 1,000,000": "vocabulary_size",
-    "more than 0, at most 1": "keep recall",
-    "more than 0, less than 1": "alpha confidence",
+    "1 or more": "batch k pool processes samples",
+    "1 or more, at most 4,096": "threads",
+    "more than 0, at most 1": "recall",
 }
-# Options that some stages have without bounds: the model or the files say what fits, or any number does.
-ALSO_WITHOUT = "b gpus k1 max_length passage_length queries query_length relevance_level sample"
+# Options of numbers without bounds: the files say what fits, or any number does.
+UNBOUNDED = """bm25_warm_up checkpoint_every memory_mb port queries warm_up weight weights width widths"""
+# Options that have the name of a key, a default or bounds, and another meaning: other kinds of things, ...
+OTHERS = {"form", "kind", "measures", "samples"}
+# ... or the choice of a registry, or a setting of systems, which stages do not know: their code would depend on it.
+OTHERS |= {"loss", "method", "normalization", "k", "recall", "weight"}
 
 
 def commands():
@@ -50,15 +39,34 @@ def commands():
                 yield f"{path.stem} {command}".strip(), module.main, command.split(), options
 
 
+def keys_of(section, seen):
+    """Yield the fields of all keys in a section."""
+    if section not in seen:
+        seen.add(section)
+        for field in dataclasses.fields(section):
+            yield field
+            for inner in sections_in(typing.get_type_hints(section)[field.name]):
+                yield from keys_of(inner, seen)
+
+
+KEYS = defaultdict(list)
+for key in keys_of(Experiment, set()):
+    KEYS[key.name].append(key)
+
+
+def is_key(field):
+    """Whether an option is inherited or taken from a key."""
+    return "key" in field.metadata or any(field is key for key in KEYS[field.name])
+
+
 def numbers(options):
-    """Yield the fields of numbers, but for those of threads; their bounds, rule -> number; whether they are floats."""
+    """Yield the fields of numbers; their bounds, rule -> number; whether they are floats."""
     hints = typing.get_type_hints(options)
     for field in dataclasses.fields(options):
         kinds = {hints[field.name], *typing.get_args(hints[field.name])} & {int, float}
-        if kinds and "type" not in field.metadata:
+        if kinds:
             rules = field.metadata.get("rules", {})
-            bounds = field.metadata.get("bounds") or {rule: rules[rule] for rule in ("ge", "gt") if rule in rules}
-            yield field, bounds, float in kinds
+            yield field, {rule: bound for rule, bound in rules.items() if rule in BOUNDS}, float in kinds
 
 
 def expected_of(bounds):
@@ -73,15 +81,42 @@ def nearest(rule, bound, is_float):
     return {"ge": (bound, down), "gt": (up, bound), "le": (bound, up), "lt": (down, bound)}[rule]
 
 
+def test_options_that_are_keys_are_declared_once():
+    for stage, _, _, options in commands():
+        for field in dataclasses.fields(options):
+            if is_key(field) or field.name in OTHERS:
+                continue
+            helps = {key.metadata.get("help") for key in KEYS[field.name]} - {"", None}
+            assert field.metadata.get("help") not in helps, (stage, field.name)
+            bare = field.default in (dataclasses.MISSING, None, ()) and not field.metadata.get("rules")
+            assert bare or not KEYS[field.name], (stage, field.name)
+
+
+def types_of(hint):
+    """The types that a type is a choice of, or the values, without None."""
+    parts = typing.get_args(hint) or [hint]
+    return {inner for part in parts for inner in typing.get_args(part) or [part]} - {type(None)}
+
+
+def test_options_that_are_taken_from_keys_have_their_types():
+    for stage, _, _, options in commands():
+        hints = typing.get_type_hints(options)
+        for field in dataclasses.fields(options):
+            owner, key = field.metadata.get("key", (None, ""))
+            if owner is not None and field.name not in OTHERS:
+                assert types_of(hints[field.name]) <= types_of(typing.get_type_hints(owner)[key]), (stage, field.name)
+
+
 def test_options_of_one_name_have_the_same_bounds_in_all_stages():
-    found, without = defaultdict(set), set()
+    found, unbounded = defaultdict(set), set()
     for _, _, _, options in commands():
         for field, bounds, _ in numbers(options):
-            found[expected_of(bounds)].add(field.name)
-            without |= set() if bounds else {field.name}
-    found.pop("")
+            if not bounds:
+                unbounded.add(field.name)
+            elif not is_key(field):
+                found[expected_of(bounds)].add(field.name)
     assert found == {words: set(names.split()) for words, names in EXPECTED.items()}
-    assert without & set().union(*found.values()) == set(ALSO_WITHOUT.split())
+    assert unbounded == set(UNBOUNDED.split())
 
 
 def test_what_is_just_outside_is_refused_in_one_line_and_what_is_just_inside_is_not(capsys):
@@ -103,4 +138,5 @@ def test_what_is_just_outside_is_refused_in_one_line_and_what_is_just_inside_is_
                     continue
                 assert main([*command, *outside]) == 1, (stage, outside)
                 line = capsys.readouterr().err.splitlines()[-1]
-                assert re.search(f" ERROR {name}: found [^ ]+, expected {expected_of(bounds)}; change it$", line), stage
+                expected = re.escape(expected_of(bounds))
+                assert re.search(f" ERROR {name}: found [^ ]+, expected {expected}; change it$", line), stage
