@@ -22,7 +22,7 @@ import numpy as np
 
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
-from cort.settings.evaluation import Submission
+from cort.settings.evaluation import RUN_ID, SUBMITTED, Submission
 from cort.settings.fields import as_key
 from cort.system import cli
 from cort.system.errors import input_error, shorten
@@ -30,9 +30,6 @@ from cort.system.files import atomic_file
 from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
-
-MOST = 1000
-RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
 
 
 @options_class
@@ -47,7 +44,7 @@ class Options:
 
 def stage(options: Options) -> None:
     """Check the run, and write its rankings in the order of the queries."""
-    if options.run_id is not None and not RUN_ID.fullmatch(options.run_id):
+    if options.run_id is not None and not re.fullmatch(RUN_ID, options.run_id):
         expected = "1 to 25 letters, digits, - and _"
         raise input_error("--run-id", shorten(options.run_id), expected, "choose another run id")
     run = read_run(options.run)
@@ -57,10 +54,10 @@ def stage(options: Options) -> None:
         found = f"no document for query {shorten(missing[0])} ({len(missing)} such queries)"
         raise input_error(options.run, found, "results for every query of the split", "retrieve for all of them")
     sizes = np.diff(run.offsets)
-    if sizes.max(initial=0) > MOST:
+    if sizes.max(initial=0) > SUBMITTED:
         first = int(np.argmax(sizes))
         found = f"{sizes[first]} documents for query {shorten(run.query_ids[first])}"
-        raise input_error(options.run, found, f"at most {MOST}", "retrieve or keep fewer (the setting depth)")
+        raise input_error(options.run, found, f"at most {SUBMITTED}", "retrieve or keep fewer (the setting depth)")
     rankings = (run[place[query_id]] for query_id in query_ids)
     if options.run_id is not None:
         write_run(options.output, rankings, options.run_id)

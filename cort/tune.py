@@ -37,6 +37,7 @@ from cort.retrieval.rerank import Scores, candidate_scores
 from cort.settings.collection import Aggregation, Split
 from cort.settings.fields import General, as_key
 from cort.settings.lexical import GridSearch
+from cort.settings.tuning import Folds
 from cort.system.commands import Commands, main_of_commands
 from cort.system.errors import input_error
 from cort.system.files import temporary_folder
@@ -174,7 +175,7 @@ class WeightTuneOptions(Aggregation):
     parts: tuple[str, ...] = required("NAME", "names of the runs' systems, in order; the re-ranker last")
     scores: str | None = optional(None, "of a re-ranker: query_id, doc_id, score", "PARQUET")
     qrels: str = required("PARQUET", "judgements of the validation queries")
-    measure: str = as_key(GridSearch, "measure", default=MISSING)
+    measure: str = as_key(Folds, "measure")
     relevance_level: int = as_key(Split, "relevance_level")
     normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "how scores are normalised")
     depth: int = as_key(
@@ -182,7 +183,7 @@ class WeightTuneOptions(Aggregation):
     )
     carefully: bool = optional(False, "stay near equal weights, because queries made from documents favour encoders")
     lexical: tuple[str, ...] = optional((), "with --carefully, parts that are term-based", "NAME")
-    folds: int | None = as_key(GridSearch, "folds")
+    folds: int | None = as_key(Folds, "folds", default=None)
     seed: int = as_key(General, "seed", "of the folds")
     output: str = required("JSON")
 

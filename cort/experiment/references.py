@@ -28,14 +28,11 @@ from cort.experiment.splits import (
     check_judges,
 )
 from cort.settings.config import LEARNERS, Config, evaluated_splits, is_trained, ranked_splits, sources
-from cort.settings.evaluation import Evaluation
+from cort.settings.evaluation import RUN_ID, SUBMITTED, Evaluation
 from cort.settings.fields import schema_of
 from cort.system.errors import check_name
 from cort.systems.registry import all_systems, check_entry, system_of
 
-# The limits of the stage `submission`, checked here before anything is computed.
-MOST = 1000
-RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,25}")
 # The name of a system, and whether its run of the training queries is meant, which depends on less than evaluated runs.
 Node: TypeAlias = tuple[str, bool]
 
@@ -224,10 +221,11 @@ def _check_submission(place: str, name: str, entry: Config, config: Config) -> I
         )
     if entry["form"] == "msmarco" and "run_id" in entry:
         yield f"{place}.run_id: found run_id with the form msmarco, expected it with trec; remove it"
-    if entry["form"] == "trec" and "run_id" not in entry and not RUN_ID.fullmatch(name):
+    if entry["form"] == "trec" and "run_id" not in entry and not re.fullmatch(RUN_ID, name):
         yield f"{place}: found no run_id, expected one, as the name has other than letters, digits, - and _; add it"
-    if config["depth"] > MOST:
-        yield f"depth: found {config['depth']}, expected at most {MOST} with {place}; lower it or remove the submission"
+    if config["depth"] > SUBMITTED:
+        expected = f"at most {SUBMITTED} with {place}"
+        yield f"depth: found {config['depth']}, expected {expected}; lower it or remove the submission"
 
 
 def _check_consistency(consistency: Config, config: Config) -> Iterator[str]:

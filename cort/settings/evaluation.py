@@ -7,6 +7,9 @@ from typing import Literal, TypeAlias
 
 from cort.settings.fields import section, setting
 
+#: limits of submissions: results per query, and a regular expression for the id of a run
+SUBMITTED, RUN_ID = 1000, "^[A-Za-z0-9_-]{1,25}$"
+
 Target: TypeAlias = Literal["opensearch", "elasticsearch", "pgvector", "parquet"]
 
 
@@ -130,7 +133,7 @@ class Submission:
         None,
         "last field of each line of a TREC run; none: the leaderboard's format",
         "ID",
-        pattern="^[A-Za-z0-9_-]{1,25}$",
+        pattern=RUN_ID,
     )
     """With `trec`, the run's id: 1 to 25 letters, digits, `-` and `_`. If not set, the submission's name."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cort.settings.fields import Cleaning, Precision, Released, section, setting
-from cort.settings.tuning import FEWEST, MOST
+from cort.settings.fields import Cleaning, Precision, Released, as_key, section, setting
+from cort.settings.tuning import Folds
 
 # fmt: off
 Language = Literal[
@@ -27,9 +27,9 @@ class GridSearch:
     """Samples of training queries."""
     sample_size: int = setting(10000, "queries per sample", "N", ge=1, le=1_000_000_000)
     """Queries per sample."""
-    measure: str = setting("R@1000", "what to maximise", "NAME", measures=True)
+    measure: str = as_key(Folds, "measure", default="R@1000")
     """Measure that the best k1 and b of a sample maximise."""
-    folds: int | None = setting(None, "tune for each fold on the queries of the others", "N", ge=FEWEST, le=MOST)
+    folds: int | None = as_key(Folds, "folds", default=None)
     """Instead of training queries, use the judged queries of each evaluated split, in this many folds: k1 and b for the
     queries of a fold are chosen on (samples of) the queries of the other folds. Queries without judgements, and
     searches, get the values chosen on all judged queries (of the first evaluated split)."""

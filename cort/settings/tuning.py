@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from cort.settings.fields import section, setting
 
-#: fewest and most folds
-FEWEST, MOST = 2, 1000
-
 
 @section
 class Folds:
     """What is tuned for, and in how many folds."""
 
-    measure: str = setting(measures=True)
+    measure: str = setting(help="what to maximise", metavar="NAME", measures=True)
     """Measure that the best weights maximise."""
-    folds: int = setting(ge=FEWEST, le=MOST)
+    folds: int = setting(help="tune for each fold on the queries of the others", metavar="N", ge=2, le=1000)
     """Parts of the judged queries of a split, drawn with the seed. The weights of a part's queries are chosen on the
     other parts."""

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 
 import pytest
 import yaml
@@ -66,6 +67,24 @@ WITHOUT_DEFAULT = {
     "lexical.*.tune.folds",
     *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw", "ivfpq")),
 }
+# Keys by what their values are: names of a section, measures, each once, in order.
+RULES = {
+    "splits": "splits.*.without",
+    "measures": """splits.*.measures lexical.*.tune.measure encoders.*.training.best_model_metric
+        rerankers.*.training.best_model_metric systems.*.fuse.tune systems.*.fuse.tune.measure
+        systems.*.tune systems.*.tune.measure evaluation.measures evaluation.depth_measures""",
+    "unique": """splits.*.measures encoders.*.triples.system rerankers.*.pairs.system systems.*.interleave
+        systems.*.fuse.systems evaluation.measures evaluation.contrasts evaluation.depth_measures
+        latency.systems deploy.*.targets""",
+    "expanders": "lexical.*.expand",
+    "weighers": "lexical.*.weigh",
+    "rerankers": "expanders.*.filter.reranker encoders.*.teacher systems.*.reranker",
+    "encoders": "encoders.*.start",
+    "systems": """encoders.*.triples.system rerankers.*.pairs.system systems.*.interleave systems.*.fuse.systems
+        systems.*.rerank evaluation.baseline evaluation.contrasts evaluation.disagreements
+        evaluation.consistency.reference evaluation.consistency.systems submissions.*.system""",
+    "increasing": "evaluation.depths evaluation.consistency.depths audit.epsilons audit.efs audit.probes audit.depths",
+}
 
 
 def keys(schema, path=""):
@@ -93,6 +112,14 @@ def test_every_optional_value_has_a_default():
         if part.get("type") != "object" and not required and "default" not in part
     }
     assert missing == WITHOUT_DEFAULT
+
+
+def test_keys_declare_whose_names_they_take_and_what_lists_are_like():
+    found = defaultdict(set)
+    for path, (part, _) in KEYS.items():
+        for rule, value in part.get("rules", {}).items():
+            found[rule if value is True else value].add(path)
+    assert found == {rule: set(paths.split()) for rule, paths in RULES.items()}
 
 
 def subschemas(schema):
