@@ -84,7 +84,7 @@ def check_bounds(options: Any) -> None:
                 shown = f"{value:g}" if isinstance(value, float) else value
                 raise input_error(option, shown, expected, "change it")
         if "increasing" in rules and list(values) != sorted(set(values)):
-            raise input_error(option, " ".join(map(str, values)), "increasing numbers", "sort them")
+            raise input_error(option, " ".join(map(str, values)), "increasing numbers", "give each once, in order")
 
 
 def places_of(options: Any, outputs: bool) -> Iterator[str]:

@@ -81,7 +81,7 @@ def test_saturation(numbers, values, expected):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        *(({"depths": [n, 1]}, f"--depths: found {n} 1, expected increasing numbers from 1") for n in (0, 1, 2)),
+        *(({"depths": [n, 1]}, f"--depths: found {n} 1, expected increasing numbers; give each once") for n in (0, 1, 2)),
         ({"measures": "MRR"}, "measures: found 'MRR'"),
     ],
 )
