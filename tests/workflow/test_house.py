@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cort.experiment.keys import Experiment
-from cort.settings.fields import schema_of
 from tests.support.imports import MODULES, ROOT, module_file, names_of, program, tree_of
-from tests.support.workflow import RULES, TOOLS, command_of, leaves, module_of, stage_modules
+from tests.support.workflow import RULES, TOOLS, command_of, module_of, stage_modules
 
 # From the lowest to the highest: a module may use all layers below, and its own package.
 LAYERS = [{"cort"}, {"cort.system"}, {"cort.formats"}, {"cort.downloads", "cort.sources"}, {"cort.settings"}]
@@ -116,39 +114,6 @@ def test_modules_beside_the_packages_are_those_of_rules():
     tools = {name for name in TOOLS if (ROOT / "cort" / f"{name}.py").is_file()}
     assert stage_modules() == {module_of(rule) for rule in RULES}
     assert tools
-
-
-# Options that are named as a key of the config and have a default of their own, and why.
-OWN_DEFAULTS = {
-    # Means another thing than the key of this name.
-    "cort/retrieval/options.py": {"kind"},
-    "cort/analyze.py": {"depth"},
-    "cort/retrieve.py": {"gpus"},
-    # A person reads these.
-    "cort/search.py": {"depth"},
-    # A file of triples is read once, unless it is said; the form is not that of a submission.
-    "cort/import_triples.py": {"epochs", "form"},
-}
-KEYS = {key.rpartition(".")[2] for key, _ in leaves(schema_of(Experiment))}
-# Which argument of a field is its default.
-DEFAULTS = {"optional": 0, "choice": 1}
-
-
-def own_defaults(path):
-    """Find the options of a file that are keys of the config, but do not take the default of the key of their name."""
-    for field in ast.walk(tree_of(path)):
-        match field:
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call(func=ast.Name(id=made), args=args)):
-                default = args[DEFAULTS[made] :][:1] if name in KEYS and made in DEFAULTS else []
-                # One that is empty is none.
-                taken = {name, name.upper(), "None", "()", "''"}
-                if any(ast.unparse(one).rpartition(".")[2] not in taken for one in default):
-                    yield name
-
-
-def test_the_default_of_a_key_is_written_once():
-    found = {path: names for path in SOURCES if (names := set(own_defaults(path)))}
-    assert found == OWN_DEFAULTS, "take the default from cort/settings, as optional(Training.epochs)"
 
 
 def docstrings(tree):

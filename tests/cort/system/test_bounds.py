@@ -27,6 +27,10 @@ UNBOUNDED = """bm25_warm_up checkpoint_every memory_mb port queries warm_up weig
 OTHERS = {"form", "kind", "measures", "samples"}
 # ... or the choice of a registry, or a setting of systems, which stages do not know: their code would depend on it.
 OTHERS |= {"loss", "method", "normalization", "k", "recall", "weight"}
+# Options with another default than their key: a person reads the results, a file of triples is read once, a grid has
+# a measure.
+OWN_DEFAULTS = {("analyze overlap", "depth"), ("search", "depth"), ("import_triples", "epochs")}
+OWN_DEFAULTS |= {("tune bm25", "measure")}
 
 
 def commands():
@@ -98,13 +102,17 @@ def types_of(hint):
     return {inner for part in parts for inner in typing.get_args(part) or [part]} - {type(None)}
 
 
-def test_options_that_are_taken_from_keys_have_their_types():
+def test_options_that_are_taken_from_keys_have_their_types_and_defaults():
+    changed = set()
     for stage, _, _, options in commands():
         hints = typing.get_type_hints(options)
         for field in dataclasses.fields(options):
             owner, key = field.metadata.get("key", (None, ""))
             if owner is not None and field.name not in OTHERS:
                 assert types_of(hints[field.name]) <= types_of(typing.get_type_hints(owner)[key]), (stage, field.name)
+                default = owner.__dataclass_fields__[key].default
+                changed |= set() if field.default in (default, dataclasses.MISSING, None) else {(stage, field.name)}
+    assert changed == OWN_DEFAULTS
 
 
 def test_options_of_one_name_have_the_same_bounds_in_all_stages():
