@@ -53,7 +53,7 @@ def _recipes(section: str, schema: Schema) -> str:
 
 def _of_recipe(section: str, name: str, schema: Schema, *, random: bool) -> Schema:
     """Complete a model, pretrained without projection or with random weights, by a recipe and the defaults."""
-    model = {"recipe": name} | ({"base_model": "x"} if random else {"projection": False})
+    model = {"recipe": name, "base_model": "x"} if random else {"recipe": name, "base_model": "y", "projection": False}
     config = {section: {"x": model}, "base_models": {"x": {"architecture": {}}}}
     filled: Schema = with_defaults(with_recipes(config)[section]["x"], schema)
     return filled

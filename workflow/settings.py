@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 from cort.experiment.comparisons import pairs
 from cort.experiment.config import compared, on_split, tuned_systems, with_parts
 from cort.experiment.config import curve_depths as depths_of_curve
-from cort.experiment.idle import DESCRIBED, OF_TRIPLES
 from cort.experiment.keys import Experiment
 from cort.experiment.models import used_models
 from cort.experiment.splits import pairs_of_splits, splits_apart
 from cort.experiment.stored import needed_for
+from cort.experiment.variants import DESCRIBED, OF_TRIPLES
 from cort.retrieval.graphs import INDEXES
 from cort.settings import paths
 from cort.settings.config import (
@@ -180,10 +180,11 @@ def read_code(param: str) -> dict[str, str] | None:
 
 def framing(section: str) -> Part:
     """Give the keys that define a model; none for a `pretrained` one, whose base model has them."""
-    keys = among(f"{section}.{{{section.removesuffix('s')}}}", *FRAMING[section])
 
     def read(config: Config, wildcards: Wildcards) -> Words:
-        return Words() if "pretrained" in entry_of(config, section, wildcards) else keys(config, wildcards)
+        entry = entry_of(config, section, wildcards)
+        keys = [key for key in FRAMING[section] if key in entry and "pretrained" not in entry]
+        return among(f"{section}.{{{section.removesuffix('s')}}}", *keys)(config, wildcards)
 
     return read
 

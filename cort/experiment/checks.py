@@ -1,7 +1,8 @@
 """Check an experiment's config before anything runs, report all mistakes at once, and fill in defaults.
 
 Each mistake is a line that says where, what was found, what was expected and what to do. This module checks the shape
-by the schema; if that is right, `cort/experiment/references.py` checks how parts refer to each other.
+by the schema; if that is right, that each entry has keys of its variant only (`cort/experiment/variants.py`); and then,
+with defaults, how parts refer to each other (`cort/experiment/references.py`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from cort.experiment.config import BM25, INDEX_ADDITIONS
-from cort.experiment.idle import DESCRIBED, FIXED, OF_FILE, OF_TRAINING, ORIGINS, idle_settings
+from cort.experiment.config import BM25
+from cort.experiment.conflicts import check_conflicts
 from cort.experiment.keys import Experiment
-from cort.experiment.models import released_name
+from cort.experiment.models import MODELS, released_name
 from cort.experiment.recipes import with_recipes
 from cort.experiment.references import check_references
+from cort.experiment.variants import check_variants, variant_at
 from cort.formats.schemas import shape_mistakes
 from cort.formats.yaml_files import read_yaml
 from cort.settings.config import LEARNERS, Config, evaluated_splits, is_trained, part_of
@@ -59,9 +61,6 @@ def complete(config: Config, source: str) -> Config:
     if mistakes:
         raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
     config = filled(config, schema)
-    for index in config["lexical"].values():
-        if "tune" in index:
-            del index["k1"], index["b"]
     for name in evaluated_splits(config):
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
     for system in all_systems(config).values():
@@ -107,43 +106,30 @@ def extended(config: Config, source: str) -> Config:
 
 def find_mistakes(config: Config, schema: Config) -> list[str]:
     """List the mistakes of a config, each once, sorted by place: of its shape, or of what it says if that is right."""
-    lines = set(shape_mistakes(config, schema))
-    if not lines:
-        lines = {*idle_settings(config, schema), *check_references(filled(copy.deepcopy(config), schema))}
+    lines = set(shape_mistakes(config, schema)) or {*check_variants(config), *check_conflicts(config)}
+    lines = lines or set(check_references(filled(copy.deepcopy(config), schema)))
     return sorted(lines, key=lambda line: (line.split(": found")[0], line))
 
 
 def filled(config: Config, schema: Config) -> Config:
-    """Fill in recipes and the schema's defaults, in place, except those without a meaning for released models.
+    """Fill in recipes, and the defaults of the keys that each entry has, in place.
 
     A `pretrained` model becomes a base model, too.
     """
-    released = [
-        (released_name(section, name), model, set(model))
-        for section in LEARNERS
-        for name, model in config.get(section, {}).items()
-        if model.keys() & {"pretrained", "released"}
-    ]
-    changing = {
-        (section, name): set(model) for section in INDEX_ADDITIONS for name, model in config.get(section, {}).items()
-    }
     _pass_once(config)
     _choose_precision(config)
     _divide(config)
     _choose_relevance_level(config)
     # Every experiment has it.
     config.setdefault("lexical", {}).setdefault(BM25, {})
+    for expander in config.get("expanders", {}).values():
+        if "beams" in expander:
+            expander.setdefault("queries", expander["beams"])
     config = with_defaults(with_recipes(config), schema)
-    for name, model, written in released:
-        idle = OF_TRAINING if "released" in written or "training" not in written else set()
-        if "pretrained" in written:
-            idle = idle | ((DESCRIBED | FIXED) - written)
-            _add_base_model(config, schema, name, model)
-        for key in idle:
-            model.pop(key, None)
-    for section in INDEX_ADDITIONS:
+    for section in MODELS:
         for name, model in config[section].items():
-            _fill_changing(config, schema, section, name, model, changing[section, name])
+            if "pretrained" in model:
+                _add_base_model(config, schema, released_name(section, name), model)
     return config
 
 
@@ -154,8 +140,7 @@ def _pass_once(config: Config) -> None:
     """
     for section, source in LEARNERS.items():
         for model in config.get(section, {}).values():
-            is_ready = model.keys() & {"pretrained", "released"} and "training" not in model
-            if "file" in model.get(source, {}) and not is_ready:
+            if "file" in model.get(source, {}):
                 model.setdefault("training", {}).setdefault("epochs", 1)
 
 
@@ -186,19 +171,6 @@ def _choose_relevance_level(config: Config) -> None:
             split.setdefault("relevance_level", 2)
 
 
-def _fill_changing(config: Config, schema: Config, section: str, name: str, model: Config, written: set[str]) -> None:
-    """Remove settings of an expander or weigher, in place, that have no meaning with its origin."""
-    if "pretrained" in model:
-        _add_base_model(config, schema, released_name(section, name), model)
-    if "beams" in written:
-        # As many queries as beams; nothing is sampled.
-        model["queries"] = model["queries"] if "queries" in written else model["beams"]
-        model.pop("top_k")
-    # Settings of models have no meaning with a file.
-    for key in model.keys() - {*ORIGINS, *(written & OF_FILE)} if "file" in model else ():
-        del model[key]
-
-
 def _add_base_model(config: Config, schema: Config, name: str, model: Config) -> None:
     """Make a pretrained model a base model, in place."""
     origin = {key: model[key] for key in ("pretrained", "revision") if key in model}
@@ -207,12 +179,13 @@ def _add_base_model(config: Config, schema: Config, name: str, model: Config) ->
     config["base_models"].setdefault(name, with_defaults(origin, base_models))
 
 
-def with_defaults(value: Any, schema: Config) -> Any:
-    """Fill in the schema's defaults, in place, in nested mappings."""
+def with_defaults(value: Any, schema: Config, path: tuple[str, ...] = ()) -> Any:
+    """Fill in the schema's defaults, in place, in nested mappings; `path` leads to the value in a config."""
     if isinstance(value, dict):
+        variant = variant_at(path, value)
         for key, part in schema.get("properties", {}).items():
-            if key not in value and "default" in part:
+            if key not in value and "default" in part and (variant is None or key in variant.defaults):
                 value[key] = copy.deepcopy(part["default"])
         for key, inner in value.items():
-            value[key] = with_defaults(inner, part_of(schema, key))
+            value[key] = with_defaults(inner, part_of(schema, key), (*path, key))
     return value

@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from cort.experiment.models import draws_weights, ranks_before, trained_models
-from cort.settings.config import LEARNERS, Config, is_trained, leaves
+from cort.experiment.variants import Variant, variant_of
+from cort.settings.config import LEARNERS, Config, leaves
 from cort.training.losses import ENCODER_OBJECTIVES
 
 RECIPES = Path(__file__).with_name("recipes.yaml")
@@ -29,11 +30,6 @@ def load_recipes(*, random: bool = False) -> Config:
     return _documents()[random]
 
 
-def recipes_for(section: str) -> list[str]:
-    """List the recipes for encoders or re-rankers."""
-    return [name for name, recipe in load_recipes().items() if name == PAPER or section in recipe]
-
-
 def with_recipes(config: Config) -> Config:
     """Give every trained model the values of its recipe, in place; keys of the config override them.
 
@@ -41,27 +37,31 @@ def with_recipes(config: Config) -> Config:
     """
     for section in LEARNERS:
         for model in config.get(section, {}).values():
-            if is_trained(model) or not model.keys() & {"pretrained", "released"}:
-                _apply(section, model, config)
+            if (variant := variant_of(section, model)) and "recipe" in variant.keys:
+                _apply(section, model, config, variant)
     return config
 
 
-def _apply(section: str, model: Config, config: Config) -> None:
-    """Give a model those values of its recipe that suit its weights, its loss and the depth of the training runs."""
+def _apply(section: str, model: Config, config: Config, variant: Variant) -> None:
+    """Give a model the values of its recipe that suit its variant, weights and loss, and the depth of training runs."""
     name, source = model.get("recipe", PAPER), LEARNERS[section]
-    recipe = copy.deepcopy(load_recipes()[name].get(section, {}))
+    recipe = _chosen(load_recipes()[name].get(section, {}), variant.defaults)
     base_models = config.get("base_models", {})
     if name == "gpl" and "teacher" in model:
-        recipe |= {"loss": "margin_mse", "similarity": "inner_product"}
+        recipe |= _chosen({"loss": "margin_mse", "similarity": "inner_product"}, variant.keys)
     if "relative_margin" in recipe and not (
-        ranks_before(model, base_models) and ENCODER_OBJECTIVES[model.get("loss", recipe["loss"])].guided
+        ranks_before(model, base_models) and ENCODER_OBJECTIVES[(recipe | model)["loss"]].guided
     ):
         del recipe["relative_margin"]
     if last := recipe.get(source, {}).get("last_rank"):
         recipe[source]["last_rank"] = min(last, config.get("training_depth", last))
     if draws_weights(model, base_models):
-        _add(model, load_recipes(random=True).get(name, {}).get(section, {}))
+        _add(model, _chosen(load_recipes(random=True).get(name, {}).get(section, {}), variant.defaults))
     _add(model, recipe)
+
+
+def _chosen(values: Config, keys: set[str]) -> Config:
+    return {key: copy.deepcopy(value) for key, value in values.items() if key in keys}
 
 
 def keys_of_recipes(section: str) -> list[str]:

@@ -273,6 +273,7 @@ class Scoring:
 class Reranker(Scoring, Trainable):
     """A model that scores pairs of a query and a passage."""
 
+    recipe: Literal["paper", "small"] = "paper"
     pretrained: str | None = None
     """Hub name or local folder of a released re-ranker of the `kind` set here: a cross-encoder with one label, or with
     two whose names in `id2label` say which means relevant, or a language model that answers yes or no; a ColBERT model

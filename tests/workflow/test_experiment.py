@@ -12,7 +12,8 @@ from cort.experiment.checks import ConfigError, complete, load
 from cort.experiment.config import cross_validated, splits_of
 from cort.experiment.keys import Experiment
 from cort.experiment.splits import labelled_twice, splits_apart
-from cort.settings.config import deciding, evaluated_splits, is_trained
+from cort.experiment.variants import VARIANTS
+from cort.settings.config import LEARNERS, deciding, evaluated_splits, is_trained, part_of
 from cort.settings.fields import schema_of
 from cort.settings.paths import MEASURES
 from cort.systems.base import Results
@@ -42,6 +43,84 @@ def test_mistake_is_reported_in_one_line_and_no_other(case):
 
 def places_of(lines):
     return [line.split(": found ")[0] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("place", "entry", "others"),
+    [
+        ("lexical bm25", {"tune": {}}, {"k1": 0.9, "b": 0.4}),
+        ("expanders own", {"file": "p.txt"}, {"pretrained": "model", "beams": 5, "query_length": 9}),
+        ("expanders own", {"pretrained": "model", "beams": 5}, {"top_k": 9}),
+        ("weighers own", {"file": "w.jsonl"}, {"scale": 50, "square_root": False, "precision": "fp32"}),
+        ("encoders own", {"base_model": "small"}, {"revision": COMMIT, "query_prompt": "", "queries": "none"}),
+        (
+            "encoders own",
+            {"base_model": "small", "kind": "sparse"},
+            {
+                "dimension": 16,
+                "pooling": "cls",
+                "projection": True,
+                "released": "a.ckpt",
+                "storage": "fp32",
+                "hnsw": {},
+            },
+        ),
+        (
+            "encoders own",
+            {"base_model": "small", "released": "a.ckpt"},
+            {"training": {}, "triples": {}, "recipe": "small", "margin": 0.1, "teacher": "cross", "query_flops": 0.1},
+        ),
+        (
+            "encoders own",
+            {"pretrained": "model"},
+            {"base_model": "small", "released": "a.ckpt", "projection": True, "query_segment": 0, "checkpoint": "last"},
+        ),
+        ("encoders own", {"pretrained": "model", "kind": "sparse"}, {"queries": "none", "query_prompt_name": "query"}),
+        ("encoders own", {"pretrained": "model", "training": {}}, {"passage_segment": 0, "passage_flops": 0.1}),
+        ("rerankers own", {"base_model": "small"}, {"ivfpq": {}, "similarity": "dot", "filters": 8, "dimension": 8}),
+        ("rerankers own", {"base_model": "small", "kind": "knrm", "word_vectors": "base_model"}, {"dimension": 64}),
+        ("rerankers own", {"base_model": "small", "kind": "late_interaction"}, {"head": "classification"}),
+        ("rerankers own", {"base_model": "small", "kind": "conv_knrm", "word_vectors": "new"}, {"revision": COMMIT}),
+        ("rerankers own", {"pretrained": "model"}, {"head": "linear", "dimension": 64, "pairs": {}, "ivfpq": {}}),
+        (
+            "rerankers own",
+            {"pretrained": "model", "kind": "late_interaction"},
+            {"term_weights": True, "loss": "softmax"},
+        ),
+        ("rerankers own", {"pretrained": "model", "kind": "monot5"}, {"training": {}}),
+        ("encoders encoder triples", {"last_rank": 20}, {"limit": 0, "sample": 5, "shuffle": True}),
+        ("rerankers cross pairs", {"last_rank": 20}, {"unknown_ids": "drop"}),
+    ],
+)
+def test_a_key_that_others_alone_have_is_one_mistake_even_if_it_is_the_default(place, entry, others):
+    completed({place: entry, "training_depth": 100})
+    dotted = place.replace(" ", ".")
+    assert places_of(complaints({place: entry | others})) == sorted(f"{dotted}.{key}" for key in others)
+
+
+@pytest.mark.parametrize(
+    ("place", "entry", "origins"),
+    [
+        ("weighers own", {"scale": 50}, "file or pretrained"),
+        ("encoders own", {"released": "a.ckpt"}, "pretrained or base_model of a dense"),
+        ("encoders own", {"kind": "sparse"}, "pretrained or base_model of a sparse"),
+        ("rerankers own", {}, "pretrained or base_model of a cross_encoder"),
+        ("rerankers own", {"base_model": "small", "kind": "monot5"}, "pretrained of a monot5"),
+        ("rerankers own", {"pretrained": "m", "training": {}, "kind": "conv_knrm"}, "base_model of a conv_knrm"),
+    ],
+)
+def test_an_entry_needs_an_origin_that_its_kind_can_have(place, entry, origins):
+    line = f"{place.replace(' ', '.')}: found no key {origins}, expected it to be set; add it"
+    assert complaints({place: entry}) == [line]
+
+
+def test_variants_have_keys_of_the_schema_and_each_key_is_of_a_variant():
+    sections = schema_of(Experiment)["properties"]
+    for section in VARIANTS.keys() & sections:
+        entry = part_of(sections[section], "x")["properties"]
+        assert set.union(*(variant.keys for variant in VARIANTS[section])) == entry.keys()
+        if (examples := LEARNERS.get(section)) in VARIANTS:
+            assert set.union(*(variant.keys for variant in VARIANTS[examples])) == entry[examples]["properties"].keys()
 
 
 def test_all_mistakes_of_the_shape_and_then_all_others_are_reported_at_once():
@@ -420,8 +499,7 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     assert config["base_models"]["encoder.ready"] == expected
     assert config["base_models"]["encoder.tuned"]["revision"] == COMMIT
     encoders = config["encoders"]
-    known = {"kind", "base_model", "pretrained", "query_length", "precision", "storage", "checkpoint"}
-    known |= {"onng", "hnsw", "ivfpq"}
+    known = {"kind", "base_model", "pretrained", "query_length", "precision", "storage", "onng", "hnsw", "ivfpq"}
     assert encoders["ready"].keys() == known
     # Only the results of models that are not trained here may depend on what is fast.
     assert [encoders[name]["precision"] for name in ("ready", "tuned", "encoder")] == ["auto", "fp32", "fp32"]

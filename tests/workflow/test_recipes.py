@@ -25,7 +25,8 @@ def test_the_schema_allows_every_value_of_every_recipe(name, section):
 def test_every_recipe_can_be_chosen():
     for section in ("encoders", "rerankers"):
         recipe = part_of(schema_of(Experiment)["properties"][section], "x")["properties"]["recipe"]
-        assert (recipe["enum"], recipe["default"]) == (list(load_recipes()), "paper")
+        known = [name for name, recipe in load_recipes().items() if name == "paper" or section in recipe]
+        assert (recipe["enum"], recipe["default"]) == (known, "paper")
 
 
 def test_a_recipe_gives_what_the_config_does_not_say():

@@ -1,0 +1,169 @@
+"""The variants of a config's entries, such as a trained dense encoder or a released re-ranker, and the keys of each.
+
+A key that an entry's variant lacks is a mistake, and gets neither a default nor the value of a recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from cort.models.settings import OF_KIND
+from cort.settings.config import LATE_INTERACTION, LEARNERS, SPARSE, Config, listed
+from cort.settings.fields import schema_of
+from cort.settings.lexical import Expander, LexicalIndex, Weigher
+from cort.settings.models import Encoder, Pairs, Reranker, Triples
+from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
+
+
+class Variant(NamedTuple):
+    """Entries of one origin and kind, and the keys that they have."""
+
+    noun: str
+    #: what tells the origin: keys, or a key with its value
+    marks: set[str]
+    keys: set[str]
+    kind: str = ""
+    #: keys without a default, such as those that a released model's own files define
+    unset: frozenset[str] = frozenset()
+
+    @property
+    def defaults(self) -> set[str]:
+        """Keys that have a default, or the value of a recipe."""
+        return self.keys - self.unset
+
+
+def _all(cls: Any) -> set[str]:
+    return set(schema_of(cls)["properties"])
+
+
+# Origins of models.
+TRAINED, RELEASED, RETRAINED = {"base_model"}, {"pretrained"}, {"pretrained", "training"}
+IMPORTED, NEW_WORDS = TRAINED | {"released"}, TRAINED | {"word_vectors: new"}
+DEFAULT_KINDS: dict[str, str] = {"encoders": Encoder.kind, "rerankers": Reranker.kind}
+DENSE, CROSS_ENCODER = DEFAULT_KINDS.values()
+KERNEL_POOLING = ("knrm", "conv_knrm")
+
+#: keys that a released model's own files define, unless the config does
+DESCRIBED = frozenset({"pooling", "dimension", "similarity", "query_length", "passage_length", "max_length"})
+#: keys that say which triples of a file are used
+OF_TRIPLES = {"limit", "sample", "shuffle", "unknown_ids"}
+HUB = {"pretrained", "revision"}
+LEARNING = {"training", "recipe", "checkpoint", "loss"}
+# Keys of encoders, trained or not.
+SPARSE_KEYS = {"kind", "precision", "query_length", "passage_length"}
+DENSE_KEYS = SPARSE_KEYS | {"pooling", "dimension", "similarity", "storage", "onng", "hnsw", "ivfpq"}
+NEW_DENSE = DENSE_KEYS | {"base_model", "projection", "query_segment", "passage_segment"}
+HUB_DENSE = DENSE_KEYS | HUB | {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
+LEARNT = LEARNING.union({"triples", "teacher", "start"}, settings_of(ENCODER_OBJECTIVES))
+LEARNT_SPARSE = LEARNT | {"queries", "query_flops", "passage_flops", "flops_warmup"}
+# Keys of re-rankers.
+PAIR_KEYS = {"kind", "precision", "depth", "query_length", "max_length"}
+HUB_PAIRS = PAIR_KEYS | HUB
+HUB_LATE = HUB_PAIRS | {"similarity", "ivfpq"}
+LEARNT_PAIRS = LEARNING.union({"pairs"}, settings_of(RERANKER_OBJECTIVES))
+NEW_PAIRS = PAIR_KEYS | LEARNT_PAIRS | TRAINED
+
+#: by section, or by the key of examples; an entry is of the first one whose marks it has
+VARIANTS = {
+    "lexical": [
+        Variant("an index with tune", {"tune"}, _all(LexicalIndex) - {"k1", "b"}),
+        Variant("an index without tune", set(), _all(LexicalIndex) - {"tune"}),
+    ],
+    "expanders": [
+        # How many queries are appended must be said of a file with samples, and only there.
+        Variant("an expander from a file", {"file"}, {"file", "queries", "filter"}, unset=frozenset({"queries"})),
+        Variant("a released expander with beams", RELEASED | {"beams"}, _all(Expander) - {"file", "top_k"}),
+        Variant("a released expander", RELEASED, _all(Expander) - {"file", "beams"}),
+    ],
+    "weighers": [
+        Variant("a weigher from a file", {"file"}, {"file"}),
+        Variant("a released weigher", RELEASED, _all(Weigher) - {"file"}),
+    ],
+    "encoders": [
+        Variant("a released dense encoder with training", RETRAINED, HUB_DENSE | LEARNT, DENSE, DESCRIBED),
+        Variant("a released dense encoder", RELEASED, HUB_DENSE, DENSE, DESCRIBED),
+        Variant("an imported encoder", IMPORTED, NEW_DENSE | {"released", "checkpoint"}, DENSE),
+        Variant("a trained dense encoder", TRAINED, NEW_DENSE | LEARNT, DENSE),
+        Variant(
+            "a released sparse encoder with training", RETRAINED, SPARSE_KEYS | HUB | LEARNT_SPARSE, SPARSE, DESCRIBED
+        ),
+        Variant("a released sparse encoder", RELEASED, SPARSE_KEYS | HUB, SPARSE, DESCRIBED),
+        Variant("a trained sparse encoder", TRAINED, SPARSE_KEYS | TRAINED | LEARNT_SPARSE, SPARSE),
+    ],
+    "rerankers": [
+        Variant(
+            "a released cross_encoder with training", RETRAINED, HUB_PAIRS | LEARNT_PAIRS, CROSS_ENCODER, DESCRIBED
+        ),
+        Variant("a released cross_encoder", RELEASED, HUB_PAIRS, CROSS_ENCODER, DESCRIBED),
+        Variant("a released monot5", RELEASED, HUB_PAIRS, "monot5", DESCRIBED),
+        Variant("a released rankt5", RELEASED, HUB_PAIRS, "rankt5", DESCRIBED),
+        Variant(
+            "a released late_interaction with training", RETRAINED, HUB_LATE | LEARNT_PAIRS, LATE_INTERACTION, DESCRIBED
+        ),
+        Variant("a released late_interaction", RELEASED, HUB_LATE, LATE_INTERACTION, DESCRIBED),
+        *(
+            Variant(f"a trained {kind}", TRAINED, NEW_PAIRS.union(OF_KIND[kind]), kind)
+            for kind in (CROSS_ENCODER, LATE_INTERACTION)
+        ),
+        *(
+            Variant(f"a trained {kind} with new word vectors", NEW_WORDS, NEW_PAIRS.union(OF_KIND[kind]), kind)
+            for kind in KERNEL_POOLING
+        ),
+        # Word vectors of the base model have its dimension.
+        *(
+            Variant(f"a trained {kind}", TRAINED, NEW_PAIRS.union(OF_KIND[kind]) - {"dimension"}, kind)
+            for kind in KERNEL_POOLING
+        ),
+    ],
+    "triples": [
+        Variant("triples of a file", {"file"}, _all(Triples)),
+        Variant("triples of a system", set(), _all(Triples) - OF_TRIPLES),
+    ],
+    "pairs": [
+        Variant("pairs of a file", {"file"}, _all(Pairs)),
+        Variant("pairs of a system", set(), _all(Pairs) - OF_TRIPLES),
+    ],
+}
+
+
+def variant_of(sort: str, entry: Config) -> Variant | None:
+    """Find the variant of an entry; none if it has no origin that its kind can have."""
+    kind = entry.get("kind", DEFAULT_KINDS.get(sort, ""))
+    marks = {*entry, *(f"{key}: {value}" for key, value in entry.items())}
+    return next((one for one in VARIANTS[sort] if one.kind == kind and one.marks <= marks), None)
+
+
+def variant_at(path: tuple[str, ...], entry: Config) -> Variant | None:
+    """Find the variant of what is at a path in the config; none if all of its sort have the same keys."""
+    match path:
+        case section, _ if section in VARIANTS:
+            return variant_of(section, entry)
+        case section, _, key if LEARNERS.get(section) == key:
+            return variant_of(key, entry)
+    return None
+
+
+def check_variants(config: Config) -> Iterator[str]:
+    """Yield a line for each entry that is of no variant, and for each key that an entry's variant does not have."""
+    for section in VARIANTS:
+        for name, entry in config.get(section, {}).items():
+            yield from _check(section, f"{section}.{name}", entry)
+            if (examples := LEARNERS.get(section, "")) in entry:
+                yield from _check(examples, f"{section}.{name}.{examples}", entry[examples])
+
+
+def _check(sort: str, place: str, entry: Config) -> Iterator[str]:
+    variants = VARIANTS[sort]
+    if (variant := variant_of(sort, entry)) is None:
+        kind = entry.get("kind", DEFAULT_KINDS.get(sort, ""))
+        origins = [key for one in variants if one.kind == kind and len(one.marks) == 1 for key in one.marks]
+        found = f"found no key {' or '.join(origins)}{kind and f' of a {kind}'}"
+        yield f"{place}: {found}, expected it to be set; add it"
+        return
+    for key in sorted(entry.keys() - variant.keys):
+        having = [one for one in variants if key in one.keys]
+        alike = [one for one in having if one.kind == variant.kind]
+        alike = alike or [one for one in having if one.marks >= variant.marks] or having
+        nouns = listed(one.noun for one in alike)
+        yield f"{place}.{key}: found {key} with {variant.noun}, expected it only with {nouns}; remove it"
