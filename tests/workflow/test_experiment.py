@@ -114,6 +114,28 @@ def test_an_entry_needs_an_origin_that_its_kind_can_have(place, entry, origins):
     assert complaints({place: entry}) == [line]
 
 
+def test_only_keys_of_a_variant_get_defaults_or_values_of_a_recipe():
+    late = {"kind": "late_interaction"}
+    changes = {
+        "encoders sparse": {"base_model": "small", "kind": "sparse", "recipe": "small"},
+        "encoders further": {"pretrained": "model", "training": {}, "recipe": "small"},
+        "rerankers late": {"pretrained": "model", **late},
+        "rerankers given": {"pretrained": "model", "similarity": "l2", **late},
+        "rerankers new": {"base_model": "small", "recipe": "small", **late},
+    }
+    config = completed(changes)
+    sparse, further = (config["encoders"][name] for name in ("sparse", "further"))
+    assert {"queries", "query_flops", "passage_flops", "flops_warmup", "passage_length", "loss"} <= sparse.keys()
+    assert sparse.keys().isdisjoint({"pooling", "similarity", "dimension", "projection", "storage", "ivfpq"})
+    assert {"loss", "storage", "ivfpq"} <= further.keys()
+    assert further.keys().isdisjoint({"pooling", "similarity", "dimension", "projection", "query_length", "queries"})
+    late, given, new = (config["rerankers"][name] for name in ("late", "given", "new"))
+    assert given == late | {"base_model": "reranker.given", "similarity": "l2"}
+    assert late.keys() == {"pretrained", "base_model", "kind", "precision", "depth", "ivfpq"}
+    assert {"ivfpq", "similarity", "dimension", "term_weights", "fill_queries", "skip_punctuation"} <= new.keys()
+    assert new.keys().isdisjoint({"head", "filters", "word_vectors"})
+
+
 def test_variants_have_keys_of_the_schema_and_each_key_is_of_a_variant():
     sections = schema_of(Experiment)["properties"]
     for section in VARIANTS.keys() & sections:
