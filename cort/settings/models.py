@@ -274,6 +274,8 @@ class Reranker(Scoring, Trainable):
     """A model that scores pairs of a query and a passage."""
 
     recipe: Literal["paper", "small"] = "paper"
+    """Set of default values for training: `paper`, those of this reference, or `small`, for collections with thousands
+    of training queries. Keys set here override them; the values are listed below."""
     pretrained: str | None = None
     """Hub name or local folder of a released re-ranker of the `kind` set here: a cross-encoder with one label, or with
     two whose names in `id2label` say which means relevant, or a language model that answers yes or no; a ColBERT model
