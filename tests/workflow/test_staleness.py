@@ -215,6 +215,7 @@ def graphs(planned_before):
         "splits.<name>.topics.field",
         "systems.<name>.onng.recall",
         "systems.<name>.fuse.method",
+        "rerankers.<name>.filters",
     )
     for key in changed:
         for path, value in TABLE["keys"][key]["set"].items():
