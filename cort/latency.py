@@ -184,7 +184,7 @@ class Options(JavaOptions):
     batch: int = optional(32, "queries per batch", "N", ge=1)
     depth: int = as_key(General, "depth")
     systems: tuple[str, ...] = required("NAME")
-    gpus: int = as_key(Latency, "gpus")
+    gpus: int = optional(Latency.gpus, "at most; the workflow gives 0 where there are none", "N", ge=0)
     output: str = required("JSON")
 
 

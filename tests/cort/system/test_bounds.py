@@ -17,6 +17,7 @@ from tests.support.common import ROOT
 
 # Options that are no keys, by what is expected of them, in every stage that has one of this name.
 EXPECTED = {
+    "0 or more": "gpus",
     "1 or more": "batch k pool processes samples",
     "1 or more, at most 4,096": "threads",
     "more than 0, at most 1": "recall",
@@ -27,6 +28,8 @@ UNBOUNDED = """bm25_warm_up checkpoint_every memory_mb port queries warm_up weig
 OTHERS = {"form", "kind", "measures", "samples"}
 # ... or the choice of a registry, or a setting of systems, which stages do not know: their code would depend on it.
 OTHERS |= {"loss", "method", "normalization", "k", "recall", "weight"}
+# ... or what a machine has, which may be less than the key asks for.
+OTHERS |= {"gpus"}
 # Options with another default than their key: a person reads the results, a file of triples is read once, a grid has
 # a measure.
 OWN_DEFAULTS = {("analyze overlap", "depth"), ("search", "depth"), ("import_triples", "epochs")}
