@@ -24,8 +24,8 @@ from cort.system.files import write_text
 ROOT = Path(__file__).parents[2]
 #: what changes no result: command lines, files, locks, devices; declarations of config keys, whose values are params
 APART = ("cort/system/", "cort/settings/")
-#: what is more than declarations
-LOGIC = ("cort/settings/config.py", "cort/settings/paths.py")
+#: what is more than declarations of keys and of paths, which are inputs and outputs of jobs
+LOGIC = ("cort/settings/config.py",)
 MODULE = re.compile(r"cort(\.\w+)*")
 #: facts about sources by their content, because parsing all of them takes seconds at each start of a workflow
 CACHE = Path(".snakemake") / "program.json"

@@ -10,7 +10,7 @@ from tests.support.common import ROOT
 MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "cort").rglob("*.py"))
 #: modules that know no results, and declarations of settings, whose values are params
 APART = {path for path in MODULES if path.startswith(("cort/system/", "cort/settings/"))}
-APART -= {"cort/settings/config.py", "cort/settings/paths.py"}
+APART -= {"cort/settings/config.py"}
 
 
 @cache

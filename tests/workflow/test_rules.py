@@ -2,6 +2,7 @@
 
 import os
 
+from tests.support.common import ROOT
 from tests.support.forking import snakemake
 
 RETRIES = """
@@ -31,7 +32,8 @@ rule stage:
 """
 
 
-def test_a_stage_that_logs_an_error_is_not_tried_again_unless_it_lacked_memory(tmp_path, real_starts):
+def test_a_stage_that_logs_an_error_is_not_tried_again_unless_it_lacked_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (tmp_path / "Snakefile").write_text(RETRIES, "utf-8")
     # Of another run.
     (tmp_path / "killed.log").write_text("12:00:00 ERROR qrels.tsv: found nothing, expected judgements\n", "utf-8")
