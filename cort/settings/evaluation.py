@@ -19,7 +19,7 @@ class Explorer:
 
     results: int = setting(20, "results per ranking", "N", ge=1, le=1000)
     """Top results shown of each system."""
-    megabytes: int = setting(60, "maximum size of the folder, in millions of bytes", "MB", ge=1, le=1_000_000)
+    megabytes: int = setting(60, "maximum size of the folder, in millions of bytes", "MB", ge=1, le=10_000)
     """Maximum size of its folder, per split. If it would be larger, the texts of passages that all systems rank low are
     left out, and the page says so."""
 

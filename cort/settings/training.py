@@ -24,7 +24,7 @@ class Optimization:
     """Examples per mini-batch; in CoRT the passages of the other examples are negatives too."""
     gradient_accumulation: int = setting(100, "mini-batches per update", ge=1, le=100_000)
     """Mini-batches per update."""
-    learning_rate: float = setting(2e-05, gt=0)
+    learning_rate: float = setting(2e-05, gt=0, le=10)
     """Peak learning rate of AdamW."""
     weight_decay: float = setting(0.1, ge=0, le=100)
     """Decoupled weight decay."""

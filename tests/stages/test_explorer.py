@@ -132,10 +132,11 @@ def test_the_same_inputs_give_the_same_bytes(explored, page):
 
 def test_texts_beyond_the_cap_are_left_out_and_relevant_ones_stay(explored, page, monkeypatch):
     whole = queries_of(page)
-    cap = size_of(page) - 1500
-    monkeypatch.setattr("cort.reporting.explorer.page.BYTES_PER_MEGABYTE", 1)
+    units = (size_of(page) - 1500) // 100
+    cap = units * 100
+    monkeypatch.setattr("cort.reporting.explorer.page.BYTES_PER_MEGABYTE", 100)
     monkeypatch.setattr("cort.reporting.explorer.page.RESERVE", 300)
-    cut_page = explored("--megabytes", str(cap))
+    cut_page = explored("--megabytes", str(units))
     assert cap - 3000 < size_of(cut_page) <= cap
     found, cut = queries_of(cut_page), data_of(cut_page, "index")["cut"]
     missing = sum(text is None for one in found for text in one["texts"])

@@ -354,7 +354,10 @@ NONE = "found none, expected a file with"
         ({"precision": "fp16"}, "precision: found fp16 on a CPU, expected fp32 or bf16"),
         ({"passage_length": 49}, "passage_length: found 49, expected 3 to 48 tokens for this model"),
         ({"projection": "False"}, "dimension: found 16, expected the model's 32 without a projection"),
-        ({"learning_rate": 1e30, "warmup_updates": 0}, "update 2: found the loss nan on the examples 5 to 9, expected"),
+        (
+            {"learning_rate": 10, "weight_decay": 100, "warmup_updates": 0},
+            "update 4: found the loss nan on the examples 15 to 19,",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )

@@ -132,7 +132,10 @@ def test_training_complains(options, tmp_path, complaint, examples):
         ({"pairs": tmp_path / "late", "loss": "softmax"}, f"{tmp_path}/late: found a negative in the first row"),
         ({"max_length": 12}, "max_length: found 12, expected 14 to 48"),
         ({"kind": "other"}, "--kind: found the re-ranker 'other', expected "),
-        ({"learning_rate": 1e30, "warmup_updates": 0}, "update 2: found the loss nan on the example "),
+        (
+            {"learning_rate": 10, "weight_decay": 100, "warmup_updates": 0},
+            "update 4: found the loss nan on the example ",
+        ),
     ):
         assert complaint(train_reranker.main, options(**changes), tmp_path / "curve.csv").startswith(found)
     assert not (tmp_path / "model").exists()
