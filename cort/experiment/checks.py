@@ -8,6 +8,7 @@ with defaults, how parts refer to each other (`cort/experiment/references.py`).
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,10 @@ def complete(config: Config, source: str) -> Config:
     """
     schema = schema_of(Experiment)
     config = apart(extended(config, source))
-    mistakes = find_mistakes(config, schema)
-    if mistakes:
-        raise ConfigError("\n".join(f"{source}: {line}" for line in mistakes))
+    _refuse(source, shape_mistakes(config, schema))
+    _refuse(source, [*check_variants(config), *check_conflicts(config)])
     config = filled(config, schema)
+    _refuse(source, check_references(config))
     for name in evaluated_splits(config):
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
     for system in all_systems(config).values():
@@ -104,11 +105,11 @@ def extended(config: Config, source: str) -> Config:
     return {key: value for key, value in (base | own).items() if key != "extends" and value is not None}
 
 
-def find_mistakes(config: Config, schema: Config) -> list[str]:
-    """List the mistakes of a config, each once, sorted by place: of its shape, or of what it says if that is right."""
-    lines = set(shape_mistakes(config, schema)) or {*check_variants(config), *check_conflicts(config)}
-    lines = lines or set(check_references(filled(copy.deepcopy(config), schema)))
-    return sorted(lines, key=lambda line: (line.split(": found")[0], line))
+def _refuse(source: str, mistakes: Iterable[str]) -> None:
+    """Raise an error with all mistakes, if there are any, each once and sorted by place."""
+    lines = sorted(set(mistakes), key=lambda line: (line.split(": found")[0], line))
+    if lines:
+        raise ConfigError("\n".join(f"{source}: {line}" for line in lines))
 
 
 def filled(config: Config, schema: Config) -> Config:

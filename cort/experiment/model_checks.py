@@ -44,10 +44,10 @@ def check_models(config: Config) -> Iterator[str]:
 
 def check_own_names(config: Config) -> Iterator[str]:
     """Check that what systems retrieve or re-rank with has a name that nothing else has."""
-    for one, other in combinations(("lexical", *LEARNERS), 2):
-        for name in config[one].keys() & config[other].keys():
-            found = f"found the name {name}, which is also in {one}"
-            yield f"{other}.{name}: {found}, expected a name of its own, as systems name both alike; rename it"
+    for section, later in combinations(("lexical", *LEARNERS), 2):
+        for name in config[section].keys() & config[later].keys():
+            found = f"found the name {name}, which is also in {section}"
+            yield f"{later}.{name}: {found}, expected a name of its own, as systems name both alike; rename it"
 
 
 def _check_training(place: str, model: Config, source: str, config: Config) -> Iterator[str]:

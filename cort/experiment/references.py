@@ -178,7 +178,7 @@ def _check_evaluation(evaluation: Config) -> Iterator[str]:
 def _check_outputs(config: Config) -> Iterator[str]:
     """Check submissions, deployments and consistency factors."""
     yield from check_deployments(config)
-    for name, submission in (config["submissions"]).items():
+    for name, submission in config["submissions"].items():
         yield from _check_submission(f"submissions.{name}", name, submission, config)
     evaluation = config["evaluation"]
     for pair in evaluation["contrasts"]:

@@ -90,9 +90,9 @@ def check_bounds(options: Any) -> None:
 def places_of(options: Any, outputs: bool) -> Iterator[str]:
     """Yield the files and folders that options name: outputs, or all others. Their metavar is one of `PLACES`."""
     for field in dataclasses.fields(options):
-        before, named, kind = (field.metadata.get("metavar") or "").rpartition("=")
+        _, named, kind = (field.metadata.get("metavar") or "").rpartition("=")
         if kind in PLACES and field.name.startswith("output") == outputs:
-            places = (value.partition("=")[2] if before and named else value for value in _values(options, field))
+            places = (value.partition("=")[2] if named else value for value in _values(options, field))
             yield from filter(None, places)
 
 

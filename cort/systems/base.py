@@ -271,7 +271,7 @@ class System(ABC):
         return check_name(f"{self.place}.{key}", self.entry[key], known)
 
     def check_void(self) -> Iterator[str]:
-        """Yield a line for each setting that another one overrides; the entry is not validated yet."""
+        """Yield a line for each setting that another one overrides; the entry is as written, without defaults."""
         return iter(())
 
     @abstractmethod

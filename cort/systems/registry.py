@@ -77,7 +77,7 @@ def check_entry(config: Config, name: str) -> Iterator[str]:
 
 
 def check_void(config: Config, name: str) -> Iterator[str]:
-    """Yield a line for each setting that another one overrides; the entry is not validated yet."""
+    """Yield a line for each setting that another one overrides; the entry is as written, without defaults."""
     entry = config["systems"][name]
     for kind in KINDS:
         if kind.key() in entry:

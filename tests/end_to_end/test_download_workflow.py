@@ -5,13 +5,12 @@ import pytest
 import yaml
 
 from cort.downloads.catalog import load_catalog
-from cort.experiment.checks import complete, find_mistakes
+from cort.experiment.checks import complete
 from cort.experiment.downloads import file_pattern, named_files, resolve
-from cort.experiment.keys import Experiment
 from cort.settings import paths
-from cort.settings.fields import schema_of
 from tests.support.archives import tar_of
 from tests.support.common import md5_of, wait_until
+from tests.support.configs import mistakes_in
 from tests.support.forking import snakemake
 from tests.support.misbehaving_server import Step, serving
 from tests.support.processes import Python
@@ -32,12 +31,12 @@ def experiment(**changes):
 
 
 def mistakes(**changes):
-    return find_mistakes(experiment(**changes), schema_of(Experiment))
+    return mistakes_in(experiment(**changes))
 
 
 def test_public_files_may_stand_wherever_raw_files_do():
     runs = {"one": {"run": {"dev": "download:msmarco/top1000.dev.tsv"}}}
-    assert mistakes(systems=runs, evaluation={"baseline": "one"}) == []
+    complete(experiment(systems=runs, evaluation={"baseline": "one"}), "public")
 
 
 def test_an_unknown_name_is_a_mistake_with_the_nearest_one():
