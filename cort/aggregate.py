@@ -10,9 +10,9 @@ import sys
 
 from cort.formats.runs import read_run, tag_of, write_run
 from cort.retrieval.documents import as_documents
+from cort.runtime import cli
+from cort.runtime.options import options_class, required
 from cort.settings.collection import Aggregation
-from cort.system import cli
-from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 

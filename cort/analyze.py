@@ -41,13 +41,13 @@ from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import TunedOptions, check_tuned
 from cort.retrieval.rerank import candidate_scores, mix_run
 from cort.retrieval.weights import own_weights, weight_of
+from cort.runtime.commands import Commands, main_of_commands
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.options import optional, options_class, required
 from cort.settings import evaluation
 from cort.settings.collection import Aggregation, Split
 from cort.settings.evaluation import Evaluation
 from cort.settings.fields import General, as_key
-from cort.system.commands import Commands, main_of_commands
-from cort.system.errors import input_error, shorten
-from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 

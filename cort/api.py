@@ -25,9 +25,9 @@ from cort.formats import tables
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.online.passages import Passages
+from cort.runtime.errors import input_error
 from cort.settings import paths
 from cort.settings.config import is_sparse
-from cort.system.errors import input_error
 from cort.systems.base import Results
 
 if TYPE_CHECKING:

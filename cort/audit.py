@@ -51,12 +51,12 @@ from cort.retrieval.graph import Meta, refuse_other_queries, without_zeros
 from cort.retrieval.graph_search import Found, open_index, to_ranking
 from cort.retrieval.graphs import INDEXES, IndexKind
 from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions
-from cort.system.commands import Commands, main_of_commands
-from cort.system.devices import lease
-from cort.system.errors import input_error
-from cort.system.memory import free_memory
-from cort.system.options import options_class, required
-from cort.system.progress import track
+from cort.runtime.commands import Commands, main_of_commands
+from cort.runtime.devices import lease
+from cort.runtime.errors import input_error
+from cort.runtime.memory import free_memory
+from cort.runtime.options import options_class, required
+from cort.runtime.progress import track
 
 if TYPE_CHECKING:
     from cort.models.late_interaction import LateInteraction

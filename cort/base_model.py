@@ -31,13 +31,13 @@ from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
 from cort.formats.records import offsets_of
 from cort.models.hub import check_weights, find_folder, open_tokenizer
+from cort.runtime import cli
+from cort.runtime.errors import InputError, input_error, reason_of
+from cort.runtime.files import atomic_folder
+from cort.runtime.interruption import Interrupted
+from cort.runtime.options import optional, options_class, required
 from cort.settings.fields import General, Released, as_key
 from cort.settings.models import BaseModel
-from cort.system import cli
-from cort.system.errors import InputError, input_error, reason_of
-from cort.system.files import atomic_folder
-from cort.system.interruption import Interrupted
-from cort.system.options import optional, options_class, required
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

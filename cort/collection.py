@@ -23,16 +23,16 @@ import pyarrow.parquet as pq
 from cort.formats.artifacts import write_artifact
 from cort.formats.passages import REPEATED, iter_passage_batches, write_passages
 from cort.formats.tables import PASSAGES, open_writer
+from cort.runtime import cli
+from cort.runtime.checksums import describe_inputs
+from cort.runtime.errors import input_error
+from cort.runtime.options import optional, options_class, required, thread_count
 from cort.settings.collection import Collection, Fields, Passages
 from cort.settings.fields import as_key
 from cort.sources.files import iter_file_documents
 from cort.sources.folder import Ids
 from cort.sources.headed import REMEDIES, Division, Origin
 from cort.sources.opened import Source, open_source
-from cort.system import cli
-from cort.system.checksums import describe_inputs
-from cort.system.errors import input_error
-from cort.system.options import optional, options_class, required, thread_count
 
 log = logging.getLogger(__name__)
 

@@ -38,12 +38,12 @@ from cort.evaluation.values import check_named, read_recall, read_values, refuse
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.reporting.labels import link
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import write_text
+from cort.runtime.options import optional, options_class, read_options, required
 from cort.settings.evaluation import Evaluation
 from cort.settings.fields import General, as_key
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
-from cort.system.options import optional, options_class, read_options, required
 
 log = logging.getLogger(__name__)
 

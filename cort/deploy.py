@@ -31,13 +31,13 @@ from cort.formats.shards import Shard, all_ids, all_vectors, open_both
 from cort.retrieval.bm25 import Parameters, read_parameters
 from cort.retrieval.fusion import K, Settings, are_equal, fuse
 from cort.retrieval.weights import read_weights
+from cort.runtime import cli
+from cort.runtime.files import atomic_folder
+from cort.runtime.options import optional, options_class, required
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Target
 from cort.settings.fields import General, as_key
 from cort.settings.lexical import Language, LexicalIndex
-from cort.system import cli
-from cort.system.files import atomic_folder
-from cort.system.options import optional, options_class, required
 
 Vector: TypeAlias = npt.NDArray[np.float32]
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from cort.downloads.catalog import CHUNK, PublicFile, load_catalog
 from cort.downloads.fetch import Sources
 from cort.formats.members import iter_members
-from cort.system import cli
-from cort.system.errors import input_error
-from cort.system.files import atomic_file
-from cort.system.options import optional, options_class, required
+from cort.runtime import cli
+from cort.runtime.errors import input_error
+from cort.runtime.files import atomic_file
+from cort.runtime.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 

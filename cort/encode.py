@@ -28,11 +28,11 @@ from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
 from cort.retrieval.impacts import MOST_TERMS, quantised
+from cort.runtime.commands import Commands, main_of_commands
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.options import optional, options_class, required
 from cort.settings import models
 from cort.settings.fields import as_key
-from cort.system.commands import Commands, main_of_commands
-from cort.system.errors import input_error, shorten
-from cort.system.options import optional, options_class, required
 
 if TYPE_CHECKING:
     import torch

@@ -26,9 +26,9 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import is_in, unknown_ids
 from cort.formats.runs import read_run
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.options import options_class, required
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.options import options_class, required
 
 log = logging.getLogger(__name__)
 

@@ -38,14 +38,14 @@ from cort.formats.shards import Tokens
 from cort.models.layout import read_prompts
 from cort.models.shards import Job, PassageOptions, Ranges, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
+from cort.runtime.commands import Commands, main_of_commands
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.options import optional, options_class, required
+from cort.runtime.progress import track
 from cort.settings import lexical
 from cort.settings.fields import General, as_key
 from cort.settings.lexical import ExpansionFilter
 from cort.settings.models import BaseModel
-from cort.system.commands import Commands, main_of_commands
-from cort.system.errors import input_error, shorten
-from cort.system.options import optional, options_class, required
-from cort.system.progress import track
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cort.online.options import SearchOptions, find_results, open_named
+from cort.runtime import cli
+from cort.runtime.devices import lease
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.options import optional, options_class
 from cort.settings import paths
-from cort.system import cli
-from cort.system.devices import lease
-from cort.system.errors import input_error, shorten
-from cort.system.options import optional, options_class
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher

@@ -32,12 +32,12 @@ from cort.formats.runs import read_run
 from cort.reporting.explorer.page import Experiment, select_texts, write_page
 from cort.reporting.explorer.rankings import combine, first_results, ranks_of, relevant_passages
 from cort.retrieval.documents import documents_of, group_passages
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import atomic_folder, temporary_folder
+from cort.runtime.options import optional, options_class, required
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Explorer
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.files import atomic_folder, temporary_folder
-from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 

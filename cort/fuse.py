@@ -19,8 +19,8 @@ from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS
 from cort.retrieval.options import RunOptions, TunedOptions, check_tuned, choice, refuse_without_effect
 from cort.retrieval.parts import read_parts
 from cort.retrieval.weights import check_weights, read_weights, weights_of_folds
-from cort.system import cli
-from cort.system.options import optional, options_class, required
+from cort.runtime import cli
+from cort.runtime.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 

@@ -25,12 +25,12 @@ from cort.formats.judgements import write_judged
 from cort.formats.records import Qrel, Text
 from cort.formats.tables import EXPANSIONS, PASSAGES, has_column, read_table
 from cort.retrieval.documents import documents_of, split_of
+from cort.runtime import cli
+from cort.runtime.errors import input_error
+from cort.runtime.options import options_class, required
 from cort.settings.collection import Aggregation, Lengths
 from cort.settings.fields import General, as_key
 from cort.sources.passages import count_words
-from cort.system import cli
-from cort.system.errors import input_error
-from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import atomic_folder
+from cort.runtime.options import options_class, read_options, required
 from cort.settings.fields import as_key
 from cort.settings.models import BaseModel
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.files import atomic_folder
-from cort.system.options import options_class, read_options, required
 
 if TYPE_CHECKING:
     from torch import Tensor

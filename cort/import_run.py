@@ -46,9 +46,9 @@ from cort.formats.runs import (
     write_runs,
 )
 from cort.retrieval.options import SearchOptions
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.options import options_class, required
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.options import options_class, required
 
 log = logging.getLogger(__name__)
 

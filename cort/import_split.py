@@ -10,12 +10,12 @@ import sys
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.judgements import write_judged
+from cort.runtime import cli
+from cort.runtime.errors import input_error
+from cort.runtime.options import optional, options_class, required
 from cort.settings.collection import Collection, Split
 from cort.settings.fields import as_key
 from cort.sources.opened import open_split
-from cort.system import cli
-from cort.system.errors import input_error
-from cort.system.options import optional, options_class, required
 
 
 @options_class

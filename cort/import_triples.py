@@ -23,14 +23,14 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import positions
 from cort.formats.released_triples import COLUMNS, iter_triples
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import temporary_folder
+from cort.runtime.options import optional, options_class, required
+from cort.runtime.progress import track
 from cort.settings.fields import General, as_key
 from cort.settings.models import Triples
 from cort.settings.training import Epochs
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.files import temporary_folder
-from cort.system.options import optional, options_class, required
-from cort.system.progress import track
 from cort.training.passes import Rows, draw_rows, iter_rows, shuffled
 
 log = logging.getLogger(__name__)

@@ -50,16 +50,16 @@ from cort.retrieval.graph import (
 from cort.retrieval.graphs import GRAPHS
 from cort.retrieval.impacts import MODEL
 from cort.retrieval.options import JavaOptions
+from cort.runtime.checksums import checksum
+from cort.runtime.commands import Commands, main_of_commands
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.files import atomic_folder, temporary_folder
+from cort.runtime.options import optional, options_class, required, thread_count
+from cort.runtime.program import program_of
+from cort.runtime.progress import track
 from cort.settings.fields import Cleaning, General, as_key
 from cort.settings.lexical import Language, LexicalIndex
 from cort.settings.models import Hnsw, IvfPq, Onng
-from cort.system.checksums import checksum
-from cort.system.commands import Commands, main_of_commands
-from cort.system.errors import InputError, input_error
-from cort.system.files import atomic_folder, temporary_folder
-from cort.system.options import optional, options_class, required, thread_count
-from cort.system.program import program_of
-from cort.system.progress import track
 
 if TYPE_CHECKING:
     from cort.retrieval.ivfpq import Shards

@@ -24,10 +24,10 @@ import pyarrow as pa
 from cort.evaluation import inspection
 from cort.evaluation.inspection import Finding, Found, Row, Split
 from cort.formats.artifacts import csv_text, parse_assignments, write_artifact
+from cort.runtime import cli
+from cort.runtime.files import write_text
+from cort.runtime.options import optional, options_class, required
 from cort.settings.collection import Aggregation
-from cort.system import cli
-from cort.system.files import write_text
-from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 

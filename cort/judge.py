@@ -26,10 +26,10 @@ from cort.formats.tables import PASSAGES, read_queries, select_texts
 from cort.models.endpoint import ask, refuse_nonsense
 from cort.models.prompts import GRADE
 from cort.retrieval.documents import group_passages
+from cort.runtime import cli
+from cort.runtime.options import options_class, required
 from cort.settings.collection import Aggregation, Endpoint, Judge
 from cort.settings.fields import as_key
-from cort.system import cli
-from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 

@@ -28,14 +28,14 @@ from cort.formats import tables
 from cort.formats.artifacts import json_option, write_artifact
 from cort.online.timing import PARTS
 from cort.retrieval.options import JavaOptions
+from cort.runtime import cli
+from cort.runtime.devices import lease, visible_devices
+from cort.runtime.errors import input_error
+from cort.runtime.machine import describe_hardware, describe_software
+from cort.runtime.options import optional, options_class, required
 from cort.settings.config import Config
 from cort.settings.evaluation import Latency
 from cort.settings.fields import General, as_key
-from cort.system import cli
-from cort.system.devices import lease, visible_devices
-from cort.system.errors import input_error
-from cort.system.machine import describe_hardware, describe_software
-from cort.system.options import optional, options_class, required
 from cort.systems.base import Results
 from cort.systems.registry import system_of
 

@@ -36,14 +36,14 @@ from cort.formats.tables import read_queries
 from cort.online.options import folder_of
 from cort.reporting.page import render
 from cort.reporting.tables import Column, Table, columns, in_formats
+from cort.runtime import cli
+from cort.runtime.errors import input_error
+from cort.runtime.files import write_text
+from cort.runtime.options import optional, options_class, required
 from cort.settings import paths
 from cort.settings.config import labels_of, title_of_split
 from cort.settings.evaluation import Evaluation
 from cort.settings.fields import General
-from cort.system import cli
-from cort.system.errors import input_error
-from cort.system.files import write_text
-from cort.system.options import optional, options_class, required
 from cort.systems.base import Results
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.runtime import cli
+from cort.runtime.errors import input_error
+from cort.runtime.options import options_class, read_options
 from cort.settings.fields import as_key
 from cort.settings.models import Pairs
-from cort.system import cli
-from cort.system.errors import input_error
-from cort.system.options import options_class, read_options
 from cort.training.sampling import Positions, SamplingOptions, draw, draw_distinct, shuffle, write_epochs
 
 # How many more positives of other groups to consider, because some may also be relevant to the query.

@@ -18,11 +18,11 @@ from cort.formats.tables import PASSAGES, iter_batches, select_texts, write_tabl
 from cort.models.endpoint import ask, refuse_nonsense
 from cort.models.prompts import QUERY
 from cort.retrieval.documents import document_of, hash_of, split_of
+from cort.runtime import cli
+from cort.runtime.options import options_class, required
 from cort.settings.collection import Endpoint, Lengths
 from cort.settings.fields import General, as_key
 from cort.sources.passages import count_words
-from cort.system import cli
-from cort.system.options import options_class, required
 
 IDS = pa.schema([PASSAGES.field("doc_id")])
 

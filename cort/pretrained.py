@@ -21,12 +21,12 @@ from typing import Any, Literal
 from cort.models.hub import check_weights, find_folder, open_tokenizer
 from cort.models.layout import read_prompts
 from cort.models.truncation import read_limits
+from cort.runtime import cli
+from cort.runtime.errors import input_error, naming
+from cort.runtime.files import atomic_folder
+from cort.runtime.options import options_class, required
 from cort.settings.fields import Released, as_key
 from cort.settings.models import Encoder, Pooling, Reranker, Similarity
-from cort.system import cli
-from cort.system.errors import input_error, naming
-from cort.system.files import atomic_folder
-from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from typing import Any
 from cort import __version__
 from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.shards import read_precision
-from cort.system import cli
-from cort.system.checksums import describe_inputs
-from cort.system.machine import describe_hardware, describe_software, first_line, output_of
-from cort.system.options import optional, options_class, required
+from cort.runtime import cli
+from cort.runtime.checksums import describe_inputs
+from cort.runtime.machine import describe_hardware, describe_software, first_line, output_of
+from cort.runtime.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 

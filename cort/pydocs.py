@@ -29,15 +29,15 @@ from typing import NamedTuple
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.records import in_blocks
+from cort.runtime import cli
+from cort.runtime.errors import input_error
+from cort.runtime.files import write_text
+from cort.runtime.options import options_class, required, thread_count
+from cort.runtime.processes import map_in_order
+from cort.runtime.progress import track
 from cort.settings.collection import Pydocs
 from cort.settings.fields import General, as_key
 from cort.sources.documents import one_line
-from cort.system import cli
-from cort.system.errors import input_error
-from cort.system.files import write_text
-from cort.system.options import options_class, required, thread_count
-from cort.system.processes import map_in_order
-from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

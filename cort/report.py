@@ -36,11 +36,11 @@ from cort.reporting.page import render
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
 from cort.retrieval.weights import FoldedWeights, TunedWeights
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import write_text
+from cort.runtime.options import optional, options_class, required
 from cort.settings.config import Config, title_of_split
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
-from cort.system.options import optional, options_class, required
 from cort.systems.registry import all_systems
 from cort.training.outcome import Selection
 

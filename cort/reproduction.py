@@ -28,10 +28,10 @@ from cort.reporting.inputs import read_each
 from cort.reporting.reproduction.fidelity import Latency, Results, read_latencies
 from cort.reporting.reproduction.page import build
 from cort.reporting.reproduction.paper import read_paper
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
-from cort.system.options import optional, options_class, required
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import write_text
+from cort.runtime.options import optional, options_class, required
 
 Result = TypeVar("Result", Measures, Depths, Consistency, Latency)
 

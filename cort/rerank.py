@@ -25,9 +25,9 @@ from cort.retrieval.options import RunOptions, TunedOptions, check_tuned
 from cort.retrieval.parts import check_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
 from cort.retrieval.weights import own_weights, weight_of
+from cort.runtime import cli
+from cort.runtime.options import optional, options_class, required
 from cort.settings.fields import General, as_key
-from cort.system import cli
-from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import sys
 
 from cort.experiment.stored import write_experiment
 from cort.formats.artifacts import json_option
-from cort.system import cli
-from cort.system.options import options_class, required
+from cort.runtime import cli
+from cort.runtime.options import options_class, required
 
 log = logging.getLogger(__name__)
 

@@ -60,16 +60,16 @@ from cort.retrieval.options import (
     TokenOptions,
     refuse_without_effect,
 )
+from cort.runtime.commands import Commands, main_of_commands
+from cort.runtime.devices import lease
+from cort.runtime.errors import input_error
+from cort.runtime.files import temporary_folder
+from cort.runtime.memory import free_memory
+from cort.runtime.options import optional, options_class, required, thread_count
+from cort.runtime.progress import track
 from cort.settings.evaluation import Latency
 from cort.settings.fields import as_key
 from cort.settings.lexical import LexicalIndex
-from cort.system.commands import Commands, main_of_commands
-from cort.system.devices import lease
-from cort.system.errors import input_error
-from cort.system.files import temporary_folder
-from cort.system.memory import free_memory
-from cort.system.options import optional, options_class, required, thread_count
-from cort.system.progress import track
 
 if TYPE_CHECKING:
     from cort.retrieval.max_similarity import Search

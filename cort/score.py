@@ -25,11 +25,11 @@ from cort.formats.shards import Tokens
 from cort.models.shards import Job, ModelOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import Limits, log_truncation, read_limits
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.options import optional, options_class, required
 from cort.settings import models
 from cort.settings.fields import as_key
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.options import optional, options_class, required
 
 if TYPE_CHECKING:
     import torch

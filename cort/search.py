@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING
 
 from cort.online.options import SearchOptions, find_results, open_named
 from cort.online.timing import PARTS
+from cort.runtime import cli
+from cort.runtime.devices import lease
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.options import optional, options_class
 from cort.settings.fields import General, as_key
-from cort.system import cli
-from cort.system.devices import lease
-from cort.system.errors import InputError, input_error
-from cort.system.options import optional, options_class
 
 if TYPE_CHECKING:
     from cort.online.searcher import Answer, Searcher

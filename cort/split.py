@@ -32,12 +32,12 @@ from cort.formats.records import Qrel
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
 from cort.formats.topics import iter_queries
 from cort.retrieval.documents import documents_of
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import write_text
+from cort.runtime.options import optional, options_class, required
 from cort.settings.collection import Aggregation, Split, Topics
 from cort.settings.fields import General, as_key
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
-from cort.system.options import optional, options_class, required
 
 log = logging.getLogger(__name__)
 

@@ -22,12 +22,12 @@ import numpy as np
 
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
+from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import atomic_file
+from cort.runtime.options import options_class, required
 from cort.settings.evaluation import RUN_ID, SUBMITTED, Submission
 from cort.settings.fields import as_key
-from cort.system import cli
-from cort.system.errors import input_error, shorten
-from cort.system.files import atomic_file
-from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 

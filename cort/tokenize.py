@@ -19,11 +19,11 @@ from cort.formats.shards import Tokens, write_tokens
 from cort.models.layout import read_prompts
 from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
 from cort.models.truncation import write_lengths
+from cort.runtime import cli
+from cort.runtime.options import optional, options_class, required, thread_count
+from cort.runtime.progress import track
 from cort.settings.fields import as_key
 from cort.settings.models import BaseModel
-from cort.system import cli
-from cort.system.options import optional, options_class, required, thread_count
-from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

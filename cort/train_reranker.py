@@ -11,8 +11,8 @@ Usage: python -m cort.train_reranker --base-model base_models/small --pairs pair
 
 from __future__ import annotations
 
-from cort.system import cli
-from cort.system.options import options_class
+from cort.runtime import cli
+from cort.runtime.options import options_class
 from cort.training import parallel
 from cort.training.losses import RERANKER_OBJECTIVES, classes_of
 from cort.training.settings import RerankerTraining, check_options

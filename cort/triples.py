@@ -14,7 +14,7 @@ import sys
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.system import cli
+from cort.runtime import cli
 from cort.training.sampling import SamplingOptions, draw, shuffle, write_epochs
 
 

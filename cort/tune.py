@@ -34,15 +34,15 @@ from cort.retrieval.fusion import NORMALIZATION, NORMALIZATIONS, on_one_scale, r
 from cort.retrieval.options import BM25Options, choice
 from cort.retrieval.parts import check_scores, read_parts
 from cort.retrieval.rerank import Scores, candidate_scores
+from cort.runtime.commands import Commands, main_of_commands
+from cort.runtime.errors import input_error
+from cort.runtime.files import temporary_folder
+from cort.runtime.options import optional, options_class, required
+from cort.runtime.progress import track
 from cort.settings.collection import Aggregation, Split
 from cort.settings.fields import General, as_key
 from cort.settings.lexical import GridSearch
 from cort.settings.tuning import Folds
-from cort.system.commands import Commands, main_of_commands
-from cort.system.errors import input_error
-from cort.system.files import temporary_folder
-from cort.system.options import optional, options_class, required
-from cort.system.progress import track
 
 log = logging.getLogger(__name__)
 

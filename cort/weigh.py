@@ -29,13 +29,13 @@ from cort.formats.records import Integers, offsets_of
 from cort.formats.shards import Tokens
 from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint
+from cort.runtime.commands import Commands, main_of_commands
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import temporary_folder
+from cort.runtime.options import options_class, required
+from cort.runtime.progress import track
 from cort.settings import lexical
 from cort.settings.fields import as_key
-from cort.system.commands import Commands, main_of_commands
-from cort.system.errors import input_error, shorten
-from cort.system.files import temporary_folder
-from cort.system.options import options_class, required
-from cort.system.progress import track
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from cort.system.checksums import record_of
-from cort.system.files import remove_leftovers
+from cort.runtime.checksums import record_of
+from cort.runtime.files import remove_leftovers
 
 CACHES = (".mypy_cache", ".pytest_cache", ".ruff_cache", ".snakemake/log", ".snakemake/slurm_logs", ".snakemake/shadow")
 SOURCES = ("cort", "workflow", "scripts", "tests")

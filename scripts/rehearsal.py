@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from cort.system.files import atomic_folder
+from cort.runtime.files import atomic_folder
 from scripts.bench.common import parse
 
 Integers = npt.NDArray[np.int64]

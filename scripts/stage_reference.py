@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from cort.system.cli import parser_of
+from cort.runtime.cli import parser_of
 from scripts.bench.common import ROOT
 
 HEAD = """\

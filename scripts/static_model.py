@@ -14,7 +14,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from cort.system.files import atomic_folder
+from cort.runtime.files import atomic_folder
 
 RELEASE = "wordllama==0.4.0.post1"
 # Files in the package -> their names in the model folder, and their SHA-256.

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from cort.system.checksums import record_of
+from cort.runtime.checksums import record_of
 from tests.support import forking, quick_java
 from tests.support.common import command_line, write_rows
 from tests.support.released import BERT, write_t5

@@ -14,9 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 from cort.experiment.checks import ConfigError, load, read
+from cort.runtime.errors import InputError, input_error
 from cort.settings import paths
 from cort.settings.config import Config
-from cort.system.errors import InputError, input_error
 from workflow import preflight
 from workflow.command_line import columns, new_parser, part_arguments
 from workflow.snakemake_api import Job, PlanError, plan

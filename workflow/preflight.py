@@ -17,11 +17,11 @@ from cort.experiment.downloads import PREFIX
 from cort.experiment.models import place_of_base_model, triples_file
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.graphs import INSTALL_FAISS
+from cort.runtime.devices import visible_devices
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.machine import java_home
 from cort.settings import paths
 from cort.settings.config import LEARNERS, SOURCES, Config, files_of, one_or_more, source_of
-from cort.system.devices import visible_devices
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.machine import java_home
 from cort.systems.registry import RULES, all_systems
 from workflow.snakemake_api import Job
 

@@ -25,6 +25,9 @@ from cort.experiment.splits import pairs_of_splits, splits_apart
 from cort.experiment.stored import needed_for
 from cort.experiment.variants import DESCRIBED, OF_TRIPLES
 from cort.retrieval.graphs import INDEXES
+from cort.runtime.checksums import checksum
+from cort.runtime.files import write_text
+from cort.runtime.program import CACHE, ROOT, program_of
 from cort.settings import paths
 from cort.settings.config import (
     LEARNERS,
@@ -43,9 +46,6 @@ from cort.settings.config import (
     splits_with,
 )
 from cort.settings.fields import schema_of
-from cort.system.checksums import checksum
-from cort.system.files import write_text
-from cort.system.program import CACHE, ROOT, program_of
 from cort.systems.base import Option
 from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of

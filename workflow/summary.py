@@ -19,9 +19,9 @@ from cort.formats.artifacts import read_artifact
 from cort.reporting.inputs import read_measures, titled
 from cort.reporting.labels import fixed, measure_label
 from cort.reporting.tables import by_split, names_of_measures
+from cort.runtime.errors import InputError
 from cort.settings import paths
 from cort.settings.config import unjudged_splits
-from cort.system.errors import InputError
 from workflow.command_line import new_parser
 from workflow.inputs import comparisons, explorers, files_per_run
 

@@ -36,12 +36,12 @@ from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
 from cort.formats.yaml_files import read_yaml
 from cort.retrieval.weights import TunedWeights
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.files import write_text
 from cort.settings import paths
 from cort.settings.config import Config, evaluated_splits, generated_from, is_judged, labels_of, leaves, ranked_splits
 from cort.settings.evaluation import Target
 from cort.settings.fields import NAME
-from cort.system.errors import InputError, input_error
-from cort.system.files import write_text
 from cort.systems.registry import system_of
 from workflow.inputs import comparisons
 

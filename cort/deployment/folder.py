@@ -20,8 +20,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.formats import tables
 from cort.formats.shards import Shard
+from cort.runtime.errors import input_error, shorten
 from cort.settings.lexical import Language
-from cort.system.errors import input_error, shorten
 
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".jinja"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from cort.downloads import rehearsal
 from cort.formats.yaml_files import read_yaml
-from cort.system.errors import input_error, shorten, suggest
+from cort.runtime.errors import input_error, shorten, suggest
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from filelock import Timeout
 
 from cort import __version__
 from cort.downloads.catalog import Catalog, PublicFile, problem_with
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.locks import acquire
-from cort.system.progress import Counter
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.locks import acquire
+from cort.runtime.progress import Counter
 
 log = logging.getLogger(__name__)
 

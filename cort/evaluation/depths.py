@@ -17,7 +17,7 @@ from cort.formats.artifacts import Node
 from cort.formats.ids import positions, sort_keys
 from cort.formats.records import Integers, offsets_of
 from cort.formats.runs import Numbers, Run, strictly_decreasing
-from cort.system.progress import track
+from cort.runtime.progress import track
 
 SATURATED_BELOW = 1.005
 REFERENCE_DEPTH = 1000

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 
 def draw_folds(query_ids: Iterable[str], folds: int, seed: int, source: str | Path) -> list[list[str]]:

@@ -27,7 +27,7 @@ from cort.formats.artifacts import Node
 from cort.formats.ids import positions
 from cort.formats.records import LARGEST_GRADE
 from cort.formats.runs import Run
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 Qrels = dict[str, dict[str, int]]
 # Query -> measure -> value.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 # trec_eval's name of each measure, over the whole ranking and with a cutoff; None if there is no such measure.
 TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {

@@ -1,8 +1,8 @@
 """Options shared by stages that evaluate runs."""
 
+from cort.runtime.options import options_class, required
 from cort.settings.collection import Split
 from cort.settings.fields import as_key
-from cort.system.options import options_class, required
 
 
 @options_class

@@ -12,8 +12,8 @@ from cort.formats import tables
 from cort.formats.artifacts import FIX, csv_text
 from cort.formats.fields import NUMBER
 from cort.formats.lines import iter_lines
-from cort.system.errors import input_error, shorten
-from cort.system.files import write_text
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import write_text
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from cort.experiment.references import check_references
 from cort.experiment.variants import check_variants, variant_at
 from cort.formats.schemas import shape_mistakes
 from cort.formats.yaml_files import read_yaml
+from cort.runtime.errors import InputError, check_name
 from cort.settings.config import LEARNERS, Config, evaluated_splits, is_trained, part_of
 from cort.settings.fields import schema_of
-from cort.system.errors import InputError, check_name
 from cort.systems.registry import all_systems
 
 

@@ -8,8 +8,8 @@ from itertools import combinations
 from cort.experiment.downloads import check_triples
 from cort.experiment.models import place_of_base_model, ranks_before, released_model
 from cort.models.settings import REVISION
+from cort.runtime.errors import check_name, shorten
 from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, is_sparse, is_trained, listed
-from cort.system.errors import check_name, shorten
 from cort.training.losses import ENCODER_OBJECTIVES
 
 

@@ -27,10 +27,10 @@ from cort.experiment.splits import (
     check_collection,
     check_judges,
 )
+from cort.runtime.errors import check_name
 from cort.settings.config import LEARNERS, Config, evaluated_splits, is_trained, ranked_splits, sources
 from cort.settings.evaluation import RUN_ID, SUBMITTED, Evaluation
 from cort.settings.fields import schema_of
-from cort.system.errors import check_name
 from cort.systems.registry import all_systems, check_entry, system_of
 
 # The name of a system, and whether its run of the training queries is meant, which depends on less than evaluated runs.

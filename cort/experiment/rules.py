@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from cort.evaluation.names import KNOWN, parse_measure
+from cort.runtime.errors import check_name
 from cort.settings.config import Config, part_of
-from cort.system.errors import check_name
 
 
 def check_rules(config: Config, schema: Config) -> Iterator[str]:

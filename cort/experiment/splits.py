@@ -8,6 +8,7 @@ from os.path import normpath
 
 from cort.experiment.config import tuned_systems
 from cort.experiment.models import trained_models, used_models
+from cort.runtime.errors import check_name
 from cort.settings.collection import COPIED
 from cort.settings.config import (
     LEARNERS,
@@ -24,7 +25,6 @@ from cort.settings.config import (
     splits_with,
     unjudged_splits,
 )
-from cort.system.errors import check_name
 from cort.systems.registry import all_systems
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")

@@ -11,10 +11,10 @@ from typing import Any
 
 from cort.experiment.config import searchable, with_parts
 from cort.formats.yaml_files import read_yaml, write_yaml
+from cort.runtime.checksums import verify
+from cort.runtime.errors import input_error, shorten
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config
-from cort.system.checksums import verify
-from cort.system.errors import input_error, shorten
 from cort.systems.base import Results, System
 from cort.systems.registry import system_of
 

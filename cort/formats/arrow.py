@@ -5,7 +5,7 @@ pyarrow tries to import pandas when it creates its first array. Later imports of
 
 import pyarrow as pa
 
-from cort.system.imports import absent
+from cort.runtime.imports import absent
 
 with absent("pandas"):
     pa.array([])

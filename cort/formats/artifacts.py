@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cort.formats.fields import parse_json
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.files import write_text
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.files import write_text
 
 Artifact = TypeVar("Artifact")
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 from cort.formats.tables import arrow_writer, open_arrow
-from cort.system.errors import InputError
-from cort.system.files import remove_leftovers
-from cort.system.progress import Counter
+from cort.runtime.errors import InputError
+from cort.runtime.files import remove_leftovers
+from cort.runtime.progress import Counter
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from cort.formats.ids import has_repeated, joined
 from cort.formats.lines import Parts, place_of
 from cort.formats.records import Integers
-from cort.system.errors import InputError, input_error, shorten
+from cort.runtime.errors import InputError, input_error, shorten
 
 
 def first_rows(keys: pa.ChunkedArray) -> Integers | None:

@@ -20,7 +20,7 @@ from cort.formats import tables
 from cort.formats.lines import Parts, Rows, iter_lines, iter_record_batches, iter_records
 from cort.formats.members import iter_member_lines, iter_members, names_in, refusing_damage
 from cort.formats.rows import id_of, json_object, text_of
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 #: the predicted queries of one passage
 Queries = list[str]

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from cort.formats.records import LARGEST_GRADE
-from cort.system.errors import shorten
+from cort.runtime.errors import shorten
 
 # Control and format characters, and surrogates: invisible, but they make a different id.
 INVISIBLE = frozenset({"Cc", "Cf", "Cs"})

@@ -39,8 +39,8 @@ from cort.formats.artifacts import Node, parse_document
 from cort.formats.fields import NUMBER, BadLine, checked_grade, split_fields, writable_id
 from cort.formats.lines import Rows, head_of, iter_lines, iter_records
 from cort.formats.records import LARGEST_GRADE, Qrel, Text
-from cort.system.errors import shorten
-from cort.system.files import atomic_file
+from cort.runtime.errors import shorten
+from cort.runtime.files import atomic_file
 
 log = logging.getLogger(__name__)
 

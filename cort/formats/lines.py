@@ -25,7 +25,7 @@ import pyarrow.csv
 
 from cort.formats.fields import BadLine
 from cort.formats.ids import are_ids
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
 

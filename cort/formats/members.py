@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from cort.formats.lines import SMALL_BLOCK, Rows, decode_lines, iter_blocks_of, unpacked
-from cort.system.errors import InputError, input_error
+from cort.runtime.errors import InputError, input_error
 
 FETCH = "fetch it again"
 # What the standard library raises for damaged archives.

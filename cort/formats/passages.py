@@ -41,9 +41,9 @@ from cort.formats.lines import (
 )
 from cort.formats.records import EMPTY, Integers, Text
 from cort.formats.tables import PASSAGES, iter_batches, open_writer, read_column, regroup
-from cort.system.errors import input_error
-from cort.system.files import atomic_file
-from cort.system.progress import track
+from cort.runtime.errors import input_error
+from cort.runtime.files import atomic_file
+from cort.runtime.progress import track
 
 #: a count of `write_passages`
 REPEATED = "identical documents dropped"

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from cort.formats.fields import BadLine, checked_unicode, parse_json_line, writable_id
 from cort.formats.lines import Rows, head_of, iter_lines, iter_records
 from cort.formats.tables import refuse_damage
-from cort.system.errors import shorten
+from cort.runtime.errors import shorten
 
 Record = Mapping[str, Any]
 #: a record, or what is wrong with it

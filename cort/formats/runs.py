@@ -28,8 +28,8 @@ from cort.formats.fields import NUMBER, BadLine, checked_id, checked_number, spl
 from cort.formats.ids import MULTIPLIER, Words, hashes, joined, sort_keys, string_bytes
 from cort.formats.lines import iter_lines, read_columns
 from cort.formats.records import Integers, Ranking, in_blocks, offsets_of
-from cort.system.errors import input_error, shorten
-from cort.system.files import atomic_file
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import atomic_file
 
 log = logging.getLogger(__name__)
 

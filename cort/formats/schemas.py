@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from cort.system.errors import shorten, suggest
+from cort.runtime.errors import shorten, suggest
 
 TYPES = {
     "object": "a mapping",

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from cort.formats.ids import has_repeated
 from cort.formats.records import Integers, offsets_of
 from cort.formats.tables import WHOLE, arrow_writer, open_arrow, refuse_damage
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 Storage = Literal["fp32", "fp16"]
 STORAGE: dict[str, pa.DataType] = {"fp32": pa.float32(), "fp16": pa.float16()}

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.files import atomic_file, flushing
-from cort.system.progress import track
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.files import atomic_file, flushing
+from cort.runtime.progress import track
 
 PASSAGES = pa.schema({"doc_id": "string", "text": "string"})
 QUERIES = pa.schema({"query_id": "string", "text": "string"})

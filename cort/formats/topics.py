@@ -22,7 +22,7 @@ from cort.formats.fields import BadLine, checked_text, writable_id
 from cort.formats.judgements import iter_qrels
 from cort.formats.lines import Rows, iter_lines, iter_records
 from cort.formats.records import Text
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
 

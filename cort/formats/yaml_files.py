@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.files import write_text
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.files import write_text
 
 # How a number or date without quotes may look.
 PLAIN = {

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cort.formats.shards import Tokens
 from cort.models.layout import TASKS
 from cort.models.tokenizer import Template
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 if TYPE_CHECKING:
     from torch import Tensor

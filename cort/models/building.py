@@ -23,7 +23,7 @@ from cort.models.loading import check_transformer, without_flash
 from cort.models.modules import CLASS_OF_TASK, WEIGHTS, quiet
 from cort.models.tokenizer import FILTER, Template, load_template, read_special_tokens, refusing
 from cort.models.transformer import accepted_inputs, count_tokens
-from cort.system.imports import sentence_transformers
+from cort.runtime.imports import sentence_transformers
 
 # Settings of the tokenizer that are kept. All others are written here, so that none names a class or custom code.
 KEPT = ("bos_token", "eos_token", "unk_token", "sep_token", "cls_token", "mask_token")

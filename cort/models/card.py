@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cort import __version__
-from cort.system.checksums import checksum
+from cort.runtime.checksums import checksum
 
 # As in `cort.settings.paths`, which imports what does not belong to the program of a training.
 CARD = "README.md"

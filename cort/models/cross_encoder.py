@@ -23,7 +23,7 @@ from cort.models.pair_prompt import PairPrompt, divide, render
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template
 from cort.models.transformer import LEAST_AFTER_PROMPT, check_length, forward_by_length, heads_of, single
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 
 class CrossEncoder(TextModel):

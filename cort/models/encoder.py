@@ -25,7 +25,7 @@ from cort.models.modules import KINDS, TextModel, load_modules, quiet, route
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import load_template, load_tokenizer
 from cort.models.transformer import check_length, forward_by_length
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken", "weighted_mean": "mean"}
 # Tokens per sub-batch of static embeddings: their mean needs neither padding nor much memory.

@@ -22,10 +22,10 @@ import httpx
 import openai
 from openai.types.chat import ChatCompletion
 
+from cort.runtime.errors import input_error, reason_of
+from cort.runtime.locks import acquire
+from cort.runtime.progress import Counter
 from cort.settings.collection import Endpoint
-from cort.system.errors import input_error, reason_of
-from cort.system.locks import acquire
-from cort.system.progress import Counter
 
 log = logging.getLogger(__name__)
 

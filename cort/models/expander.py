@@ -23,7 +23,7 @@ from cort.models.loading import SEQ2SEQ, load_transformer
 from cort.models.settings import LONGEST_QUERY
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import check_length, count_tokens, single
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 # Keys of config.json: ids of the tokens that begin, end and pad a query.
 NEEDED = ("decoder_start_token_id", "eos_token_id", "pad_token_id")

@@ -10,9 +10,9 @@ from cort.formats.artifacts import read_json
 from cort.models.layout import Settings
 from cort.models.settings import FIX, REVISION
 from cort.models.tokenizer import PROBE
-from cort.system.errors import InputError, input_error, reason_of, shorten
-from cort.system.hub import fetch_snapshot
-from cort.system.interruption import Interrupted
+from cort.runtime.errors import InputError, input_error, reason_of, shorten
+from cort.runtime.hub import fetch_snapshot
+from cort.runtime.interruption import Interrupted
 
 #: what to do about pickled weights
 CONVERT = "convert it with save_pretrained; pickles are refused"

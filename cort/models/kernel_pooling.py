@@ -31,7 +31,7 @@ from cort.models.loading import check_tensors, load_transformer, read_settings
 from cort.models.settings import FIX, PairSettings
 from cort.models.tokenizer import load_template
 from cort.models.transformer import count_tokens
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 WEIGHTS = "model.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from cort.formats.artifacts import Node, read_json
 from cort.models.settings import FIX
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 MODULES, PROMPTS, ROUTER = "modules.json", "config_sentence_transformers.json", "router_config.json"
 #: what `cort.models.pair_prompt` puts around queries and passages

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from cort.formats.artifacts import Node, read_json
 from cort.models.layout import LONGEST, Settings
 from cort.models.settings import FIX, PairSettings
-from cort.system.errors import COMPLAINT_LENGTH, InputError, input_error, reason_of, shorten
-from cort.system.imports import uncollected
-from cort.system.interruption import Interrupted
+from cort.runtime.errors import COMPLAINT_LENGTH, InputError, input_error, reason_of, shorten
+from cort.runtime.imports import uncollected
+from cort.runtime.interruption import Interrupted
 
 #: transformers' classes of encoder-decoders and of models with labels
 SEQ2SEQ, CLASSIFIER = "AutoModelForSeq2SeqLM", "AutoModelForSequenceClassification"

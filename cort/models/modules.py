@@ -35,9 +35,9 @@ from cort.models.precision import refuse_wrong
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
 from cort.models.transformer import PRECISIONS, count_tokens, most_tokens, single
-from cort.system.errors import InputError, input_error, reason_of, shorten
-from cort.system.imports import sentence_transformers, uncollected
-from cort.system.interruption import Interrupted
+from cort.runtime.errors import InputError, input_error, reason_of, shorten
+from cort.runtime.imports import sentence_transformers, uncollected
+from cort.runtime.interruption import Interrupted
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cort.formats.artifacts import write_artifact
 from cort.models.layout import PAIR_PROMPT
 from cort.models.tokenizer import Template
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from cort.formats.shards import KEY
 from cort.models.transformer import PRECISIONS, TOKEN_BUDGETS
-from cort.system.errors import input_error
-from cort.system.files import temporary_folder, write_text
+from cort.runtime.errors import input_error
+from cort.runtime.files import temporary_folder, write_text
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from cort.models.seq2seq import FORMULAS, open_seq2seq
 from cort.models.settings import PairSettings
 from cort.models.sparse_encoder import SparseEncoder, check_sparse
 from cort.models.transformer import check_length, most_tokens
-from cort.system.errors import COMPLAINT_LENGTH, input_error, shorten
+from cort.runtime.errors import COMPLAINT_LENGTH, input_error, shorten
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from cort.models.loading import read_settings
 from cort.models.modules import CLASSES
 from cort.models.seq2seq import Seq2SeqReranker, load_seq2seq, new_seq2seq
 from cort.models.settings import PairSettings
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 #: a model with `pairs` to be scored, `place` to move it to a device, and `save`
 Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling | Seq2SeqReranker

@@ -25,7 +25,7 @@ from cort.models.precision import refuse_wrong
 from cort.models.settings import FIX, PairSettings
 from cort.models.tokenizer import template_of
 from cort.models.transformer import PRECISIONS, single
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 
 class Formula(NamedTuple):

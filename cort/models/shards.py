@@ -16,11 +16,11 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.formats.checkpoints import FinishedBlocks
 from cort.formats.shards import KEY, shard_range
+from cort.runtime.devices import lease
+from cort.runtime.options import optional, options_class, required, thread_count
+from cort.runtime.progress import Counter
 from cort.settings import models
 from cort.settings.fields import PrecisionOrAuto, as_key
-from cort.system.devices import lease
-from cort.system.options import optional, options_class, required, thread_count
-from cort.system.progress import Counter
 
 if TYPE_CHECKING:
     import torch

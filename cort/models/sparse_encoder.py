@@ -26,7 +26,7 @@ from cort.models.loading import check_tensors
 from cort.models.modules import TextModel, load_modules, route
 from cort.models.settings import EncoderSettings
 from cort.models.transformer import single
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 # With normalised states of n numbers, the logits of a text's own tokens are up to sqrt(n) times the size of embeddings,
 # and those of others are random, with this size as standard deviation. A new head subtracts so many sizes from both.

@@ -15,8 +15,8 @@ from cort.formats.artifacts import read_json
 from cort.formats.cleaning import OTHERS
 from cort.models.layout import read_prompts, tokenizer_folder
 from cort.models.settings import FIX
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.interruption import Interrupted
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.interruption import Interrupted
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

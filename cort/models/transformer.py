@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from cort.models.batching import Sequences, by_length
 from cort.models.layout import model_fingerprint
-from cort.system.checksums import checksum
-from cort.system.errors import input_error
-from cort.system.program import program_of
-from cort.system.progress import Counter
+from cort.runtime.checksums import checksum
+from cort.runtime.errors import input_error
+from cort.runtime.program import program_of
+from cort.runtime.progress import Counter
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from cort.models.precision import place
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import accepted_inputs, check_length, count_tokens, heads_of, single
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 CLASSIFIER = "AutoModelForTokenClassification"
 CONTINUES = "##"

@@ -27,10 +27,10 @@ from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, iter_batches, read_queries
 from cort.online.passages import Passages
 from cort.retrieval.documents import documents_of, group_passages
+from cort.runtime.checksums import verify
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.locks import acquire
 from cort.settings import paths
-from cort.system.checksums import verify
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.locks import acquire
 from cort.systems.base import Results
 
 log = logging.getLogger(__name__)

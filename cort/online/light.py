@@ -19,10 +19,10 @@ from cort.models.layout import model_fingerprint, read_prompts
 from cort.models.light import Vectors, light_encoder
 from cort.models.tokenizer import load_tokenizer
 from cort.retrieval.graph_search import Found, to_ranking
+from cort.runtime.errors import input_error
 from cort.settings import paths
 from cort.settings.config import ranked_splits
 from cort.settings.fields import PrecisionOrAuto
-from cort.system.errors import input_error
 from cort.systems.base import Results, System
 
 TokenIds = npt.NDArray[np.int32]

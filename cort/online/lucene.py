@@ -31,9 +31,9 @@ from cort.retrieval import anserini
 from cort.retrieval.bm25 import Parameters
 from cort.retrieval.impacts import exact
 from cort.retrieval.options import HEAP_MB
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.machine import java_home
 from cort.settings.lexical import LexicalIndex
-from cort.system.errors import InputError, input_error
-from cort.system.machine import java_home
 
 ROOT = Path(__file__).parents[2]
 # Not `-m`: objects of this module would be pickled as those of `__main__`, and the parent could not read them.

@@ -39,8 +39,8 @@ from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
 from cort.retrieval.ivfpq import IvfPq, IvfPqSearch, open_ivfpq
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
-from cort.system.errors import input_error
-from cort.system.memory import memory_limit
+from cort.runtime.errors import input_error
+from cort.runtime.memory import memory_limit
 from cort.systems.base import Results, System
 
 Vectors = npt.NDArray[np.float32]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cort.retrieval.options import JavaOptions
-from cort.system.errors import input_error
-from cort.system.options import optional, options_class, thread_count
+from cort.runtime.errors import input_error
+from cort.runtime.options import optional, options_class, thread_count
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher

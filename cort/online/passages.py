@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cort.formats import tables
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 IDS = pa.schema([("doc_id", pa.string())])
 #: number of row groups whose texts stay in memory

@@ -23,10 +23,10 @@ from cort.online.passages import Passages
 from cort.online.timing import timed
 from cort.retrieval.documents import group_passages
 from cort.retrieval.options import HEAP_MB
+from cort.runtime.checksums import record_of, verify
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.imports import uncollected
 from cort.settings import paths
-from cort.system.checksums import record_of, verify
-from cort.system.errors import input_error, shorten
-from cort.system.imports import uncollected
 from cort.systems.base import LuceneIndex, Results, System
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from cort.formats.yaml_files import read_yaml
 from cort.online.judging import Judging
 from cort.online.searcher import Searcher, check_query
 from cort.online.why import explain
-from cort.system.errors import InputError, input_error, shorten
+from cort.runtime.errors import InputError, input_error, shorten
 
 log = logging.getLogger(__name__)
 

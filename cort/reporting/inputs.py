@@ -18,8 +18,8 @@ from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact, read_json
 from cort.formats.fields import NUMBER
 from cort.formats.lines import iter_lines
+from cort.runtime.errors import InputError, input_error, shorten
 from cort.settings.config import Config, title_of_split
-from cort.system.errors import InputError, input_error, shorten
 
 Measured = TypeVar("Measured", Measures, Depths, Consistency)
 OfSplit = TypeVar("OfSplit", bound=Any)

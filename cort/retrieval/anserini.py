@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 
 from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.cleaning import FORMS
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.interruption import Requests
-from cort.system.machine import java_home
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.interruption import Requests
+from cort.runtime.machine import java_home
 
 
 @contextmanager

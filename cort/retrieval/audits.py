@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cort.formats.artifacts import Node, read_artifact
 from cort.retrieval.graphs import INDEXES
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 
 @dataclass(frozen=True)

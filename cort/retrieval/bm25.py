@@ -16,8 +16,8 @@ from cort.formats.records import Ranking
 from cort.formats.runs import Run, read_run
 from cort.retrieval import anserini
 from cort.retrieval.options import BM25Options
-from cort.system.errors import InputError, input_error
-from cort.system.progress import track
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.progress import track
 
 log = logging.getLogger(__name__)
 

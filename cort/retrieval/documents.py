@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from cort.formats.ids import sort_keys
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, strictly_decreasing
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 # The document and the number of a passage; a document that is not divided is neither.
 PASSAGE = "^(.+)#([^#]*)$"

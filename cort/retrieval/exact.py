@@ -24,7 +24,7 @@ from cort.retrieval.codes import QUERIES_ON_CPU, Codes, blocks_of, is_fast, is_r
 from cort.retrieval.products import Few, Products
 from cort.retrieval.topk import Alphabet, Sieve, guess
 from cort.retrieval.vectors import HeldVectors, MappedVectors, Rows, Vectors
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 # All passages are read once per this many queries of a run.
 QUERIES_AT_ONCE = 512

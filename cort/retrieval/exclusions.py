@@ -17,9 +17,9 @@ from cort.formats.judgements import DOC_IDS, QUERY_IDS, pair_of
 from cort.formats.lines import iter_lines, iter_records
 from cort.formats.runs import Run, top
 from cort.retrieval.documents import documents_of
+from cort.runtime.options import optional, options_class
 from cort.settings.collection import Aggregation, Split
 from cort.settings.fields import General, as_key
-from cort.system.options import optional, options_class
 
 # Passages of a document that are expected among the results of a query, at most.
 PASSAGES_PER_DOCUMENT = 20

@@ -18,7 +18,7 @@ from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.shards import Shard, all_ids, all_vectors, count_rows, from_batch, open_shards
 from cort.formats.tables import arrow_writer
 from cort.retrieval.graphs import GRAPHS
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 # Half-precision storage moves a unit vector's length by 0.0005 at most.
 UNIT_TOLERANCE = 0.01

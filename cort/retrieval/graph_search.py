@@ -23,7 +23,7 @@ from cort.formats.shards import Shard, from_batch
 from cort.formats.tables import open_arrow, refuse_damage
 from cort.retrieval.graph import FIX, HNSW_SPACE, IDS, IDS_FILE, Meta, Vectors, library, read_meta
 from cort.retrieval.graphs import GRAPHS
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 QUERIES_PER_BLOCK = 64
 

@@ -6,7 +6,7 @@ The workflow imports this module, too, so it imports no library of indexes or ve
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 #: how to install the library for indexes of token vectors
 INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cort.formats.records import Ranking
 from cort.retrieval import anserini, bm25
 from cort.retrieval.options import BM25Options
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 # A weight of 1 as an impact: that of Anserini's runs with SPLADE.
 SCALE = 100

@@ -41,7 +41,7 @@ from cort.retrieval.graph import FIX, META_FILE, check_size
 from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
 from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex, measure, widest
 from cort.retrieval.vectors import Rows, Vectors
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 (FILE,) = TOKEN_INDEXES["ivfpq"].files
 # Codewords per byte; vectors sampled per list, and in total at least: as many as faiss uses for training.

@@ -26,7 +26,7 @@ from cort.models.late_interaction import LOWEST, TokenVectors
 from cort.retrieval.products import SMALLEST, UNIT_ROUNDOFF, vector_norms
 from cort.retrieval.topk import GROUP, Alphabet, Scores, Sieve
 from cort.retrieval.vectors import Rows, Vectors, as_tensor
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 Double = npt.NDArray[np.float64]
 

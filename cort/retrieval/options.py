@@ -7,12 +7,12 @@ from typing import Any
 
 from cort.retrieval.exclusions import ExclusionOptions
 from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
+from cort.runtime.errors import input_error
+from cort.runtime.options import optional, options_class, required, thread_count
 from cort.settings.collection import Aggregation, Split
 from cort.settings.evaluation import Audit
 from cort.settings.fields import General, PrecisionOrAuto, as_key
 from cort.settings.models import Encoder
-from cort.system.errors import input_error
-from cort.system.options import optional, options_class, required, thread_count
 
 HEAP_MB = 2000
 

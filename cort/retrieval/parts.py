@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cort.formats.runs import Run, read_run
 from cort.retrieval.fusion import are_equal
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cort.retrieval.topk import FEW, GROUP, FirstPass, Scores, sample_step
 from cort.retrieval.vectors import Block, Vectors, as_tensor
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 # Scores held at once on a CPU: 128 MB, or 8 MB, which fit in its caches, for scores that are read again soon.
 SCORES_AT_ONCE, IN_CACHE = 1 << 25, 1 << 21

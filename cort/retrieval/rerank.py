@@ -12,7 +12,7 @@ from cort.formats.ids import positions
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, order, strictly_decreasing
 from cort.retrieval.fusion import NONE, normalize, weigh
-from cort.system.errors import input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 Scores = npt.NDArray[np.float64]
 

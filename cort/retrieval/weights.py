@@ -16,7 +16,7 @@ from cort.formats.records import Ranking
 from cort.formats.runs import run_of, strictly_decreasing
 from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import Scores, weigh
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 Weights = tuple[float, ...]
 

@@ -18,7 +18,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from cort.system.options import optional
+from cort.runtime.options import optional
 
 Schema: TypeAlias = dict[str, Any]
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]

@@ -33,11 +33,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.processes import map_in_order
 from cort.sources import html, markdown, notebook, office, pdf, rst
 from cort.sources.documents import Content, Document, Unread, encoded_id, outline, paragraphs_of
 from cort.sources.rows import DEFAULT, Fields, iter_rows
-from cort.system.errors import input_error, shorten
-from cort.system.processes import map_in_order
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from cort.formats.records import EMPTY, in_blocks
 from cort.formats.tables import PASSAGES, regroup
+from cort.runtime.processes import map_in_order
 from cort.sources.documents import Document
 from cort.sources.passages import Passage, divide, first_sentence
-from cort.system.processes import map_in_order
 
 Origin = Literal["titles", "headings", "sentences"]
 #: what to do if a collection has none

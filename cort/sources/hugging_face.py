@@ -26,10 +26,10 @@ from cort.formats import judgements, topics
 from cort.formats.lines import iter_records
 from cort.formats.passages import iter_titled
 from cort.formats.records import Qrel, Text
+from cort.runtime.errors import input_error, shorten, suggest
+from cort.runtime.hub import fetch_snapshot
 from cort.sources.documents import Document
 from cort.sources.undivided import document_of
-from cort.system.errors import input_error, shorten, suggest
-from cort.system.hub import fetch_snapshot
 
 log = logging.getLogger(__name__)
 

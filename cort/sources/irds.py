@@ -19,11 +19,11 @@ from typing import Any, Literal, TypeVar
 
 from cort.formats.fields import BadLine, checked_grade, checked_text, checked_unicode, writable_id
 from cort.formats.records import Qrel, Text
+from cort.runtime.errors import input_error, shorten, suggest
+from cort.runtime.interruption import Interrupted
+from cort.runtime.locks import acquire
 from cort.sources.documents import Document
 from cort.sources.undivided import document_of
-from cort.system.errors import input_error, shorten, suggest
-from cort.system.interruption import Interrupted
-from cort.system.locks import acquire
 
 Kind = Literal["docs", "queries", "qrels"]
 KINDS: dict[Kind, str] = {"docs": "documents", "queries": "queries", "qrels": "judgements"}

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cort.formats.records import Qrel, Text
+from cort.runtime.checksums import describe_inputs
 from cort.sources import folder, hugging_face, irds
 from cort.sources.documents import Document
-from cort.system.checksums import describe_inputs
 
 #: path, bytes and SHA-256, as `describe_inputs` gives them
 Input: TypeAlias = dict[str, Any]

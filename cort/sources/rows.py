@@ -7,8 +7,8 @@ from typing import Any
 from cort.formats import rows
 from cort.formats.fields import BadLine
 from cort.formats.lines import Rows, iter_text
+from cort.runtime.errors import InputError, input_error, shorten
 from cort.sources.documents import Document, Section, Unread, encoded_id, one_line, paragraphs_of
-from cort.system.errors import InputError, input_error, shorten
 
 #: names of "id" and "title", and of one or more texts, which follow each other; without, they are found
 Fields = Mapping[str, Any]

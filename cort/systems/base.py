@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from cort.runtime.errors import check_name
 from cort.settings import paths
 from cort.settings.config import Config, evaluated_splits, is_sparse, is_trained, ranked_splits
-from cort.system.errors import check_name
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, fuse, normalize
 from cort.retrieval.fusion import Settings as FusionSettings
+from cort.runtime.errors import check_name
 from cort.settings.config import Config, flat
 from cort.settings.fields import setting
 from cort.settings.tuning import Folds
-from cort.system.errors import check_name
 from cort.systems.base import Option, Rule, System
 from cort.systems.mistakes import check_tuning
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Union
 
+from cort.runtime.errors import check_name
 from cort.settings.config import Config, any_of, listed, token_encoders
-from cort.system.errors import check_name
 from cort.systems.base import Results, Rule, System
 from cort.systems.lexical import Bm25
 from cort.systems.merging import Fuse, Interleave

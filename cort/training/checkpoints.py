@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from cort.system.files import atomic_file, remove_leftovers
+from cort.runtime.files import atomic_file, remove_leftovers
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import torch
 
 from cort.models.encoder import Encoder, Texts
 from cort.models.transformer import counted
-from cort.system.progress import Counter
+from cort.runtime.progress import Counter
 from cort.training.microbatches import Rows
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from cort.formats.artifacts import write_artifact
 from cort.models.layout import model_fingerprint
 from cort.models.transformer import identity
-from cort.system.errors import InputError, input_error
-from cort.system.options import read_options
-from cort.system.progress import Counter
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.options import read_options
+from cort.runtime.progress import Counter
 from cort.training.checkpoints import Checkpoints
 from cort.training.microbatches import (
     Forward,

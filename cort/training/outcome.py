@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cort.formats.artifacts import csv_text
-from cort.system.errors import input_error
-from cort.system.files import write_text
+from cort.runtime.errors import input_error
+from cort.runtime.files import write_text
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import fingerprint
 from cort.models.transformer import counted
-from cort.system.errors import input_error
-from cort.system.options import read_options
-from cort.system.progress import Counter
+from cort.runtime.errors import input_error
+from cort.runtime.options import read_options
+from cort.runtime.progress import Counter
 from cort.training.loop import Task
 from cort.training.losses import RERANKER_OBJECTIVES
 from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length, join_consecutive

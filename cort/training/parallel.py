@@ -22,10 +22,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from cort.system.devices import lease
-from cort.system.errors import InputError
-from cort.system.interruption import REQUESTS, Interrupted, Requests
-from cort.system.options import to_words
+from cort.runtime.devices import lease
+from cort.runtime.errors import InputError
+from cort.runtime.interruption import REQUESTS, Interrupted, Requests
+from cort.runtime.options import to_words
 from cort.training.settings import TrainingOptions
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cort.runtime.options import options_class
 from cort.settings.models import Sparsity
-from cort.system.options import options_class
 
 
 def flops(vectors: Tensor) -> Tensor:

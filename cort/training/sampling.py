@@ -20,12 +20,12 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.ids import positions
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
+from cort.runtime.errors import input_error
+from cort.runtime.options import options_class, required
 from cort.settings.collection import Split
 from cort.settings.fields import General, as_key
 from cort.settings.models import Triples
 from cort.settings.training import Epochs
-from cort.system.errors import input_error
-from cort.system.options import options_class, required
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cort.models.card import write_card
-from cort.system.files import atomic_folder
+from cort.runtime.files import atomic_folder
 from cort.training.loop import NOT_DECISIVE
 from cort.training.settings import TrainingOptions
 

@@ -22,7 +22,7 @@ from cort.formats.ids import positions
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
 from cort.formats.shards import Tokens
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 from cort.training.losses import Similarity
 from cort.training.microbatches import Rows
 from cort.training.settings import TrainingOptions

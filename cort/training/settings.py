@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings, PairSettings
+from cort.runtime.errors import input_error
+from cort.runtime.options import optional, options_class, required, thread_count
 from cort.settings.collection import Split
 from cort.settings.fields import General, as_key
 from cort.settings.models import BaseModel, Encoder, Sparsity
 from cort.settings.training import Optimization
-from cort.system.errors import input_error
-from cort.system.options import optional, options_class, required, thread_count
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES
 from cort.training.outcome import LOSS
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cort.system.errors import InputError, input_error
-from cort.system.interruption import Interrupted, Requests, exit_status
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.interruption import Interrupted, Requests, exit_status
 from cort.training.checkpoints import Checkpoint, Checkpoints
 from cort.training.microbatches import exchange
 from cort.training.outcome import CurvePoint

@@ -19,9 +19,9 @@ from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder
 from cort.models.tokenizer import fingerprint, load_template
 from cort.models.transformer import counted
-from cort.system.errors import input_error, shorten
-from cort.system.options import read_options
-from cort.system.progress import Counter
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.options import read_options
+from cort.runtime.progress import Counter
 from cort.training.guide import Guide, encode_start, report_left_out
 from cort.training.loop import Task
 from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES

@@ -36,8 +36,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cort.formats.runs import read_run
-from cort.system import cli
-from cort.system.options import required
+from cort.runtime import cli
+from cort.runtime.options import required
 
 
 @dataclass(frozen=True, kw_only=True)

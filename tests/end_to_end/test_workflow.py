@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cort.system.options import places_of
+from cort.runtime.options import places_of
 from tests.support import workflow as support
 from tests.support.changes import altered
 from tests.support.common import COMMIT

@@ -48,7 +48,7 @@ def stage(tmp_path_factory):
     from accelerate.state import AcceleratorState
     from torch import get_num_threads, set_num_threads, use_deterministic_algorithms
 
-    from cort.system import devices
+    from cort.runtime import devices
 
     # Asking again which GPUs there are takes a second.
     gpus = cache(devices._list_gpus)

@@ -15,8 +15,8 @@ from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.retrieval import bm25 as library
 from cort.retrieval.options import BM25Options
-from cort.system.errors import InputError
-from cort.system.files import temporary_folder
+from cort.runtime.errors import InputError
+from cort.runtime.files import temporary_folder
 from tests.support.common import command_line, logged, write_rows
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "squad"

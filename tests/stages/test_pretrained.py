@@ -15,7 +15,7 @@ from cort.models.cross_encoder import PairSettings, load_cross_encoder, new_cros
 from cort.models.encoder import load_encoder, new_encoder
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support import released as support
 from tests.support.layouts import CONFIG, LAYOUTS, MODERN, POOLING, SINGLE, TOKENIZER, WEIGHTS, Maker, take_in
 from tests.support.released import change_json, change_weights, copy_model, difference, write_json

@@ -11,7 +11,7 @@ from cort.formats.judgements import iter_qrels
 from cort.formats.passages import iter_passages
 from cort.formats.topics import iter_queries
 from cort.pydocs import Docstring, Options
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import contents, logged, write_files
 
 pytestmark = pytest.mark.usefixtures("record_messages")

@@ -16,8 +16,8 @@ import pytest
 from cort import search
 from cort.online.options import folder_of
 from cort.online.searcher import Answer, Result
+from cort.runtime.errors import InputError
 from cort.search import show, timings
-from cort.system.errors import InputError
 from tests.support.online import Parts, results_with, write_results
 from tests.support.processes import Python
 

@@ -18,7 +18,7 @@ import pytest
 from cort.formats.records import Ranking
 from cort.formats.runs import write_run
 from cort.formats.tables import PASSAGES, read_table, write_table
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 #: of a hub, as a config names it
@@ -150,6 +150,6 @@ def fake_nvidia_smi(folder, script):
 
 def die_while_writing(path):
     """Leave what a process leaves that is killed while it writes a file."""
-    code = "import os, sys; from cort.system.files import atomic_file; writer = atomic_file(sys.argv[1])"
+    code = "import os, sys; from cort.runtime.files import atomic_file; writer = atomic_file(sys.argv[1])"
     code += "; writer.__enter__(); os._exit(1)"
     subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, check=False)

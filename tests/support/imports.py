@@ -9,7 +9,7 @@ from tests.support.common import ROOT
 #: all modules of the library, as paths
 MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "cort").rglob("*.py"))
 #: modules that know no results, and declarations of settings, whose values are params
-APART = {path for path in MODULES if path.startswith(("cort/system/", "cort/settings/"))}
+APART = {path for path in MODULES if path.startswith(("cort/runtime/", "cort/settings/"))}
 APART -= {"cort/settings/config.py"}
 
 
@@ -79,7 +79,7 @@ def imports_of_command(path, command):
             defined |= {part.id: node for part in ast.walk(target) if isinstance(part, ast.Name)}
     entries = defined["COMMANDS"].value
     (entry,) = [value for key, value in zip(entries.keys, entries.values, strict=True) if key.value == command]
-    found, waiting, seen = {"cort.system.cli"}, [entry], set()
+    found, waiting, seen = {"cort.runtime.cli"}, [entry], set()
     while waiting:
         for node in running(waiting.pop()):
             if isinstance(node, ast.ImportFrom):

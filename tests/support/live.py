@@ -12,7 +12,7 @@ import uvicorn
 from cort.formats.records import Ranking
 from cort.online.searcher import Answer, Result, Searcher, check_query
 from cort.online.web import Line, make_app
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.explorer import (
     QUERIES_COUNT,
     SYSTEMS,

@@ -35,7 +35,7 @@ def begin():
 def make(archive):
     """Index and search three texts, list the classes that were loaded, and archive them."""
     from cort.retrieval.anserini import fat_jar
-    from cort.system.machine import java_home
+    from cort.runtime.machine import java_home
 
     java = [str(java_home().absolute() / "bin" / "java"), "-XX:+UseParallelGC", "-cp", str(fat_jar().absolute())]
     with tempfile.TemporaryDirectory() as name:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cort.system.checksums import checksum
+from cort.runtime.checksums import checksum
 from tests.support.common import ROOT
 
 #: Config of the tiny experiment in a copy made by `copy_with_tiny`.

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats.shards import Origin, token_vector_batch, write_shard, write_token_shard
-from cort.system.checksums import record_of
+from cort.runtime.checksums import record_of
 
 DIMENSION = 16
 

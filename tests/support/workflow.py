@@ -9,8 +9,8 @@ import signal
 from snakemake.api import SnakemakeApi
 from snakemake.settings.types import OutputSettings, Quietness, ResourceSettings
 
-from cort.system import cli
-from cort.system.options import read_options
+from cort.runtime import cli
+from cort.runtime.options import read_options
 from tests.support.common import ROOT
 from workflow.snakemake_api import plan
 

@@ -13,7 +13,7 @@ from tests.support.imports import MODULES, ROOT, module_file, names_of, program,
 from tests.support.workflow import RULES, TOOLS, command_of, module_of, stage_modules
 
 # From the lowest to the highest: a module may use all layers below, and its own package.
-LAYERS = [{"cort"}, {"cort.system"}, {"cort.formats"}, {"cort.downloads", "cort.sources"}, {"cort.settings"}]
+LAYERS = [{"cort"}, {"cort.runtime"}, {"cort.formats"}, {"cort.downloads", "cort.sources"}, {"cort.settings"}]
 LAYERS += [{"cort.models", "cort.evaluation"}, {"cort.training", "cort.retrieval"}, {"cort.systems"}]
 LAYERS += [{"cort.experiment"}, {"cort.reporting", "cort.online", "cort.deployment"}]
 LAYERS += [{"stages"}, {"workflow"}, {"scripts"}]
@@ -21,7 +21,7 @@ LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package 
 # The figures of latency are those that the online search measures.
 NEIGHBOURS = {("cort.reporting", "cort.online")}
 # Used by every stage, or by the workflow alone.
-APART = {"cort.system", "cort.settings", "cort.systems", "cort.experiment"}
+APART = {"cort.runtime", "cort.settings", "cort.systems", "cort.experiment"}
 IS_TEST = re.compile(r"tests\.(\w+\.)*test_")
 
 SOURCES = sorted(
@@ -76,7 +76,7 @@ def test_imports_go_down():
     [
         ("cort/audit.py", "cort/index.py", "no stage imports a stage"),
         ("cort/online/neural.py", "cort/encode.py", "in a higher layer"),
-        ("cort/system/cli.py", "cort/formats/runs.py", "in a higher layer"),
+        ("cort/runtime/cli.py", "cort/formats/runs.py", "in a higher layer"),
         ("cort/training/loop.py", "cort/retrieval/exact.py", "another package of the same layer"),
         ("cort/formats/runs.py", "cort/settings/paths.py", "in a higher layer"),
         ("workflow/plan.py", "scripts/clean.py", "in a higher layer"),

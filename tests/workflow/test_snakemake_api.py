@@ -14,7 +14,7 @@ from snakemake.persistence import MetadataRecord, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 from snakemake.rules import Rule
 
-from cort.system.interruption import ATTACHED
+from cort.runtime.interruption import ATTACHED
 from tests.support.common import ROOT, wait_until
 from tests.support.forking import snakemake
 from tests.support.sandbox import executable
@@ -91,7 +91,7 @@ def test_a_stage_ends_with_snakemake_even_if_that_is_killed(tree, monkeypatch, r
     monkeypatch.setenv(ATTACHED, "1")
     wait = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
     place = f"import sys; sys.path[:] = [{str(ROOT)!r}, *sys.path]; sys.modules.pop('cort')"
-    folder = tree(a=f"{place}; from cort.system import interruption; interruption.end_with_parent(); {wait}")
+    folder = tree(a=f"{place}; from cort.runtime import interruption; interruption.end_with_parent(); {wait}")
     with subprocess.Popen([executable("snakemake"), "d/a", "--cores", "1"], cwd=folder) as process:
         job = int(wait_until(lambda: (folder / "pid").exists() and (folder / "pid").read_text()))
         process.kill()

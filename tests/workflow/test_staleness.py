@@ -288,7 +288,7 @@ def test_params_name_every_key_of_the_config(graphs):
     assert sorted(set(LEAVES) - IDLE - named) == sorted(TABLE["structural"])
 
 
-# Modules: what a stage imports, at once or later, is part of its code. cort/system/ is not, which knows no results, nor
+# Modules: what a stage imports, at once or later, is part of its code. cort/runtime/ is not: it knows no results. Nor
 # are the declarations of keys in cort/settings/, whose values are params.
 
 

@@ -45,10 +45,10 @@ from cort.settings.config import (
     splits_with,
     title_of_split,
 )
-from cort.system.cli import CONSOLE
-from cort.system.devices import visible_devices
-from cort.system.interruption import ATTACHED
-from cort.system.program import ROOT
+from cort.runtime.cli import CONSOLE
+from cort.runtime.devices import visible_devices
+from cort.runtime.interruption import ATTACHED
+from cort.runtime.program import ROOT
 from cort.systems.registry import RULES, all_systems, made_by, system_of
 from workflow import inputs, settings
 from workflow.settings import all_of, among, look_up, optional

@@ -25,8 +25,8 @@ from cort.formats.ids import positions
 from cort.formats.tables import PASSAGES, arrow_writer, iter_batches, open_arrow
 from cort.reporting.explorer.rankings import UNKNOWN, Rankings
 from cort.reporting.labels import STOP_WORDS
-from cort.system.errors import input_error, shorten
-from cort.system.progress import track
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.progress import track
 
 ASSETS = ("index.html", "explorer.js", "explorer.css")
 BYTES_PER_MEGABYTE = 1_000_000

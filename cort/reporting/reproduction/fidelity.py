@@ -14,7 +14,7 @@ from cort.evaluation.measures import FIRST, Measures
 from cort.formats.artifacts import Node, read_json
 from cort.reporting.labels import measure_label
 from cort.reporting.reproduction.paper import Claim, Comparison, Number, Operand, Quantity
-from cort.system.errors import shorten
+from cort.runtime.errors import shorten
 
 WITHIN, OFF, NOT_RUN, CANNOT = "within", "off", "not run", "cannot be computed"
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not computed"

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from cort.formats.schemas import shape_mistakes
 from cort.formats.yaml_files import read_yaml
-from cort.system.errors import InputError, check_name
+from cort.runtime.errors import InputError, check_name
 
 SCHEMA = Path(__file__).with_name("paper.schema.yaml")
 

@@ -19,7 +19,7 @@ DEFINED = {("stemmer", "possessive_english"): "englishPossessive", ("stop", "_en
 PROGRAM = """
 import json, os, sys
 from cort.retrieval.anserini import fat_jar
-from cort.system.machine import java_home
+from cort.runtime.machine import java_home
 import jnius_config
 
 os.environ["JAVA_HOME"] = str(java_home())

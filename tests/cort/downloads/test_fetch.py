@@ -10,7 +10,7 @@ import pytest
 from cort.downloads import fetch
 from cort.downloads.catalog import Catalog, PublicFile
 from cort.downloads.fetch import Sources
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import logged
 from tests.support.misbehaving_server import Step, serving
 

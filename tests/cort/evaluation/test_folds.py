@@ -1,7 +1,7 @@
 import pytest
 
 from cort.evaluation.folds import draw_folds
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 
 @pytest.mark.parametrize(("queries", "folds"), [(5, 5), (17, 5), (20, 3), (100, 2)])

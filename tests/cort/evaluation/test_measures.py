@@ -9,7 +9,7 @@ import pytest
 from cort.evaluation import measures, names
 from cort.formats import tables
 from cort.formats.runs import Run, read_run
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import table_of
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"

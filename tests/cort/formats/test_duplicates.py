@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from cort.formats.duplicates import kept_rows, refuse_duplicates
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 
 def keys_of(seed):

@@ -13,7 +13,7 @@ from cort.formats.checkpoints import FinishedBlocks
 from cort.formats.shards import Tokens
 from cort.models import transformer
 from cort.models.shards import blocks_of
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import ROOT, die_while_writing, logged
 
 

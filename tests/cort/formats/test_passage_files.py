@@ -9,7 +9,7 @@ import pytest
 
 from cort.formats.passages import iter_passage_batches, iter_passages
 from cort.formats.tables import PASSAGES, regroup
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import refusal, write_file
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

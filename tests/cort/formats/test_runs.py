@@ -9,7 +9,7 @@ from cort.formats import runs
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, order, read_run, strictly_decreasing, top, write_run, write_runs
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import write_file
 
 

@@ -20,7 +20,7 @@ from cort.formats.shards import (
     write_token_shard,
     write_tokens,
 )
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import refusal
 from tests.support.vectors import without_precision
 

@@ -1,7 +1,7 @@
 import pytest
 
 from cort.formats.yaml_files import read_yaml
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import refusal, write_file
 
 BROKEN = {

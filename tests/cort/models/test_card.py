@@ -4,7 +4,7 @@ import pytest
 
 from cort.models.card import write_card
 from cort.models.layout import PROMPTS
-from cort.system.checksums import checksum
+from cort.runtime.checksums import checksum
 from tests.support.cards import card_of, cells
 from tests.support.released import check_folder
 

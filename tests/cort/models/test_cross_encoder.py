@@ -8,7 +8,7 @@ from cort.formats.shards import Tokens
 from cort.models.batching import frame_pair, pad
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.settings import PairSettings
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 CPU = torch.device("cpu")
 SETTINGS = PairSettings(query_length=8, max_length=24)

@@ -14,7 +14,7 @@ from cort.models.rerankers import load_reranker
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import load_template, load_tokenizer
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.released import BERT, change_json, change_weights, write_json, write_modules
 
 WEIGHTS, CONFIG, SETTINGS, MODULES = "model.safetensors", "config.json", "sentence_bert_config.json", "modules.json"

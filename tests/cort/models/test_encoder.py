@@ -9,7 +9,7 @@ from cort.formats.shards import Tokens
 from cort.models.batching import pad
 from cort.models.encoder import EncoderSettings, load_encoder, new_encoder, texts_of
 from cort.models.layout import model_fingerprint
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 CPU = torch.device("cpu")
 MEAN = EncoderSettings("mean", 8, 12, 16)

@@ -12,7 +12,7 @@ import pytest
 
 from cort.models import endpoint
 from cort.models.endpoint import ask, refuse_nonsense
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import logged, wait_until
 from tests.support.model_server import BROKEN, BUSY, FOUND, model_server
 from tests.support.processes import Python

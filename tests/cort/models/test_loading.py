@@ -12,7 +12,7 @@ from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder, texts_of
 from cort.models.loading import load_transformer
 from cort.models.settings import EncoderSettings, PairSettings
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.released import BERT, change_weights
 
 ENCODER, PAIRS = EncoderSettings("mean", 8, 12, 16), PairSettings(8, 24)

@@ -17,7 +17,7 @@ from cort.models.rerankers import load_reranker, new_reranker
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.tokenizer import load_template, load_tokenizer
 from cort.models.transformer import most_tokens
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.conftest import saved
 from tests.support import released
 from tests.support.released import DISTILBERT, STRANGE, check_folder, difference, peer, take_a_step

@@ -3,7 +3,7 @@ import torch
 
 from cort.models import precision
 from cort.models.encoder import load_encoder
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from cort.formats import tables
 from cort.formats.shards import Tokens
 from cort.models.batching import frame_pair, frame_text
 from cort.models.tokenizer import Template, fingerprint, load_template, load_tokenizer
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 
 def roberta_folder(folder, pad="<pad>"):

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from cort.online.judging import QUOTED
 from cort.online.web import Line, make_app
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.explorer import QUERIES_COUNT, number_of_passage, rankings, text_of_passage, text_of_query
 from tests.support.judging import judging_of, pool_of, write_judged
 from tests.support.live import Scripted

@@ -13,7 +13,7 @@ from cort.models.encoder import load_encoder, texts_of
 from cort.models.layout import model_fingerprint
 from cort.online.light import LightSearch, Tokenizer, open_light
 from cort.online.neural import ExactSearch, Model, QueryEncoder
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.layouts import LAYOUTS, Maker, take_in
 from tests.support.online import SYSTEMS, results_with
 from tests.support.released import change_json, change_weights

@@ -25,8 +25,8 @@ from cort.online.lucene import (
     start_java,
 )
 from cort.retrieval.bm25 import Parameters
+from cort.runtime.errors import InputError
 from cort.settings.lexical import Language
-from cort.system.errors import InputError
 from tests.support import german
 from tests.support.common import TEXTS, command_line
 

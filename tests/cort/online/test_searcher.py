@@ -27,9 +27,9 @@ from cort.online.searcher import open_searcher
 from cort.online.timing import PARTS
 from cort.retrieval.exact import ExactIndex, retrieve
 from cort.retrieval.weights import Point, TunedWeights
-from cort.system.checksums import record_of
-from cort.system.errors import InputError
-from cort.system.files import record_checksums
+from cort.runtime.checksums import record_of
+from cort.runtime.errors import InputError
+from cort.runtime.files import record_checksums
 from cort.systems.base import Results
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS, command_line

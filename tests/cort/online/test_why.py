@@ -11,7 +11,7 @@ from cort.models.layout import model_fingerprint
 from cort.online import why
 from cort.online.alignment import best_matches, nearest_tokens, word_scores
 from cort.online.neural import Model, QueryEncoder, Reranker
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from cort.systems.lexical import Bm25
 from cort.systems.vectors import Dense
 from tests.support.online import SYSTEMS, Parts, results_with

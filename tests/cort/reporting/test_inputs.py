@@ -10,7 +10,7 @@ from cort.formats.artifacts import parse_assignments
 from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_measures, read_stages
 from cort.reporting.panels import POINTS, WINDOWS, smooth, thin
 from cort.reporting.sections import summarize
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 MEASURES = {"system": "s", "split": "t", "relevance_level": 1, "queries": 3, "mean": {"RR@10": 0.5, "AP": None}}
 MEASURES |= {"without_results": 0, "without_relevant": 0, "judged": None}

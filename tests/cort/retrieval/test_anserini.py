@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from cort.retrieval import anserini
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.common import wait_until
 from tests.support.java import make_java
 from tests.support.processes import Python
@@ -95,8 +95,8 @@ def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, numbe
     program = (
         "import pathlib, signal, subprocess, time\n"
         "from cort.retrieval import anserini\n"
-        "from cort.system.files import temporary_folder\n"
-        "from cort.system.interruption import unwind_on_signals\n"
+        "from cort.runtime.files import temporary_folder\n"
+        "from cort.runtime.interruption import unwind_on_signals\n"
         "class Interrupted(subprocess.Popen):\n"
         "    def __init__(self, *arguments, **options):\n"
         "        super().__init__(*arguments, **options)\n"

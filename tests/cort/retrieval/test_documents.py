@@ -10,7 +10,7 @@ import pytest
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, run_of, write_run
 from cort.retrieval.documents import as_documents, document_of, documents_of, group_passages
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 HOW = ("max", "first", "mean3")
 IDS = ("a", "b-c", "b", "b!", "docs/a.md", "docs/a.md#old", "é", "Z")

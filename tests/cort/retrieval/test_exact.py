@@ -6,7 +6,7 @@ import torch
 
 from cort.formats.shards import STORAGE, open_shards
 from cort.retrieval import codes, exact, topk
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.vectors import names, random_unit, shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -4,7 +4,7 @@ import pytest
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.retrieval.exclusions import ExclusionOptions, read_pairs
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 
 @pytest.mark.parametrize(

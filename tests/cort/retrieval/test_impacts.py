@@ -3,7 +3,7 @@ import pytest
 
 from cort.formats.records import Ranking
 from cort.retrieval.impacts import EXACT, as_text, exact, quantised
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 
 def impacts_of(weights, most=None):

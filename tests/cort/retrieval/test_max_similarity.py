@@ -5,7 +5,7 @@ from cort.formats.shards import Origin, open_token_shards, write_token_shard
 from cort.models.late_interaction import LOWEST
 from cort.retrieval import max_similarity
 from cort.retrieval.max_similarity import ExactScores, QueryVectors, TokenIndex
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 from tests.support.vectors import token_shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,7 +15,7 @@ from cort.retrieval.weights import (
     measure_grid,
     read_weights,
 )
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 
 
 @pytest.mark.parametrize(("parts", "points"), [(2, 21), (3, 66), (4, 286)])

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cort.runtime.errors import InputError
 from cort.sources.documents import Section, encoded_id
 from cort.sources.folder import LARGEST, Skips, iter_documents, list_files
 from cort.sources.passages import divide
-from cort.system.errors import InputError
 from tests.support.common import logged, refusal, write_file
 from tests.support.office import docx_of, epub_of, pptx_of, xlsx_of
 from tests.support.pdf import pdf_of

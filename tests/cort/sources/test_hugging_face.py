@@ -4,9 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cort.runtime.errors import InputError
 from cort.sources import hugging_face
 from cort.sources.opened import open_split
-from cort.system.errors import InputError
 from tests.support.common import write_files
 
 CORPUS = [{"_id": "d1", "title": "T", "text": "one"}, {"_id": "d2", "title": "", "text": "two"}]

@@ -14,7 +14,7 @@ KINDS = ("docs", "queries", "qrels")
 START = """
 import json, logging, sys
 from cort.sources import irds
-from cort.system.errors import InputError
+from cort.runtime.errors import InputError
 logging.basicConfig(level="INFO", format="LOG %(levelname)s %(message)s")
 """
 # The number of records is not that of the real dataset.
@@ -284,7 +284,7 @@ def test_invalid_records_are_named(tmp_path):
 
 def test_an_interruption_is_no_error_of_the_library(home):
     code = """
-from cort.system.interruption import Interrupted
+from cort.runtime.interruption import Interrupted
 def end(record):
     raise Interrupted("", 143)
 irds._document = end

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from cort.system.errors import InputError
-from cort.system.options import add_options, read_options
+from cort.runtime.errors import InputError
+from cort.runtime.options import add_options, read_options
 from cort.training.loop import Task, fit, make_deterministic, parameter_groups
 from cort.training.microbatches import join_consecutive
 from cort.training.outcome import CurvePoint, Selection, report_gain, write_curve

@@ -11,8 +11,8 @@ from torch.nn import functional
 from cort import train, train_reranker
 from cort.experiment.keys import Experiment
 from cort.models.encoder import load_encoder
+from cort.runtime.options import optional
 from cort.settings.fields import schema_of
-from cort.system.options import optional
 from cort.training import losses
 from tests.support.common import read_curve
 from tests.support.training import batch_of, long_training_options, train_options, write_examples

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from cort.system import checksums, cli
-from cort.system.checksums import record_of, verify
-from cort.system.errors import InputError
-from cort.system.files import atomic_folder, record_checksums, write_text
-from cort.system.options import optional, required
+from cort.runtime import checksums, cli
+from cort.runtime.checksums import record_of, verify
+from cort.runtime.errors import InputError
+from cort.runtime.files import atomic_folder, record_checksums, write_text
+from cort.runtime.options import optional, required
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ def test_a_file_replaced_while_it_was_read_is_read_again(tmp_path, monkeypatch):
             write_text(path, "theirs")
         return record
 
-    monkeypatch.setattr(sys.modules["cort.system.files"], "describe", slow)
+    monkeypatch.setattr(sys.modules["cort.runtime.files"], "describe", slow)
     record_checksums([str(path)])
     verify([path])
 

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 
-from cort.system.locks import hold
+from cort.runtime.locks import hold
 
 
 def test_what_is_held_is_locked_and_then_free_again(tmp_path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from cort.system.errors import input_error, reason_of
-from cort.system.interruption import Interrupted
+from cort.runtime.errors import input_error, reason_of
+from cort.runtime.interruption import Interrupted
 
 
 def fetch_snapshot(

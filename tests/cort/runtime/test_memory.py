@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from cort.system import memory
+from cort.runtime import memory
 from tests.conftest import ROOT
 
 
@@ -52,7 +52,7 @@ def test_free_memory_is_no_more_than_the_limit(monkeypatch):
 
 def test_peak_memory_includes_memory_freed_since():
     code = """
-from cort.system.memory import peak_memory
+from cort.runtime.memory import peak_memory
 before = peak_memory() >> 20
 held = bytes(b"x") * (before + 100 << 20)
 del held

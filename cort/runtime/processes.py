@@ -9,7 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from typing import TypeVar
 
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

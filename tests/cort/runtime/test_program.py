@@ -3,8 +3,8 @@ import shutil
 
 import pytest
 
-from cort.system import program
-from cort.system.program import program_of
+from cort.runtime import program
+from cort.runtime.program import program_of
 from tests.support.common import ROOT
 
 LOSSES = "cort/training/losses.py"
@@ -34,7 +34,7 @@ def differing(before, after):
 def test_what_a_stage_imports_is_its_program_at_once_or_later_and_nothing_of_the_system():
     found = program_of("cort.train")
     assert {"cort/train.py", LOSSES, "cort/training/parallel.py", "cort/__init__.py"} <= found.keys()
-    assert not any(name.startswith(("cort/system/", "cort/settings/")) for name in found)
+    assert not any(name.startswith(("cort/runtime/", "cort/settings/")) for name in found)
     # What a config says of labels and titles is shown in the report.
     assert "cort/settings/config.py" in program_of("cort.report")
     assert not {"cort/report.py", "cort/retrieval/bm25.py"} & found.keys()
@@ -63,7 +63,7 @@ def test_comments_docstrings_and_formatting_are_no_change(edited, change):
     [
         ("cort.train", LOSSES, {LOSSES}),
         ("cort.encode", LOSSES, set()),
-        ("cort.train", "cort/system/files.py", set()),
+        ("cort.train", "cort/runtime/files.py", set()),
         ("cort.encode", "cort/models/__init__.py", {"cort/models/__init__.py"}),
     ],
 )

@@ -9,15 +9,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cort.system import files
-from cort.system.files import atomic_file, atomic_folder, remove_leftovers, write_text
+from cort.runtime import files
+from cort.runtime.files import atomic_file, atomic_folder, remove_leftovers, write_text
 from tests.support.processes import Python
 
 KINDS = ("atomic_file", "atomic_folder", "temporary_folder")
 # A writer: its letter, the target, how often. Each writer's content consists of its letter.
 FILE_WRITER = """
 import sys
-from cort.system.files import atomic_file
+from cort.runtime.files import atomic_file
 
 letter, target, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
 for _ in range(times):
@@ -28,7 +28,7 @@ for _ in range(times):
 """
 FOLDER_WRITER = """
 import sys
-from cort.system.files import atomic_folder
+from cort.runtime.files import atomic_folder
 
 letter, target, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
 for _ in range(times):
@@ -41,7 +41,7 @@ for _ in range(times):
 # A writer that reports when it is half done, and waits for a line before it goes on.
 SLOW_WRITER = """
 import sys
-from cort.system import files
+from cort.runtime import files
 
 with getattr(files, sys.argv[1])(sys.argv[2]) as temporary:
     (temporary / "part" if temporary.is_dir() else temporary).write_text("half")

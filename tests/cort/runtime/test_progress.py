@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from cort.system import progress
+from cort.runtime import progress
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_rate_is_in_a_readable_unit(count, seconds, text):
 def test_items_pass_unchanged_and_lines_are_logged_without_a_terminal(monkeypatch, caplog):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
-    with caplog.at_level(logging.INFO, logger="cort.system.progress"):
+    with caplog.at_level(logging.INFO, logger="cort.runtime.progress"):
         assert list(progress.track("abc", 3, "letters")) == ["a", "b", "c"]
     said = [record.getMessage().split(",")[0] for record in caplog.records]
     assert said == [f"{number} of 3 letters" for number in (1, 2, 3)]

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from cort.system.errors import InputError
-from cort.system.interruption import Interrupted, Requests, exit_status
+from cort.runtime.errors import InputError
+from cort.runtime.interruption import Interrupted, Requests, exit_status
 from cort.training.checkpoints import Checkpoints
 from cort.training.loop import Task, fit
 from cort.training.microbatches import join_consecutive

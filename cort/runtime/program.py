@@ -19,11 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cort.system.files import write_text
+from cort.runtime.files import write_text
 
 ROOT = Path(__file__).parents[2]
 #: what changes no result: command lines, files, locks, devices; declarations of config keys, whose values are params
-APART = ("cort/system/", "cort/settings/")
+APART = ("cort/runtime/", "cort/settings/")
 #: what is more than declarations of keys and of paths, which are inputs and outputs of jobs
 LOGIC = ("cort/settings/config.py",)
 MODULE = re.compile(r"cort(\.\w+)*")

@@ -1,6 +1,6 @@
 """What the command lines of all stages share: parser, log, one-line errors, exit status.
 
-A stage module has an `options_class` ``Options`` (see `cort/system/options.py`), ``stage(options)`` and
+A stage module has an `options_class` ``Options`` (see `cort/runtime/options.py`), ``stage(options)`` and
 ``main = cli.main_of(Options, stage)``.
 """
 
@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cort import __version__
-from cort.system.checksums import verify
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.files import DISK_IS_FULL, record_checksums
-from cort.system.interruption import Interrupted, end_with_parent, unwind_on_signals
-from cort.system.memory import peak_memory
-from cort.system.options import add_options, check_bounds, places_of, read_options
+from cort.runtime.checksums import verify
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.files import DISK_IS_FULL, record_checksums
+from cort.runtime.interruption import Interrupted, end_with_parent, unwind_on_signals
+from cort.runtime.memory import peak_memory
+from cort.runtime.options import add_options, check_bounds, places_of, read_options
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from cort.system.options import add_options, optional, read_options, required, thread_count, to_words
+from cort.runtime.options import add_options, optional, read_options, required, thread_count, to_words
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cort.system.imports import absent, placeholders, uncollected
+from cort.runtime.imports import absent, placeholders, uncollected
 from tests.support.imports import MODULES, ROOT
 
 # The interface to results is for people, and gives pandas frames.
@@ -41,7 +41,7 @@ def test_placeholders_have_any_name_and_end_with_the_block():
 
 def test_sentence_transformers_is_imported_without_what_only_training_needs():
     program = (
-        "import sys\nfrom cort.system.imports import sentence_transformers\n"
+        "import sys\nfrom cort.runtime.imports import sentence_transformers\n"
         "library = sentence_transformers()\n"
         "print(*sorted({'datasets', 'sklearn', 'pandas', 'scipy.stats'} & sys.modules.keys()))\n"
         "import sklearn.metrics\nprint(sklearn.metrics.pairwise_distances([[0.0]], [[2.0]]).item())"

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 SUFFIX = ".sum"
 # Of larger files, which take seconds to read, only the size is recorded. Longer names leave no room for the suffix.

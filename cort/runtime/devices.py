@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cort.system import locks
-from cort.system.errors import input_error
+from cort.runtime import locks
+from cort.runtime.errors import input_error
 
 log = logging.getLogger(__name__)
 

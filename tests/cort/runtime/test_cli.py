@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from cort import __version__
-from cort.system import cli
-from cort.system.errors import InputError, input_error, shorten
-from cort.system.interruption import Interrupted
-from cort.system.options import optional, required
+from cort.runtime import cli
+from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.interruption import Interrupted
+from cort.runtime.options import optional, required
 from tests.support.processes import Python
 
 PROG = f"python -m {__name__}"
@@ -112,8 +112,8 @@ def test_a_terminated_stage_cleans_up(tmp_path):
     code = """
 import sys, time
 from dataclasses import dataclass
-from cort.system import cli
-from cort.system.files import atomic_file
+from cort.runtime import cli
+from cort.runtime.files import atomic_file
 
 @dataclass
 class Options:

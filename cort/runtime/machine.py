@@ -10,8 +10,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from cort.system.errors import InputError, input_error
-from cort.system.memory import total_memory
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.memory import total_memory
 
 OLDEST_JAVA = 21
 # Time limit for a program that reports a fact, which otherwise stays unknown.

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from cort.system.errors import input_error
+from cort.runtime.errors import input_error
 
 Settings = TypeVar("Settings")
 

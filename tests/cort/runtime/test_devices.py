@@ -16,9 +16,9 @@ import torch
 from cort import retrieve
 from cort.formats.shards import write_shard
 from cort.models import transformer
-from cort.system import devices
-from cort.system.devices import lease, parse_listing, visible_devices
-from cort.system.errors import InputError
+from cort.runtime import devices
+from cort.runtime.devices import lease, parse_listing, visible_devices
+from cort.runtime.errors import InputError
 from tests.support.common import command_line, fake_gpus, fake_nvidia_smi, gpu_uuid, logged, wait_until
 from tests.support.processes import Python
 
@@ -166,7 +166,7 @@ def test_leases_are_kept_in_a_folder_of_the_user_by_default(gpus, monkeypatch, t
 # Takes a lease like any stage, records when it gets it and returns it, and may call a program meanwhile.
 JOB = """
 import json, logging, os, signal, subprocess, sys, time
-from cort.system.devices import lease
+from cort.runtime.devices import lease
 name, count, seconds, trace, program = sys.argv[1:]
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cort.system.cli import main_of, parser_of
+from cort.runtime.cli import main_of, parser_of
 
 #: name -> options and function of a command; the docstring of the options is its help
 Commands = Mapping[str, tuple[type[Any], Callable[[Any], None]]]

@@ -10,9 +10,9 @@ from collections import defaultdict
 import pytest
 
 from cort.experiment.keys import Experiment
+from cort.runtime.cli import parser_of
+from cort.runtime.options import BOUNDS, check_bounds, read_options
 from cort.settings.fields import sections_in
-from cort.system.cli import parser_of
-from cort.system.options import BOUNDS, check_bounds, read_options
 from tests.support.common import ROOT
 
 # Options that are no keys, by what is expected of them, in every stage that has one of this name.

@@ -22,9 +22,9 @@ from threading import Event
 
 from filelock import FileLock, Timeout
 
-from cort.system.checksums import SUFFIX, describe, record_of
-from cort.system.errors import InputError
-from cort.system.locks import acquire
+from cort.runtime.checksums import SUFFIX, describe, record_of
+from cort.runtime.errors import InputError
+from cort.runtime.locks import acquire
 
 LOCK = "lock"
 LEFTOVER = re.compile(r"\..+\.(\w+)-\d+-[0-9a-f]{8}\.tmp", re.ASCII)

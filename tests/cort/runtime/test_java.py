@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from cort.system.errors import InputError
-from cort.system.machine import java_home
+from cort.runtime.errors import InputError
+from cort.runtime.machine import java_home
 from tests.support.java import make_java
 
 ASKED = """echo 'openjdk version "22.0.1" 2024-04-16' >&2"""
