@@ -62,12 +62,12 @@ def become(call, descriptors):
     os.chdir(call["folder"])
     os.environ.clear()
     os.environ.update(call["environment"])
-    if "COVERAGE_PROCESS_CONFIG" in os.environ:
-        importlib.import_module("coverage").process_startup()
     module, *words = call["words"]
     path = call["environment"].get("PYTHONPATH", "")
     sys.path[:1] = [call["folder"], *filter(None, path.split(os.pathsep))]
     sys.argv = [module, *words]
+    if "COVERAGE_PROCESS_CONFIG" in os.environ:
+        importlib.import_module("coverage").process_startup()
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
