@@ -26,7 +26,6 @@ from cort.experiment.config import with_parts
 from cort.experiment.stored import NAME, open_systems, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import json_option, write_artifact
-from cort.online.timing import PARTS
 from cort.retrieval.options import JavaOptions
 from cort.runtime import cli
 from cort.runtime.devices import lease, visible_devices
@@ -38,6 +37,7 @@ from cort.settings.evaluation import Latency
 from cort.settings.fields import General, as_key
 from cort.systems.base import Results
 from cort.systems.registry import system_of
+from cort.systems.timing import PARTS
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher

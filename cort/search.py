@@ -28,12 +28,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cort.online.options import SearchOptions, find_results, open_named
-from cort.online.timing import PARTS
 from cort.runtime import cli
 from cort.runtime.devices import lease
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.options import optional, options_class
 from cort.settings.fields import General, as_key
+from cort.systems.timing import PARTS
 
 if TYPE_CHECKING:
     from cort.online.searcher import Answer, Searcher

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,12 +42,11 @@ from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_q
 from cort.runtime.errors import input_error
 from cort.runtime.memory import memory_limit
 from cort.systems.base import Results, System
+from cort.systems.live import Retriever, WidthFor
 
 Vectors = npt.NDArray[np.float32]
 #: tokens and their impacts
 Impacts: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
-#: width of the searches of an index, by the fingerprint of the model that made its vectors
-WidthFor: TypeAlias = Callable[[str], float]
 # Vectors are held in memory if they take at most memory / PART_OF_MEMORY.
 PART_OF_MEMORY = 4
 
@@ -143,13 +142,6 @@ class Reranker:
         return logits.float().cpu().numpy().astype(np.float64)  # (rows,)
 
 
-class VectorIndex(Protocol):
-    """An index that ranks passages for query vectors."""
-
-    def search(self, vectors: Any, depth: int) -> list[Ranking]:
-        """Rank passages for each query."""
-
-
 class ExactSearch:
     """The vectors of all passages on devices that work in parallel, with the results of the stage `retrieve`.
 
@@ -217,13 +209,6 @@ def _text(vector: Impacts) -> str:
 
 def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Ranking]:
     return [Ranking("", index.ids(places), scores) for scores, places in index.search(vectors, depth)]
-
-
-class Retriever(NamedTuple):
-    """How a system retrieves: the encoder of queries, and the index that ranks passages for their vectors."""
-
-    encoder: QueryEncoder | SparseQueryEncoder | TokenEncoder
-    vector_index: VectorIndex
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from cort.formats.records import Ranking
 from cort.formats.runs import run_of, strictly_decreasing
 from cort.online.lucene import LuceneProcess
 from cort.online.passages import Passages
-from cort.online.timing import timed
 from cort.retrieval.documents import group_passages
 from cort.retrieval.options import HEAP_MB
 from cort.runtime.checksums import record_of, verify
@@ -28,6 +27,7 @@ from cort.runtime.errors import input_error, shorten
 from cort.runtime.imports import uncollected
 from cort.settings import paths
 from cort.systems.base import LuceneIndex, Results, System
+from cort.systems.timing import timed
 
 if TYPE_CHECKING:
     from cort.online.neural import Models, QueryEncoder, SparseQueryEncoder, TokenEncoder

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from cort.formats.records import Ranking
 from cort.online.searcher import Searcher
+from cort.systems.live import Reason, Rows
 
 if TYPE_CHECKING:
     from cort.online.alignment import Match
     from cort.online.neural import ImpactSearch, QueryEncoder, SparseQueryEncoder, TokenEncoder
 
-Rows: TypeAlias = list[list[str | float | int | None]]
-
 MATCHES = "Each query token adds its weight times its similarity to the nearest token of the passage."
 MATCH_COLUMNS = ["token", "nearest in the passage", "similarity", "weight", "adds"]
-
-
-@dataclass(frozen=True)
-class Reason:
-    """The score of a passage by a system, or by a model in it: an explanation, a table, and the reasons of its parts.
-
-    `rank` and `score` are None if the passage is not among the results. If `total` is true, the last column of the
-    table adds up to the score.
-    """
-
-    system: str
-    kind: str
-    rank: int | None
-    score: float | None
-    about: str
-    columns: list[str] = field(default_factory=list)
-    rows: Rows = field(default_factory=list)
-    total: bool = False
-    parts: list[Reason] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

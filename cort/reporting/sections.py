@@ -12,13 +12,13 @@ import numpy as np
 from cort.evaluation.measures import FIRST, Measures
 from cort.evaluation.names import JUDGED_ONLY
 from cort.evaluation.overlap import Common, Overlap
-from cort.online.timing import PARTS
 from cort.reporting.inputs import MEASURE, Curve, Hardware
 from cort.reporting.labels import MISSING, count, fixed, measure_label, plural
 from cort.reporting.panels import WINDOWS, Line, Panel
 from cort.reporting.reproduction.fidelity import NumberResult, Reproduction
 from cort.reporting.tables import Cell, Column, Table, by_split, columns, grouped
 from cort.retrieval.audits import Audit
+from cort.systems.timing import PARTS
 
 # With more systems than this, the page shows each system's overlap with the baseline instead of all pairs.
 MOST_SYSTEMS = 10

@@ -19,9 +19,7 @@ from cort.settings.config import Config, evaluated_splits, is_sparse, is_trained
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.online.neural import Opening, Retriever
-    from cort.online.searcher import Batch
-    from cort.online.why import Case, Reason, Rows
+    from cort.systems.live import Batch, Case, Opening, Reason, Retriever, Rows
 
 # Section of the models that the passages are encoded with -> path of a shard of their vectors, and its wildcard.
 VECTORS = {"encoders": (paths.VECTORS, "encoder"), "rerankers": (paths.LATE_VECTORS, "reranker")}

@@ -15,9 +15,8 @@ from cort.systems.base import LuceneIndex, Option, Rule, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.online.searcher import Batch
-    from cort.online.why import Case, Reason
     from cort.retrieval.bm25 import Parameters as Bm25Parameters
+    from cort.systems.live import Batch, Case, Reason
 
 # Keys of an index whose texts are not the plain passages, and words for them.
 CHANGED_TEXT = {"expand": "passages expanded by", "weigh": "terms weighted by"}
@@ -127,7 +126,8 @@ class Bm25(System):
         """Search the index."""
         lucene = batch.searcher.lucene[self.entry["retrieve"]]
         with batch.timed("bm25"):
-            return lucene.search(batch.texts, self.parameters, depth)
+            rankings: list[Ranking] = lucene.search(batch.texts, self.parameters, depth)
+            return rankings
 
     def explain(self, case: Case) -> Reason:
         """List the terms of the query that the passage has."""

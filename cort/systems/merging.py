@@ -18,8 +18,7 @@ from cort.systems.mistakes import check_tuning
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.online.searcher import Batch
-    from cort.online.why import Case, Reason, Rows
+    from cort.systems.live import Batch, Case, Reason, Rows
 
 # A sentence about a method, additional columns of the table of parts, and their cells per part.
 Explanation: TypeAlias = "tuple[str, list[str], Rows]"

@@ -17,8 +17,7 @@ from cort.systems.mistakes import check_tuning
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.online.searcher import Batch
-    from cort.online.why import Case, Reason, Rows
+    from cort.systems.live import Batch, Case, Reason, Rows
 
 
 class Rerank(System):

@@ -19,9 +19,7 @@ from cort.systems.base import LuceneIndex, Option, Rule, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.online.neural import Opening, Retriever
-    from cort.online.searcher import Batch
-    from cort.online.why import Case, Reason
+    from cort.systems.live import Batch, Case, Opening, Reason, Retriever
 
 Files: TypeAlias = "dict[str, str | list[str]]"
 

@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from cort.settings.fields import setting
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from cort.training.triples import Batch
 
 Similarity: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
@@ -57,6 +55,38 @@ SIMILARITIES: dict[str, Similarity] = {
     "cosine": cosine_similarity,
     "inner_product": inner_product,
 }
+
+
+class Batch(Protocol):
+    """Mini-batches of n triples, as losses see them."""
+
+    @property
+    def queries(self) -> Tensor:
+        """Vectors of shape (mini-batches, n, e)."""
+
+    @property
+    def positives(self) -> Tensor:
+        """Vectors of shape (mini-batches, n, e)."""
+
+    @property
+    def negatives(self) -> Tensor:
+        """Vectors of shape (mini-batches, n, e)."""
+
+    @property
+    def passages(self) -> Tensor:
+        """Positives and negatives of each mini-batch, (mini-batches, 2n, e)."""
+
+    @property
+    def relevant(self) -> Tensor:
+        """Which passages are relevant to which query, (mini-batches, n, 2n)."""
+
+    @property
+    def others(self) -> Tensor:
+        """Which passages other than the query's own positive are, or may be, relevant, (mini-batches, n, 2n)."""
+
+    @property
+    def margins(self) -> Tensor:
+        """The teacher's score of the positive minus that of the negative, (mini-batches, n)."""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from cort.experiment.stored import needed_for, open_systems, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact
 from cort.online.searcher import WARM_UP, Searcher
-from cort.online.timing import PARTS
 from cort.reporting.labels import MISSING
 from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
 from cort.reporting.sections import Latencies, latency_table, published_latencies
 from cort.reporting.tables import to_csv
+from cort.systems.timing import PARTS
 from tests.support.online import SYSTEMS, results_with, write_results
 from workflow.inputs import latencies, searched
 

@@ -30,8 +30,13 @@ def running(node):
 @cache
 def names_of(path):
     """Modules that a file imports when it runs, wherever it does, and names that it takes from modules; with dots."""
+    return named_in(running(tree_of(path)))
+
+
+def named_in(nodes):
+    """Modules that nodes of a syntax tree import, and names that they take from modules; with dots."""
     named = set()
-    for node in running(tree_of(path)):
+    for node in nodes:
         if isinstance(node, ast.Import):
             named |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -6,7 +6,7 @@ import pytest
 
 from cort import explorer
 from cort.online import web
-from cort.online.why import Reason
+from cort.systems.live import Reason
 from tests.support.browser import AXE, PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
 from tests.support.common import wait_until
 from tests.support.explorer import (

@@ -24,13 +24,13 @@ from cort.models.layout import model_fingerprint
 from cort.online.neural import ExactSearch, Model, QueryEncoder, Reranker, TokenEncoder, Tokenizer
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
-from cort.online.timing import PARTS
 from cort.retrieval.exact import ExactIndex, retrieve
 from cort.retrieval.weights import Point, TunedWeights
 from cort.runtime.checksums import record_of
 from cort.runtime.errors import InputError
 from cort.runtime.files import record_checksums
 from cort.systems.base import Results
+from cort.systems.timing import PARTS
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS, command_line
 from tests.support.online import SYSTEMS, Parts, results_with, write_results

@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 from cort.online import web
 from cort.online.web import PAGE, Line, listening
-from cort.online.why import Reason
 from cort.runtime.errors import InputError
+from cort.systems.live import Reason
 from tests.support.explorer import SYSTEMS, passage_id, rankings, score, text_of_passage, text_of_query
 from tests.support.live import DEPTH, Scripted
 

@@ -1,0 +1,165 @@
+"""What systems use of a searcher that answers and explains single queries; `cort/online` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from cort.formats.records import Ranking
+
+Rows: TypeAlias = list[list[str | float | int | None]]
+#: width of the searches of an index, by the fingerprint of the model that made its vectors
+WidthFor: TypeAlias = Callable[[str], float]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """The score of a passage by a system, or by a model in it: an explanation, a table, and the reasons of its parts.
+
+    `rank` and `score` are None if the passage is not among the results. If `total` is true, the last column of the
+    table adds up to the score.
+    """
+
+    system: str
+    kind: str
+    rank: int | None
+    score: float | None
+    about: str
+    columns: list[str] = field(default_factory=list)
+    rows: Rows = field(default_factory=list)
+    total: bool = False
+    parts: list[Reason] = field(default_factory=list)
+
+
+class VectorIndex(Protocol):
+    """An index that ranks passages for query vectors."""
+
+    def search(self, vectors: Any, depth: int) -> list[Ranking]:
+        """Rank passages for each query."""
+
+
+class Retriever(NamedTuple):
+    """How a system retrieves: the encoder of queries, and the index that ranks passages for their vectors."""
+
+    encoder: Any
+    vector_index: VectorIndex
+
+
+class Opening(Protocol):
+    """Opens models and indexes by their names; systems share them where they can."""
+
+    def exact(self, encoder: str) -> Retriever:
+        """Open an encoder and its vectors of all passages."""
+
+    def sparse(self, encoder: str) -> Retriever:
+        """Open a sparse encoder."""
+
+    def tokens(self, token_encoder: str) -> Retriever:
+        """Open a late-interaction model and the token vectors of all passages."""
+
+    def graph(self, encoder: str, kind: str, folder: Path, width_for: WidthFor) -> Retriever:
+        """Open an encoder and a graph."""
+
+    def ivfpq(self, name: str, folder: Path, width_for: WidthFor, candidates: int) -> Retriever:
+        """Open an encoder or late-interaction model and its IVF-PQ index, which gives `candidates` for each vector."""
+
+
+class Models(Protocol):
+    """Open models."""
+
+    @property
+    def retrievers(self) -> Mapping[str, Retriever]:
+        """Retrievers by name of the system."""
+
+    @property
+    def rerankers(self) -> Mapping[str, Any]:
+        """Re-rankers by name of the model."""
+
+
+class Searcher(Protocol):
+    """Open systems, and what they share."""
+
+    @property
+    def models(self) -> Models:
+        """The models, opened when they are first needed."""
+
+    @property
+    def lucene(self) -> Mapping[str, Any]:
+        """Lucene's indexes by name."""
+
+    @property
+    def passages(self) -> Any:
+        """Rows and texts of the passages by id."""
+
+
+class Batch(Protocol):
+    """Queries that are searched together, and the vectors that systems share."""
+
+    @property
+    def searcher(self) -> Searcher:
+        """The searcher that is asked."""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The queries."""
+
+    def timed(self, part: str) -> AbstractContextManager[None]:
+        """Measure the time of a part."""
+
+    def vectors(self, encoder: Any) -> Any:
+        """Encode the queries, once per encoder."""
+
+    def as_in_run(self, ranking: Ranking) -> Ranking:
+        """Give a ranking the scores that a run file would have."""
+
+
+class Case(Protocol):
+    """A query, a passage, and the ranking of a system that is to be explained."""
+
+    @property
+    def searcher(self) -> Searcher:
+        """The searcher that is asked."""
+
+    @property
+    def name(self) -> str:
+        """Name of the system."""
+
+    @property
+    def text(self) -> str:
+        """The query."""
+
+    @property
+    def doc_id(self) -> str:
+        """Id of the passage."""
+
+    @property
+    def ranking(self) -> Ranking:
+        """What the system finds."""
+
+    def place(self) -> tuple[int, float] | tuple[None, None]:
+        """Return rank and score of the passage."""
+
+    def part(self, name: str) -> Case:
+        """Search with a part of the system, for as many results as the system needs from it."""
+
+    def explain(self) -> Reason:
+        """Explain the rank of the passage."""
+
+    def reason(self, about: str, **more: object) -> Reason:
+        """Make the reason of the passage's rank and score."""
+
+    def model(self, name: str, rank: int, score: float) -> Reason:
+        """Explain a re-ranker's score of the passage, as far as it has parts."""
+
+    def matches(self) -> Reason:
+        """Explain the score by the matches of tokens that late interaction adds up."""
+
+    def shared_tokens(self) -> Rows:
+        """List the tokens of both query and passage: which of them it expands, its impacts in both, their product."""
+
+    def nearest_tokens(self) -> tuple[Sequence[Any], str]:
+        """Return the nearest tokens of the passage, and the similarity of the encoder."""
