@@ -28,8 +28,8 @@ from cort.formats.artifacts import to_json
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, tag_of
 from cort.formats.shards import Shard, all_ids, all_vectors, open_both
-from cort.retrieval.bm25 import Parameters, read_parameters
 from cort.retrieval.fusion import K, Settings, are_equal, fuse
+from cort.retrieval.lucene import Parameters, read_parameters
 from cort.retrieval.weights import read_weights
 from cort.runtime import cli
 from cort.runtime.files import atomic_folder

@@ -13,12 +13,10 @@ Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --t
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 import sys
 import time
@@ -48,7 +46,6 @@ from cort.retrieval.graph import (
     without_zeros,
 )
 from cort.retrieval.graphs import GRAPHS
-from cort.retrieval.impacts import MODEL
 from cort.retrieval.options import JavaOptions
 from cort.runtime.checksums import checksum
 from cort.runtime.commands import Commands, main_of_commands
@@ -68,11 +65,6 @@ log = logging.getLogger(__name__)
 
 
 # BM25
-
-# Documents per file; Anserini's threads work on one file each.
-ROWS_PER_PART = 16_384
-MAIN_CLASS = "io.anserini.index.IndexCollection"
-COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)$")
 
 
 @options_class
@@ -101,17 +93,6 @@ class LuceneOptions(JavaOptions):
     output: str = required("FOLDER", "the index")
 
 
-def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path, compress: bool = False) -> None:
-    """Write each list of documents to a JSON lines file for Anserini, gzipped if `compress`."""
-    for number, documents in enumerate(parts):
-        path = folder / f"{number:06d}.jsonl"
-        text = "".join(json.dumps(document) + "\n" for document in documents).encode("ascii")
-        if compress:
-            path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(text, compresslevel=1))
-        else:
-            path.write_bytes(text)
-
-
 def texts_of(batches: Iterable[pa.RecordBatch], form: str) -> Iterator[list[dict[str, Any]]]:
     """Turn batches of (doc_id, text) into documents for JsonCollection."""
     for batch in batches:
@@ -131,31 +112,17 @@ def vectors_of(batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]]) -> Iter
         ]
 
 
-def read_counters(lines: Iterable[str], rows: int, source: str | Path) -> dict[str, int]:
-    """Read the "Final Counter Values" at the end of IndexCollection's output: documents indexed, empty, skipped, ...
-
-    :raises InputError: if passages are missing from the index, other than empty ones, which no query can match.
-    """
-    matches = filter(None, map(COUNTER.search, lines))
-    counters = {match[1]: int(match[2].replace(",", "")) for match in matches}
-    if counters.get("indexed", 0) + counters.get("empty", 0) != rows or not counters.get("indexed"):
-        found = ", ".join(f"{count} {name}" for name, count in counters.items()) or "no counts"
-        expected = f"{rows} indexed or empty, and some indexed"
-        raise input_error(source, f"after indexing {found}", expected, "fix these passages")
-    return counters
-
-
 def documents_of(options: LuceneOptions) -> tuple[str, Iterator[list[dict[str, Any]]]]:
     """Choose Anserini's collection class, and yield the documents in parts."""
     if options.expansions and options.term_weights:
         raise input_error("--expansions, --term-weights", "both", "one of them", "leave one out")
     if options.term_weights:
-        beside = iter_beside(options.passages, options.term_weights, tables.TERM_WEIGHTS, ROWS_PER_PART)
+        beside = iter_beside(options.passages, options.term_weights, tables.TERM_WEIGHTS, anserini.DOCUMENTS_PER_PART)
         return "JsonVectorCollection", vectors_of(beside)
     batches = (
-        iter_expanded(options.passages, options.expansions, ROWS_PER_PART)
+        iter_expanded(options.passages, options.expansions, anserini.DOCUMENTS_PER_PART)
         if options.expansions
-        else tables.iter_batches(options.passages, tables.PASSAGES, ROWS_PER_PART)
+        else tables.iter_batches(options.passages, tables.PASSAGES, anserini.DOCUMENTS_PER_PART)
     )
     return "JsonCollection", texts_of(batches, options.cleaning)
 
@@ -167,35 +134,7 @@ def index_bm25(options: LuceneOptions) -> None:
     # Predicted queries are several times as long as the passages, and compress well.
     compress = bool(options.expansions)
     kind, form = ["-collection", collection, "-language", options.language], (options.cleaning, options.language)
-    build_lucene(options, options.output, rows, options.passages, documents, kind, form, compress)
-
-
-def build_lucene(
-    options: JavaOptions,
-    output: str,
-    rows: int,
-    source: str,
-    documents: Iterable[list[dict[str, Any]]],
-    kind: Sequence[str],
-    form: anserini.Form,
-    compress: bool = False,
-) -> None:
-    """Write documents as temporary JSON lines, index them, and compare the counts.
-
-    :param rows: number of all documents, from `source`.
-    :param kind: options of Anserini that say how documents are read.
-    :param form: of the texts and their language, for the manifest.
-    """
-    with temporary_folder(output) as parts, atomic_folder(output) as index:
-        write_parts(track(documents, -(-rows // ROWS_PER_PART), "parts"), parts, compress)
-        arguments = [*kind, "-generator", "DefaultLuceneDocumentGenerator"]
-        arguments += ["-input", str(parts.resolve()), "-index", str(index.resolve())]
-        # Lucene writes a segment when its buffer is full; analysis and merging need the rest of the heap.
-        arguments += ["-threads", str(options.threads), "-memoryBuffer", str(max(16, options.memory_mb // 4))]
-        lines = anserini.run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
-        counters = read_counters(lines, rows, source)
-        anserini.write_manifest(index, counters["indexed"], form)
-    log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
+    anserini.build(options, options.output, rows, options.passages, documents, kind, form, compress)
 
 
 # Impacts
@@ -217,7 +156,9 @@ class ImpactOptions(JavaOptions):
 
 def impacts_of(files: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
     """Turn the impacts of passages into documents for JsonVectorCollection."""
-    for batch in chain.from_iterable(tables.iter_batches(file, tables.IMPACTS, ROWS_PER_PART) for file in files):
+    for batch in chain.from_iterable(
+        tables.iter_batches(file, tables.IMPACTS, anserini.DOCUMENTS_PER_PART) for file in files
+    ):
         columns = (column.to_pylist() for column in batch.columns)
         yield [
             {"id": doc_id, "vector": dict(zip(map(str, tokens), impacts, strict=True))}
@@ -228,9 +169,9 @@ def impacts_of(files: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
 def index_impacts(options: ImpactOptions) -> None:
     """Build the index; it does not depend on how passages are divided into shards."""
     rows = sum(tables.count_rows(file, tables.IMPACTS) for file in options.passages)
-    kind = ["-collection", "JsonVectorCollection", *MODEL]
+    kind = ["-collection", "JsonVectorCollection", "-impact", "-pretokenized"]
     documents = impacts_of(options.passages)
-    build_lucene(options, options.output, rows, options.passages[0], documents, kind, (anserini.IMPACTS, ""))
+    anserini.build(options, options.output, rows, options.passages[0], documents, kind, (anserini.IMPACTS, ""))
 
 
 # HNSW

@@ -27,11 +27,11 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cort.formats import tables
+from cort.formats.cleaning import FORMS
 from cort.formats.records import Ranking
 from cort.formats.runs import write_run
 from cort.formats.shards import (
@@ -47,15 +47,27 @@ from cort.formats.shards import (
 )
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
-from cort.retrieval import bm25, impacts
+from cort.retrieval.anserini import IMPACTS
 from cort.retrieval.audits import audited_width
 from cort.retrieval.graph import refuse_other_queries
 from cort.retrieval.graph_search import open_index, rank
 from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL
+from cort.retrieval.impacts import as_text
+from cort.retrieval.lucene import (
+    BY_IMPACTS,
+    K1,
+    B,
+    LuceneProcess,
+    Parameters,
+    Similarity,
+    parameters_of_folds,
+    rank_all,
+    read_parameters,
+)
 from cort.retrieval.options import (
-    BM25Options,
     GraphOptions,
     IvfPqOptions,
+    LuceneSearchOptions,
     SearchOptions,
     TokenOptions,
     refuse_without_effect,
@@ -63,7 +75,6 @@ from cort.retrieval.options import (
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error
-from cort.runtime.files import temporary_folder
 from cort.runtime.memory import free_memory
 from cort.runtime.options import optional, options_class, required, thread_count
 from cort.runtime.progress import track
@@ -275,58 +286,66 @@ def _late_interaction(
 
 
 @options_class
-class Bm25RunOptions(BM25Options, SearchOptions):
-    """BM25 retrieval, with Anserini's batch search over a Lucene index.
+class Bm25RunOptions(LuceneSearchOptions, SearchOptions):
+    """BM25 retrieval over an index of Lucene, with the scores of Anserini's own runs.
 
-    Anserini orders by (-score, doc_id), rounds scores to four decimals, and breaks the resulting ties by lowering
-    scores by 0.000001 each. The run is ordered by the printed scores, then by doc_id, which differs from Lucene's order
+    Lucene orders by (-score, doc_id); scores are rounded to four decimals, and the resulting ties broken by lowering
+    scores by 0.000001 each. The run is ordered by these scores, then by doc_id, which differs from Lucene's order
     only where two scores above 32 agree to four decimals. A query without terms after analysis has no results.
 
     Reads:  the index, the queries (parquet)
     Writes: run.trec, in the order of the queries
     """
 
-    k1: float | None = as_key(LexicalIndex, "k1", f"default {bm25.K1}", "X", default=None)
-    b: float | None = as_key(LexicalIndex, "b", f"default {bm25.B}", "X", default=None)
+    k1: float | None = as_key(LexicalIndex, "k1", f"default {K1}", "X", default=None)
+    b: float | None = as_key(LexicalIndex, "b", f"default {B}", "X", default=None)
     parameters: str | None = optional(None, "k1 and b from `tune bm25`, instead of --k1 and --b", "JSON")
     folded: bool = optional(False, "with what was tuned for the fold of each query")
 
 
 def retrieve_by_bm25(options: Bm25RunOptions) -> None:
-    """Search with as many commands as necessary, and write one run."""
+    """Search for all queries and write a run."""
     k1, b = options.k1, options.b
     if options.parameters is None:
         refuse_without_effect(options, "without --parameters", "folded")
-        [parameters] = bm25.make_grid([bm25.K1 if k1 is None else k1], [bm25.B if b is None else b])
+        parameters = Parameters(K1 if k1 is None else k1, B if b is None else b)
     elif k1 is None and b is None:
-        parameters = bm25.read_parameters(options.parameters)
+        parameters = read_parameters(options.parameters)
     else:
         raise input_error("--parameters", "--k1 or --b beside it", "one of the two", "leave one out")
-    own = bm25.parameters_of_folds(options.parameters) if options.parameters and options.folded else {}
-    searcher = bm25.Searcher(options)
-    queries = tables.read_table(options.queries, tables.QUERIES)
-    log.info("%d queries, k1 %g, b %g", queries.num_rows, parameters.k1, parameters.b)
-    _write_by_lucene(options, queries.num_rows, lambda folder: bm25.rank(searcher, queries, parameters, folder, own))
+    own = parameters_of_folds(options.parameters) if options.parameters and options.folded else {}
+    columns = tables.read_table(options.queries, tables.QUERIES).columns
+    query_ids, texts = (column.to_pylist() for column in columns)
+    log.info("%d queries, k1 %g, b %g", len(texts), parameters.k1, parameters.b)
+    by_query = {query_id: one.similarity for query_id, one in own.items()}
+    _search_lucene(options, FORMS, zip(query_ids, texts, strict=True), len(texts), parameters.similarity, by_query)
 
 
-def _write_by_lucene(options: SearchOptions, queries: int, rank: Callable[[Path], Iterator[Ranking]]) -> None:
-    """Write the rankings that Lucene computes, with a folder for its files, as a run."""
-    answered = 0
+def _search_lucene(
+    options: Bm25RunOptions | ImpactRunOptions,
+    forms: Sequence[str],
+    queries: Iterable[tuple[str, str]],
+    count: int,
+    similarity: Similarity,
+    own: Mapping[str, Similarity] | None = None,
+) -> None:
+    with LuceneProcess(options.index, options.threads, options.memory_mb, forms) as lucene:
+        rankings = track(rank_all(lucene, queries, similarity, options.reach, own), count, "queries")
+        answered = 0
 
-    def counted(rankings: Iterator[Ranking]) -> Iterator[Ranking]:
-        nonlocal answered
-        for ranking in rankings:
-            answered += 1
-            yield ranking
+        def counted() -> Iterator[Ranking]:
+            nonlocal answered
+            for ranking in rankings:
+                answered += bool(ranking.doc_ids)
+                yield ranking
 
-    with temporary_folder(options.output) as folder:
-        lines = write_run(options.output, counted(rank(folder)), options.tag, options.exclusions.apply)
-    log.info("%d results written; %d queries have none", lines, queries - answered)
+        lines = write_run(options.output, counted(), options.tag, options.exclusions.apply)
+    log.info("%d results written; %d queries have none", lines, count - answered)
 
 
 @options_class
-class ImpactRunOptions(BM25Options, SearchOptions):
-    """Retrieval by the impacts of tokens (SPLADE), with Anserini's batch search over a Lucene index.
+class ImpactRunOptions(LuceneSearchOptions, SearchOptions):
+    """Retrieval by the impacts of tokens (SPLADE) over an index of Lucene.
 
     The score of a passage is the inner product of its impacts and the query's, an integer. The ranking is exact.
 
@@ -336,9 +355,11 @@ class ImpactRunOptions(BM25Options, SearchOptions):
 
 
 def retrieve_by_impacts(options: ImpactRunOptions) -> None:
-    """Search with as many commands as necessary, and write one run."""
-    queries = tables.read_table(options.queries, tables.IMPACTS)
-    _write_by_lucene(options, queries.num_rows, lambda folder: impacts.rank(options, queries, folder))
+    """Search for all queries and write a run."""
+    query_ids, *vectors = (column.to_pylist() for column in tables.read_table(options.queries, tables.IMPACTS).columns)
+    # One after the other, as a text repeats each token hundreds of times.
+    queries = ((query_id, as_text(*vector)) for query_id, *vector in zip(query_ids, *vectors, strict=True))
+    _search_lucene(options, [IMPACTS], queries, len(query_ids), BY_IMPACTS)
 
 
 COMMANDS: Commands = {

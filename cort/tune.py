@@ -26,17 +26,18 @@ from cort.evaluation.measures import Qrels, evaluate_run, read_qrels
 from cort.evaluation.names import parse_measures
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.formats.records import Ranking
-from cort.formats.runs import Run, read_run, strictly_decreasing
-from cort.retrieval import bm25, weights
+from cort.formats.cleaning import FORMS
+from cort.formats.records import Ranking, in_blocks
+from cort.formats.runs import ROWS_PER_BLOCK, Run, read_run, run_of, strictly_decreasing
+from cort.retrieval import weights
 from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import NORMALIZATION, NORMALIZATIONS, on_one_scale, rankings_of
-from cort.retrieval.options import BM25Options, choice
+from cort.retrieval.lucene import LuceneProcess, Parameters, make_grid, rank_all
+from cort.retrieval.options import LuceneSearchOptions, choice
 from cort.retrieval.parts import check_scores, read_parts
 from cort.retrieval.rerank import Scores, candidate_scores
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.errors import input_error
-from cort.runtime.files import temporary_folder
 from cort.runtime.options import optional, options_class, required
 from cort.runtime.progress import track
 from cort.settings.collection import Aggregation, Split
@@ -46,15 +47,13 @@ from cort.settings.tuning import Folds
 
 log = logging.getLogger(__name__)
 
-# Each pair of the grid has its own file; 35 pairs temporarily take 0.6 GB of disk.
-RESULTS_PER_COMMAND = 500_000
 DECIMALS = 4
 
-Values = dict[bm25.Parameters, dict[str, float]]
+Values = dict[Parameters, dict[str, float]]
 
 
 @options_class
-class BM25TuneOptions(GridSearch, BM25Options):
+class BM25TuneOptions(GridSearch, LuceneSearchOptions):
     """k1 and b of BM25, on training queries, as Anserini's authors did for MS MARCO.
 
     With --folds, the judged queries are divided at random, and each fold also gets k1 and b of its own, chosen in the
@@ -81,27 +80,23 @@ def draw_samples(query_ids: Sequence[str], samples: int, size: int, seed: int) -
 
 
 def measure_grid(
-    options: BM25TuneOptions,
-    searcher: bm25.Searcher,
-    queries: Mapping[str, str],
-    qrels: Qrels,
-    grid: Sequence[bm25.Parameters],
+    options: BM25TuneOptions, queries: Mapping[str, str], qrels: Qrels, grid: Sequence[Parameters]
 ) -> Values:
     """Search for `queries` (id -> text) with each pair; return pair -> query_id -> value of the measure."""
     values: Values = {pair: {} for pair in grid}
-    query_ids = list(queries)
-    size = max(1, RESULTS_PER_COMMAND // options.reach)
-    starts = range(0, len(query_ids), size)
-    with temporary_folder(options.output) as folder:
-        for start in track(starts, len(starts), "commands"):
-            chunk = query_ids[start : start + size]
-            judged = {query_id: qrels[query_id] for query_id in chunk}
-            for pair, run in searcher.search([queries[query_id] for query_id in chunk], grid, folder):
+    (measure,) = parse_measures([options.measure])
+    whole = measure.cut is None or measure.judged_only or options.aggregate != "none"
+    # What is below the measure's cut does not count.
+    depth = options.depth if whole else min(options.depth, measure.cut or 0)
+    with LuceneProcess(options.index, options.threads, options.memory_mb, FORMS) as lucene:
+        for pair in track(grid, len(grid), "parameter pairs"):
+            found = rank_all(lucene, queries.items(), pair.similarity, depth + options.exclusions.most)
+            for rankings in in_blocks(found, lambda ranking: len(ranking.doc_ids), ROWS_PER_BLOCK):
+                run = run_of(rankings)
                 # Strictly decreasing, so that ties are measured in the order in which `retrieve bm25` writes them.
                 scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
-                # A search names queries by position.
-                named = replace(run, query_ids=[chunk[int(name)] for name in run.query_ids], scores=scores)
-                run = as_documents(options.exclusions.apply(named), options.aggregate)
+                run = as_documents(options.exclusions.apply(replace(run, scores=scores)), options.aggregate)
+                judged = {ranking.query_id: qrels[ranking.query_id] for ranking in rankings}
                 answers = evaluate_run(run, judged, [options.measure], options.relevance_level)
                 values[pair] |= {query_id: answer[options.measure] for query_id, answer in answers.items()}
     return values
@@ -126,8 +121,7 @@ def summarise(values: Values, samples: Sequence[Sequence[str]], measure: str) ->
 def tune_bm25(options: BM25TuneOptions) -> None:
     """Draw samples, measure each query in any of them once, and write the best parameters."""
     parse_measures([options.measure])
-    grid = bm25.make_grid(options.k1, options.b)
-    searcher = bm25.Searcher(options)
+    grid = make_grid(options.k1, options.b)
     qrels = read_qrels(options.qrels, options.relevance_level)
     table = tables.read_table(options.queries, tables.QUERIES)
     rows = zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True)
@@ -146,7 +140,7 @@ def tune_bm25(options: BM25TuneOptions) -> None:
     drawn = set().union(*samples, *itertools.chain(*others))
     log.info("%d judged queries, %d of them drawn, %d parameter pairs", len(queries), len(drawn), len(grid))
     chosen = {query_id: text for query_id, text in queries.items() if query_id in drawn}
-    values = measure_grid(options, searcher, chosen, qrels, grid)
+    values = measure_grid(options, chosen, qrels, grid)
     summary = summarise(values, samples, options.measure)
     best = [summarise(values, own, options.measure) for own in others]
     own = [{"k1": one["k1"], "b": one["b"], "queries": fold} for one, fold in zip(best, folds, strict=True)]

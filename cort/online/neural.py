@@ -33,11 +33,11 @@ from cort.models.rerankers import load_reranker
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint
 from cort.online.light import Model, TokenIds, Tokenizer, model_of
-from cort.online.lucene import LuceneProcess
 from cort.retrieval.exact import ExactIndex, StoredVectors
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
 from cort.retrieval.ivfpq import IvfPq, IvfPqSearch, open_ivfpq
+from cort.retrieval.lucene import BY_IMPACTS, LuceneProcess
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
 from cort.runtime.errors import input_error
 from cort.runtime.memory import memory_limit
@@ -193,12 +193,12 @@ class ImpactSearch:
 
     def search(self, vectors: Sequence[Impacts], depth: int) -> list[Ranking]:
         """Rank passages for the impacts of each query."""
-        return self.lucene.search([_text(vector) for vector in vectors], None, depth)
+        return self.lucene.search([_text(vector) for vector in vectors], BY_IMPACTS, depth)
 
     def explain(self, vector: Impacts, doc_id: str) -> list[tuple[int, int, int]]:
         """Return the tokens of both a query and a passage: id, impact in the query, and impact in the passage."""
         impacts = dict(zip(*(numbers.tolist() for numbers in vector), strict=True))
-        terms = self.lucene.explain(_text(vector), None, doc_id)
+        terms = self.lucene.explain(_text(vector), BY_IMPACTS, doc_id)
         return [(int(term.term), impacts[int(term.term)], round(term.score)) for term in terms]
 
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 from cort.experiment.stored import REMEDY, open_systems
 from cort.formats.records import Ranking
 from cort.formats.runs import run_of, strictly_decreasing
-from cort.online.lucene import LuceneProcess
 from cort.online.passages import Passages
 from cort.retrieval.documents import group_passages
+from cort.retrieval.lucene import LuceneProcess
 from cort.retrieval.options import HEAP_MB
 from cort.runtime.checksums import record_of, verify
 from cort.runtime.errors import input_error, shorten

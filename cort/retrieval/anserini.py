@@ -1,16 +1,17 @@
-"""Anserini's own Java commands, run from the jar inside the installed pyserini package, which is not imported.
+"""Indexes of Lucene, built by Anserini's own Java command from the jar inside pyserini, which is not imported.
 
 Anserini exits with status 0 after many failures: a query or file that raised an exception is merely missing from the
 output. Java's log is therefore searched for stack traces and error lines, which count as failures.
 """
 
+import gzip
 import importlib.util
+import json
 import logging
 import os
 import re
 import signal
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,9 +20,12 @@ from typing import Any, TypeAlias
 
 from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.cleaning import FORMS
-from cort.runtime.errors import InputError, input_error, shorten
+from cort.retrieval.options import JavaOptions
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.files import atomic_folder, temporary_folder
 from cort.runtime.interruption import Requests
 from cort.runtime.machine import java_home
+from cort.runtime.progress import track
 
 
 @contextmanager
@@ -42,22 +46,23 @@ def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
         yield process
 
 
-ROOT = Path(__file__).parents[2]
 MANIFEST = "manifest.json"
 #: what an index of term weights has, instead of texts of a form
 IMPACTS = "impacts"
 #: how texts were cleaned (`cort.formats.cleaning`), or `IMPACTS`; the language of their analyser, none of impacts
 Form: TypeAlias = tuple[str, str]
 KEPT_LINES, KEPT_FAILURES = 1000, 5
+MAIN_CLASS = "io.anserini.index.IndexCollection"
+COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)$")
+# Documents per file; Anserini's threads work on one file each.
+DOCUMENTS_PER_PART = 16_384
 
 log = logging.getLogger(__name__)
 
-PROGRESS = re.compile(r"queries processed in|documents indexed|files completed")
+PROGRESS = re.compile(r"documents indexed|files completed")
 FAILURE = re.compile(r"^\S+ \S+ (ERROR|FATAL) |^(Error|Error occurred|Exception in thread)\b|Terminating due to")
 MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 
-# Lucene's limit of distinct terms in a query, and its error.
-MOST_WORDS, TOO_MANY = 1024, "TooManyClauses"
 REBUILD = "delete the index and build it again"
 # Failures that a user can fix: pattern in Java's output -> remedy.
 REMEDIES = (
@@ -67,7 +72,6 @@ REMEDIES = (
         re.compile(r"CorruptIndexException|IndexFormatTooNew|IndexFormatTooOld|IndexNotFoundException|EOFException"),
         REBUILD,
     ),
-    (re.compile(TOO_MANY), f"shorten the queries with more than {MOST_WORDS} distinct terms"),
     (re.compile(r"No space left on device|Disk quota exceeded"), "free disk space, or write to another disk"),
 )
 
@@ -86,28 +90,16 @@ def fat_jar() -> Path:
     return jars[0]
 
 
-def run_java(
-    main_class: str,
-    arguments: Sequence[str],
-    memory_mb: int,
-    threads: int,
-    folder: Path | None = None,
-    limited: bool = True,
-) -> list[str]:
+def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads: int) -> list[str]:
     """Run a main class of Anserini, log its progress and return the last lines it wrote.
 
     :param memory_mb: the heap in MB; the process takes more.
     :param threads: processors that Java sees, which also determine the threads of its garbage collector.
-    :param folder: working directory, because Anserini splits some paths at spaces.
-    :param limited: refuse queries of more than `MOST_WORDS` distinct terms, as Lucene does unless code tells it.
     :raises InputError: for failures with a known remedy, such as lack of memory.
     :raises RuntimeError: for any other failure.
     """
-    if memory_mb < 1 or threads < 1:
-        raise input_error("--memory-mb, --threads", f"{memory_mb}, {threads}", "1 or more of each", "fix them")
     options = [
         f"-Xmx{memory_mb}m",
-        # 1,000 queries at depth 1,000 take 5.2 s; with the default collector (G1) 6.8 s and twice the memory.
         "-XX:+UseParallelGC",
         f"-XX:ActiveProcessorCount={threads}",
         # Otherwise only a thread dies, and its query or file is lost silently.
@@ -115,15 +107,10 @@ def run_java(
         "-XX:-UsePerfData",
     ]
     java = [str(java_home().absolute() / "bin" / "java"), *options, "-cp", str(fat_jar().absolute())]
-    # Not `-m`: Python would import this module twice.
-    unlimited = [sys.executable, "-c", f"from {__name__} import main; main()", " ".join(options)]
-    command = [*(java if limited else unlimited), main_class, *arguments]
-    python_path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     with running(
-        command,
-        cwd=folder,
+        [*java, main_class, *arguments],
         # With this locale Java opens non-ASCII paths and writes numbers as "20,958".
-        env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONPATH": os.pathsep.join(python_path)},
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -136,20 +123,6 @@ def run_java(
         # After an exit, the reason may be in the lines that follow the first error.
         raise _failure(main_class, status, [*failures, *lines[-3:]] if status else failures, memory_mb)
     return lines
-
-
-def main() -> None:
-    """Run a main class of Anserini in this process, after lifting Lucene's limit of terms in a query."""
-    options, main_class, *arguments = sys.argv[1:]
-    import jnius_config
-
-    os.environ["JAVA_HOME"] = str(java_home())
-    jnius_config.set_classpath(str(fat_jar()))
-    jnius_config.add_options(*options.split())
-    import jnius
-
-    jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(2**31 - 1)
-    jnius.autoclass(main_class).main(arguments)
 
 
 def _follow(stream: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -179,14 +152,67 @@ def _failure(main_class: str, status: int, lines: Sequence[str], memory_mb: int)
     return RuntimeError(f"{source}: {state}: {' '.join(text.split())}")
 
 
-def unreadable(index: str | Path, message: str) -> InputError:
-    """Turn Lucene's message about an index that it cannot open or search into an error with a remedy."""
-    fix = _remedy(message) or REBUILD
-    return input_error(index, f"what Lucene cannot read ({shorten(message, 200)})", "the index that was built", fix)
+def remedy_for(message: str) -> str:
+    """Say what to do about Lucene's message about an index that it cannot open or search."""
+    return _remedy(message) or REBUILD
 
 
 def _remedy(message: str) -> str | None:
     return next((remedy for pattern, remedy in REMEDIES if pattern.search(message)), None)
+
+
+def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path, compress: bool = False) -> None:
+    """Write each list of documents to a JSON lines file for Anserini, gzipped if `compress`."""
+    for number, documents in enumerate(parts):
+        path = folder / f"{number:06d}.jsonl"
+        text = "".join(json.dumps(document) + "\n" for document in documents).encode("ascii")
+        if compress:
+            path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(text, compresslevel=1))
+        else:
+            path.write_bytes(text)
+
+
+def read_counters(lines: Iterable[str], rows: int, source: str | Path) -> dict[str, int]:
+    """Read the "Final Counter Values" at the end of IndexCollection's output: documents indexed, empty, skipped, ...
+
+    :raises InputError: if passages are missing from the index, other than empty ones, which no query can match.
+    """
+    matches = filter(None, map(COUNTER.search, lines))
+    counters = {match[1]: int(match[2].replace(",", "")) for match in matches}
+    if counters.get("indexed", 0) + counters.get("empty", 0) != rows or not counters.get("indexed"):
+        found = ", ".join(f"{count} {name}" for name, count in counters.items()) or "no counts"
+        expected = f"{rows} indexed or empty, and some indexed"
+        raise input_error(source, f"after indexing {found}", expected, "fix these passages")
+    return counters
+
+
+def build(
+    options: JavaOptions,
+    output: str,
+    rows: int,
+    source: str,
+    documents: Iterable[list[dict[str, Any]]],
+    kind: Sequence[str],
+    form: Form,
+    compress: bool = False,
+) -> None:
+    """Write documents as temporary JSON lines, index them, and compare the counts.
+
+    :param rows: number of all documents, from `source`.
+    :param documents: `DOCUMENTS_PER_PART` at a time.
+    :param kind: options of Anserini that say how documents are read.
+    :param form: of the texts and their language, for the manifest.
+    """
+    with temporary_folder(output) as parts, atomic_folder(output) as index:
+        write_parts(track(documents, -(-rows // DOCUMENTS_PER_PART), "parts"), parts, compress)
+        arguments = [*kind, "-generator", "DefaultLuceneDocumentGenerator"]
+        arguments += ["-input", str(parts.resolve()), "-index", str(index.resolve())]
+        # Lucene writes a segment when its buffer is full; analysis and merging need the rest of the heap.
+        arguments += ["-threads", str(options.threads), "-memoryBuffer", str(max(16, options.memory_mb // 4))]
+        lines = run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads)
+        counters = read_counters(lines, rows, source)
+        write_manifest(index, counters["indexed"], form)
+    log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
 
 
 def write_manifest(index: Path, passages: int, form: Form) -> None:

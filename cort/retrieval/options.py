@@ -88,14 +88,14 @@ class JavaOptions:
     """Options of stages that run Lucene."""
 
     threads: int = thread_count()
-    memory_mb: int = optional(HEAP_MB, f"Java heap (default: {HEAP_MB})", "MB")
+    memory_mb: int = optional(HEAP_MB, f"Java heap (default: {HEAP_MB})", "MB", ge=16)
 
 
 @options_class
-class BM25Options(ExclusionOptions, JavaOptions):
-    """Options of stages that search for many queries with BM25."""
+class LuceneSearchOptions(ExclusionOptions, JavaOptions):
+    """Options of stages that search for many queries with Lucene."""
 
-    index: str = required("FOLDER", "the folder that `index bm25` wrote")
+    index: str = required("FOLDER", "the folder that `index bm25` or `index impacts` wrote")
     queries: str = required("PARQUET")
 
 

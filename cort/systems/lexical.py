@@ -15,7 +15,7 @@ from cort.systems.base import LuceneIndex, Option, Rule, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.retrieval.bm25 import Parameters as Bm25Parameters
+    from cort.retrieval.lucene import Parameters as Bm25Parameters
     from cort.systems.live import Batch, Case, Reason
 
 # Keys of an index whose texts are not the plain passages, and words for them.
@@ -115,24 +115,24 @@ class Bm25(System):
     @cached_property
     def parameters(self) -> Bm25Parameters:
         """k1 and b; read once if they are tuned."""
-        from cort.retrieval.bm25 import make_grid, read_parameters
+        from cort.retrieval.lucene import Parameters as Bm25Parameters
+        from cort.retrieval.lucene import read_parameters
 
         given = {option.name: option.value for option in self.options("")}
         if "parameters" in given:
             return read_parameters(given["parameters"])
-        return make_grid([float(given["k1"])], [float(given["b"])])[0]
+        return Bm25Parameters(float(given["k1"]), float(given["b"]))
 
     def search(self, batch: Batch, depth: int) -> list[Ranking]:
         """Search the index."""
         lucene = batch.searcher.lucene[self.entry["retrieve"]]
         with batch.timed("bm25"):
-            rankings: list[Ranking] = lucene.search(batch.texts, self.parameters, depth)
-            return rankings
+            return lucene.search(batch.texts, self.parameters.similarity, depth)
 
     def explain(self, case: Case) -> Reason:
         """List the terms of the query that the passage has."""
         lucene = case.searcher.lucene[self.entry["retrieve"]]
-        terms = sorted(lucene.explain(case.text, self.parameters, case.doc_id), key=lambda term: -term.score)
+        terms = sorted(lucene.explain(case.text, self.parameters.similarity, case.doc_id), key=lambda term: -term.score)
         if not terms:
             return case.reason("The passage contains no term of the query.")
         about = (

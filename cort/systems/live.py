@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
+    from cort.retrieval.lucene import LuceneProcess
 
 Rows: TypeAlias = list[list[str | float | int | None]]
 #: width of the searches of an index, by the fingerprint of the model that made its vectors
@@ -88,7 +89,7 @@ class Searcher(Protocol):
         """The models, opened when they are first needed."""
 
     @property
-    def lucene(self) -> Mapping[str, Any]:
+    def lucene(self) -> Mapping[str, LuceneProcess]:
         """Lucene's indexes by name."""
 
     @property

@@ -13,11 +13,9 @@ from cort import tune as tuning
 from cort.evaluation.measures import evaluate_run
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.retrieval import bm25 as library
-from cort.retrieval.options import BM25Options
+from cort.retrieval import anserini, lucene
 from cort.runtime.errors import InputError
-from cort.runtime.files import temporary_folder
-from tests.support.common import command_line, logged, write_rows
+from tests.support.common import command_line, write_rows
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "squad"
 
@@ -105,46 +103,34 @@ def test_a_run_without_any_result_is_empty(data, tmp_path):
     assert search(data, tmp_path / "run.trec", queries=queries).read_bytes() == b""
 
 
-def test_several_commands_give_the_first_results_of_one(data, tmp_path, monkeypatch, default_run):
-    monkeypatch.setattr(library, "queries_per_command", lambda queries, depth, memory_mb: 4)
+def test_few_results_are_the_first_of_many(data, tmp_path, monkeypatch, default_run):
+    monkeypatch.setattr(lucene, "QUERIES_AT_ONCE", 4)
     output = search(data, tmp_path / "with blanks in it" / "run.trec", depth=5, threads=2)
     for found, ranking in zip(read_run(output), read_run(default_run[0]), strict=True):
         assert (found.query_id, found.doc_ids) == (ranking.query_id, ranking.doc_ids[:5])
         assert found.scores.tolist() == ranking.scores[:5].tolist()
 
 
-@pytest.mark.parametrize(
-    ("queries", "depth", "memory_mb", "expected"),
-    [
-        # 2 GB hold 10 M results of 200 bytes: 10,000 rankings of 1,000.
-        *((10_000, 1000, 2000, 10_000), (10_001, 1000, 2000, 5_001), (10_570, 1000, 3000, 10_570)),
-        *((0, 1000, 2000, 1), (3, 10**6, 1, 1)),
-    ],
-)
-def test_queries_are_divided_among_the_fewest_commands(queries, depth, memory_mb, expected):
-    assert library.queries_per_command(queries, depth, memory_mb) == expected
-
-
 def test_segments_of_the_index_do_not_change_the_run(data, tmp_path, monkeypatch, capsys, default_run):
-    monkeypatch.setattr(indexing, "ROWS_PER_PART", 1)
-    lucene = index(data, tmp_path / "lucene", threads=3)
+    monkeypatch.setattr(anserini, "DOCUMENTS_PER_PART", 1)
+    built = index(data, tmp_path / "lucene", threads=3)
     assert f"{len(PASSAGES) - 1} passages indexed, 1 empty ones left out" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["lucene"]
-    assert search(data, tmp_path / "run.trec", index=lucene).read_bytes() == default_run[0].read_bytes()
+    assert search(data, tmp_path / "run.trec", index=built).read_bytes() == default_run[0].read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["shorten", "delete"])
 def test_a_damaged_index_is_refused(data, tmp_path, refused, damage):
-    lucene = shutil.copytree(data / "lucene", tmp_path / "lucene")
-    part = next(lucene.glob("*.cfs"), None) or next(lucene.glob("*.si"))
+    built = shutil.copytree(data / "lucene", tmp_path / "lucene")
+    part = next(built.glob("*.cfs"), None) or next(built.glob("*.si"))
     content = part.read_bytes()
     # Noticed without the record of checksums, too.
-    (lucene / ".sum").unlink()
+    (built / ".sum").unlink()
     part.unlink()
     if damage == "shorten":
         part.write_bytes(content[:-1])
     found = f"{len(content) - 1} bytes" if damage == "shorten" else "no file"
-    line = refused("retrieve bm25", **searched(data, tmp_path / "run.trec", index=lucene))
+    line = refused("retrieve bm25", **searched(data, tmp_path / "run.trec", index=built))
     assert line.startswith(f"{part}: found {found}, expected {len(content)} bytes; ")
 
 
@@ -160,14 +146,14 @@ def test_lost_passages_are_noticed():
         "2026 INFO [main] index.AbstractIndexer (A.java:1) - indexed:        8,841,822",
         "2026 INFO [main] index.AbstractIndexer (A.java:2) - errors:                 1",
     ]
-    assert indexing.read_counters(lines, 8_841_822, "p.parquet") == {"indexed": 8_841_822, "errors": 1}
+    assert anserini.read_counters(lines, 8_841_822, "p.parquet") == {"indexed": 8_841_822, "errors": 1}
     with pytest.raises(InputError, match=r"^p.parquet: found .* 8841822 indexed, 1 errors, expected 8841823 "):
-        indexing.read_counters(lines, 8_841_823, "p.parquet")
+        anserini.read_counters(lines, 8_841_823, "p.parquet")
 
 
 def test_parts_hold_any_text_in_ascii(tmp_path):
     batch = pa.record_batch([["é 1", "2"], ["naïve\t\u2028\n😀", '"']], names=["doc_id", "text"])
-    indexing.write_parts(indexing.texts_of([batch, batch], "raw"), tmp_path)
+    anserini.write_parts(indexing.texts_of([batch, batch], "raw"), tmp_path)
     parts = sorted(tmp_path.iterdir())
     assert [part.name for part in parts] == ["000000.jsonl", "000001.jsonl"]
     rows = [json.loads(line) for line in parts[1].read_text(encoding="ascii").splitlines()]
@@ -196,19 +182,7 @@ def test_unreadable_parameters_are_refused(tmp_path, text):
     path = tmp_path / "tuned.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"tuned.json: found .*; delete the file and build it again"):
-        library.read_parameters(path)
-
-
-@pytest.mark.usefixtures("record_messages")
-def test_a_query_of_more_terms_than_lucenes_limit_is_ranked_like_others(data, tmp_path, caplog):
-    words = " ".join(f"w{n}" for n in range(1100))
-    queries = {"short": [("a", "oil"), ("b", "oil")], "long": [("a", "oil"), ("b", f"{words} oil")]}
-    runs = []
-    for name, rows in queries.items():
-        path = write_rows(tmp_path / f"{name}.parquet", tables.QUERIES, rows)
-        runs.append(search(data, tmp_path / name, queries=path))
-    assert runs[0].read_bytes() == runs[1].read_bytes()
-    assert logged(caplog, "WARNING") == ["searching again, as about 1 queries have more than 1024 terms"]
+        lucene.read_parameters(path)
 
 
 TEXTS = {"d0": "oil war oil", "d1": "gas map king", "d2": "rock oil ship"}
@@ -245,7 +219,7 @@ def test_weighted_terms_rank_as_repeated_words_do(tmp_path):
 
 
 def test_the_grid_is_ascending_and_samples_are_those_of_the_seed():
-    assert library.make_grid([1.2, 0.6, 0.6], [0.4]) == [(0.6, 0.4), (1.2, 0.4)]
+    assert lucene.make_grid([1.2, 0.6, 0.6], [0.4]) == [(0.6, 0.4), (1.2, 0.4)]
     ids = [str(n) for n in range(100)]
     samples = tuning.draw_samples(ids, 3, 10, 42)
     assert samples == tuning.draw_samples(ids, 3, 10, 42) != tuning.draw_samples(ids, 3, 10, 43)
@@ -254,7 +228,7 @@ def test_the_grid_is_ascending_and_samples_are_those_of_the_seed():
 
 
 def test_best_pairs_are_averaged_and_ties_go_to_the_lowest():
-    pairs = library.make_grid([0.8, 0.9], [0.6, 0.7])
+    pairs = lucene.make_grid([0.8, 0.9], [0.6, 0.7])
     values = {pair: {"a": 0.0, "b": 0.5, "c": 0.0} for pair in pairs}
     values[pairs[3]] = {"a": 1.0, "b": 0.5, "c": 0.0}
     summary = tuning.summarise(values, [["a", "c"], ["b", "c"], ["b"]], "R@10")
@@ -275,7 +249,7 @@ def tuned(data, output, judged, **changes):
 @pytest.mark.slow
 def test_tuning_measures_what_bm25_writes(data, stage, tmp_path, monkeypatch):
     judged = {"10": {"d6": 1, "d3": 2}, "2": {"d7": 1}, "ties": {"z/9": 1}, "stop": {"d1": 1}, "syntax": {"d1": 0}}
-    monkeypatch.setattr(tuning, "RESULTS_PER_COMMAND", 3 * 20)
+    monkeypatch.setattr(tuning, "ROWS_PER_BLOCK", 3)
     grid = {"k1": [0.6, 1.2], "b": [0.4, 0.9], "samples": 2, "sample_size": 99, "measure": "RR@10", "depth": 20}
     path = stage(**tuned(data, tmp_path / "tuned.json", judged, **grid))
     found = json.loads(path.read_text())
@@ -318,14 +292,6 @@ def test_a_fold_is_ranked_with_what_is_best_on_the_others(data, stage, tmp_path)
         assert of_fold[0] == of_fold[1]
     # Otherwise this would show nothing.
     assert len({(fold["k1"], fold["b"]) for fold in found["folds"]}) == 2
-
-
-def test_searching_leaves_no_file_behind(data, tmp_path):
-    searcher = library.Searcher(BM25Options(index=str(data / "lucene"), queries="", depth=3, memory_mb=256))
-    with temporary_folder(tmp_path / "x") as folder:
-        runs = dict(searcher.search(["oil", "nonesuch", "war"], library.make_grid([0.9, 1], [0.4]), folder))
-        assert list(folder.iterdir()) == []
-    assert [run.query_ids for run in runs.values()] == [["000000000", "000000002"]] * 2
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ def end_while_a_query_runs(process, address, number):
     """Send a signal while BM25 does not answer; return the exit status after checking that nothing is left."""
     children = psutil.Process(process.pid).children(recursive=True)
     for child in children:
-        if any("cort.online.lucene" in word for word in child.cmdline()):
+        if any("cort.retrieval.lucene" in word for word in child.cmdline()):
             child.suspend()
     with ThreadPoolExecutor(3) as clients:
         waiting = [clients.submit(ask, address, "search", q="neriga", systems="bm25") for _ in range(3)]

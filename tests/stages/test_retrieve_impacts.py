@@ -1,7 +1,5 @@
 """Lucene's ranking by impacts against the exact integer product of sparse matrices."""
 
-from contextlib import closing
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,8 +8,8 @@ from scipy.sparse import csr_array
 
 from cort.formats import tables
 from cort.formats.runs import order, read_run, strictly_decreasing
-from cort.online.lucene import LuceneProcess
 from cort.retrieval.impacts import as_text
+from cort.retrieval.lucene import BY_IMPACTS, LuceneProcess
 
 VOCABULARY, DEPTH = 400, 30
 
@@ -69,11 +67,11 @@ def test_lucene_ranks_all_queries_as_the_integer_product_does(tmp_path, highest,
 def check_online(built, queries, expected):
     """A searcher gets the same from an open index, and what each token adds."""
     rows = {row["id"]: row for row in tables.read_table(queries, tables.IMPACTS).to_pylist()}
-    with closing(LuceneProcess(built, 1, 200)) as lucene:
+    with LuceneProcess(built, 1, 200) as lucene:
         texts = [as_text(rows[query_id]["tokens"], rows[query_id]["impacts"]) for query_id, _, _ in expected]
-        for ranking, (_, doc_ids, scores) in zip(lucene.search(texts, None, DEPTH), expected, strict=True):
+        for ranking, (_, doc_ids, scores) in zip(lucene.search(texts, BY_IMPACTS, DEPTH), expected, strict=True):
             assert (ranking.doc_ids, ranking.scores.tolist()) == (doc_ids, scores.tolist())
         first = rows[expected[0][0]]
         impacts = dict(zip(first["tokens"], first["impacts"], strict=True))
-        terms = lucene.explain(texts[0], None, expected[0][1][0])
+        terms = lucene.explain(texts[0], BY_IMPACTS, expected[0][1][0])
         assert sum(impacts[int(term.term)] * term.score for term in terms) == expected[0][2][0]

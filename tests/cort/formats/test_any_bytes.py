@@ -31,7 +31,7 @@ from cort.formats.yaml_files import read_yaml
 from cort.import_run import read_published
 from cort.reporting.inputs import read_curve, read_origin, read_stages
 from cort.reporting.reproduction.fidelity import read_latencies
-from cort.retrieval.bm25 import read_parameters
+from cort.retrieval.lucene import read_parameters
 from cort.runtime.errors import InputError
 from tests.support.archives import tar_of, zip_of
 from tests.support.common import write_file

@@ -33,12 +33,6 @@ def test_java_runs_with_its_heap_and_returns_its_lines(java):
     assert lines[-3:] == ["io.Main", "-input", "a b"]
 
 
-@pytest.mark.parametrize(("memory_mb", "threads"), [(0, 1), (100, 0), (-5, 1)])
-def test_senseless_sizes_are_refused(memory_mb, threads):
-    with pytest.raises(InputError, match=f"found {memory_mb}, {threads}"):
-        anserini.run_java("io.Main", [], memory_mb, threads)
-
-
 def test_unknown_class_fails_in_one_line():
     with pytest.raises(RuntimeError) as error:
         anserini.run_java("io.anserini.Nonesuch", [], memory_mb=64, threads=1)
@@ -56,7 +50,7 @@ def test_too_small_heap_names_the_remedy():
     [
         ("Terminating due to java.lang.OutOfMemoryError: Java heap space", "raise mem_mb (--memory-mb)"),
         ("java.io.IOException: No space left on device\\n\\tat java.base/x(Unknown Source)", "free disk space"),
-        ("org.apache.lucene.search.IndexSearcher$TooManyClauses: 1024\\n\\tat x.y(Z.java:1)", "shorten the queries"),
+        ("org.apache.lucene.index.CorruptIndexException: x\\n\\tat x.y(Z.java:1)", "delete the index"),
     ],
 )
 def test_known_failures_are_found_although_java_exits_with_0(java, output, remedy):

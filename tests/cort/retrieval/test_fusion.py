@@ -8,7 +8,6 @@ import pytest
 
 from cort.formats.records import Ranking
 from cort.formats.runs import strictly_decreasing
-from cort.online.lucene import lower_ties
 from cort.retrieval.fusion import (
     FUSIONS,
     NORMALIZATIONS,
@@ -19,6 +18,7 @@ from cort.retrieval.fusion import (
     normalize,
     reciprocal_ranks,
 )
+from cort.retrieval.lucene import lower_ties
 from tests.support.common import ROOT
 
 

@@ -1,9 +1,6 @@
 import numpy as np
-import pytest
 
-from cort.formats.records import Ranking
-from cort.retrieval.impacts import EXACT, as_text, exact, quantised
-from cort.runtime.errors import InputError
+from cort.retrieval.impacts import as_text, quantised
 
 
 def impacts_of(weights, most=None):
@@ -18,9 +15,3 @@ def test_weights_are_rounded_to_hundredths_and_of_equal_ones_the_first_are_kept(
 
 def test_an_impact_is_the_number_of_times_a_token_is_written():
     assert as_text([7, 12], [2, 3]) == "7 7 12 12 12"
-
-
-def test_scores_that_single_precision_rounds_are_refused():
-    assert exact(Ranking("q", ["a", "b"], np.array([3.0, 2.999999])), "index").scores.tolist() == [3, 3]
-    with pytest.raises(InputError, match="16,777,216"):
-        exact(Ranking("q", ["a"], np.array([float(EXACT)])), "index")

@@ -1,4 +1,4 @@
-"""BM25 for single queries, in this process and in one of its own: the same results as the stage.
+"""Searches with Lucene, in this process and in one of its own, against Anserini's own command.
 
 Anserini and pyjnius are the real ones: Java starts once in this process.
 """
@@ -13,22 +13,25 @@ import pytest
 
 from cort import index, retrieve
 from cort.formats import tables
+from cort.formats.cleaning import convert
 from cort.formats.runs import read_run, write_run
-from cort.online.lucene import (
+from cort.retrieval import lucene
+from cort.retrieval.anserini import IMPACTS, run_java
+from cort.retrieval.lucene import (
     Lucene,
     LuceneProcess,
+    Parameters,
     TermScore,
     as_printed,
-    decode_ids,
     lower_ties,
+    rank_all,
     read_explanation,
     start_java,
 )
-from cort.retrieval.bm25 import Parameters
 from cort.runtime.errors import InputError
 from cort.settings.lexical import Language
 from tests.support import german
-from tests.support.common import TEXTS, command_line
+from tests.support.common import TEXTS, command_line, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def indexes(world, tmp_path_factory):
     return folder
 
 
-K1_B = Parameters(1.1, 0.3)
+K1_B = Parameters(1.1, 0.3).similarity
 
 
 def lowered_one_by_one(scores):
@@ -70,11 +73,6 @@ def test_ties_are_lowered_as_anserini_does(base, spread):
         assert lower_ties(scores).tolist() == lowered_one_by_one(scores).tolist()
 
 
-@pytest.mark.parametrize("ids", [[], ["d1"], ["a", "\x00"], ["\t", "a\nb", "\n"], ["ö\x0f", "\U0001f642"], ["\n"] * 3])
-def test_any_id_is_read_as_java_writes_its_bytes(ids):
-    assert decode_ids([" ".join(f"{byte:x}" for byte in name.encode()) for name in ids]) == ids
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "damage"), [("segments_1", "flip"), ("_0.si", "cut"), ("_0.fnm", "flip")])
 def test_a_damaged_index_is_reported(indexes, tmp_path, name, damage):
@@ -88,56 +86,70 @@ def test_a_damaged_index_is_reported(indexes, tmp_path, name, damage):
         Lucene(copy)
 
 
-def check_run(process, index_folder, folder, query_ids, texts, depth):
-    """The results of `queries.parquet` are those of the stage, to the byte; returns them."""
-    named = {"index": index_folder, "queries": folder / "queries.parquet", "k1": 1.1, "b": 0.3, "depth": depth}
-    named |= {"tag": "t", "output": folder / "run.trec", "memory-mb": 300}
-    assert retrieve.main(["bm25", *command_line(named)]) == 0
-    rankings = process.search(texts, K1_B, depth)
-    own = [one._replace(query_id=name) for name, one in zip(query_ids, rankings, strict=True)]
-    write_run(folder / "ours.trec", own, "t")
-    assert (folder / "ours.trec").read_bytes() == (folder / "run.trec").read_bytes()
+def run_of_anserini(folder, queries, form, language, depth):
+    """What Anserini's own command finds for queries, (query_id, text), in the index of a folder."""
+    topics, run = folder / "topics.jsonl", folder / "anserini.trec"
+    ids, texts = zip(*queries, strict=True)
+    converted = convert(pa.array(texts), form).to_pylist()
+    # Anserini sorts queries by their ids.
+    lines = [json.dumps({"id": f"{n:09d}", "title": text}) + "\n" for n, text in enumerate(converted)]
+    topics.write_text("".join(lines), "ascii")
+    words = f"-index {folder / 'index'} -topics {topics} -topicReader JsonString -output {run} -hits {depth}"
+    words += f" -bm25 -bm25.k1 1.1 -bm25.b 0.3 -language {language}"
+    run_java("io.anserini.search.SearchCollection", words.split(), 300, 1)
+    return [ranking._replace(query_id=ids[int(ranking.query_id)]) for ranking in read_run(run)]
+
+
+def check_search(folder, queries, form, language="en", depth=20):
+    """A search, and the stage's run, are those of Anserini's command; returns the search's rankings."""
+    expected = run_of_anserini(folder, queries, form, language, depth)
+    with LuceneProcess(folder / "index", 3, 300) as process:
+        assert process.form == (form, language)
+        rankings = list(rank_all(process, queries, K1_B, depth))
+        alone = [ranking for query in queries for ranking in rank_all(process, [query], K1_B, depth)]
+    for found in (rankings, alone):
+        found = [ranking for ranking in found if ranking.doc_ids]
+        assert [one[:2] for one in found] == [one[:2] for one in expected]
+        assert [one.scores.tolist() for one in found] == [one.scores.tolist() for one in expected]
+    table = write_rows(folder / "queries.parquet", tables.QUERIES, queries)
+    named = {"index": folder / "index", "queries": table, "k1": 1.1, "b": 0.3, "depth": depth, "tag": "t"}
+    assert retrieve.main(["bm25", *command_line(named | {"output": folder / "run.trec", "memory-mb": 300})]) == 0
+    write_run(folder / "expected.trec", expected, "t")
+    assert (folder / "run.trec").read_bytes() == (folder / "expected.trec").read_bytes()
     return rankings
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["raw", "cort"])
-def test_results_are_those_of_the_stage(indexes, world, tmp_path, form):
+def test_results_are_those_of_anserinis_own_command(indexes, world, tmp_path, form, monkeypatch):
+    shutil.copytree(indexes / form, tmp_path / "index")
     texts = [*world.query_texts, *TEXTS, "tied", "near word", "near word " * 9, "absent", "the of", "a line\nand more"]
-    queries = pa.table({"query_id": [f"q{n}" for n in range(len(texts))], "text": texts}, schema=tables.QUERIES)
-    tables.write_table(tmp_path / "queries.parquet", queries)
-    process = LuceneProcess(indexes / form, 3, 300)
-    assert process.form == (form, "en")
-    rankings = check_run(process, indexes / form, tmp_path, queries["query_id"].to_pylist(), texts, 20)
-    assert len({ranking.query_id for ranking in read_run(tmp_path / "run.trec")}) > len(world.query_texts)
-    many = " ".join(f"absent{n}" for n in range(2000))
-    assert process.search([f"{many} oil"], K1_B, 5)[0].doc_ids == process.search(["oil"], K1_B, 5)[0].doc_ids
-    alone = [process.search([text], K1_B, 20)[0] for text in texts]
-    assert [one.doc_ids for one in alone] == [one.doc_ids for one in rankings]
-    assert [one.scores.tolist() for one in alone] == [one.scores.tolist() for one in rankings]
-    process.close()
-    assert process._process.returncode == 0
+    monkeypatch.setattr(lucene, "QUERIES_AT_ONCE", 5)
+    found = check_search(tmp_path, [(f"q{n}", text) for n, text in enumerate(texts)], form)
+    assert sum(bool(ranking.doc_ids) for ranking in found) > len(world.query_texts)
+    assert [ranking.query_id for ranking in found] == [f"q{n}" for n in range(len(texts))]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_an_index_and_its_queries_have_the_same_language(tmp_path, language):
-    table = pa.table([[*german.PASSAGES], [*german.PASSAGES.values()]], schema=tables.PASSAGES)
-    tables.write_table(tmp_path / "passages.parquet", table)
-    table = pa.table([[*german.QUERIES], [*german.QUERIES.values()]], schema=tables.QUERIES)
-    tables.write_table(tmp_path / "queries.parquet", table)
+    write_rows(tmp_path / "passages.parquet", tables.PASSAGES, german.PASSAGES.items())
     named = {"passages": tmp_path / "passages.parquet", "output": tmp_path / "index", "memory-mb": 300}
     assert index.main(["bm25", *command_line(named | {"language": language})]) == 0
-    process = LuceneProcess(tmp_path / "index", 1, 300)
-    assert process.form == ("raw", language)
-    check_run(process, tmp_path / "index", tmp_path, [*german.QUERIES], [*german.QUERIES.values()], 5)
-    run = read_run(tmp_path / "run.trec")
-    found = {ranking.query_id: {*ranking.doc_ids[:2]} & german.RELEVANT[ranking.query_id] for ranking in run}
-    assert found.keys() == german.RELEVANT.keys()
+    rankings = check_search(tmp_path, list(german.QUERIES.items()), "raw", language, 5)
+    found = {ranking.query_id: {*ranking.doc_ids[:2]} & german.RELEVANT[ranking.query_id] for ranking in rankings}
     assert [len(passages) for passages in found.values()] == [2 if language == "de" else 1] * 4
-    terms = process.explain(german.QUERIES["q4"], K1_B, "d10")
+    with LuceneProcess(tmp_path / "index", 1, 300) as process:
+        terms = process.explain(german.QUERIES["q4"], K1_B, "d10")
     assert [term.term for term in terms] == (["strass"] if language == "de" else [])
-    process.close()
+
+
+@pytest.mark.slow
+def test_any_number_of_terms_is_searched_for(indexes):
+    many = " ".join(f"absent{n}" for n in range(2000))
+    with LuceneProcess(indexes / "raw", 1, 300) as process:
+        found, expected = process.search([f"{many} oil", "oil"], K1_B, 5)
+    assert (found.doc_ids, found.scores.tolist()) == (expected.doc_ids, expected.scores.tolist())
 
 
 @pytest.mark.slow
@@ -149,31 +161,38 @@ def test_anserini_has_an_analyser_of_each_language():
 
 @pytest.mark.slow
 def test_terms_add_up_to_the_score(indexes, world):
-    process = LuceneProcess(indexes / "cort", 1, 300)
-    for text in (*world.query_texts[:4], "lists lists of files", "near words", "tied"):
-        [ranking] = process.search([text], K1_B, 10)
-        for doc_id, score in zip(ranking.doc_ids, ranking.scores.tolist(), strict=True):
-            terms = process.explain(text, K1_B, doc_id)
-            # Scores are rounded to four decimals, and those of ties lowered.
-            assert sum(one.score for one in terms) == pytest.approx(score, abs=1e-4)
-            assert all(0 < one.score <= one.boost * one.idf for one in terms)
-    [twice] = [one for one in process.explain("lists lists of files", K1_B, "odd,[0]/ö") if one.term == "list"]
-    assert (twice.boost, twice.frequency, twice.passages) == (2, 1, 1)
-    assert process.explain("absent", K1_B, "odd,[0]/ö") == []
-    assert process.explain("tied", K1_B, "no such passage") == []
-    process.close()
+    with LuceneProcess(indexes / "cort", 1, 300) as process:
+        for text in (*world.query_texts[:4], "lists lists of files", "near words", "tied"):
+            [ranking] = process.search([text], K1_B, 10)
+            for doc_id, score in zip(ranking.doc_ids, ranking.scores.tolist(), strict=True):
+                terms = process.explain(text, K1_B, doc_id)
+                # Scores are rounded to four decimals, and those of ties lowered.
+                assert sum(one.score for one in terms) == pytest.approx(score, abs=1e-4)
+                assert all(0 < one.score <= one.boost * one.idf for one in terms)
+        [twice] = [one for one in process.explain("lists lists of files", K1_B, "odd,[0]/ö") if one.term == "list"]
+        assert (twice.boost, twice.frequency, twice.passages) == (2, 1, 1)
+        assert process.explain("absent", K1_B, "odd,[0]/ö") == []
+        assert process.explain("tied", K1_B, "no such passage") == []
+    assert process._process.returncode == 0
 
 
 @pytest.mark.slow
 def test_the_end_of_the_process_is_reported(indexes, tmp_path):
-    process = LuceneProcess(indexes / "raw", 1, 300)
-    process._process.kill()
-    process._process.wait()
-    with pytest.raises(InputError, match="BM25: found its process ended with status -9, expected answers"):
-        process.search(["tied"], K1_B, 5)
-    process.close()
+    with LuceneProcess(indexes / "raw", 1, 300) as process:
+        process._process.kill()
+        process._process.wait()
+        with pytest.raises(InputError, match="Lucene: found its process ended with status -9, expected answers"):
+            process.search(["tied"], K1_B, 5)
     with pytest.raises(InputError, match=r"found no complete manifest\.json"):
         LuceneProcess(tmp_path, 1, 300)
+
+
+def test_a_great_score_of_impacts_is_refused(indexes, monkeypatch):
+    monkeypatch.setattr(lucene, "EXACT", 1)
+    opened = Lucene(indexes / "raw")
+    opened._text = IMPACTS
+    with pytest.raises(InputError, match=r"found the score .*, expected scores below 1, which Lucene computes exactly"):
+        opened.search(["tied"], K1_B, 5)
 
 
 def test_scores_are_rounded_as_anserini_prints_them():
