@@ -1,7 +1,7 @@
 """Indexes of Lucene, built by Anserini's own Java command from the jar inside pyserini, which is not imported.
 
-Anserini exits with status 0 after many failures: a query or file that raised an exception is merely missing from the
-output. Java's log is therefore searched for stack traces and error lines, which count as failures.
+Anserini exits with status 0 after many failures, and a file that raised an exception is merely missing from the index.
+The passages that it counts are therefore compared with those that it was given.
 """
 
 import gzip
@@ -51,7 +51,7 @@ MANIFEST = "manifest.json"
 IMPACTS = "impacts"
 #: how texts were cleaned (`cort.formats.cleaning`), or `IMPACTS`; the language of their analyser, none of impacts
 Form: TypeAlias = tuple[str, str]
-KEPT_LINES, KEPT_FAILURES = 1000, 5
+KEPT_LINES, SHOWN = 1000, 5
 MAIN_CLASS = "io.anserini.index.IndexCollection"
 COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)$")
 # Documents per file; Anserini's threads work on one file each.
@@ -60,7 +60,7 @@ DOCUMENTS_PER_PART = 16_384
 log = logging.getLogger(__name__)
 
 PROGRESS = re.compile(r"documents indexed|files completed")
-FAILURE = re.compile(r"^\S+ \S+ (ERROR|FATAL) |^(Error|Error occurred|Exception in thread)\b|Terminating due to")
+FAILURE = re.compile(r" (ERROR|FATAL) |^(Error|Exception in thread)\b|Terminating due to|^[\w.$]+(Exception|Error)\b")
 MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 
 REBUILD = "delete the index and build it again"
@@ -117,39 +117,32 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
         encoding="utf-8",
         errors="replace",
     ) as process:
-        lines, failures = _follow(process.stdout or [])
+        lines = deque(_logged(process.stdout or []), KEPT_LINES)
         status = process.wait()
-    if status or failures:
-        # After an exit, the reason may be in the lines that follow the first error.
-        raise _failure(main_class, status, [*failures, *lines[-3:]] if status else failures, memory_mb)
-    return lines
+    if not status:
+        return [*lines]
+    state = f"signal {-status}" if status < 0 else f"exit status {status}"
+    source, text = f"java {main_class} (heap of {memory_mb} MB)", _failures(lines)
+    if remedy := _remedy(text):
+        raise input_error(source, f"{state}: {shorten(text, 400)}", "success", remedy)
+    if status == -signal.SIGKILL:
+        raise input_error(source, state, "success", "give the job more memory than the heap, or lower --memory-mb")
+    raise RuntimeError(f"{source}: {state}: {' '.join(text.split())}")
 
 
-def _follow(stream: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Log the progress in Java's output; return its last lines, and the first lines that report failures."""
-    lines: deque[str] = deque(maxlen=KEPT_LINES)
-    failures: list[str] = []
+def _logged(stream: Iterable[str]) -> Iterator[str]:
+    """Log Java's output; its progress is of interest, the rest is for debugging."""
     for line in map(str.rstrip, stream):
-        thrown = line.startswith("\tat ") and lines and not lines[-1].startswith("\tat ")
-        suspect = lines[-1] if thrown else line
-        if (thrown or FAILURE.search(line)) and suspect not in failures and len(failures) < KEPT_FAILURES:
-            failures.append(suspect)
         message = MESSAGE.search(line)
         level = logging.INFO if PROGRESS.search(line) else logging.DEBUG
-        log.log(level, "Anserini: %s", message.group(1) if message else line)
-        lines.append(line)
-    return list(lines), failures
+        log.log(level, "Anserini: %s", message[1] if message else line)
+        yield line
 
 
-def _failure(main_class: str, status: int, lines: Sequence[str], memory_mb: int) -> Exception:
-    text = " | ".join(line.strip() for line in dict.fromkeys(lines))
-    state = f"signal {-status}" if status < 0 else f"exit status {status}"
-    source = f"java {main_class} (heap of {memory_mb} MB)"
-    if remedy := _remedy(text):
-        return input_error(source, f"{state}: {shorten(text, 400)}", "success", remedy)
-    if status == -signal.SIGKILL:
-        return input_error(source, state, "success", "give the job more memory than the heap, or lower --memory-mb")
-    return RuntimeError(f"{source}: {state}: {' '.join(text.split())}")
+def _failures(lines: Collection[str]) -> str:
+    """Join the first lines that report failures, and the last of all, where the reason of an exit may be."""
+    reported = [line for line in lines if FAILURE.search(line)][:SHOWN]
+    return " | ".join(line.strip() for line in dict.fromkeys([*reported, *list(lines)[-3:]]))
 
 
 def remedy_for(message: str) -> str:
@@ -172,7 +165,7 @@ def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path, compress: b
             path.write_bytes(text)
 
 
-def read_counters(lines: Iterable[str], rows: int, source: str | Path) -> dict[str, int]:
+def read_counters(lines: Collection[str], rows: int, source: str | Path) -> dict[str, int]:
     """Read the "Final Counter Values" at the end of IndexCollection's output: documents indexed, empty, skipped, ...
 
     :raises InputError: if passages are missing from the index, other than empty ones, which no query can match.
@@ -181,7 +174,9 @@ def read_counters(lines: Iterable[str], rows: int, source: str | Path) -> dict[s
     counters = {match[1]: int(match[2].replace(",", "")) for match in matches}
     if counters.get("indexed", 0) + counters.get("empty", 0) != rows or not counters.get("indexed"):
         found = ", ".join(f"{count} {name}" for name, count in counters.items()) or "no counts"
-        expected = f"{rows} indexed or empty, and some indexed"
+        expected, failures = f"{rows} indexed or empty, and some indexed", _failures(lines)
+        if remedy := _remedy(failures):
+            raise input_error(source, f"after indexing {found} ({shorten(failures, 400)})", expected, remedy)
         raise input_error(source, f"after indexing {found}", expected, "fix these passages")
     return counters
 
