@@ -327,6 +327,7 @@ def audit_ivfpq(options: IvfPqAuditOptions) -> None:
 
     kind = INDEXES[options.kind]
     widths = _check_options(options, kind)
+    options.check_candidates(options.depths[-1])
     if options.model is None:
         passages, queries = open_both(options.passages, [options.queries])
         index = open_ivfpq(options.index, passages, StoredVectors(passages))

@@ -161,10 +161,19 @@ class IvfPqRunOptions(IvfPqOptions, WidthOptions):
     threads: int = thread_count(len(os.sched_getaffinity(0)))
 
 
-def _write(options: SearchOptions, rankings: Iterable[Ranking], queries: int, how: str) -> None:
-    """Write the rankings as a run, and log the time per query."""
-    started = time.perf_counter()
-    lines = write_run(options.output, track(rankings, queries, "queries"), options.tag, options.exclusions.apply)
+def _write(options: SearchOptions, rankings: Iterable[Ranking], queries: int, how: str, passages: int) -> None:
+    """Write the rankings as a run; log the time per query, and how many have fewer results than they could."""
+    started, least, short = time.perf_counter(), min(options.reach, passages), 0
+
+    def counted() -> Iterator[Ranking]:
+        nonlocal short
+        for ranking in track(rankings, queries, "queries"):
+            short += len(ranking.doc_ids) < least
+            yield ranking
+
+    lines = write_run(options.output, counted(), options.tag, options.exclusions.apply)
+    if short:
+        log.warning("%d of %d queries have fewer than %d results: search wider, or exactly", short, queries, least)
     milliseconds = (time.perf_counter() - started) * 1000 / max(queries, 1)
     log.info("%d queries %s, %d results, %.2f ms per query", queries, how, lines, milliseconds)
 
@@ -181,7 +190,7 @@ def retrieve_exactly(options: ExactOptions) -> None:
         on_cpu = "cpu" in (options.device, device)
         devices = ["cpu"] if on_cpu else [f"cuda:{number}" for number in range(max(len(leased), 1))]
         rankings = _rank_exactly(options, passages, queries, devices)
-        _write(options, rankings, count_rows(queries), f"on {', '.join(devices)}")
+        _write(options, rankings, count_rows(queries), f"on {', '.join(devices)}", count_rows(passages))
 
 
 def _rank_exactly(
@@ -219,7 +228,8 @@ def retrieve_by_graph(options: GraphRunOptions) -> None:
     queries = open_shards(options.queries, model=index.meta.model)
     refuse_other_queries(queries, index.meta, options.index)
     rankings = rank(index, queries, width, options.reach, options.threads)
-    _write(options, rankings, count_rows(queries), f"at {GRAPHS[options.kind].parameter} {width:g}")
+    how = f"at {GRAPHS[options.kind].parameter} {width:g}"
+    _write(options, rankings, count_rows(queries), how, index.meta.count)
 
 
 def retrieve_by_tokens(options: TokenRunOptions) -> None:
@@ -238,6 +248,7 @@ def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
     from cort.retrieval.max_similarity import TokenIndex
 
     _check_width(options)
+    options.check_candidates(options.reach)
 
     def open_search(shards: Shards, opened: Passages) -> IvfPqSearch:
         index = open_ivfpq(options.index, shards, opened)
@@ -254,7 +265,8 @@ def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
         return
     passages, queries = open_both(options.passages, [options.queries])
     search = open_search(passages, exact.StoredVectors(passages))
-    _write(options, exact.retrieve(search, queries, options.reach), count_rows(queries), "through the index")
+    rankings = exact.retrieve(search, queries, options.reach)
+    _write(options, rankings, count_rows(queries), "through the index", count_rows(passages))
 
 
 def _late_interaction(
@@ -282,7 +294,7 @@ def _late_interaction(
         model.place(device, precision_of_queries(shards[0].precision, options.precision))
         search = open_search(device.type)
         rankings = retrieve(search, lambda rows: texts.vectors(model, rows, device), queries, options.reach)
-        _write(options, rankings, len(queries), f"on {device}")
+        _write(options, rankings, len(queries), f"on {device}", count_rows(shards))
 
 
 @options_class

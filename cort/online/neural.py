@@ -208,7 +208,7 @@ def _text(vector: Impacts) -> str:
 
 
 def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Ranking]:
-    return [Ranking("", index.ids(places), scores) for scores, places in index.search(vectors, depth)]
+    return [Ranking("", index.ids(rows), scores) for scores, rows in index.search(vectors, depth)]
 
 
 @dataclass(frozen=True)

@@ -241,9 +241,11 @@ def _audit_rows(audits: Sequence[Audit]) -> Iterator[AuditRow]:
         depth, times = exact.depth, exact.milliseconds
         yield AuditRow("exact", "exact", None, depth, 1.0, times.mean, times.median, None, {})
         for audit in audits:
+            # Exact search is timed anew in each audit, perhaps on another machine.
+            own = next((one.milliseconds.mean for one in audit.exact if one.depth == depth), times.mean)
             for search in (search for search in audit.searches if search.depth == depth):
                 mean, median = search.milliseconds.mean, search.milliseconds.median
-                faster = times.mean / mean if mean > 0 else None
+                faster = own / mean if mean > 0 else None
                 name = f"{audit.index}, {audit.parameter} {search.width:g}"
                 yield AuditRow(name, audit.index, search.width, depth, search.recall, mean, median, faster, search.loss)
 

@@ -22,7 +22,7 @@ from cort.formats.records import Ranking
 from cort.formats.shards import Shard, all_ids, from_batch
 from cort.retrieval.codes import QUERIES_ON_CPU, Codes, blocks_of, is_fast, is_right, needed, rows_of_block
 from cort.retrieval.products import Few, Products
-from cort.retrieval.topk import Alphabet, Sieve, guess
+from cort.retrieval.topk import DocIds, Sieve, guess
 from cort.retrieval.vectors import HeldVectors, MappedVectors, Rows, Vectors
 from cort.runtime.errors import input_error
 
@@ -34,17 +34,17 @@ class StoredVectors:
     """The vectors of all passages, memory-mapped, and the exact scores of some."""
 
     def __init__(self, passages: Sequence[Shard]) -> None:
-        self._order = Alphabet(all_ids(passages))
+        self._doc_ids = DocIds(all_ids(passages))
         self._stored: Sequence[MappedVectors | HeldVectors]
         self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
         self._first = np.cumsum([0, *map(len, self._stored)])
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._doc_ids)
 
-    def ids(self, places: Rows) -> list[str]:
-        """Look up doc_ids by their places in alphabetical order."""
-        return self._order.ids(places)
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
+        return self._doc_ids.of(rows)
 
     def best_of(self, query: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
         """Score these rows in double precision, round to single precision, and return the top `depth` as `search` does.
@@ -57,7 +57,7 @@ class StoredVectors:
         for shard, first, start, end in zip(self._stored, self._first[:-1], ends[:-1], ends[1:], strict=True):
             vectors = shard.vectors(rows[start:end] - first).astype(np.float64)
             scores[start:end] = np.vecdot(vectors, query.astype(np.float64))
-        return self._order.best(scores, rows, depth)
+        return self._doc_ids.best(scores, rows, depth)
 
 
 class ExactIndex(StoredVectors):
@@ -85,7 +85,7 @@ class ExactIndex(StoredVectors):
         # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
         super().__init__(passages)
-        numbers = len(self._order) * passages[0].dimension
+        numbers = len(self._doc_ids) * passages[0].dimension
         on_cpu = set(devices) == {"cpu"}
         fits = 4 * numbers <= memory_mb << 20
         if coded is None and on_cpu:
@@ -110,7 +110,7 @@ class ExactIndex(StoredVectors):
     def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank all passages for queries of shape (queries, dimension).
 
-        :returns: for each query its top `depth` by (-score, doc_id): scores, and places for `ids`.
+        :returns: for each query its top `depth` by (-score, doc_id): scores and rows.
         :raises InputError: for NaN or infinite values.
         """
         if not len(self) or not len(queries):
@@ -176,11 +176,11 @@ def _candidates(queries: Tensor, depth: int, part: Products | Codes) -> Tensor:
 class Search(Protocol):
     """An `ExactIndex`, or an index that finds candidates."""
 
-    def ids(self, places: Rows) -> list[str]:
-        """Look up doc_ids by their places."""
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
 
     def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
-        """Rank passages; return the top `depth` scores and places of each query."""
+        """Rank passages; return the top `depth` scores and rows of each query."""
 
 
 def retrieve(index: Search, queries: Sequence[Shard], depth: int) -> Iterator[Ranking]:
@@ -194,5 +194,5 @@ def retrieve(index: Search, queries: Sequence[Shard], depth: int) -> Iterator[Ra
             if not np.isfinite(vectors).all():
                 raise input_error(shard.path, "a vector with NaN or infinite values", "finite values", "encode again")
             results = index.search(np.asarray(vectors, dtype=np.float32), depth)
-            for query_id, (scores, places) in zip(query_ids.to_pylist(), results, strict=True):
-                yield Ranking(query_id, index.ids(places), scores)
+            for query_id, (scores, rows) in zip(query_ids.to_pylist(), results, strict=True):
+                yield Ranking(query_id, index.ids(rows), scores)

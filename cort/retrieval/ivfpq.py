@@ -24,6 +24,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from cort.formats.artifacts import read_artifact
+from cort.formats.ids import string_bytes
 from cort.formats.shards import (
     AGAIN,
     Matrix,
@@ -129,16 +130,18 @@ def _blocks_of(passages: Iterable[Shard | TokenShard]) -> Iterator[TokenBlock]:
 
 def fingerprint_of(passages: Shards) -> str:
     """Hash ids, numbers of tokens, and the vectors of a sample of passages; shards and blocks do not matter."""
-    ids, counts, vectors = (hashlib.blake2b(digest_size=16) for _ in range(3))
+    ids, lengths, counts, vectors = (hashlib.blake2b(digest_size=16) for _ in range(4))
     for chunk in all_ids(passages).chunks:
-        ids.update("".join(f"{doc_id}\n" for doc_id in chunk.to_pylist()).encode())
+        text, offsets = string_bytes(chunk)
+        ids.update(text.data)
+        lengths.update(np.diff(offsets).astype(np.int32).tobytes())
     first = 0
     for block in _blocks_of(passages):
         counts.update(np.diff(block.offsets).tobytes())
         for row in range(-first % SPACING, len(block), SPACING):
             vectors.update(np.ascontiguousarray(block.of(row)).tobytes())
         first += len(block)
-    digests = ids.digest() + counts.digest() + vectors.digest()
+    digests = b"".join(one.digest() for one in (ids, lengths, counts, vectors))
     return hashlib.blake2b(digests, digest_size=8).hexdigest()
 
 
@@ -195,11 +198,11 @@ def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, s
 class Passages(Protocol):
     """What scores candidates exactly: `StoredVectors` of an encoder, or a `TokenIndex`."""
 
-    def ids(self, places: Rows) -> list[str]:
-        """Look up doc_ids by their places."""
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
 
     def best_of(self, query: Any, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
-        """Rank the passages in these rows; return the top `depth` scores and places."""
+        """Rank the passages in these rows; return the top `depth` scores and rows."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +217,7 @@ class IvfPq:
         """Rank the passages that the index finds for a vector, or for the tokens of a query, in one thread of faiss.
 
         :param candidates: nearest vectors per vector of the query.
-        :returns: the top `depth` by (-score, doc_id): scores, and places for `ids` of the passages.
+        :returns: the top `depth` by (-score, doc_id): scores and rows.
         """
         vectors = query.vectors if isinstance(query, QueryVectors) else query[None]
         rows: Rows = np.zeros(0, np.int64)
@@ -235,9 +238,9 @@ class IvfPqSearch:
     candidates: int
     threads: int = 1
 
-    def ids(self, places: Rows) -> list[str]:
-        """Look up doc_ids by their places."""
-        return self.index.passages.ids(places)
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
+        return self.index.passages.ids(rows)
 
     def search(self, queries: Any, depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank passages for each query, a vector or a `QueryVectors`, several queries at a time."""
@@ -290,11 +293,6 @@ def open_ivfpq(folder: str | Path, passages: Shards, opened: Passages) -> IvfPq:
     if not isinstance(index, faiss.IndexIVFPQ) or (index.d, index.ntotal, index.nlist) != shape:
         expected = f"an IVF-PQ index of {meta.tokens} vectors of {meta.dimension} dimensions in {meta.lists} lists"
         raise input_error(path, "another index", expected, FIX)
-    for number in range(index.nlist):
-        # As unsigned numbers, negative numbers are large.
-        rows = faiss.rev_swig_ptr(index.invlists.get_ids(number), index.get_list_size(number)).view(np.uint64)
-        if rows.max(initial=0) >= meta.passages:
-            raise input_error(path, f"the passage {rows.max()}", f"rows 0 to {meta.passages - 1}", FIX)
     # By default, threads read all lists of a search once more beforehand, which takes twice as long as the search.
     faiss.downcast_InvertedLists(index.invlists).prefetch_nthread = 0
     if isinstance(opened, TokenIndex):

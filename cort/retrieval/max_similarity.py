@@ -24,7 +24,7 @@ from cort.formats.records import Ranking
 from cort.formats.shards import Half, TokenBlock, Tokens, TokenShard, all_ids
 from cort.models.late_interaction import LOWEST, TokenVectors
 from cort.retrieval.products import SMALLEST, UNIT_ROUNDOFF, vector_norms
-from cort.retrieval.topk import GROUP, Alphabet, Scores, Sieve
+from cort.retrieval.topk import GROUP, DocIds, Scores, Sieve
 from cort.retrieval.vectors import Rows, Vectors, as_tensor
 from cort.runtime.errors import input_error
 
@@ -110,7 +110,7 @@ class TokenIndex:
     def __init__(self, passages: Sequence[TokenShard], similarity: str, device: str = "cpu") -> None:
         # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
-        self._order = Alphabet(all_ids(passages))
+        self._doc_ids = DocIds(all_ids(passages))
         self._similarity, self._device = similarity, device
         self._blocks: list[_Block] = []
         first = 0
@@ -121,11 +121,11 @@ class TokenIndex:
         self._first = np.array([block.first for block in self._blocks])
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._doc_ids)
 
-    def ids(self, places: Rows) -> list[str]:
-        """Look up doc_ids by their places in alphabetical order."""
-        return self._order.ids(places)
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
+        return self._doc_ids.of(rows)
 
     @cached_property
     def _empty(self) -> Rows:
@@ -136,7 +136,7 @@ class TokenIndex:
     def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank all passages for queries.
 
-        :returns: for each query its top `depth` by (-score, doc_id): scores, and places for `ids`.
+        :returns: for each query its top `depth` by (-score, doc_id): scores and rows.
         :raises InputError: for passages with NaN or infinite values.
         """
         if not len(self) or not queries:
@@ -194,7 +194,7 @@ class TokenIndex:
         for start in range(0, len(rows), CANDIDATES_AT_ONCE):
             part = slice(start, start + CANDIDATES_AT_ONCE)
             scores[part] = exact.scores(self._vectors_of(rows[part]))
-        return self._order.best(scores, rows, depth)
+        return self._doc_ids.best(scores, rows, depth)
 
 
 class _Batch:
@@ -317,11 +317,11 @@ Encode = Callable[[Rows], TokenVectors]
 class Search(Protocol):
     """A `TokenIndex`, or an index that finds candidates for one."""
 
-    def ids(self, places: Rows) -> list[str]:
-        """Look up doc_ids by their places."""
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
 
     def search(self, queries: Sequence[QueryVectors], depth: int) -> list[tuple[Vectors, Rows]]:
-        """Rank passages; return the top `depth` scores and places of each query."""
+        """Rank passages; return the top `depth` scores and rows of each query."""
 
 
 def encoded(encode: Encode, queries: Tokens, rows: Rows) -> Iterator[tuple[Rows, list[QueryVectors]]]:
@@ -345,5 +345,5 @@ def retrieve(search: Search, encode: Encode, queries: Tokens, depth: int) -> Ite
     """
     ids = queries.ids.to_pylist()
     for rows, vectors in encoded(encode, queries, np.arange(len(ids))):
-        for row, (scores, places) in zip(rows, search.search(vectors, depth), strict=True):
-            yield Ranking(ids[row], search.ids(places), scores)
+        for row, (scores, best) in zip(rows, search.search(vectors, depth), strict=True):
+            yield Ranking(ids[row], search.ids(best), scores)

@@ -65,6 +65,11 @@ class IvfPqOptions(TokenOptions):
     index: str = required("FOLDER", "the folder that `index ivfpq` wrote")
     candidates: int = as_key(Audit, "candidates")
 
+    def check_candidates(self, depth: int) -> None:
+        """Refuse fewer candidates than results, where each candidate is a passage."""
+        if self.model is None and self.candidates < depth:
+            raise input_error("--candidates", self.candidates, f"{depth} (the depth) or more", "raise it")
+
 
 @options_class
 class AuditOptions(Aggregation):

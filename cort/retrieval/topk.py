@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from cort.formats.ids import alphabetic_codes, joined
 from cort.retrieval.vectors import Rows, Vectors
 
 # With so few queries at once, a processor waits for memory: it is fastest to compute each product alone, in threads.
@@ -24,30 +24,35 @@ SIFTED_AT = 4
 DEVIATIONS = 4
 
 
-class Alphabet:
-    """The doc_ids of all passages in alphabetical order, which breaks ties."""
+class DocIds:
+    """The doc_ids of all passages by row; they break ties."""
 
     def __init__(self, ids: pa.ChunkedArray) -> None:
-        by_id = pc.sort_indices(ids).to_numpy()
-        self._places = np.empty(len(ids), dtype=np.int64)
-        self._places[by_id] = np.arange(len(ids))
-        self._sorted = ids.combine_chunks().take(by_id)
+        self._ids = joined(ids)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._ids)
 
-    def ids(self, places: Rows) -> list[str]:
-        """Look up doc_ids by their places in alphabetical order."""
-        doc_ids: list[str] = self._sorted.take(places).to_pylist()
+    def of(self, rows: Rows) -> list[str]:
+        """Look up doc_ids."""
+        doc_ids: list[str] = self._ids.take(pa.array(rows)).to_pylist()
         return doc_ids
 
     def best(self, scores: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
-        """Order the passages in these rows by (-score, doc_id); return the top `depth` scores and places."""
+        """Order the passages in these rows by (-score, doc_id); return the top `depth` scores and rows."""
         # Adding 0 turns -0 into 0, which is equal but has different bytes.
         scores = scores + np.float32(0)
-        places = self._places[rows]
-        best = np.lexsort((places, -scores))[:depth]
-        return scores[best], places[best]
+        if len(scores) > depth > 0:
+            least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
+            rows, scores = rows[scores >= least], scores[scores >= least]
+        order = np.argsort(-scores, kind="stable")
+        rows, scores = rows[order], scores[order]
+        equal = np.concatenate([[False], scores[1:] == scores[:-1], [False]])
+        tied = np.flatnonzero(equal[1:] | equal[:-1])
+        if len(tied):
+            by = np.lexsort((alphabetic_codes(self._ids.take(pa.array(rows[tied]))), -scores[tied]))
+            rows[tied] = rows[tied[by]]
+        return scores[:depth], rows[:depth]
 
 
 class Scores(NamedTuple):

@@ -1,5 +1,5 @@
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -250,6 +250,26 @@ def test_a_table_has_exact_search_first_and_all_searches_by_depth():
         "dev,e,20,hnsw,50,0.99,2.0,1.5,4.0,0.5",
     ]
     assert "0.9900" in to_markdown(table)
+
+
+def test_an_index_is_compared_with_the_exact_times_of_its_own_audit():
+    first, second = both()
+    slower = replace(second, exact=[replace(one, milliseconds=Milliseconds(16.0, 16.0)) for one in second.exact])
+    rows = audit_blocks([first, slower])[0].rows
+    assert [row.faster for row in rows if row.index == "hnsw"] == [8.0, 8.0]
+    assert {row.faster for row in rows if row.index == "onng"} == {4.0}
+
+
+def test_queries_with_fewer_results_than_they_could_have_are_counted(folder, stage, refused, tmp_path, capsys):
+    """A list has fewer passages than the depth, for some queries."""
+    output = tmp_path / "run.trec"
+    run = read_run(stage(**searched(folder, "ivfpq", output, width=1, depth=CANDIDATES)))
+    short = sum(len(ranking.doc_ids) < CANDIDATES for ranking in run)
+    assert f"{short} of {QUERIES} queries have fewer than {CANDIDATES} results" in capsys.readouterr().err
+    stage(**searched(folder, "ivfpq", output, width=LISTS, depth=CANDIDATES))
+    assert "fewer than" not in capsys.readouterr().err
+    line = refused(**searched(folder, "ivfpq", output, candidates=10))
+    assert line.startswith("--candidates: found 10, expected 20 (the depth) or more")
 
 
 def test_a_panel_has_a_line_per_index_and_exact_search():

@@ -243,11 +243,6 @@ def test_a_damaged_index_is_refused(tmp_path):
 
     path.write_bytes(whole[:-9])
     assert refused().startswith(f"{path}: found {len(whole) - 9} bytes, expected {len(whole)} bytes")
-    # Without a record of its checksum: a flipped bit in the row of a passage.
-    flipped = bytearray(whole)
-    flipped[whole.rindex((399).to_bytes(8, "little")) + 6] ^= 1
-    path.write_bytes(flipped)
-    assert refused().startswith(f"{path}: found the passage {399 + 2**48}, expected rows 0 to 399")
     path.write_bytes(b"none" + whole[4:])
     assert refused().startswith(f"{path}: found an index that cannot be read (")
     import faiss
