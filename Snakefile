@@ -28,7 +28,7 @@ complete_rules(workflow, settings.code_of)
 rule all:
     default_target: True
     input:
-        inputs.targets(config),
+        inputs.targets(experiment),
     localrule: True
 
 

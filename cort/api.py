@@ -20,6 +20,7 @@ import pandas as pd
 from cort.evaluation.comparisons import Comparisons, Pair, Settings, compare
 from cort.evaluation.measures import Measures
 from cort.evaluation.values import Values, read_values
+from cort.experiment.experiment import Experiment as Read
 from cort.experiment.stored import NAME, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact
@@ -28,7 +29,6 @@ from cort.online.passages import Passages
 from cort.runtime.errors import input_error
 from cort.settings import paths
 from cort.settings.config import is_sparse
-from cort.systems.base import Results
 
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
@@ -66,7 +66,7 @@ class Experiment:
         return [name for name in self.settings["systems"] if name in names]
 
     @cached_property
-    def _results(self) -> Results:
+    def _results(self) -> Read:
         return read_experiment(self.folder / NAME)
 
     @property

@@ -38,7 +38,7 @@ from cort.settings import paths
 if TYPE_CHECKING:
     from cort.online.searcher import Searcher
     from cort.online.web import Line
-    from cort.systems.base import Results
+    from cort.systems.results import Results
 
 log = logging.getLogger(__name__)
 
@@ -87,14 +87,13 @@ def browse(address: str) -> None:
 
 def stage(options: Options) -> None:
     """Open the systems, serve the page until a signal comes; Ctrl-C is not an error."""
-    from cort.experiment.config import searchable
     from cort.experiment.stored import open_systems
     from cort.online.judging import Judging
     from cort.online.web import Line, listening, make_app, serve
 
     results = find_results(options)
     page = find_page(results, options.split)
-    systems = options.systems or tuple(searchable(results.config))
+    systems = options.systems or tuple(results.searchable)
     open_systems(results, systems)
     judging = (
         Judging(results, page.name, Path(options.judgements).resolve(), options.pool) if options.judgements else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cort.experiment.config import with_parts
+from cort.experiment.experiment import Experiment
 from cort.experiment.stored import NAME, open_systems, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import json_option, write_artifact
@@ -32,11 +32,8 @@ from cort.runtime.devices import lease, visible_devices
 from cort.runtime.errors import input_error
 from cort.runtime.machine import describe_hardware, describe_software
 from cort.runtime.options import optional, options_class, required
-from cort.settings.config import Config
 from cort.settings.evaluation import Latency
 from cort.settings.fields import General, as_key
-from cort.systems.base import Results
-from cort.systems.registry import system_of
 from cort.systems.timing import PARTS
 
 if TYPE_CHECKING:
@@ -135,12 +132,13 @@ def device_sets(gpus: int) -> dict[str, list[str]]:
     return sets | {f"{count} GPUs": [f"cuda:{number}" for number in range(count)] for count in range(2, gpus + 1)}
 
 
-def with_vectors(config: Config, systems: Sequence[str]) -> list[str]:
+def with_vectors(experiment: Experiment, systems: Sequence[str]) -> list[str]:
     """Choose the systems whose time depends on where the vectors are: those with exact search in them."""
-    return [name for name in systems if any(system_of(config, part).divisible for part in with_parts(config, [name]))]
+    opened = experiment.systems
+    return [name for name in systems if any(opened[part].divisible for part in experiment.with_parts([name]))]
 
 
-def published_form(config: Config, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def published_form(experiment: Experiment, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return mean ms by system and batch size, with the names of published numbers (config/papers).
 
     For systems that retrieve by vectors, this is the time of the search alone, with the encoding as ENCODER-queries;
@@ -152,21 +150,21 @@ def published_form(config: Config, split: str, rows: Sequence[Mapping[str, Any]]
         if row["device"] == "cpu" and any(other["device"] == "1 GPU" for other in rows):
             continue
         means = {name: times["mean"] for name, times in row["milliseconds"].items()}
-        system, size = system_of(config, row["system"]), str(row["batch"])
+        system, size = experiment.systems[row["system"]], str(row["batch"])
         encoders = [name for section, name in system.models() if section == "encoders"]
         part = "search" if encoders else "sequential"
-        published.setdefault(_published_name(config, row["system"], row["device"]), {})[size] = means[part]
+        published.setdefault(_published_name(experiment, row["system"], row["device"]), {})[size] = means[part]
         if system.divisible and row["device"] in ("cpu", "1 GPU"):
             published.setdefault(f"{encoders[0]}-queries", {})[size] = means["tokenize"] + means["encode"]
     return [{"system": name, "split": split, "milliseconds": values} for name, values in published.items()]
 
 
-def _published_name(config: Config, system: str, device: str) -> str:
-    if not device.endswith("GPUs") or not with_vectors(config, [system]):
+def _published_name(experiment: Experiment, system: str, device: str) -> str:
+    if not device.endswith("GPUs") or not with_vectors(experiment, [system]):
         return system
-    parts = system_of(config, system).parts()
+    parts = experiment.systems[system].parts()
     if system == "+".join(parts):
-        return "+".join(_published_name(config, part, device) for part in parts)
+        return "+".join(_published_name(experiment, part, device) for part in parts)
     return f"{system}-{device.split()[0]}gpus"
 
 
@@ -205,7 +203,7 @@ def stage(options: Options) -> None:
         "queries": len(texts),
         "depth": options.depth,
         "threads": options.threads,
-        "latencies": published_form(results.config, options.split, rows),
+        "latencies": published_form(results, options.split, rows),
         "rows": rows,
         "hardware": {key: value for key, value in describe_hardware().items() if key != "host"},
         "software": {key: software[key] for key in ("python", "java", "system")} | libraries,
@@ -213,17 +211,17 @@ def stage(options: Options) -> None:
     write_artifact(options.output, report)
 
 
-def find_results(options: Options) -> Results:
+def find_results(options: Options) -> Experiment:
     """Return the results that the options name."""
     if (options.results is None) == (options.settings is None):
         found = "neither" if options.results is None else "both"
         raise input_error("--results, --settings", found, "one of the two", "name what to measure")
     if options.results is not None:
         return read_experiment(Path(options.results) / NAME)
-    return Results(json_option("--settings", str(options.settings)))
+    return Experiment(json_option("--settings", str(options.settings)))
 
 
-def measure_all(options: Options, results: Results, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
+def measure_all(options: Options, results: Experiment, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
     """Measure all systems on the first set of devices, and those with vectors on the others."""
     import torch
 
@@ -245,7 +243,7 @@ def measure_all(options: Options, results: Results, texts: Sequence[str], gpus: 
         for device, devices in sets.items():
             if device != first:
                 searcher.models.place(devices)
-                systems, number = with_vectors(results.config, options.systems), 1
+                systems, number = with_vectors(results, options.systems), 1
                 # On the CPU the search alone is of interest.
                 systems = [name for name in systems if device != "cpu" or searcher.opened[name].divisible]
             for name in systems:

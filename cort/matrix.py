@@ -30,7 +30,7 @@ import numpy as np
 
 from cort.evaluation.comparisons import Pair, Settings, compare
 from cort.evaluation.values import read_values, refuse_unlike
-from cort.experiment.config import evaluated_runs, on_split
+from cort.experiment.experiment import Experiment
 from cort.experiment.stored import NAME, read_experiment
 from cort.formats.tables import read_queries
 from cort.online.options import folder_of
@@ -41,10 +41,8 @@ from cort.runtime.errors import input_error
 from cort.runtime.files import write_text
 from cort.runtime.options import optional, options_class, required
 from cort.settings import paths
-from cort.settings.config import labels_of, title_of_split
 from cort.settings.evaluation import Evaluation
 from cort.settings.fields import General
-from cort.systems.base import Results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,33 +97,33 @@ class Collection(NamedTuple):
     significant: set[tuple[str, str]]
 
 
-def read_collections(results: Results, baseline: str, options: Options) -> Iterator[Collection]:
+def read_collections(experiment: Experiment, baseline: str, options: Options) -> Iterator[Collection]:
     """Read each evaluated split of an experiment, and compare its systems with the baseline."""
     import pandas as pd
 
-    config = results.config
+    config = experiment.config
     chosen = options.labels
-    splits = [split for split, _ in evaluated_runs(config) if chosen in (None, labels_of(config, split))]
+    splits = [split for split, _ in experiment.evaluated_runs if chosen in (None, experiment.labels_of(split))]
     for split in dict.fromkeys(splits):
-        names = on_split(config, split)
-        files = [results.at(paths.PER_QUERY, split=split, system=name) for name in names]
+        names = experiment.on_split(split)
+        files = [experiment.at(paths.PER_QUERY, split=split, system=name) for name in names]
         systems = dict(zip(names, map(read_values, files), strict=True))
         refuse_unlike(files, [*systems.values()])
         first = systems[names[0]]
         for measure in options.measures:
             if measure not in first.measures:
                 fix = f"add it to evaluation.measures (splits.{split}.measures, if that is set), and build again"
-                raise input_error(results.at(paths.EXPERIMENT), f"no {measure} of {split}", "it as a measure", fix)
+                raise input_error(experiment.at(paths.EXPERIMENT), f"no {measure} of {split}", "it as a measure", fix)
         pairs = [Pair(name, baseline, "baseline") for name in names if name != baseline and baseline in names]
         means = {name: dict(zip(one.measures, map(fmean, one.values.T), strict=True)) for name, one in systems.items()}
         settings = config["splits"][split]
         means |= {name + PUBLISHED: numbers for name, numbers in settings.get("published", {}).items()}
         yield Collection(
-            f"{config['dataset']}/{title_of_split(config, split)}",
-            f"{config['title']}, {title_of_split(config, split)} ({len(first.query_ids):,})",
-            os.path.relpath(results.at(paths.REPORT) + "index.html", options.output_folder),
+            f"{config['dataset']}/{experiment.title_of_split(split)}",
+            f"{config['title']}, {experiment.title_of_split(split)} ({len(first.query_ids):,})",
+            os.path.relpath(experiment.at(paths.REPORT) + "index.html", options.output_folder),
             settings.get("group"),
-            {*read_queries(results.at(paths.QUERIES, split=split)).values()},
+            {*read_queries(experiment.at(paths.QUERIES, split=split)).values()},
             pd.DataFrame(means).stack(),
             {(row.measure, row.system) for row in compare(systems, pairs, TESTS) if row.significant},
         )
@@ -194,13 +192,11 @@ def stage(options: Options) -> None:
         read_experiment((Path(path) if Path(path).is_dir() else folder_of(path)) / NAME) for path in options.experiments
     ]
     baseline = experiments[0].config["evaluation"]["baseline"]
-    labels = sorted(
-        {labels_of(results.config, split) for results in experiments for split, _ in evaluated_runs(results.config)}
-    )
+    labels = sorted({one.labels_of(split) for one in experiments for split, _ in one.evaluated_runs})
     if len(labels) > 1 and options.labels is None:
         fix = "choose with --labels, or name other experiments"
         raise input_error("--experiments", f"{' and '.join(labels)} labels", "labels of one kind", fix)
-    collections = grouped([one for results in experiments for one in read_collections(results, baseline, options)])
+    collections = grouped([one for each in experiments for one in read_collections(each, baseline, options)])
     if not collections:
         raise input_error("--experiments", "no judgements", "a split with judgements", "name other experiments")
     doubts = [

@@ -23,8 +23,7 @@ from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.inspection import Finding
 from cort.evaluation.overlap import Overlap, P
 from cort.evaluation.sparsity import Sparsity
-from cort.experiment.config import remarks
-from cort.experiment.models import trainings
+from cort.experiment.experiment import Experiment
 from cort.experiment.recipes import chosen_values, describe_training
 from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import parse_assignments, read_artifact
@@ -40,8 +39,6 @@ from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import write_text
 from cort.runtime.options import optional, options_class, required
-from cort.settings.config import Config, title_of_split
-from cort.systems.registry import all_systems
 from cort.training.outcome import Selection
 
 log = logging.getLogger(__name__)
@@ -84,16 +81,18 @@ class Options:
     output_folder: str = required("FOLDER")
 
 
-def describe_systems(config: Config, options: Options) -> dict[str, str]:
+def describe_systems(experiment: Experiment, options: Options) -> dict[str, str]:
     """Describe how each system works, with its tuned weights."""
-    texts = {name: system.describe() for name, system in all_systems(config).items()}
+    texts = {name: system.describe() for name, system in experiment.systems.items()}
     for key, path in parse_assignments("--tuned", options.tuned).items():
         name, folded, split = key.partition(" on ")
         weights = read_artifact(path, FoldedWeights if folded else TunedWeights)
         shares = zip(*(fold.weights for fold in getattr(weights, "folds", [weights])), strict=True)
         ranges = (" to ".join(f"{share:g}" for share in sorted({min(own), max(own)})) for own in shares)
         parts = ", ".join(f"{part} {own}" for part, own in zip(weights.parts, ranges, strict=True))
-        texts[name] += f"{f'; {title_of_split(config, split)}' if folded else ''}: {parts} ({weights.queries} queries)"
+        texts[name] += (
+            f"{f'; {experiment.title_of_split(split)}' if folded else ''}: {parts} ({weights.queries} queries)"
+        )
     return texts
 
 
@@ -116,19 +115,20 @@ def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
 
 def build(options: Options) -> dict[str, str]:
     """Read all inputs and build every file: path in the output folder -> text, the page last."""
-    config = read_experiment(options.experiment).config
+    experiment = read_experiment(options.experiment)
+    config = experiment.config
     baseline: str = config["evaluation"]["baseline"]
     chosen = parse_assignments("--selections", options.selections)
-    measures = titled(config, read_measures(options.measures_files))
-    comparisons = titled(config, (read_artifact(path, Comparisons) for path in options.comparisons))
-    depths = titled(config, read_each(options.depths_files, Depths))
-    audits = titled(config, (read_artifact(path, Audit) for path in options.audits))
+    measures = titled(experiment, read_measures(options.measures_files))
+    comparisons = titled(experiment, (read_artifact(path, Comparisons) for path in options.comparisons))
+    depths = titled(experiment, read_each(options.depths_files, Depths))
+    audits = titled(experiment, (read_artifact(path, Audit) for path in options.audits))
     audited = sections.audit_blocks(audits, tables.names_of_measures(measures))
     curves = [read_curve(*pair) for pair in parse_assignments("--curves", options.curves).items()]
     stages = read_stages(options.benchmarks) if options.benchmarks else []
     reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
     overlaps = [read_artifact(path, Overlap) for path in options.overlaps]
-    latencies = titled(config, (read_artifact(path, sections.Latencies) for path in options.latency_files))
+    latencies = titled(experiment, (read_artifact(path, sections.Latencies) for path in options.latency_files))
     systems = list(dict.fromkeys(result.system for result in measures))
     if systems and baseline not in systems:
         found, expected = f"the baseline {shorten(baseline)}", f"one of {', '.join(systems)}"
@@ -156,7 +156,7 @@ def build(options: Options) -> dict[str, str]:
         dataset=config["dataset"],
         baseline=baseline,
         explorer=options.explorer,
-        last_models=[name for section, name in trainings(config) if config[section][name]["checkpoint"] == "last"],
+        last_models=[name for section, name in experiment.trainings if config[section][name]["checkpoint"] == "last"],
         sections=sections,
         tables=tables,
         figures={name: figures.draw_inline(shown, name) for name, shown in drawn.items()},
@@ -169,14 +169,14 @@ def build(options: Options) -> dict[str, str]:
         agreements=[
             replace(
                 agreement,
-                first=title_of_split(config, agreement.first),
-                second=title_of_split(config, agreement.second),
+                first=experiment.title_of_split(agreement.first),
+                second=experiment.title_of_split(agreement.second),
             )
             for agreement in (read_artifact(path, Agreement) for path in options.agreements)
             if agreement.pairs
         ],
-        descriptions=describe_systems(config, options),
-        remarks=remarks(config),
+        descriptions=describe_systems(experiment, options),
+        remarks=experiment.remarks(),
         comparisons=comparisons,
         by_pair=by_pair,
         disagreement=disagreement,
@@ -185,9 +185,9 @@ def build(options: Options) -> dict[str, str]:
         audits=audited,
         trainings=[sections.summarize(curve) for curve in curves],
         selections={name: read_artifact(path, Selection) for name, path in chosen.items()},
-        settings={name: describe_training(values) for (_, name), values in chosen_values(config).items()},
-        sparsities=titled(config, (read_artifact(path, Sparsity) for path in options.sparsities)),
-        disagreements=titled(config, (read_artifact(path, Disagreements) for path in options.disagreements)),
+        settings={name: describe_training(values) for (_, name), values in chosen_values(experiment).items()},
+        sparsities=titled(experiment, (read_artifact(path, Sparsity) for path in options.sparsities)),
+        disagreements=titled(experiment, (read_artifact(path, Disagreements) for path in options.disagreements)),
         reproduction=reproduction,
         filters={
             name: counts

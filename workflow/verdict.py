@@ -28,8 +28,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.evaluation.comparisons import MIN_QUERIES, WIN, Comparison, Comparisons
 from cort.experiment.checks import ConfigError, load
-from cort.experiment.config import with_parts
 from cort.experiment.deployment import deployed_parts
+from cort.experiment.experiment import Experiment
 from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
@@ -39,10 +39,9 @@ from cort.retrieval.weights import TunedWeights
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import write_text
 from cort.settings import paths
-from cort.settings.config import Config, evaluated_splits, generated_from, is_judged, labels_of, leaves, ranked_splits
+from cort.settings.config import leaves
 from cort.settings.evaluation import Target
 from cort.settings.fields import NAME
-from cort.systems.registry import system_of
 from workflow.inputs import comparisons
 
 CONFIGS = Path("config/verdict")
@@ -119,14 +118,14 @@ def difference(row: Comparison) -> str:
     return f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]  {row.verdict}"
 
 
-def read_compared(config: Config) -> list[Compared]:
+def read_compared(experiment: Experiment) -> list[Compared]:
     """Read the comparisons of a built experiment, a split each."""
     found = []
-    for path in comparisons(config):
+    for path in comparisons(experiment):
         one: Comparisons = read_artifact(path, Comparisons)
-        measure = config["splits"][one.split]["measures"][0]
+        measure = experiment.config["splits"][one.split]["measures"][0]
         rows = one.against(one.baseline, measure)
-        found.append(Compared(one.split, labels_of(config, one.split), measure, one.baseline, one.queries, rows))
+        found.append(Compared(one.split, experiment.labels_of(one.split), measure, one.baseline, one.queries, rows))
     return found
 
 
@@ -202,7 +201,9 @@ def check_edited(request: Request, edited: Path) -> None:
 
     :param edited: a config that somebody has edited.
     """
-    values = (one for _, value in leaves(load(request.main)) for one in (value if isinstance(value, list) else [value]))
+    values = (
+        one for _, value in leaves(load(request.main).config) for one in (value if isinstance(value, list) else [value])
+    )
     known = {realpath(value) for value in values if isinstance(value, str)}
     for key, value in request.named().items():
         if realpath(value.partition("@")[0] if key == "MODEL" else value) not in known:
@@ -225,8 +226,8 @@ def has_headings(synthetic: Path) -> bool:
 
     :raises CalledProcessError: if the build fails for another reason than that there are no headings at all.
     """
-    config = load(synthetic)
-    files = [paths.at(paths.GENERATED_COUNTS, config, split=split) for split in ("validation", "test")]
+    experiment = load(synthetic)
+    files = [experiment.at(paths.GENERATED_COUNTS, split=split) for split in ("validation", "test")]
     try:
         build(synthetic, *files, quiet=True)
     except subprocess.CalledProcessError as error:
@@ -255,98 +256,99 @@ def prepare(request: Request) -> None:
 
 def deploy_best(path: Path, systems: Sequence[str]) -> None:
     """Deploy the first of some systems that engines can run, unless somebody has written what is deployed."""
-    config, text = load(path), path.read_text("utf-8")
-    known = [name for name in systems if name in config["systems"] and deployed_parts(config, name)]
+    experiment, text = load(path), path.read_text("utf-8")
+    known = [name for name in systems if name in experiment.systems and deployed_parts(experiment, name)]
     entry = f"search: {{system: {known[0]}, targets: [{TARGETS}]}}" if known else ""
     changed = re.sub(DEPLOYED, f"deploy: {{{entry}}}", text, flags=re.MULTILINE)
     write_text(path, changed if is_edited(path) else sign(changed))
 
 
-def cost(path: Path, config: Config, system: str) -> str:
+def cost(path: Path, experiment: Experiment, system: str) -> str:
     """Describe the memory and time of a system, as far as the experiment has and measures it."""
-    if system not in config["systems"]:
+    if system not in experiment.systems:
         return f"{path} does not have {system}: add it there to search with it"
-    results, files = read_experiment(paths.at(paths.EXPERIMENT, config)), list[Path]()
-    for name in with_parts(config, [system]):
-        part = system_of(config, name, results)
+    stored, files = read_experiment(experiment.at(paths.EXPERIMENT)), list[Path]()
+    for name in stored.with_parts([system]):
+        part = stored.systems[name]
         # A re-ranker has no vectors of passages.
         models = [] if part.reranker() else part.models()
-        files += (Path(file) for model in models for file in results.vectors(*model))
+        files += (Path(file) for model in models for file in stored.vectors(*model))
         if lexical := part.lexical_index():
-            files += Path(paths.at(paths.LEXICAL_INDEX, config, lexical=lexical)).parent.rglob("*")
+            files += Path(experiment.at(paths.LEXICAL_INDEX, lexical=lexical)).parent.rglob("*")
     index = f"{math.ceil(sum(file.stat().st_size for file in files if file.is_file()) / 1e6):,} MB of index"
-    latency = config.get("latency")
+    latency = experiment.config.get("latency")
     if not latency or system not in latency["systems"]:
         return f"{index}; add {system} to latency.systems of {path} to measure its time"
-    rows = json.loads(Path(paths.at(paths.LATENCY, config, split=latency["split"])).read_text("utf-8"))["rows"]
+    rows = json.loads(Path(experiment.at(paths.LATENCY, split=latency["split"])).read_text("utf-8"))["rows"]
     times = next(row["milliseconds"] for row in rows if row["system"] == system and row["batch"] == 1)
     times = times.get("concurrent", times["sequential"])
     return f"{index}; {times['p50']:.1f} ms per query here, 95 % under {times['p95']:.1f} ms"
 
 
-def weights_of(config: Config, system: str) -> str:
+def weights_of(experiment: Experiment, system: str) -> str:
     """Name the tuned weights of a system, if it has any."""
-    one = system_of(config, system)
+    one = experiment.systems[system]
     for file in one.tuned_files() if one.parts() else ():
         tuned: TunedWeights = read_artifact(file, TunedWeights)
         return f" ({', '.join(f'{part} {weight:g}' for part, weight in zip(tuned.parts, tuned.weights, strict=True))})"
     return ""
 
 
-def about_queries(request: Request, config: Config, synthetic: Config, system: str) -> Iterator[str]:
+def about_queries(request: Request, experiment: Experiment, synthetic: Experiment, system: str) -> Iterator[str]:
     """Say what the queries of people show; if there are none, whether BM25 answers the generated ones."""
-    compared = {one.split: one for one in read_compared(config)}
-    people = [split for split in ranked_splits(config) if split != "sample"]
+    compared = {one.split: one for one in read_compared(experiment)}
+    people = [split for split in experiment.ranked_splits if split != "sample"]
     for split in people:
         if found := compared.get(split):
             row = found.rows.get(system) or max(found.rows.values(), key=lambda row: row.mean)
             about = f"{found.labels} labels, {found.measure} on {found.queries} judged queries"
             yield f"{about}: {row.system} {row.mean:.3f}  {difference(row)}"
-        elif not is_judged(config, split):
-            count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
+        elif not experiment.is_judged(split):
+            count = count_rows(experiment.at(paths.QUERIES, split=split), QUERIES)
             judging = f'make explore CONFIG={request.main} OPTIONS="--split {split} --judgements judgements.jsonl"'
             yield f"{count} queries of people without judgements; to judge results: {judging}"
-        yield from unanswered(config, split)
+        yield from unanswered(experiment, split)
     if not people:
-        yield from unanswered(synthetic, evaluated_splits(synthetic)[0])
+        yield from unanswered(synthetic, synthetic.evaluated_splits[0])
 
 
-def unanswered(config: Config, split: str) -> Iterator[str]:
+def unanswered(experiment: Experiment, split: str) -> Iterator[str]:
     """Ask for the language if BM25 finds nothing for many queries."""
-    if "bm25" not in config["systems"]:
+    if "bm25" not in experiment.systems:
         return
-    count = count_rows(paths.at(paths.QUERIES, config, split=split), QUERIES)
-    missing = count - len(read_run(paths.at(paths.RUN, config, split=split, system="bm25")))
+    count = count_rows(experiment.at(paths.QUERIES, split=split), QUERIES)
+    missing = count - len(read_run(experiment.run(split, "bm25")))
     if missing > UNANSWERED * count:
         yield f"BM25 finds nothing for {missing} of {count} queries: is lexical.bm25.language right?"
 
 
-def report(request: Request, synthetic: Config, compared: Compared, decisive: Compared) -> Iterator[str]:
+def report(request: Request, synthetic: Experiment, compared: Compared, chosen_by: Compared) -> Iterator[str]:
     """Write the verdict, at most 15 lines.
 
     :param compared: what the generated queries show.
-    :param decisive: the same, or what queries show that people have judged.
+    :param chosen_by: the same, or what queries show that people have judged.
     """
-    config, best = load(request.main), decisive.best_first()
-    system, judged = best[0], decisive is not compared
-    counts = json.loads(Path(paths.at(paths.IMPORT_COUNTS, config)).read_text("utf-8"))
+    experiment, best = load(request.main), chosen_by.best_first()
+    system, judged = best[0], chosen_by is not compared
+    whole = experiment if judged else synthetic
+    counts = json.loads(Path(experiment.at(paths.IMPORT_COUNTS)).read_text("utf-8"))
     measured = f"{compared.measure} on {compared.queries} queries"
     yield f"{counts['documents']:,} documents, {counts['passages']:,} passages; {measured}"
-    made = f"made from {generated_from(synthetic)} (synthetic labels)"
+    made = f"made from {synthetic.generated_from} (synthetic labels)"
     yield f"{made}, with differences from {compared.baseline} and their 95 % intervals:"
     yield from compared.table()
-    better = f"the best of those better than {'BM25' if decisive.baseline == 'bm25' else decisive.baseline}"
+    better = f"the best of those better than {'BM25' if chosen_by.baseline == 'bm25' else chosen_by.baseline}"
     why = better if len(best) > 1 else "no system is significantly better"
-    yield f"VERDICT: {system}{weights_of(config if judged else synthetic, system)}, {why}, on {decisive.labels} labels"
-    yield cost(request.main, config, system)
-    yield from about_queries(request, config, synthetic, system)
-    yield f"report: {Path(paths.at(paths.REPORT, config if judged else synthetic), 'index.html').absolute().as_uri()}"
+    yield f"VERDICT: {system}{weights_of(whole, system)}, {why}, on {chosen_by.labels} labels"
+    yield cost(request.main, experiment, system)
+    yield from about_queries(request, experiment, synthetic, system)
+    yield f"report: {Path(whole.at(paths.REPORT), 'index.html').absolute().as_uri()}"
     yield f"search: make explore CONFIG={request.main}"
-    if config["deploy"] == {}:
+    if experiment.config["deploy"] == {}:
         yield f"deploy: nothing, as search engines can run none of {', '.join(best)}"
-    for name, entry in (config["deploy"] or {}).items():
+    for name, entry in (experiment.config["deploy"] or {}).items():
         other = "" if entry["system"] == system else f" ({entry['system']}, not {system})"
-        yield f"deploy: {paths.at(paths.DEPLOYMENT, config, deployment=name)}README.md{other}"
+        yield f"deploy: {experiment.at(paths.DEPLOYMENT, deployment=name)}README.md{other}"
     yield f"change: {request.main}, then the same command"
 
 
@@ -357,25 +359,25 @@ def run(request: Request) -> None:
     """
     check(request)
     prepare(request)
-    config, synthetic = load(request.main), load(request.synthetic)
+    experiment, synthetic = load(request.main), load(request.synthetic)
     if not comparisons(synthetic):
-        expected = f"{synthetic['evaluation']['baseline']}, another system and a judged split"
+        expected = f"{synthetic.config['evaluation']['baseline']}, another system and a judged split"
         raise input_error(request.synthetic, "nothing to compare", expected, "add what is missing")
-    human = [split for split in evaluated_splits(config) if labels_of(config, split) == "human"]
+    human = [split for split in experiment.evaluated_splits if experiment.labels_of(split) == "human"]
     # First, because mistakes of people are in these files.
     if human:
-        build(request.main, *(paths.at(paths.QRELS, config, split=split) for split in human))
+        build(request.main, *(experiment.at(paths.QRELS, split=split) for split in human))
     build(request.synthetic)
     compared = read_compared(synthetic)[0]
     deploy_best(request.main, compared.best_first())
     build(request.main)
     # Judgements of people say more than synthetic labels.
-    enough = (one for one in read_compared(config) if one.labels == "human" and one.queries >= MIN_QUERIES)
-    decisive = next(enough, compared)
-    if decisive.best_first() != compared.best_first():
-        deploy_best(request.main, decisive.best_first())
+    enough = (one for one in read_compared(experiment) if one.labels == "human" and one.queries >= MIN_QUERIES)
+    chosen_by = next(enough, compared)
+    if chosen_by.best_first() != compared.best_first():
+        deploy_best(request.main, chosen_by.best_first())
         build(request.main)
-    lines = report(request, synthetic, compared, decisive)
+    lines = report(request, synthetic, compared, chosen_by)
     sys.stdout.write("".join(f"{line}\n" for line in ("", *lines)))
 
 

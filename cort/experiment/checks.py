@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cort.experiment.config import BM25
 from cort.experiment.conflicts import check_conflicts
-from cort.experiment.keys import Experiment
+from cort.experiment.experiment import Experiment
+from cort.experiment.keys import Experiment as Keys
 from cort.experiment.models import MODELS, released_name
 from cort.experiment.recipes import with_recipes
 from cort.experiment.references import check_references
@@ -22,21 +22,20 @@ from cort.experiment.variants import check_variants, variant_at
 from cort.formats.schemas import shape_mistakes
 from cort.formats.yaml_files import read_yaml
 from cort.runtime.errors import InputError, check_name
-from cort.settings.config import LEARNERS, Config, evaluated_splits, is_trained, part_of
+from cort.settings.config import BM25, LEARNERS, Config, is_trained, part_of
 from cort.settings.fields import schema_of
-from cort.systems.registry import all_systems
 
 
 class ConfigError(ValueError):
     """Every mistake of a config, a line each."""
 
 
-def load(path: str | Path) -> Config:
+def load(path: str | Path) -> Experiment:
     """Read an experiment file as the workflow does: checked, with all defaults.
 
     :raises ConfigError: as `read` and `complete` do.
     """
-    return complete(read(path), str(path))
+    return Experiment(complete(read(path), str(path)))
 
 
 def read(path: str | Path) -> Config:
@@ -56,15 +55,16 @@ def complete(config: Config, source: str) -> Config:
     :param source: where it came from, named in errors.
     :raises ConfigError: with a line per mistake.
     """
-    schema = schema_of(Experiment)
+    schema = schema_of(Keys)
     config = apart(extended(config, source))
     _refuse(source, shape_mistakes(config, schema))
     _refuse(source, [*check_variants(config), *check_conflicts(config)])
     config = filled(config, schema)
-    _refuse(source, check_references(config))
-    for name in evaluated_splits(config):
+    experiment = Experiment(config)
+    _refuse(source, check_references(experiment))
+    for name in experiment.evaluated_splits:
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
-    for system in all_systems(config).values():
+    for system in experiment.systems.values():
         system.fill()
     return config
 

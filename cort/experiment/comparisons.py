@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cort.experiment.config import compared
+from cort.experiment.experiment import Experiment
 from cort.settings.config import Config, is_trained
-from cort.systems.registry import system_of
 
 
-def pairs(config: Config, split: str) -> dict[str, list[tuple[str, str]]]:
+def pairs(experiment: Experiment, split: str) -> dict[str, list[tuple[str, str]]]:
     """List the pairs of systems compared on a split: systems and their parts, systems and their starts, contrasts."""
-    names = compared(config, split)
+    names = experiment.compared(split)
     pairs_by_kind = {
-        "parts": [(name, part) for name in names for part in system_of(config, name).parts()],
-        "starts": [(name, start) for name in names for start in _starts(config, name)],
-        "contrasts": [(first, second) for first, second in config["evaluation"]["contrasts"]],
+        "parts": [(name, part) for name in names for part in experiment.systems[name].parts()],
+        "starts": [(name, start) for name in names for start in _starts(experiment.config, name)],
+        "contrasts": [(first, second) for first, second in experiment.config["evaluation"]["contrasts"]],
     }
     return {kind: [pair for pair in listed if {*pair} <= {*names}] for kind, listed in pairs_by_kind.items()}
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from cort.downloads.catalog import load_catalog
 from cort.settings import paths
-from cort.settings.config import Config, flat, ranked_splits
+from cort.settings.config import Config, flat
+from cort.systems.results import Results
 
 PREFIX = "download:"
 # Endings of files with a triple per line.
@@ -39,26 +40,22 @@ def path_of(value: str, dataset: str) -> str:
     return paths.at(paths.PUBLIC_FILE, {"dataset": dataset}, source=source, file=file)
 
 
-def named_files(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield (place in the config, name) of every public file; `{split}` stands for each ranked split.
-
-    :param config: parts of a wrong shape may be None.
-    """
-    files = {key: value for key, value in config.items() if key not in WITHOUT_FILES}
-    splits = ranked_splits(config)
+def named_files(results: Results) -> Iterator[tuple[str, str]]:
+    """Yield (place in the config, name) of every public file; `{split}` stands for each ranked split."""
+    files = {key: value for key, value in results.config.items() if key not in WITHOUT_FILES}
     for place, value in flat(files).items():
         for name in value if isinstance(value, list) else [value]:
             if isinstance(name, str) and name.startswith(PREFIX):
                 whole = name.removeprefix(PREFIX)
-                names = [whole.replace("{split}", split) for split in splits if "{split}" in whole]
+                names = [whole.replace("{split}", split) for split in results.ranked_splits if "{split}" in whole]
                 yield from ((place, file) for file in names or [whole])
 
 
-def check_names(config: Config) -> Iterator[str]:
+def check_names(results: Results) -> Iterator[str]:
     """Yield a line for each name that is not a public file, or is an archive of several files."""
     catalog = load_catalog()
     known = [name for name in catalog.files if name not in catalog.archives]
-    for place, name in named_files(config):
+    for place, name in named_files(results):
         if name in catalog.archives:
             members = [file for file in known if catalog.files[file].archive == name]
             yield f"{place}: found the archive {name}, expected a file in it; name one of {', '.join(members)}"

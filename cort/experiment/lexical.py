@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cort.experiment.config import BM25, INDEX_ADDITIONS
-from cort.settings.config import Config, listed
+from cort.settings.config import BM25, INDEX_ADDITIONS, Config, listed
 from cort.settings.lexical import LexicalIndex
 from cort.systems.mistakes import check_tuning
+from cort.systems.results import Results
 
 
-def check_lexical(config: Config) -> Iterator[str]:
+def check_lexical(results: Results) -> Iterator[str]:
     """Check indexes and expanders."""
+    config = results.config
     for name, index in config["lexical"].items():
         place = f"lexical.{name}"
         for key in INDEX_ADDITIONS.values():
@@ -23,7 +24,7 @@ def check_lexical(config: Config) -> Iterator[str]:
             expected = "raw or fixed, as cort keeps the letters of English alone"
             yield f"{place}.cleaning: found cort for the language {index['language']}, expected {expected}; change it"
         if "tune" in index:
-            yield from check_tuning(f"{place}.tune", index["tune"], config)
+            yield from check_tuning(f"{place}.tune", index["tune"], results)
     for name, expander in config["expanders"].items():
         yield from _check_expander(f"expanders.{name}", expander)
 

@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from cort.experiment.downloads import check_triples
-from cort.experiment.models import place_of_base_model, ranks_before, released_model
+from cort.experiment.experiment import Experiment
+from cort.experiment.models import ranks_before
 from cort.models.settings import REVISION
 from cort.runtime.errors import check_name, shorten
 from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, is_sparse, is_trained, listed
 from cort.training.losses import ENCODER_OBJECTIVES
 
 
-def check_base_models(config: Config) -> Iterator[str]:
+def check_base_models(experiment: Experiment) -> Iterator[str]:
     """Check where base models come from."""
-    for name, model in config["base_models"].items():
-        place, origins = place_of_base_model(config, name), sorted(model.keys() & {"pretrained", "architecture"})
+    for name, model in experiment.config["base_models"].items():
+        place, origins = experiment.place_of_base_model(name), sorted(model.keys() & {"pretrained", "architecture"})
         if len(origins) != 1:
             yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
         elif "revision" in model and "architecture" in model:
@@ -26,13 +27,14 @@ def check_base_models(config: Config) -> Iterator[str]:
             yield f"{place}.revision: found {shorten(revision)}, expected {expected}; name it, as a branch moves"
 
 
-def check_models(config: Config) -> Iterator[str]:
+def check_models(experiment: Experiment) -> Iterator[str]:
     """Check what encoders and re-rankers are based on and trained on."""
+    config = experiment.config
     for section, source in LEARNERS.items():
         for name, model in config[section].items():
             place = f"{section}.{name}"
             if "base_model" in model and "pretrained" not in model:
-                known = [name for name in config["base_models"] if released_model(config, name) is None]
+                known = [name for name in config["base_models"] if experiment.released_model(name) is None]
                 yield from check_name(f"{place}.base_model", model["base_model"], known)
             if model.get("pooling") == "weighted_mean" and model.keys() & {"pretrained", "released"}:
                 found = f"found weighted_mean of a {'pretrained' if 'pretrained' in model else 'released'} model"

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from cort.experiment.models import draws_weights, ranks_before, trained_models
+from cort.experiment.experiment import Experiment
+from cort.experiment.models import draws_weights, ranks_before
 from cort.experiment.variants import Variant, variant_of
 from cort.settings.config import LEARNERS, Config, leaves
 from cort.training.losses import ENCODER_OBJECTIVES
@@ -70,17 +71,16 @@ def keys_of_recipes(section: str) -> list[str]:
     return list(dict.fromkeys(path for recipe in recipes for path, _ in leaves(recipe.get(section, {}))))
 
 
-def chosen_values(config: Config) -> dict[tuple[str, str], Config]:
+def chosen_values(experiment: Experiment) -> dict[tuple[str, str], Config]:
     """List, by model, its recipe and the values of all keys that recipes set."""
     chosen = {}
-    for section in LEARNERS:
-        for name in trained_models(config, section):
-            model = config[section][name]
-            recipe = model["recipe"]
-            if recipe in load_recipes(random=True) and draws_weights(model, config["base_models"]):
-                recipe += " for random weights"
-            values = {path: value_at(model, path) for path in keys_of_recipes(section)}
-            chosen[section, name] = {"recipe": recipe, **values}
+    for section, name in experiment.trainings:
+        model = experiment.config[section][name]
+        recipe = model["recipe"]
+        if recipe in load_recipes(random=True) and draws_weights(model, experiment.config["base_models"]):
+            recipe += " for random weights"
+        values = {path: value_at(model, path) for path in keys_of_recipes(section)}
+        chosen[section, name] = {"recipe": recipe, **values}
     return chosen
 
 

@@ -6,33 +6,24 @@ from collections.abc import Iterator
 from itertools import combinations
 from os.path import normpath
 
-from cort.experiment.config import tuned_systems
-from cort.experiment.models import trained_models, used_models
+from cort.experiment.experiment import Experiment
 from cort.runtime.errors import check_name
 from cort.settings.collection import COPIED
 from cort.settings.config import (
-    LEARNERS,
     SOURCES,
     SPLIT_SOURCES,
     TRAINING_SPLITS,
     Config,
-    copied_from,
-    evaluated_splits,
-    labels_of,
     listed,
     one_or_more,
-    ranked_splits,
-    splits_with,
-    unjudged_splits,
 )
-from cort.systems.registry import all_systems
 
 PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 
 
-def check_collection(config: Config) -> Iterator[str]:
+def check_collection(experiment: Experiment) -> Iterator[str]:
     """Check the sources of passages and queries."""
-    collection, splits = config["collection"], config["splits"]
+    collection, splits = experiment.config["collection"], experiment.config["splits"]
     origins = ["passages"] if isinstance(collection.get("passages"), str | list) else []
     origins += [key for key in (*SOURCES, "pydocs") if key in collection]
     if len(origins) != 1:
@@ -40,31 +31,32 @@ def check_collection(config: Config) -> Iterator[str]:
         yield f"collection: found {listed(origins)}, expected {expected}; keep one"
         return
     yield from _check_source(origins[0], collection)
-    if not ranked_splits(config):
+    if not experiment.ranked_splits:
         yield f"splits: found only {listed(splits)}, expected a split to evaluate besides train and validation; add one"
-    for name, split in config["splits"].items():
+    for name, split in splits.items():
         files = sorted(split.keys() & {"queries", "qrels", "hold_out", *SPLIT_SOURCES})
         if "hf" in files and "hf" not in collection:
             yield f"splits.{name}.hf: found hf without collection.hf, expected both; name files, or irds"
-        if "measures" in split and name not in evaluated_splits(config):
+        if "measures" in split and name not in experiment.evaluated_splits:
             found, expected = "found measures", "expected none, as the split is not evaluated"
             yield f"splits.{name}.measures: {found}, {expected}; remove them"
         check = _check_pydocs_split if "pydocs" in collection else _check_files
         yield from check(f"splits.{name}", name, files, splits)
-    yield from _check_generated(config)
-    held = [name for name, split in config["splits"].items() if "hold_out" in split]
+    yield from _check_generated(experiment)
+    held = [name for name, split in splits.items() if "hold_out" in split]
     if len(held) > 1:
         yield f"splits: found hold_out in {listed(held)}, expected it in one split; name files for the others"
 
 
-def _check_generated(config: Config) -> Iterator[str]:
+def _check_generated(experiment: Experiment) -> Iterator[str]:
     """Check that splits are generated from one source; from parts of documents, which the index lacks, all splits."""
-    kinds = {name: split.get("generate", {}).get("from", "files") for name, split in config["splits"].items()}
-    origins = {*kinds.values()} - ({"files"} if copied_from(config) is None else set())
+    config = experiment.config
+    origin_of = {name: split.get("generate", {}).get("from", "files") for name, split in config["splits"].items()}
+    origins = {*origin_of.values()} - ({"files"} if experiment.copied_from is None else set())
     if len(origins) > 1:
         expected = "one of these in all splits, as the index lacks what becomes a query; use an experiment for each"
         yield f"splits: found queries from {listed(sorted(origins))}, expected {expected}"
-    for name, origin in kinds.items():
+    for name, origin in origin_of.items():
         place, split = f"splits.{name}", config["splits"][name]
         if origin != "files" and (words := split["generate"])["min_words"] > words["max_words"]:
             expected = f"at most max_words ({words['max_words']})"
@@ -127,13 +119,12 @@ def _reached(splits: Config, name: str) -> set[str]:
     return reached
 
 
-def learnt_from(config: Config) -> list[str]:
+def learnt_from(experiment: Experiment) -> list[str]:
     """List the splits that systems learn from: `train` trains models and tunes BM25, `validation` chooses."""
-    trained = [config[section][name] for section in LEARNERS for name in trained_models(config, section)]
-    systems = all_systems(config).values()
+    config, systems, trained = experiment.config, experiment.systems.values(), experiment.trainings
     chosen = [
-        *(model for model in trained if model["checkpoint"] == "best"),
-        *tuned_systems(config),
+        *(name for section, name in trained if config[section][name]["checkpoint"] == "best"),
+        *experiment.tuned_systems,
         *(system for system in systems if system.chosen_by_audit()),
     ]
     tuned = any(system.lexical_index() and system.tune and not system.folds() for system in systems)
@@ -141,48 +132,50 @@ def learnt_from(config: Config) -> list[str]:
     return [name for name in TRAINING_SPLITS if name in config["splits"] and learnt[name]]
 
 
-def splits_apart(config: Config) -> list[tuple[str, str]]:
+def splits_apart(experiment: Experiment) -> list[tuple[str, str]]:
     """List pairs of splits that must not share queries: those that systems learn from, and those they are measured on.
 
     A held-out split is drawn from train and removed from it, so these two are not compared.
     """
-    learnt = learnt_from(config)
-    pairs = [*combinations(learnt, 2), *((first, second) for first in learnt for second in evaluated_splits(config))]
+    learnt = learnt_from(experiment)
+    pairs = [*combinations(learnt, 2), *((first, second) for first in learnt for second in experiment.evaluated_splits)]
     return [
-        (first, second) for first, second in pairs if first != "train" or "hold_out" not in config["splits"][second]
+        (first, second)
+        for first, second in pairs
+        if first != "train" or "hold_out" not in experiment.config["splits"][second]
     ]
 
 
-def pairs_of_splits(config: Config) -> list[tuple[str, str]]:
+def pairs_of_splits(experiment: Experiment) -> list[tuple[str, str]]:
     """List the pairs of a split for training and another split."""
-    training = [name for name in TRAINING_SPLITS if name in config["splits"]]
-    return [pair for pair in combinations([*training, *ranked_splits(config)], 2) if pair[0] in TRAINING_SPLITS]
+    training = [name for name in TRAINING_SPLITS if name in experiment.config["splits"]]
+    return [pair for pair in combinations([*training, *experiment.ranked_splits], 2) if pair[0] in TRAINING_SPLITS]
 
 
-def labelled_twice(config: Config) -> list[tuple[str, str]]:
+def labelled_twice(experiment: Experiment) -> list[tuple[str, str]]:
     """List the pairs of evaluated splits whose labels are of other kinds, or which judge the same queries otherwise."""
 
     def differ(first: str, second: str) -> bool:
-        one, other = config["splits"][first], config["splits"][second]
+        one, other = (experiment.config["splits"][name] for name in (first, second))
         again = one.get("queries", "") == other.get("queries") and one.get("qrels") != other.get("qrels")
-        return again or labels_of(config, first) != labels_of(config, second)
+        return again or experiment.labels_of(first) != experiment.labels_of(second)
 
-    return [pair for pair in combinations(evaluated_splits(config), 2) if differ(*pair)]
+    return [pair for pair in combinations(experiment.evaluated_splits, 2) if differ(*pair)]
 
 
-def check_aggregation(config: Config) -> Iterator[str]:
+def check_aggregation(experiment: Experiment) -> Iterator[str]:
     """Check that no model is trained if documents are judged, because models learn from passages."""
-    how = config["collection"].get("aggregate", "none")
-    trained = [f"{section}.{name}" for section in LEARNERS for name in trained_models(config, section)]
+    how = experiment.config["collection"].get("aggregate", "none")
+    trained = [f"{section}.{name}" for section, name in experiment.trainings]
     if trained and how != "none":
         found, why = f"{how} with training of {listed(trained)}", "as models learn from judged passages, not documents"
         yield f"collection.aggregate: found {found}, expected none, {why}; judge passages, or name released models"
 
 
-def check_apart(config: Config) -> Iterator[str]:
+def check_apart(experiment: Experiment) -> Iterator[str]:
     """Check that no file of judgements is used both to learn from and to measure with."""
-    for first, second in splits_apart(config):
-        learnt, measured = config["splits"][first], config["splits"][second]
+    for first, second in splits_apart(experiment):
+        learnt, measured = (experiment.config["splits"][name] for name in (first, second))
         files = {normpath(file) for file in one_or_more(learnt.get("qrels", []))}
         shared = [file for file in one_or_more(measured.get("qrels", [])) if normpath(file) in files]
         apart = second in one_or_more(learnt.get("without", [])) or first in one_or_more(measured.get("without", []))
@@ -194,23 +187,23 @@ def check_apart(config: Config) -> Iterator[str]:
             )
 
 
-def check_judges(config: Config) -> Iterator[str]:
+def check_judges(experiment: Experiment) -> Iterator[str]:
     """Check which splits are judged by an endpoint, and that nothing that it judges depends on it."""
-    splits = splits_with(config, "judge")
+    config, splits = experiment.config, experiment.splits_with("judge")
     model = config["endpoint"]["model"] if splits and config.get("endpoint") else ""
-    for name in used_models(config, "rerankers"):
+    for name in experiment.used_models("rerankers"):
         if model and _bare(config["rerankers"][name].get("pretrained", "")) == _bare(model):
             why = "as it would judge itself"
             yield f"endpoint.model: found {model}, as in rerankers.{name}, expected another model, {why}; name one"
-    known = [name for name in ranked_splits(config) if name not in splits]
+    known = [name for name in experiment.ranked_splits if name not in splits]
     for split in splits:
         place, judged = f"splits.{split}.judge", config["splits"][split]["judge"]["split"]
         yield from check_name(f"{place}.split", judged, known)
         if split in TRAINING_SPLITS:
             yield f"{place}: found it in {split}, expected it in a split that is only evaluated; rename the split"
-        for name, system in all_systems(config).items():
+        for name, system in experiment.systems.items():
             tuned = system.folds() or (system.chosen_by_audit() and "validation" not in config["splits"])
-            if tuned and [split] == evaluated_splits(config)[:1] and judged in unjudged_splits(config):
+            if tuned and [split] == experiment.evaluated_splits[:1] and judged in experiment.unjudged_splits:
                 found = f"{judged}, on which systems.{name} would be tuned by these judgements"
                 yield f"{place}.split: found {found}, expected a split with other judgements before; add one"
 

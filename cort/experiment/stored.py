@@ -9,14 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cort.experiment.config import searchable, with_parts
+from cort.experiment.experiment import Experiment
 from cort.formats.yaml_files import read_yaml, write_yaml
 from cort.runtime.checksums import verify
 from cort.runtime.errors import input_error, shorten
 from cort.settings import paths
 from cort.settings.config import LEARNERS, Config
-from cort.systems.base import Results, System
-from cort.systems.registry import system_of
+from cort.systems.base import System
 
 NAME = Path(paths.EXPERIMENT).name
 HEAD = "# The settings that made these results, with all defaults. Change the config, not this file.\n"
@@ -42,7 +41,7 @@ def write_experiment(path: str | Path, config: Config) -> None:
     write_yaml(path, config, HEAD)
 
 
-def read_experiment(path: str | Path) -> Results:
+def read_experiment(path: str | Path) -> Experiment:
     """Read the settings of the results in the folder of a file.
 
     :raises InputError: if there is no such file, or it has changed since it was written.
@@ -56,12 +55,12 @@ def read_experiment(path: str | Path) -> Results:
         isinstance(config["shards"], int) and isinstance(config["depth"], int) and isinstance(config["systems"], dict)
     ):
         raise input_error(path, "no number of shards or results, or no systems", EXPECTED, REMEDY)
-    return Results(config, path.parent)
+    return Experiment(config, path.parent)
 
 
-def needed_for(config: Config, names: Iterable[str]) -> Config:
+def needed_for(experiment: Experiment, names: Iterable[str]) -> Config:
     """Select the settings that searching with these systems needs."""
-    systems = {name: system_of(config, name) for name in with_parts(config, names)}
+    config, systems = experiment.config, {name: experiment.systems[name] for name in experiment.with_parts(names)}
     models = {model for system in systems.values() for model in system.models()}
     lexical = {system.lexical_index() for system in systems.values()}
     chosen: Config = {
@@ -86,22 +85,22 @@ def needed_for(config: Config, names: Iterable[str]) -> Config:
     }
 
 
-def open_systems(results: Results, names: Iterable[str]) -> dict[str, System]:
+def open_systems(experiment: Experiment, names: Iterable[str]) -> dict[str, System]:
     """Return systems and all that they are made from, by name.
 
     :raises InputError: for a name that is not that of a searchable system.
     """
-    known = searchable(results.config)
+    known = experiment.searchable
     for name in names:
         if name not in known:
             expected = f"one of {', '.join(known) or '(there is none)'}"
             raise input_error("--systems", shorten(name), expected, "name one of these")
-    return {name: system_of(results.config, name, results) for name in with_parts(results.config, names)}
+    return {name: experiment.systems[name] for name in experiment.with_parts(names)}
 
 
-def typical_systems(results: Results) -> list[str]:
+def typical_systems(experiment: Experiment) -> list[str]:
     """Choose the first BM25, dense and fused systems that can be searched, where there are any."""
-    systems = {name: system_of(results.config, name) for name in searchable(results.config)}
+    systems = {name: experiment.systems[name] for name in experiment.searchable}
     lexical = [name for name, system in systems.items() if system.lexical_index()]
     dense = [name for name, system in systems.items() if name not in lexical and not system.parts()]
     fused = [name for name, system in systems.items() if system.merges]

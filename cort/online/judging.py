@@ -21,7 +21,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from cort.experiment.config import on_split
+from cort.experiment.experiment import Experiment
 from cort.formats.judgements import Judgement, parse_judgement, read_judged
 from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, iter_batches, read_queries
@@ -31,7 +31,6 @@ from cort.runtime.checksums import verify
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.locks import acquire
 from cort.settings import paths
-from cort.systems.base import Results
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class Judging:
     :ivar grades: of pairs of a query and a candidate, in the order of judging.
     """
 
-    def __init__(self, results: Results, split: str, path: Path, depth: int) -> None:
+    def __init__(self, results: Experiment, split: str, path: Path, depth: int) -> None:
         """Pool the first `depth` results of all systems, and read the file, which need not exist.
 
         :raises InputError: if the file has another name or a bad line, or another program writes it.
@@ -56,7 +55,7 @@ class Judging:
         if path.suffix != ".jsonl":
             raise input_error("--judgements", shorten(path.name), "a name that ends in .jsonl", "name another file")
         queries, passages = results.at(paths.QUERIES, split=split), results.at(paths.PASSAGES)
-        runs = [results.run(split, name) for name in on_split(results.config, split)]
+        runs = [results.run(split, name) for name in results.on_split(split)]
         verify([queries, passages, *runs])
         self.queries, self.pools = read_queries(queries), dict[str, dict[str, str]]()
         how = results.config["collection"]["aggregate"]

@@ -21,9 +21,9 @@ from cort.models.tokenizer import load_tokenizer
 from cort.retrieval.graph_search import Found, to_ranking
 from cort.runtime.errors import input_error
 from cort.settings import paths
-from cort.settings.config import ranked_splits
 from cort.settings.fields import PrecisionOrAuto
-from cort.systems.base import Results, System
+from cort.systems.base import System
+from cort.systems.results import Results
 
 TokenIds = npt.NDArray[np.int32]
 # Largest deviation from stored vectors, relative to their largest number; queries among which two are compared.
@@ -82,7 +82,7 @@ class LightSearch:
         self.tokenize = Tokenizer(model.folder, model.cleaning)
         self._encode = light_encoder(model.folder, read_precision(model.files[0]))
         self._shards = open_shards(model.files, model_fingerprint(model.folder))
-        split = ranked_splits(results.config)[-1]
+        split = results.ranked_splits[-1]
         [queries] = open_shards([results.at(paths.QUERY_VECTORS, encoder=name, split=split)])
         tokens = Tokens(results.tokens("encoders", name, "queries." + split))
         for row in np.argsort(tokens.lengths[:COMPARED])[[0, -1]].tolist():

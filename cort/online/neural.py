@@ -41,8 +41,9 @@ from cort.retrieval.lucene import BY_IMPACTS, LuceneProcess
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
 from cort.runtime.errors import input_error
 from cort.runtime.memory import memory_limit
-from cort.systems.base import Results, System
+from cort.systems.base import System
 from cort.systems.live import Retriever, WidthFor
+from cort.systems.results import Results
 
 Vectors = npt.NDArray[np.float32]
 #: tokens and their impacts

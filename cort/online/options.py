@@ -12,8 +12,8 @@ from cort.runtime.errors import input_error
 from cort.runtime.options import optional, options_class, thread_count
 
 if TYPE_CHECKING:
+    from cort.experiment.experiment import Experiment
     from cort.online.searcher import Searcher
-    from cort.systems.base import Results
 
 
 @options_class
@@ -26,7 +26,7 @@ class SearchOptions(JavaOptions):
     device: Literal["cpu", "cuda"] = optional("cpu", "for models and vectors")
 
 
-def find_results(options: SearchOptions) -> Results:
+def find_results(options: SearchOptions) -> Experiment:
     """Read the settings of the results that the options name.
 
     :raises InputError: if there is neither an experiment nor results, or both.
@@ -50,7 +50,7 @@ def folder_of(experiment: str | Path) -> Path:
     return Path("results") / dataset
 
 
-def open_named(options: SearchOptions, results: Results, systems: Sequence[str], **more: bool) -> Searcher:
+def open_named(options: SearchOptions, results: Experiment, systems: Sequence[str], **more: bool) -> Searcher:
     """Open systems as `open_searcher` does, which is imported only now."""
     from cort.online.searcher import open_searcher
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from cort.experiment.experiment import Experiment
 from cort.experiment.stored import REMEDY, open_systems
 from cort.formats.records import Ranking
 from cort.formats.runs import run_of, strictly_decreasing
@@ -26,7 +27,7 @@ from cort.runtime.checksums import record_of, verify
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.imports import uncollected
 from cort.settings import paths
-from cort.systems.base import LuceneIndex, Results, System
+from cort.systems.base import LuceneIndex, System
 from cort.systems.timing import timed
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Searcher:
 
     def __init__(
         self,
-        results: Results,
+        results: Experiment,
         systems: Sequence[str],
         lucene: Mapping[str, LuceneProcess],
         open_models: Callable[[], Models],
@@ -238,7 +239,7 @@ def check_query(text: str) -> None:
 
 
 def open_searcher(
-    results: Results,
+    results: Experiment,
     systems: Sequence[str],
     *,
     devices: Sequence[str] = ("cpu",),
@@ -288,7 +289,7 @@ def open_searcher(
     return searcher
 
 
-def _open_light(results: Results, needed: Mapping[str, System]) -> Any:
+def _open_light(results: Experiment, needed: Mapping[str, System]) -> Any:
     from cort.online.light import open_light
 
     return open_light(results, needed)

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Measures
+from cort.experiment.experiment import Experiment
 from cort.formats.artifacts import read_artifact, read_json
 from cort.formats.fields import NUMBER
 from cort.formats.lines import iter_lines
 from cort.runtime.errors import InputError, input_error, shorten
-from cort.settings.config import Config, title_of_split
 
 Measured = TypeVar("Measured", Measures, Depths, Consistency)
 OfSplit = TypeVar("OfSplit", bound=Any)
@@ -86,9 +86,9 @@ def read_measures(paths: Sequence[str | Path]) -> list[Measures]:
     return read_each(paths, Measures)
 
 
-def titled(config: Config, results: Iterable[OfSplit]) -> list[OfSplit]:
+def titled(experiment: Experiment, results: Iterable[OfSplit]) -> list[OfSplit]:
     """Name the splits of results as reports do; only addresses of pages have their plain names."""
-    return [replace(result, split=title_of_split(config, result.split)) for result in results]
+    return [replace(result, split=experiment.title_of_split(result.split)) for result in results]
 
 
 def read_each(paths: Sequence[str | Path], kind: type[Measured]) -> list[Measured]:

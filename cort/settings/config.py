@@ -1,4 +1,4 @@
-"""The splits, sections and models in a config, without regard to the systems that use them.
+"""What single entries of a config say: splits, models, names of files.
 
 A config consists of nested mappings, as described by `cort/settings`.
 """
@@ -11,8 +11,6 @@ from glob import glob
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cort.settings.collection import COPIED
-
 Config: TypeAlias = dict[str, Any]
 
 TRAINING_SPLITS = ("train", "validation")
@@ -24,6 +22,10 @@ LATE_INTERACTION = "late_interaction"
 SPARSE = "sparse"
 # Sections of trained models -> the key of a model with its training examples.
 LEARNERS = {"encoders": "triples", "rerankers": "pairs"}
+# The index that every experiment has.
+BM25 = "bm25"
+# Sections of what changes the texts of an index -> the key of an index that names an entry.
+INDEX_ADDITIONS = {"expanders": "expand", "weighers": "weigh"}
 
 
 def listed(names: Iterable[str]) -> str:
@@ -36,32 +38,6 @@ def any_of(names: Iterable[str]) -> str:
     return "|".join(map(re.escape, names)) or r"(?!)"
 
 
-def names_with_file(config: Config, section: str, has_file: bool = True) -> str:
-    """Return a regular expression for the names of a section's entries with, or without, a file."""
-    return any_of(name for name, entry in config[section].items() if ("file" in entry) == has_file)
-
-
-def ranked_splits(config: Config) -> list[str]:
-    """List the splits that systems have runs for: all but those of training."""
-    return [split for split in config["splits"] if split not in TRAINING_SPLITS]
-
-
-def evaluated_splits(config: Config) -> list[str]:
-    """List the ranked splits that are measured and reported: those with judgements."""
-    return [split for split in ranked_splits(config) if is_judged(config, split)]
-
-
-def unjudged_splits(config: Config) -> list[str]:
-    """List the ranked splits without judgements, on which systems are compared but not measured."""
-    return [split for split in ranked_splits(config) if not is_judged(config, split)]
-
-
-def source_of(config: Config) -> str | None:
-    """Return the source of the documents of a collection; None for docstrings, or a file of passages as they are."""
-    keys = (*SOURCES, "passages") if copied_from(config) else SOURCES
-    return next((key for key in keys if key in config["collection"]), None)
-
-
 def is_imported(split: Config) -> bool:
     """Tell whether a split comes from a source of queries and judgements, not from files."""
     return any(key in split for key in SPLIT_SOURCES)
@@ -70,48 +46,6 @@ def is_imported(split: Config) -> bool:
 def is_copied(split: Config) -> bool:
     """Tell whether the queries and judgements of a split are copied from a source, not made here."""
     return is_imported(split) and split.keys().isdisjoint({"generate", "judge"})
-
-
-def splits_with(config: Config, key: str) -> list[str]:
-    """List the splits that have a key, such as those that are generated."""
-    return [name for name, split in config["splits"].items() if key in split]
-
-
-def generated_from(config: Config) -> str | None:
-    """Return what queries are made from; None if no split is generated."""
-    return next((config["splits"][name]["generate"]["from"] for name in splits_with(config, "generate")), None)
-
-
-def copied_from(config: Config) -> str | None:
-    """Return what queries are made from if it is a part of documents, which the index lacks."""
-    return origin if (origin := generated_from(config)) in COPIED else None
-
-
-def labels_of(config: Config, split: str) -> str:
-    """Tell where the judgements of a split come from: ``human``, ``synthetic`` or ``LLM``."""
-    if split not in config["splits"]:
-        return "human"
-    settings = files_of_split(config, split)
-    made = {"generate": "synthetic", "judge": "LLM"}
-    return next((made[key] for key in made if key in settings), settings.get("labels", "human"))
-
-
-def title_of_split(config: Config, split: str) -> str:
-    """Name a split in tables, figures and verdicts, which say if its labels are not of people."""
-    labels = labels_of(config, split)
-    return split if labels == "human" else f"{split} ({labels} labels)"
-
-
-def is_judged(config: Config, split: str) -> bool:
-    """Tell whether a split has judgements, that is, more than a file of queries."""
-    settings = config["splits"][split]
-    return "queries" not in settings or "qrels" in settings
-
-
-def files_of_split(config: Config, name: str) -> Config:
-    """Return the split whose files a split uses: its own or, for a held-out one, those of train."""
-    split: Config = config["splits"][name]
-    return config["splits"]["train"] if "hold_out" in split else split
 
 
 def files_of(named: str | list[str]) -> list[str]:
@@ -153,19 +87,14 @@ def part_of(schema: Config, key: str) -> Config:
     return part
 
 
-def deciding(config: Config, schema: Config) -> Config:
+def affecting_results(config: Config, schema: Config) -> Config:
     """Copy the settings that affect results, not only speed or safety, according to the schema."""
     kept = {}
     for key, value in config.items():
         part = part_of(schema, key)
         if part.get("affects_results", True):
-            kept[key] = deciding(value, part) if isinstance(value, dict) else value
+            kept[key] = affecting_results(value, part) if isinstance(value, dict) else value
     return kept
-
-
-def token_encoders(config: Config) -> list[str]:
-    """List the re-rankers that can retrieve."""
-    return [name for name, model in config["rerankers"].items() if model.get("kind") == LATE_INTERACTION]
 
 
 def is_sparse(model: Config) -> bool:

@@ -10,19 +10,16 @@ import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from cort.runtime.errors import check_name
 from cort.settings import paths
-from cort.settings.config import Config, evaluated_splits, is_sparse, is_trained, ranked_splits
+from cort.settings.config import Config
+from cort.systems.results import Results
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
     from cort.systems.live import Batch, Case, Opening, Reason, Retriever, Rows
-
-# Section of the models that the passages are encoded with -> path of a shard of their vectors, and its wildcard.
-VECTORS = {"encoders": (paths.VECTORS, "encoder"), "rerankers": (paths.LATE_VECTORS, "reranker")}
 
 
 class Option(NamedTuple):
@@ -70,49 +67,6 @@ class LuceneIndex(NamedTuple):
     form: tuple[str, str]
 
 
-class Results:
-    """Where the files of an experiment are that systems need.
-
-    :ivar folder: where they were moved to; None where the workflow put them.
-    """
-
-    def __init__(self, config: Config, folder: Path | None = None) -> None:
-        self.config, self.folder = config, folder
-
-    def at(self, path: str, **names: str) -> str:
-        """Path of a file of `cort.settings.paths`."""
-        if self.folder is None:
-            return paths.at(path, self.config, **names)
-        return paths.within(self.folder, path, **names)
-
-    def weights(self, section: str, name: str) -> str:
-        """Card of an encoder or re-ranker, best or last, or weights of another model; they stand for its folder."""
-        model = self.config[section][name]
-        file = paths.CARD if section in VECTORS else "model.safetensors"
-        if "pretrained" in model and not is_trained(model):
-            return self.at(paths.BASE_MODEL, base_model=model["base_model"]) + file
-        return self.at(paths.MODEL, section=section, model=name, checkpoint=model["checkpoint"]) + f"/{file}"
-
-    def tokens(self, section: str, name: str, text: str) -> str:
-        """Token cache of a text for an encoder or re-ranker."""
-        return self.at(paths.TOKENS, base_model=self.config[section][name]["base_model"], text=text)
-
-    def vectors(self, section: str, name: str) -> list[str]:
-        """All shards of the passages' vectors, token vectors, or impacts."""
-        path, wildcard = VECTORS[section]
-        path = paths.IMPACTS if is_sparse(self.config[section][name]) else path
-        return self.shards(path, **{wildcard: name})
-
-    def shards(self, path: str, **names: str) -> list[str]:
-        """All shards of what models compute for the passages."""
-        count = self.config["shards"]
-        return [self.at(path, **names, shard=f"{number}-of-{count}") for number in range(1, count + 1)]
-
-    def run(self, split: str, system: str) -> str:
-        """Run of a system."""
-        return self.at(paths.RUN, split=split, system=system)
-
-
 class System(ABC):
     """A system of an experiment: one run per split, made in the way of its kind.
 
@@ -124,7 +78,7 @@ class System(ABC):
     :cvar divisible: whether its vectors can be divided among GPUs.
     :cvar searchable: whether it can rank any query.
     :cvar tuned_paths: of what is tuned, and of what is tuned by folds; `tuned_option` is the option for this file.
-    :ivar results: where its files are.
+    :ivar results: settings, splits and files of its experiment.
     """
 
     Settings: ClassVar[type[Any]]
@@ -137,9 +91,9 @@ class System(ABC):
     tuned_paths: ClassVar[tuple[str, str]] = (paths.WEIGHTS, paths.FOLD_WEIGHTS)
     tuned_option: ClassVar[str] = "tuned"
 
-    def __init__(self, config: Config, name: str, results: Results | None = None) -> None:
-        self.config, self.name, self.results = config, name, results or Results(config)
-        self.entry: Config = config["systems"][name]
+    def __init__(self, results: Results, name: str) -> None:
+        self.results, self.config, self.name = results, results.config, name
+        self.entry: Config = results.config["systems"][name]
 
     @property
     def place(self) -> str:
@@ -196,7 +150,7 @@ class System(ABC):
 
     def splits(self) -> list[str]:
         """List the ranked splits that it may have runs for; its parts may have fewer."""
-        return ranked_splits(self.config)
+        return self.results.ranked_splits
 
     def published(self, split: str) -> tuple[str, str] | None:
         """Return the published run of a split that it has, and where the config names it."""
@@ -228,14 +182,14 @@ class System(ABC):
 
     def tuned_files(self, split: str = "") -> list[str]:
         """Name the file of what is tuned, if it is; by folds for a split, or for others by those of the first."""
-        judged = evaluated_splits(self.config) if self.folds() else []
+        judged = self.results.evaluated_splits if self.folds() else []
         names = {"system": self.name, "lexical": self.entry.get("retrieve", "")}
         names["split"] = split if split in judged else "".join(judged[:1])
         return [self.results.at(self.tuned_paths[bool(judged)], **names)] if self.tune else []
 
     def tuned(self, split: str) -> list[Option]:
         """Give this file; queries with judgements get what was tuned for their folds."""
-        folded = [Option("folded", True)] if self.folds() and split in evaluated_splits(self.config) else []
+        folded = [Option("folded", True)] if self.folds() and split in self.results.evaluated_splits else []
         return [*(Option(self.tuned_option, file) for file in self.tuned_files(split)), *folded]
 
     def tuning(self) -> list[Option]:

@@ -234,7 +234,7 @@ class Fuse(Interleave):
             yield f"{place}.weights: found {len(weights)} weights, expected {parts}, one per system; add or remove some"
         elif weights is not None and not any(weights):
             yield f"{place}.weights: found 0 alone, expected one above 0; raise one"
-        yield from check_tuning(self.tune_place, self.tune, self.config)
+        yield from check_tuning(self.tune_place, self.tune, self.results)
 
     def check_void(self) -> Iterator[str]:
         """Find settings that the method ignores, and weights given together with `tune`."""

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cort.settings.config import Config, evaluated_splits
+from cort.systems.results import Results
 
 
-def check_tuning(place: str, tune: Any, config: Config) -> Iterator[str]:
+def check_tuning(place: str, tune: Any, results: Results) -> Iterator[str]:
     """Check that something can be tuned: on queries with judgements, with runs deep enough.
 
     :param tune: a measure for validation queries, or settings for training queries or folds; None if nothing is tuned.
     """
     if not isinstance(tune, str):
-        if tune and "folds" not in tune and "train" not in config["splits"]:
+        if tune and "folds" not in tune and "train" not in results.config["splits"]:
             yield f"{place}: found no split train, expected training queries to tune on; add the split"
-        if tune and "folds" in tune and not evaluated_splits(config):
+        if tune and "folds" in tune and not results.evaluated_splits:
             yield f"{place}: found no split with judgements, expected one to tune on by folds; add qrels"
         return
-    if "validation" not in config["splits"]:
+    if "validation" not in results.config["splits"]:
         yield f"{place}: found no split validation, expected validation queries to tune on; add the split"
-    depth, training_depth = config["depth"], config["training_depth"]
+    depth, training_depth = results.config["depth"], results.config["training_depth"]
     if training_depth > depth:
         yield (
             f"{place}: found training_depth {training_depth}, expected at most depth ({depth}), which runs of "

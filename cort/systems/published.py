@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cort.settings import paths
-from cort.settings.config import listed, ranked_splits
+from cort.settings.config import listed
 from cort.systems.base import Rule, System
 
 
@@ -26,7 +26,7 @@ class Published(System):
     def splits(self) -> list[str]:
         """List the splits with a file."""
         run = self.entry["run"]
-        return [split for split in ranked_splits(self.config) if not isinstance(run, dict) or split in run]
+        return [split for split in self.results.ranked_splits if not isinstance(run, dict) or split in run]
 
     def published(self, split: str) -> tuple[str, str] | None:
         """Return the file for a split, if there is one, and where the config names it."""
@@ -37,7 +37,7 @@ class Published(System):
 
     def check(self) -> Iterator[str]:
         """Check that the files match the splits."""
-        run, splits, place = self.entry["run"], ranked_splits(self.config), f"{self.place}.run"
+        run, splits, place = self.entry["run"], self.results.ranked_splits, f"{self.place}.run"
         if isinstance(run, str) and "{split}" not in run and len(splits) > 1:
             yield f"{place}: found one path for the splits {listed(splits)}, expected {{split}} in it; add it"
         for split in run if isinstance(run, dict) else []:

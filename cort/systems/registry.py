@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any, Union
 
 from cort.runtime.errors import check_name
-from cort.settings.config import Config, any_of, listed, token_encoders
-from cort.systems.base import Results, Rule, System
+from cort.settings.config import LATE_INTERACTION, Config, listed
+from cort.systems.base import Rule, System
 from cort.systems.lexical import Bm25
 from cort.systems.merging import Fuse, Interleave
 from cort.systems.published import Published
 from cort.systems.rerank import Rerank
+from cort.systems.results import Results
 from cort.systems.vectors import Dense, Graph, IvfPq, LateInteraction, Sparse, TokenIvfPq
 
 #: in the order in which an entry of the config is matched
@@ -41,23 +42,9 @@ def kind_of(entry: Config, config: Config) -> type[System]:
     return next(kind for kind in KINDS if kind.takes(entry, config))
 
 
-def system_of(config: Config, name: str, results: Results | None = None) -> System:
-    """Return a system of a config, with its results where the workflow puts them unless they are given."""
-    return kind_of(config["systems"][name], config)(config, name, results)
-
-
-def all_systems(config: Config) -> dict[str, System]:
-    """Return the systems of a config by name."""
-    return {name: system_of(config, name) for name in config["systems"]}
-
-
-def made_by(config: Config, rule: Rule) -> str:
-    """Return a regular expression that matches the names of the systems whose runs a rule makes."""
-    return any_of(name for name, system in all_systems(config).items() if system.rule == rule)
-
-
-def check_entry(config: Config, name: str) -> Iterator[str]:
+def check_entry(results: Results, name: str) -> Iterator[str]:
     """Yield a line for each mistake in an entry of the right shape."""
+    config = results.config
     entry = config["systems"][name]
     keys = [key for key in KEYS if key in entry]
     if len(keys) != 1:
@@ -65,10 +52,12 @@ def check_entry(config: Config, name: str) -> Iterator[str]:
         return
     if entry.get("retrieve", "bm25") not in {*config["lexical"], *config["encoders"], *config["rerankers"]}:
         # What else it says depends on the kind of what is named.
-        known = [*config["lexical"], *config["encoders"], *token_encoders(config)]
+        models = config["rerankers"].items()
+        retrieving = [model for model, settings in models if settings.get("kind") == LATE_INTERACTION]
+        known = [*config["lexical"], *config["encoders"], *retrieving]
         yield from check_name(f"systems.{name}.retrieve", entry["retrieve"], known)
         return
-    system = system_of(config, name)
+    system = kind_of(entry, config)(results, name)
     for key in sorted(entry.keys() - set(system.key_names())):
         nouns = dict.fromkeys(kind.noun or kind.key() for kind in KINDS if key in kind.key_names())
         found = f"found {key} with {system.noun or system.key()}"
@@ -81,4 +70,4 @@ def check_void(config: Config, name: str) -> Iterator[str]:
     entry = config["systems"][name]
     for kind in KINDS:
         if kind.key() in entry:
-            yield from kind(config, name).check_void()
+            yield from kind(Results(config), name).check_void()

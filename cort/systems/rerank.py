@@ -77,7 +77,7 @@ class Rerank(System):
 
     def check(self) -> Iterator[str]:
         """Check that there is a re-ranker, the depth, the tuning."""
-        yield from check_tuning(self.tune_place, self.tune, self.config)
+        yield from check_tuning(self.tune_place, self.tune, self.results)
         rerankers, name = self.config["rerankers"], self.reranker()
         if name is None:
             yield f"{self.place}: found no reranker, expected one of {listed(rerankers)}; name it"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL, TOKEN_INDEXES
 from cort.settings import paths
-from cort.settings.config import LATE_INTERACTION, Config, evaluated_splits, is_sparse, listed, ranked_splits
+from cort.settings.config import LATE_INTERACTION, Config, is_sparse, listed
 from cort.settings.fields import setting
 from cort.systems.base import LuceneIndex, Option, Rule, System
 
@@ -304,7 +304,7 @@ class ApproximateSearch(VectorSearch):
 
         :param split: if it is not evaluated (or ""), the first split that is evaluated, or else ranked, is used.
         """
-        splits = evaluated_splits(self.config) or ranked_splits(self.config)
+        splits = self.results.evaluated_splits or self.results.ranked_splits
         own = split if split in splits else splits[0]
         chosen = "validation" if "validation" in self.config["splits"] else own
         return self.results.at(paths.AUDIT, split=chosen, encoder=self.encoder, index=self.kind)

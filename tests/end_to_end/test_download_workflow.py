@@ -7,6 +7,7 @@ import yaml
 from cort.downloads.catalog import load_catalog
 from cort.experiment.checks import complete
 from cort.experiment.downloads import file_pattern, named_files, resolve
+from cort.experiment.experiment import Experiment
 from cort.settings import paths
 from tests.support.archives import tar_of
 from tests.support.common import md5_of, wait_until
@@ -65,7 +66,7 @@ def test_names_become_paths_and_nothing_else_changes():
     assert found["splits"]["dl19"] == config["splits"]["dl19"] | {"qrels": "results/public/raw/trec-dl/qrels.2019.txt"}
     assert {key for key in config if config[key] != found[key]} == {"collection", "splits"}
     assert resolve(found) == found
-    assert len(list(named_files(config))) == 4
+    assert len(list(named_files(Experiment(config)))) == 4
 
 
 def test_each_file_is_made_by_the_rule():

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from cort.experiment.config import searchable
 from cort.experiment.stored import open_systems, read_experiment
 from cort.online.searcher import opened_files
 from cort.settings import paths as names
@@ -68,7 +67,7 @@ def readers(tree):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tree)
         stored = read_experiment(RESULTS / "experiment.yaml")
-        systems = searchable(stored.config)
+        systems = stored.searchable
         searched = [Path(stored.at(names.EXPERIMENT)), Path(stored.at(names.PASSAGES))]
         searched += opened_files(open_systems(stored, systems).values())
         commands = [(words, inputs_of(words)) for words in command_lines(tree)]

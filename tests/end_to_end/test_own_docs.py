@@ -32,9 +32,7 @@ def test_the_first_build_of_a_verdict(tmp_path, monkeypatch):
     verdict.check(request)
     verdict.prepare(request)
     files = (paths.INSPECTION, paths.IMPORT_COUNTS, paths.IMPORTED_QRELS, paths.DOCUMENT_RUN)
-    inspection, counts, qrels, run = (
-        paths.at(file, load(request.synthetic), split="test", system="bm25") for file in files
-    )
+    inspection, counts, qrels, run = (load(request.synthetic).at(file, split="test", system="bm25") for file in files)
     verdict.build(request.synthetic, inspection, run)
     documents = [*Path("docs").rglob("*.md")]
     looked, found = (json.loads(Path(file).read_text("utf-8")) for file in (inspection, counts))

@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from cort import explore
-from cort.experiment.config import searchable
 from cort.experiment.stored import read_experiment
 from cort.formats import tables
 from cort.formats.runs import read_run
@@ -96,7 +95,7 @@ def queries_of(built):
 
 
 def systems_of(built):
-    return searchable(read_experiment(built / "results" / "tiny" / "experiment.yaml").config)
+    return read_experiment(built / "results" / "tiny" / "experiment.yaml").searchable
 
 
 def check_sums(reason):

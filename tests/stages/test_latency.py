@@ -10,7 +10,6 @@ import yaml
 
 from cort import latency
 from cort.experiment.checks import ConfigError, load
-from cort.experiment.config import searchable
 from cort.experiment.stored import needed_for, open_systems, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact
@@ -94,7 +93,7 @@ def row(system, kind, device="cpu", batch=1, **means):
 
 
 def test_numbers_have_the_names_of_the_published_ones(tmp_path):
-    config = results_with(tmp_path, {**SYSTEMS, "dense+bm25": {"interleave": ["dense", "bm25"]}}).config
+    results = results_with(tmp_path, {**SYSTEMS, "dense+bm25": {"interleave": ["dense", "bm25"]}})
     dense = {"tokenize": 1.0, "encode": 7.0, "search": 68.0, "sequential": 76.0}
     rows = [
         row("bm25", "bm25", "1 GPU", bm25=38.0, sequential=38.0),
@@ -106,7 +105,7 @@ def test_numbers_have_the_names_of_the_published_ones(tmp_path):
         row("dense+bm25", "interleave", "4 GPUs", sequential=63.0),
         row("reranked", "rerank", "4 GPUs", sequential=255.0),
     ]
-    found = {one["system"]: one["milliseconds"] for one in latency.published_form(config, "dev", rows)}
+    found = {one["system"]: one["milliseconds"] for one in latency.published_form(results, "dev", rows)}
     assert found == {
         "bm25": {"1": 38.0, "32": 290.0},
         "dense": {"1": 68.0},
@@ -187,16 +186,16 @@ def experiment(tmp_path):
 
 def test_latencies_are_measured_on_request_after_what_is_opened(experiment):
     # Published runs and what is made from them cannot be searched.
-    assert searchable(experiment()) == ["bm25"]
+    assert experiment().searchable == ["bm25"]
     assert latencies(experiment()) == []
-    config = experiment(split="test", systems=["bm25"])
-    assert latencies(config) == ["results/toy/latency/test.json"]
+    measured = experiment(split="test", systems=["bm25"])
+    assert latencies(measured) == ["results/toy/latency/test.json"]
     files = ["results/toy/collection/passages.parquet", "results/toy/lexical/bm25/index/manifest.json"]
-    assert searched(config) == files
+    assert searched(measured) == files
 
 
 def test_settings_and_shards_are_those_of_the_vectors(tmp_path, refused):
-    settings = json.dumps(needed_for(results_with(tmp_path, shards=2).config, ["dense"]))
+    settings = json.dumps(needed_for(results_with(tmp_path, shards=2), ["dense"]))
     named = {"queries": "q", "split": "test", "systems": ("dense",), "output": "o"}
     results = latency.find_results(latency.Options(settings=settings, **named))
     vectors = [f"results/toy/embeddings/encoder/passages.{item}.arrow" for item in ("1-of-2", "2-of-2")]
@@ -233,7 +232,7 @@ def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch, s
     )
     results = built / "results" / "tiny"
     stored = read_experiment(results / "experiment.yaml")
-    systems = searchable(stored.config)
+    systems = stored.searchable
     kinds = {name: system.kind for name, system in open_systems(stored, systems).items()}
     named = {"results": results, "queries": results / "collection" / "queries.test.parquet", "split": "test"}
     numbers = {"number": 5, "batch": 2, "depth": 30, "threads": 2, "warm_up": 1, "bm25_warm_up": 7}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cort.experiment.checks import ConfigError, complete
+from cort.experiment.experiment import Experiment
 from tests.tiny.generate import make_config
 
 GONE = object()
@@ -31,6 +32,11 @@ def changed(changes):
 def completed(changes=None):
     """Return the changed experiment with all defaults."""
     return complete(changed(changes or {}), "tiny.yaml")
+
+
+def built(changes=None):
+    """Return the object of the changed experiment."""
+    return Experiment(completed(changes))
 
 
 def complaints(changes):

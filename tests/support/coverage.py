@@ -7,11 +7,8 @@ another one that names the paper.
 from dataclasses import dataclass
 
 from cort.experiment.checks import load
-from cort.experiment.config import curve_depths, has_curve, splits_of, with_parts
 from cort.reporting.reproduction.fidelity import PRECISION, RANKED, UNJUDGED
 from cort.reporting.reproduction.paper import Number, read_paper
-from cort.settings.config import evaluated_splits
-from cort.systems.registry import system_of
 from tests.support.common import ROOT
 
 MSMARCO = "config/msmarco.yaml"
@@ -43,16 +40,17 @@ def shipped():
     }
 
 
-def of_experiment(path, configs):
-    """Cover the papers of an experiment by itself, then by the `configs` that name one of them."""
-    config = load(ROOT / path)
-    others = {name: other for name, other in configs.items() if {*other["papers"]} & {*config["papers"]}}
-    return cover([read_paper(ROOT / file) for file in config["papers"]], {path: config} | others)
+def of_experiment(path, experiments):
+    """Cover the papers of an experiment by itself, then by the `experiments` that name one of them."""
+    experiment = load(ROOT / path)
+    papers = experiment.config["papers"]
+    others = {name: other for name, other in experiments.items() if {*other.config["papers"]} & {*papers}}
+    return cover([read_paper(ROOT / file) for file in papers], {path: experiment} | others)
 
 
-def cover(papers, configs):
-    """Find the experiment that computes each number; of `configs`, by name, the first counts."""
-    measured = {name: Measured(config) for name, config in configs.items()}
+def cover(papers, experiments):
+    """Find the experiment that computes each number; of `experiments`, by name, the first counts."""
+    measured = {name: Measured(experiment) for name, experiment in experiments.items()}
     covered = []
     for paper in papers:
         for number in (number for exhibit in paper.exhibits for number in exhibit.numbers):
@@ -64,9 +62,9 @@ def cover(papers, configs):
 class Measured:
     """The quantities that an experiment measures."""
 
-    def __init__(self, config):
-        self.config = config
-        self.latencies = set(_latencies(config))
+    def __init__(self, experiment):
+        self.experiment, self.config = experiment, experiment.config
+        self.latencies = set(_latencies(experiment))
 
     def computes(self, quantity):
         """Whether a quantity is among the results."""
@@ -75,9 +73,9 @@ class Measured:
         if quantity.measure.startswith("latency"):
             batch = quantity.measure.partition("@")[2] or SINGLE
             return (quantity.split, quantity.system, batch) in self.latencies
-        if quantity.split not in evaluated_splits(self.config) or quantity.system not in self.config["systems"]:
+        if quantity.split not in self.experiment.evaluated_splits or quantity.system not in self.config["systems"]:
             return False
-        if quantity.split not in splits_of(self.config, quantity.system):
+        if quantity.split not in self.experiment.splits_of(quantity.system):
             return False
         if quantity.measure == "consistency":
             return self._has_factor(quantity)
@@ -89,35 +87,35 @@ class Measured:
     def _is_on_curve(self, quantity):
         """Whether a re-ranked system is measured at all depths that a quantity needs."""
         measures = self.config["evaluation"]["depth_measures"]
-        if not has_curve(self.config, quantity.system) or quantity.measure not in measures:
+        if self.experiment.systems[quantity.system].reranker() is None or quantity.measure not in measures:
             return False
-        depths = curve_depths(self.config, quantity.system)
+        depths = self.experiment.curve_depths(quantity.system)
         return {*quantity.depths, *([] if quantity.depth is None else [quantity.depth])} <= {*depths}
 
     def _has_factor(self, quantity):
         consistency = self.config["evaluation"].get("consistency")
-        if consistency is None or quantity.split not in splits_of(self.config, consistency["reference"]):
+        if consistency is None or quantity.split not in self.experiment.splits_of(consistency["reference"]):
             return False
         return quantity.system in consistency["systems"] and quantity.depth in consistency["depths"]
 
 
-def _latencies(config):
+def _latencies(experiment):
     """Yield split, name and batch size of all latencies, with the names that `cort.latency` uses."""
-    if (latency := config.get("latency")) is None:
+    if (latency := experiment.config.get("latency")) is None:
         return
     for system in latency["systems"]:
-        parts = [system_of(config, part) for part in with_parts(config, [system])]
+        parts = [experiment.systems[part] for part in experiment.with_parts([system])]
         sizes = (SINGLE, BATCH) if all(part.batches for part in parts) else (SINGLE,)
-        names = {system, *(_name(config, system, gpus) for gpus in range(2, latency["gpus"] + 1))}
+        names = {system, *(_name(experiment, system, gpus) for gpus in range(2, latency["gpus"] + 1))}
         if parts[0].divisible:
-            names.add(f"{config['systems'][system]['retrieve']}-queries")
+            names.add(f"{experiment.config['systems'][system]['retrieve']}-queries")
         yield from ((latency["split"], name, size) for name in names for size in sizes)
 
 
-def _name(config, system, gpus):
+def _name(experiment, system, gpus):
     """Name of a system with vectors on several GPUs; its own name if it has no vectors."""
-    made = system_of(config, system)
+    made = experiment.systems[system]
     if made.merges and system == "+".join(made.parts()):
-        return "+".join(_name(config, part, gpus) for part in made.parts())
-    divisible = any(system_of(config, part).divisible for part in with_parts(config, [system]))
+        return "+".join(_name(experiment, part, gpus) for part in made.parts())
+    divisible = any(experiment.systems[part].divisible for part in experiment.with_parts([system]))
     return f"{system}-{gpus}gpus" if divisible else system

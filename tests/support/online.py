@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from cort.experiment.checks import complete
+from cort.experiment.experiment import Experiment
 from cort.experiment.stored import write_experiment
 from cort.formats.records import Ranking
 from cort.online.searcher import Searcher
-from cort.systems.base import Results
 
 SYSTEMS = {
     "bm25": {"retrieve": "bm25"},
@@ -34,7 +34,7 @@ def results_with(folder, systems=None, **changes):
         "rerankers": {"cross": {"pretrained": "cross"}},
         "systems": SYSTEMS if systems is None else systems,
     }
-    return Results(complete(config | changes, "toy"), Path(folder))
+    return Experiment(complete(config | changes, "toy"), Path(folder))
 
 
 def write_results(folder, systems=None, **changes):

@@ -185,7 +185,7 @@ def test_a_value_of_a_wrong_shape_is_no_traceback():
 
 @pytest.mark.parametrize("path", ABLATIONS, ids=lambda path: path.name)
 def test_ablation_is_valid_shares_what_msmarco_made_and_has_a_published_number(path):
-    written, whole = read(path), load(ROOT / "config" / "msmarco.yaml")
+    written, whole = read(path), load(ROOT / "config" / "msmarco.yaml").config
     config = complete(written, path.name)
     assert written["extends"] == "config/msmarco.yaml"
     shared = ("dataset", "seed", "collection", "lexical", "base_models")

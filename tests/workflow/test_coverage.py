@@ -7,12 +7,11 @@ import pytest
 
 from cort.evaluation.depths import Consistency, Depths
 from cort.evaluation.measures import Judged, Measures
-from cort.experiment.config import with_parts
+from cort.experiment.experiment import Experiment
 from cort.formats.yaml_files import read_yaml
 from cort.latency import device_sets, published_form, with_vectors
 from cort.reporting.reproduction.fidelity import FAILS, HOLDS, Latency, Results, find, judge
 from cort.reporting.reproduction.paper import Operand, Quantity, read_paper
-from cort.systems.registry import system_of
 from tests.support import coverage
 from tests.support.common import ROOT
 from tests.support.coverage import MSMARCO
@@ -46,7 +45,7 @@ NOT_COMPUTED = {
 
 
 @pytest.fixture(scope="module")
-def configs():
+def experiments():
     """All shipped experiments with defaults, by path."""
     return coverage.shipped()
 
@@ -59,9 +58,9 @@ def papers():
 
 
 @pytest.fixture(scope="module")
-def covered(configs):
+def covered(experiments):
     """What is found of config/msmarco.yaml."""
-    return coverage.of_experiment(MSMARCO, configs)
+    return coverage.of_experiment(MSMARCO, experiments)
 
 
 # The shipped experiments.
@@ -90,27 +89,28 @@ def test_numbers_of_other_experiments_are_computed_where_they_are_said_to_be(cov
     }
 
 
-def test_a_number_is_computed_or_has_a_reason_and_not_both(configs, papers):
-    found = coverage.cover([*papers.values()], configs)
+def test_a_number_is_computed_or_has_a_reason_and_not_both(experiments, papers):
+    found = coverage.cover([*papers.values()], experiments)
     assert [one for one in found if one.by and one.number.not_computed] == []
     assert [one for one in found if one.reason == coverage.UNKNOWN] == []
 
 
-def test_the_width_of_each_graph_search_is_audited(configs):
-    for path, config in configs.items():
+def test_the_width_of_each_graph_search_is_audited(experiments):
+    for path, experiment in experiments.items():
+        config = experiment.config
         widths = {one["onng"]["epsilon"] for one in config["systems"].values() if "onng" in one}
         assert widths <= {*config["audit"]["epsilons"]}, path
 
 
-def test_all_encoders_of_corts_loss_read_the_characters_that_its_code_leaves(configs):
-    for path in (path for path in configs if path == MSMARCO or "/ablations/" in path):
-        config = configs[path]
+def test_all_encoders_of_corts_loss_read_the_characters_that_its_code_leaves(experiments):
+    for path in (path for path in experiments if path == MSMARCO or "/ablations/" in path):
+        config = experiments[path].config
         names = [one["base_model"] for one in config["encoders"].values() if one["loss"] == "triplet"]
         assert {config["base_models"][name]["cleaning"] for name in names} <= {"cort"}, path
 
 
-def test_the_plain_triplet_loss_is_trained_with_clipped_gradients(configs):
-    encoders = configs["config/ablations/plain-triplet.yaml"]["encoders"]
+def test_the_plain_triplet_loss_is_trained_with_clipped_gradients(experiments):
+    encoders = experiments["config/ablations/plain-triplet.yaml"].config["encoders"]
     assert encoders["cort-plain-triplet"]["training"]["max_gradient_norm"] > 0
 
 
@@ -127,8 +127,8 @@ def test_the_docs_have_the_same_counts(covered):
 # Sentences.
 
 
-def test_all_values_of_a_sentence_are_computed_by_one_experiment(configs, papers):
-    measured = [coverage.Measured(config) for config in configs.values()]
+def test_all_values_of_a_sentence_are_computed_by_one_experiment(experiments, papers):
+    measured = [coverage.Measured(experiment) for experiment in experiments.values()]
     for paper in papers.values():
         for claim in paper.claims:
             sides = [side for one in claim.comparisons for side in (one.first, one.second) if isinstance(side, Operand)]
@@ -252,7 +252,7 @@ KINDS = [
 @pytest.mark.parametrize(("changes", "expected"), KINDS, ids=[json.dumps(changes) for changes, _ in KINDS])
 def test_what_an_experiment_measures(changes, expected):
     asked = {"system": "bm25", "split": "dev", "measure": "RR@10", **changes}
-    assert coverage.Measured(CONFIG).computes(Quantity(**asked)) is expected
+    assert coverage.Measured(Experiment(CONFIG)).computes(Quantity(**asked)) is expected
 
 
 def test_without_latency_and_consistency_there_is_none():
@@ -260,25 +260,25 @@ def test_without_latency_and_consistency_there_is_none():
     del config["latency"]
     for measure in ("latency", "consistency"):
         asked = Quantity(system="e", split="dev", measure=measure, depth=10 if measure == "consistency" else None)
-        assert not coverage.Measured(config).computes(asked)
+        assert not coverage.Measured(Experiment(config)).computes(asked)
 
 
-def test_names_of_latencies_are_those_that_are_written(configs):
-    config = configs[MSMARCO]
-    rows = []
-    for device in device_sets(config["latency"]["gpus"]):
-        names = config["latency"]["systems"]
-        for name in names if device == "1 GPU" else with_vectors(config, names):
-            batched = all(system_of(config, part).batches for part in with_parts(config, [name]))
+def test_names_of_latencies_are_those_that_are_written(experiments):
+    experiment = experiments[MSMARCO]
+    rows, latency = [], experiment.config["latency"]
+    for device in device_sets(latency["gpus"]):
+        names = latency["systems"]
+        for name in names if device == "1 GPU" else with_vectors(experiment, names):
+            batched = all(experiment.systems[part].batches for part in experiment.with_parts([name]))
             times = {key: {"mean": 1.0} for key in ("tokenize", "encode", "search", "sequential")}
             row = {"system": name, "device": device, "milliseconds": times}
             rows += [row | {"batch": size} for size in ((1, 32) if batched else (1,))]
     written = {
         ("dev", one["system"], size)
-        for one in published_form(config, "dev", rows)
+        for one in published_form(experiment, "dev", rows)
         for size in one["milliseconds"]
     }  # fmt: skip
-    assert coverage.Measured(config).latencies == written
+    assert coverage.Measured(experiment).latencies == written
 
 
 def test_what_is_covered_is_found_in_results():

@@ -7,19 +7,16 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
-from cort.experiment import models, splits
+from cort.experiment import keys
 from cort.experiment.checks import ConfigError, complete, load
-from cort.experiment.config import cross_validated, splits_of
-from cort.experiment.keys import Experiment
-from cort.experiment.splits import labelled_twice, splits_apart
+from cort.experiment.experiment import Experiment
+from cort.experiment.splits import labelled_twice, pairs_of_splits, splits_apart
 from cort.experiment.variants import VARIANTS
-from cort.settings.config import LEARNERS, deciding, evaluated_splits, is_trained, part_of
+from cort.settings.config import LEARNERS, affecting_results, any_of, is_trained, part_of
 from cort.settings.fields import schema_of
 from cort.settings.paths import MEASURES
-from cort.systems.base import Results
-from cort.systems.registry import all_systems, made_by, system_of
 from tests.support.common import COMMIT
-from tests.support.configs import FILES, GONE, changed, complaints, completed, mistakes_in
+from tests.support.configs import FILES, GONE, built, changed, complaints, completed, mistakes_in
 from workflow import inputs, settings
 from workflow.inputs import comparisons, excluded_queries, explorers, files_per_run, judgements, overlaps
 
@@ -137,7 +134,7 @@ def test_only_keys_of_a_variant_get_defaults_or_values_of_a_recipe():
 
 
 def test_variants_have_keys_of_the_schema_and_each_key_is_of_a_variant():
-    sections = schema_of(Experiment)["properties"]
+    sections = schema_of(keys.Experiment)["properties"]
     for section in VARIANTS.keys() & sections:
         entry = part_of(sections[section], "x")["properties"]
         assert set.union(*(variant.keys for variant in VARIANTS[section])) == entry.keys()
@@ -245,14 +242,14 @@ def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements()
         "systems own-cross": {"rerank": "bm25", "reranker": "cross", "tune": FOLDS},
     }
     changes |= {"systems folded": {"fuse": {"systems": ["bm25", "cort"], "method": "linear", "tune": FOLDS}}}
-    config = completed(changes)
+    experiment = built(changes)
     names = {
         "folded": "weights/{}/folded.json",
         "own": "lexical/own/parameters/{}.json",
         "own-cross": "weights/{}/own-cross.json",
     }
     for name, path in names.items():
-        system = system_of(config, name)
+        system = experiment.systems[name]
         for split, source in {"test": "test", "dev": "dev", "open": "test", "": "test"}.items():
             file = f"results/tiny/{path.format(source)}"
             given = {option.name: option.value for option in system.options(split)}
@@ -262,15 +259,15 @@ def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements()
             assert ("folded" in given) == (split == source)
         assert file in list(system.files())
         assert "tuned for RR@10 by 5-fold cross-validation on its own queries" in system.describe()
-    assert cross_validated(config) == [
+    assert experiment.remarks() == [
         f"{name} is tuned for RR@10 by 5-fold cross-validation on its own queries."
         for name in ("own", "own-cross", "folded")
     ]
     tuned = {"folded on test", "folded on dev", "own-cross on test", "own-cross on dev"}
-    assert inputs.tuned_weights(config).keys() == tuned
+    assert inputs.tuned_weights(experiment).keys() == tuned
     # Neither the depth of validation runs nor what splits must not share changes.
-    assert settings.depth(config, Wildcards(fromdict={"split": "validation"})) == ["--depth", "30"]
-    alone = completed(NOTHING_LEARNT | {"lexical bm25": {"tune": FOLDS}})
+    assert settings.depth(experiment, Wildcards(fromdict={"split": "validation"})) == ["--depth", "30"]
+    alone = built(NOTHING_LEARNT | {"lexical bm25": {"tune": FOLDS}})
     assert splits_apart(alone) == []
 
 
@@ -323,11 +320,11 @@ def test_systems_that_wait_for_themselves_are_refused(changes, circle):
 
 def test_no_circle_where_an_encoder_learns_from_reranked_bm25():
     teacher = {"rerank": "bm25", "reranker": "cross"}
-    config = completed({"systems teacher": teacher, "encoders encoder triples system": "teacher"})
-    assert models.teachers(config) == ["teacher", "bm25"]
+    experiment = built({"systems teacher": teacher, "encoders encoder triples system": "teacher"})
+    assert experiment.negative_sources == ["teacher", "bm25"]
     # On training queries the candidates of `cort+bm25-cross` would wait for the encoder.
-    assert models.reranked_by(config, "cross", "train") == ["bm25"]
-    assert models.reranked_by(config, "cross", "test") == ["cort+bm25", "bm25"]
+    assert experiment.reranked_by("cross", "train") == ["bm25"]
+    assert experiment.reranked_by("cross", "test") == ["cort+bm25", "bm25"]
 
 
 def test_defaults_are_filled_in_and_the_original_is_left_alone():
@@ -354,7 +351,7 @@ def test_mappings_of_one_anchor_are_filled_in_apart(tmp_path):
     apart = copy.deepcopy(written)
     apart["rerankers"]["cross"]["training"] = dict(shared)
     # Also for a config that is given, not read.
-    assert load(path) == complete(written, "given") == complete(apart, "apart")
+    assert load(path).config == complete(written, "given") == complete(apart, "apart")
 
 
 def test_released_triples_are_passed_over_once_unless_the_config_says_more():
@@ -375,45 +372,41 @@ def test_a_split_has_measures_of_its_own_or_those_of_all():
 
 
 def test_kinds_and_names():
-    config = completed({"systems c.rt": {"retrieve": "encoder"}})
-    kinds = {name: type(system).__name__ for name, system in all_systems(config).items()}
+    experiment = built({"systems c.rt": {"retrieve": "encoder"}})
+    kinds = {name: type(system).__name__ for name, system in experiment.systems.items()}
     expected = {"cort": "Dense", "cort-onng": "Graph", "cort-hnsw": "Graph", "cort+bm25": "Interleave"}
     expected |= {"cort+bm25-cross": "Rerank", "published": "Published", "c.rt": "Dense"}
     assert kinds == expected | dict.fromkeys(("bm25", "expanded", "weighed"), "Bm25")
-    for rule in {system.rule for system in all_systems(config).values()}:
-        matched = {name for name in kinds if re.fullmatch(made_by(config, rule), name)}
-        assert matched == {name for name, system in all_systems(config).items() if rule == system.rule}
 
 
 def test_a_reranker_of_late_interaction_retrieves():
-    config = completed({**LATE, "systems late": {"retrieve": "late"}})
-    assert system_of(config, "late").rule.name == "retrieve_tokens"
-    assert models.used_models(config, "rerankers") == ["cross", "late"]
-    assert system_of(config, "late").describe() == "late interaction late, exact search"
+    experiment = built({**LATE, "systems late": {"retrieve": "late"}})
+    assert experiment.systems["late"].rule.name == "retrieve_tokens"
+    assert experiment.used_models("rerankers") == ["cross", "late"]
+    assert experiment.systems["late"].describe() == "late interaction late, exact search"
     for index, words in (({}, "probes 32"), ({"probes": "auto"}, "recall 0.99 of exact search")):
-        config = completed({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}})
-        assert system_of(config, "late").rule.name == "retrieve_ivfpq"
-        assert models.indexes_of(config, "test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
-        assert system_of(config, "late").describe() == f"late interaction late, IVF-PQ with {words}"
+        experiment = built({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}})
+        assert experiment.systems["late"].rule.name == "retrieve_ivfpq"
+        assert experiment.indexes_of("test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
+        assert experiment.systems["late"].describe() == f"late interaction late, IVF-PQ with {words}"
 
 
-def test_names_of_no_system_match_nothing():
-    config = {"lexical": {"bm25": {}}, "systems": {"bm25": {"retrieve": "bm25"}}}
-    pattern = re.compile(f"^(?P<system>{made_by(config, 'retrieve_graph')})$")
+def test_no_names_match_nothing():
+    pattern = re.compile(f"^(?P<system>{any_of([])})$")
     assert not any(pattern.match(name) for name in ("", "bm25", "onng", "(?!)"))
 
 
 def test_splits_of_published_runs_and_what_is_made_from_them():
     changes = {"splits dev": FILES, "splits dl19": FILES, "systems mixed": {"interleave": ["published", "bm25"]}}
     changes |= {"systems mixed-cross": {"rerank": "mixed", "reranker": "cross"}}
-    config = completed(changes | {"systems published run": {"dl19": "a.trec", "test": "b.trec"}})
-    assert evaluated_splits(config) == ["test", "dev", "dl19"]
-    assert splits_of(config, "bm25") == ["test", "dev", "dl19"]
+    experiment = built(changes | {"systems published run": {"dl19": "a.trec", "test": "b.trec"}})
+    assert experiment.evaluated_splits == ["test", "dev", "dl19"]
+    assert experiment.splits_of("bm25") == ["test", "dev", "dl19"]
     for name in ("published", "mixed", "mixed-cross"):
-        assert splits_of(config, name) == ["test", "dl19"]
-    assert models.reranked_by(config, "cross", "test") == ["cort+bm25", "mixed"]
-    assert models.reranked_by(config, "cross", "dev") == ["cort+bm25"]
-    assert models.reranked_by(config, "cross", "train") == []
+        assert experiment.splits_of(name) == ["test", "dl19"]
+    assert experiment.reranked_by("cross", "test") == ["cort+bm25", "mixed"]
+    assert experiment.reranked_by("cross", "dev") == ["cort+bm25"]
+    assert experiment.reranked_by("cross", "train") == []
 
 
 NOTHING_LEARNT = {key: GONE for key in ("encoders", "rerankers", "evaluation", "papers", "submissions")}
@@ -443,13 +436,13 @@ NOTHING_LEARNT |= {"lexical bm25": GONE, "systems": {"bm25": {"retrieve": "bm25"
     ],
 )
 def test_splits_that_may_share_no_query(changes, apart):
-    config = completed(changes)
-    assert [f"{first}={second}" for first, second in splits_apart(config)] == apart
+    experiment = built(changes)
+    assert [f"{first}={second}" for first, second in splits_apart(experiment)] == apart
     # The inspection names queries that a measured split shares with what is held out of train, too.
-    words = settings.inspection(config, None)
+    words = settings.inspection(experiment, None)
     given = words[words.index("--apart") + 1 :] if "--apart" in words else []
     assert given[: len(apart)] == apart
-    assert {*apart} <= {f"{first}={second}" for first, second in splits.pairs_of_splits(config)}
+    assert {*apart} <= {f"{first}={second}" for first, second in pairs_of_splits(experiment)}
 
 
 def test_splits_do_not_leave_out_each_other_but_may_leave_out_several_others():
@@ -457,39 +450,39 @@ def test_splits_do_not_leave_out_each_other_but_may_leave_out_several_others():
         f"splits.{name}.without: found {other!r}, expected another split made of whole files; name one"
         for name, other in (("test", "train"), ("train", "test"))
     ]
-    config = completed({"splits dev": {**FILES, "without": "test"}, "splits train without": ["test", "dev"]})
+    experiment = built({"splits dev": {**FILES, "without": "test"}, "splits train without": ["test", "dev"]})
     for split in ("train", "validation"):
-        found = excluded_queries(config, SimpleNamespace(split=split))
+        found = excluded_queries(experiment, SimpleNamespace(split=split))
         assert found == [f"results/tiny/collection/queries.{name}.parquet" for name in ("test", "dev")]
 
 
-def test_splits_that_judge_the_same_queries_otherwise_are_compared(monkeypatch):
+def test_splits_that_judge_the_same_queries_otherwise_are_compared():
     one = {"queries": "q.tsv", "qrels": "one.tsv"}
     added = {"splits one": one, "splits same": one, "splits two": one | {"qrels": "two.jsonl"}}
-    config = completed(added | {"splits unjudged": {"queries": "q.tsv"}, "splits apart": one | {"queries": "r.tsv"}})
-    assert labelled_twice(config) == [("one", "two"), ("same", "two")]
+    experiment = built(added | {"splits unjudged": {"queries": "q.tsv"}, "splits apart": one | {"queries": "r.tsv"}})
+    assert labelled_twice(experiment) == [("one", "two"), ("same", "two")]
     # Labels of another kind may be of the same queries from another file.
-    monkeypatch.setattr(splits, "labels_of", lambda _, split: "llm" if split == "apart" else "human")
+    experiment.config["splits"]["apart"]["labels"] = "LLM"
     others = [(name, "apart") for name in ("test", "one", "same", "two")]
-    assert sorted(labelled_twice(config)) == sorted([("one", "two"), ("same", "two"), *others])
+    assert sorted(labelled_twice(experiment)) == sorted([("one", "two"), ("same", "two"), *others])
 
 
 def test_an_experiment_without_judgements_has_runs_and_pages():
-    config = completed({"splits test": {"queries": "q.tsv"}, "systems cort-hnsw hnsw": {"ef": "auto"}})
-    assert (evaluated_splits(config), comparisons(config), files_per_run(config, MEASURES)) == ([], [], [])
-    assert explorers(config) == ["results/tiny/report/explore/test/index.html"]
-    assert overlaps(config) == ["results/tiny/overlap/test.json"]
-    del config["splits"]["validation"]
+    experiment = built({"splits test": {"queries": "q.tsv"}, "systems cort-hnsw hnsw": {"ef": "auto"}})
+    assert experiment.evaluated_splits == comparisons(experiment) == files_per_run(experiment, MEASURES) == []
+    assert explorers(experiment) == ["results/tiny/report/explore/test/index.html"]
+    assert overlaps(experiment) == ["results/tiny/overlap/test.json"]
+    del experiment.config["splits"]["validation"]
     wildcards = Wildcards(fromdict={"split": "test", "encoder": "encoder", "index": "hnsw"})
-    assert system_of(config, "cort-hnsw").audit_on("") == "results/tiny/audit/test/encoder.hnsw.json"
-    assert judgements(config, wildcards) == []
-    assert "--measures" not in settings.audit(config, wildcards)
+    assert experiment.systems["cort-hnsw"].audit_on("") == "results/tiny/audit/test/encoder.hnsw.json"
+    assert judgements(experiment, wildcards) == []
+    assert "--measures" not in settings.audit(experiment, wildcards)
 
 
 def test_used_models():
-    config = completed({"encoders unused": {"base_model": "small", "triples": {"last_rank": 20}}})
-    assert models.used_models(config, "encoders") == ["encoder"]
-    assert models.used_models(config, "rerankers") == ["cross"]
+    experiment = built({"encoders unused": {"base_model": "small", "triples": {"last_rank": 20}}})
+    assert experiment.used_models("encoders") == ["encoder"]
+    assert experiment.used_models("rerankers") == ["cross"]
 
 
 def released(**changes):
@@ -503,12 +496,9 @@ def released(**changes):
 
 
 def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
-    config = released()
-    assert models.used_models(config, "encoders") == ["encoder"]
-    assert models.trained_models(config, "encoders") == []
-    assert models.teachers(config) == []
-    assert re.fullmatch(models.encoders_pattern(config, trained=False), "encoder")
-    assert not re.fullmatch(models.encoders_pattern(config, trained=True), "encoder")
+    experiment = Experiment(released())
+    assert experiment.used_models("encoders") == ["encoder"]
+    assert experiment.trainings == experiment.negative_sources == []
 
 
 def test_a_released_model_is_a_base_model_of_its_own_name():
@@ -528,7 +518,7 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     assert [is_trained(encoders[name]) for name in ("ready", "tuned", "encoder")] == [False, True, True]
     assert not is_trained(config["rerankers"]["again"])
     assert [config["rerankers"][name]["precision"] for name in ("again", "exact")] == ["auto", "fp32"]
-    folders = [Results(config).weights("encoders", name).split("/")[2:4] for name in ("ready", "tuned")]
+    folders = [Experiment(config).weights("encoders", name).split("/")[2:4] for name in ("ready", "tuned")]
     assert folders == [["base_models", "encoder.ready"], ["encoders", "tuned"]]
 
 
@@ -548,14 +538,13 @@ def test_a_released_encoder_may_be_part_of_what_another_learns_from():
     systems = {"cort": {"retrieve": "encoder"}, "second": {"retrieve": "other"}, "bm25": {"retrieve": "bm25"}}
     encoders = {"encoder": {"base_model": "small", "released": "a.ckpt"}, "other": trained}
     changes = {"encoders": encoders, "rerankers": {}, "systems": systems, "submissions": {}}
-    config = completed(changes | {"evaluation": {}, "splits train": FILES})
-    assert models.trained_models(config, "encoders") == ["other"]
-    assert models.teachers(config) == ["cort"]
+    experiment = built(changes | {"evaluation": {}, "splits train": FILES})
+    assert experiment.trainings == [("encoders", "other")]
+    assert experiment.negative_sources == ["cort"]
 
 
 def test_descriptions():
-    config = completed()
-    assert [system.describe() for system in all_systems(config).values()] == [
+    assert [system.describe() for system in built().systems.values()] == [
         *("BM25, Anserini", "encoder encoder, exact search", "encoder encoder, ONNG with epsilon 0.2"),
         *("encoder encoder, HNSW with recall 0.9 of exact search", "cort and bm25 interleaved"),
         *("top 10 of cort+bm25 re-ranked by cross", "published run", "BM25, Anserini, passages expanded by doc2query"),
@@ -563,12 +552,12 @@ def test_descriptions():
     ]
 
 
-def test_settings_that_decide_nothing_are_left_out_of_those_that_decide():
+def test_settings_that_affect_only_speed_or_safety_are_left_out():
     config = completed()
-    decisive = deciding(config, schema_of(Experiment))
-    assert "protect" not in decisive
-    assert decisive["seed"] == config["seed"]
-    assert decisive["systems"] == config["systems"]
+    kept = affecting_results(config, schema_of(keys.Experiment))
+    assert "protect" not in kept
+    assert kept["seed"] == config["seed"]
+    assert kept["systems"] == config["systems"]
     assert "protect" in config
 
 
@@ -582,14 +571,15 @@ def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
         "light": {"rerank": "bm25", "reranker": "cross", "weight": 0.65},
         "chosen": {"rerank": "tuned", "reranker": "cross", "tune": "RR@10"},
     }
-    config = completed({f"systems {name}": system for name, system in systems.items()})
+    experiment = built({f"systems {name}": system for name, system in systems.items()})
+    config = experiment.config
     kept = {name: config["systems"][name]["fuse"] for name in systems if "fuse" in systems[name]}
     assert kept["turns"] == {"systems": ["bm25", "cort"], "method": "interleave"}
     assert kept["ranks"] == systems["ranks"]["fuse"]
     assert kept["equal"] == {**LINEAR, "normalization": "min-max"}
     assert kept["tuned"] == {**LINEAR, "normalization": "min-max", "tune": "nDCG@10"}
     assert config["systems"]["cort+bm25-cross"]["weight"] == 1
-    assert {name: system_of(config, name).describe() for name in systems} == {
+    assert {name: experiment.systems[name].describe() for name in systems} == {
         "turns": "bm25 and cort merged by interleave",
         "ranks": "bm25 and cort merged by rrf, k = 10",
         "equal": "bm25 and cort merged by linear combination of min-max scores, equal weights",
@@ -600,13 +590,13 @@ def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
         "chosen": "top 20 of tuned re-ranked by cross, its weight tuned for RR@10 on validation",
     }
     # What is tuned waits for the re-ranker's scores of validation candidates; who only re-ranks does not.
-    assert models.reranked_by(config, "cross", "validation") == ["tuned"]
-    assert models.reranked_by(config, "cross", "train") == []
+    assert experiment.reranked_by("cross", "validation") == ["tuned"]
+    assert experiment.reranked_by("cross", "train") == []
 
 
 def test_validation_runs_are_as_deep_as_those_that_weights_are_for():
     def depth_of(split, changes):
-        return settings.depth(completed(changes), Wildcards(fromdict={"split": split}))
+        return settings.depth(built(changes), Wildcards(fromdict={"split": split}))
 
     tuned = {"systems new": {"fuse": {**LINEAR, "tune": "RR@10"}}}
     assert depth_of("validation", {}) == depth_of("train", tuned) == ["--depth", "30"]

@@ -7,11 +7,9 @@ import pytest
 import yaml
 
 from cort.experiment.checks import complete, extended, load, read
-from cort.experiment.config import with_parts
-from cort.experiment.models import models_of
+from cort.experiment.experiment import Experiment
 from cort.reporting.reproduction.paper import read_paper
-from cort.settings.config import LEARNERS, evaluated_splits, is_trained, sources
-from cort.systems.registry import system_of
+from cort.settings.config import LEARNERS, is_trained, sources
 from tests.support import coverage
 from tests.support.common import ROOT
 from tests.support.configs import changed, mistakes_in
@@ -56,7 +54,7 @@ def exhibits():
 
 @pytest.fixture(scope="module")
 def whole():
-    return load(ROOT / "config" / "msmarco.yaml")
+    return load(ROOT / "config" / "msmarco.yaml").config
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +65,16 @@ def base(tmp_path_factory):
 
 
 def computed(numbers, config):
-    measured = coverage.Measured(config)
+    measured = coverage.Measured(Experiment(config))
     return [number for number in numbers if measured.computes(number)]
 
 
 def needed(config, names):
     """Systems with all that they are made and learn from, and the baseline."""
-    found = {config["evaluation"]["baseline"], *names}
+    experiment, found = Experiment(config), {config["evaluation"]["baseline"], *names}
     while True:
-        systems = {*with_parts(config, found)}
-        models = {model for name in systems for model in models_of(config, system_of(config, name))}
+        systems = {*experiment.with_parts(found)}
+        models = {model for name in systems for model in experiment.models_of(name)}
         for section, name in models:
             model = config[section].get(name, {}) if section in LEARNERS else {}
             systems.update(sources(model[LEARNERS[section]]) if is_trained(model) else ())
@@ -86,7 +84,7 @@ def needed(config, names):
 
 
 def test_every_table_with_numbers_that_are_computed_has_an_experiment(whole):
-    config = {**whole, "splits": {**whole["splits"], **load(TABLES[OWN_SPLITS])["splits"]}}
+    config = {**whole, "splits": {**whole["splits"], **load(TABLES[OWN_SPLITS]).config["splits"]}}
     assert {name for name, numbers in exhibits().items() if computed(numbers, config)} == TABLES.keys()
 
 
@@ -101,7 +99,7 @@ def test_a_table_has_its_numbers_and_only_the_systems_and_splits_of_these(name, 
     # Latencies of parts, and of several GPUs, are measured with the system.
     assert {*config["systems"]} == needed(whole, {number.system for number in expected} & whole["systems"].keys())
     # Validation leaves out the queries of dev, so that is always there.
-    assert {*evaluated_splits(config)} - {"dev"} == {number.split for number in expected} - {"dev"}
+    assert {*Experiment(config).evaluated_splits} - {"dev"} == {number.split for number in expected} - {"dev"}
     assert {*config["splits"]} <= whole["splits"].keys() - {"eval"}
     shared = ("dataset", "seed", "collection", "lexical", "base_models", "encoders", "depth", "training_depth")
     assert [config[key] for key in shared] == [whole[key] for key in shared]
@@ -111,7 +109,7 @@ def test_a_table_has_its_numbers_and_only_the_systems_and_splits_of_these(name, 
 
 def test_coverage_counts_a_table_and_names_who_computes_the_others(whole):
     path = "config/tables/cort/1.yaml"
-    found = coverage.of_experiment(path, {coverage.MSMARCO: whole})
+    found = coverage.of_experiment(path, {coverage.MSMARCO: Experiment(whole)})
     assert {one.by for one in found if one.number.where == "table-1"} == {path}
     assert {one.by for one in found if one.number.where == "table-4"} == {path, coverage.MSMARCO}
 
@@ -122,7 +120,7 @@ def test_the_plan_of_corts_table_1_has_only_the_jobs_it_needs(monkeypatch):
     jobs, _ = plan_jobs(["--cores", "2", "--configfile", str(TABLES["cort/1"])])
     values = {key: {job.wildcards[key] for job in jobs if key in job.wildcards}
               for key in ("system", "encoder", "reranker", "split", "base_model")}  # fmt: skip
-    assert values["system"] <= {*load(TABLES["cort/1"])["systems"]}
+    assert values["system"] <= {*load(TABLES["cort/1"]).systems}
     assert values["encoder"] == {"cort-e768"}
     assert values["split"] == {"train", "validation", "dev"}
     assert values["reranker"] == set()

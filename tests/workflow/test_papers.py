@@ -5,8 +5,9 @@ import yaml
 from snakemake.iocontainers import Wildcards
 
 from cort.experiment.checks import ConfigError, load
+from cort.experiment.experiment import Experiment
 from tests.support.common import ROOT
-from tests.support.configs import FILES, GONE, complaints, completed
+from tests.support.configs import FILES, GONE, built, complaints
 from tests.support.reporting import PAPER
 from workflow.inputs import check_papers, consistency, reproduced, submissions
 from workflow.settings import submission
@@ -135,7 +136,7 @@ def words_at(value, keys):
 
 
 def test_colbert_is_optimized_as_by_its_authors():
-    training = load(ROOT / "config" / "ablations" / "colbert.yaml")["rerankers"]["colbert-l2"]["training"]
+    training = load(ROOT / "config" / "ablations" / "colbert.yaml").config["rerankers"]["colbert-l2"]["training"]
     expected = {"weight_decay": 0, "schedule": "constant", "warmup_updates": 0, "max_gradient_norm": 2.0}
     assert {key: training.get(key) for key in expected} == expected
 
@@ -144,7 +145,7 @@ def test_files_of_a_paper(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text(yaml.safe_dump(PAPER))
     folder = "results/{dataset}/report/reproduction"
-    assert reproduced({"papers": [str(path)]}) == [
+    assert reproduced(Experiment({"papers": [str(path)]})) == [
         *(f"{folder}/tables/p.table-1.{ending}" for ending in ("csv", "md", "tex")),
         *(f"{folder}/figures/p.figure-{number}.svg" for number in (1, 2)),
     ]
@@ -167,9 +168,12 @@ def test_systems_that_share_no_split_with_the_reference():
 
 
 def test_files_of_an_experiment():
-    config = completed({"splits dev": FILES, "systems published run": {"test": "a.trec"}})
-    assert submissions(config) == [f"results/tiny/submissions/{name}" for name in ("leaderboard.tsv", "track.trec")]
-    settings = {name: submission(config, Wildcards(fromdict={"submission": name})) for name in config["submissions"]}
+    experiment = built({"splits dev": FILES, "systems published run": {"test": "a.trec"}})
+    assert submissions(experiment) == [f"results/tiny/submissions/{name}" for name in ("leaderboard.tsv", "track.trec")]
+    settings = {
+        name: submission(experiment, Wildcards(fromdict={"submission": name}))
+        for name in experiment.config["submissions"]
+    }
     assert settings["leaderboard"] == []
     assert settings["track"] == ["--run-id", "tiny-1"]
     assert repr(settings["leaderboard"]) == 'settings {"submissions.leaderboard.form": "msmarco"}'
@@ -177,6 +181,6 @@ def test_files_of_an_experiment():
         'settings {"submissions.track.form": "trec", "submissions.track.run_id": "tiny-1"}'
     )
     # The reference has no run on dev.
-    assert consistency(config) == [f"results/tiny/consistency/test/{name}.json" for name in ("bm25", "cort")]
-    config = completed({"evaluation consistency": GONE, "submissions": {}})
-    assert (submissions(config), consistency(config)) == ([], [])
+    assert consistency(experiment) == [f"results/tiny/consistency/test/{name}.json" for name in ("bm25", "cort")]
+    experiment = built({"evaluation consistency": GONE, "submissions": {}})
+    assert (submissions(experiment), consistency(experiment)) == ([], [])

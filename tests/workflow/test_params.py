@@ -4,8 +4,8 @@ import pytest
 from snakemake.iocontainers import Wildcards
 from snakemake.utils import format as snakemake_format
 
+from cort.experiment.experiment import Experiment
 from cort.settings.config import flat
-from cort.systems.registry import system_of
 from workflow.settings import Words, all_of, among, at, code_of, join
 
 CONFIG = {
@@ -13,12 +13,13 @@ CONFIG = {
     "encoders": {"cort.v1": {"margin": 0.1, "projection": True, "onng": {"outgoing": 10, "edges": 5, "gpus": 2}}},
     "audit": {"efs": [10, 20], "queries": None},
 }
+EXPERIMENT = Experiment(CONFIG)
 NAMES = Wildcards(fromdict={"encoder": "cort.v1"})
 
 
 def test_words_are_those_of_the_command_line_and_their_repr_is_of_the_config():
     part = join("seed", among("encoders.{encoder}", "margin", "projection"), widths="audit.efs", sample="audit.queries")
-    words = part(CONFIG, NAMES)
+    words = part(EXPERIMENT, NAMES)
     assert words == ["--seed", "42", "--margin", "0.1", "--projection", "True", "--widths", "10", "20"]
     kind, _, settings = repr(words).partition(" ")
     expected = {"seed": 42, "encoders.cort.v1.margin": 0.1, "encoders.cort.v1.projection": True}
@@ -27,7 +28,7 @@ def test_words_are_those_of_the_command_line_and_their_repr_is_of_the_config():
 
 
 def test_a_section_is_given_in_the_order_of_its_names():
-    words = all_of("encoders.{encoder}.onng", but=["gpus"])(CONFIG, NAMES)
+    words = all_of("encoders.{encoder}.onng", but=["gpus"])(EXPERIMENT, NAMES)
     assert words == ["--edges", "5", "--outgoing", "10"]
     assert repr(words) == 'settings {"encoders.cort.v1.onng.edges": 5, "encoders.cort.v1.onng.outgoing": 10}'
 
@@ -41,7 +42,7 @@ def test_words_are_quoted_one_by_one():
 def test_nested_mappings_are_listed_by_path_and_a_path_that_is_not_there_is_a_mistake():
     assert flat({"b": {"y": 1, "x": [1]}, "a": {}}) == {"a": {}, "b.x": [1], "b.y": 1}
     with pytest.raises(KeyError):
-        at("encoders.{encoder}.margins")(CONFIG, NAMES)
+        at("encoders.{encoder}.margins")(EXPERIMENT, NAMES)
 
 
 def test_only_stages_have_code():
@@ -55,7 +56,7 @@ def test_only_stages_have_code():
 def audited(split, **splits):
     config = {"dataset": "d", "lexical": {}, "encoders": {"e": {}}, "splits": splits}
     config["systems"] = {"s": {"retrieve": "e", "hnsw": {"ef": "auto"}}}
-    return system_of(config, "s").audit_on(split)
+    return Experiment(config).systems["s"].audit_on(split)
 
 
 def test_one_function_chooses_the_audit():

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cort.experiment.checks import load
+from cort.experiment.experiment import Experiment
 from tests.support.java import make_java
 from tests.support.jobs import job
 from tests.tiny.generate import write_experiment
@@ -28,7 +29,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def config(folder):
+def experiment(folder):
     return load(folder / "tiny" / "tiny.yaml")
 
 
@@ -76,69 +77,69 @@ def test_a_java_that_does_not_start_is_refused(monkeypatch, tmp_path, script, fo
     ],
 )
 def test_packages_are_looked_for_where_a_job_uses_them(monkeypatch, rule, irds, line):
-    config = {"collection": {"irds": irds}}
+    experiment = Experiment({"collection": {"irds": irds}})
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert preflight.check_packages([job("retrieve_tokens"), job("hnsw"), job("import_encoder")], config) == []
-    assert one(preflight.check_packages([job(rule)], config)).startswith(line)
+    assert preflight.check_packages([job("retrieve_tokens"), job("hnsw"), job("import_encoder")], experiment) == []
+    assert one(preflight.check_packages([job(rule)], experiment)).startswith(line)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert preflight.check_packages([job(rule)], config) == []
+    assert preflight.check_packages([job(rule)], experiment) == []
 
 
-def test_gpus_that_are_not_there_are_refused(config):
-    assert preflight.check_gpus([job("train", encoder="encoder"), job("score", reranker="cross")], config, 0) == []
-    config["encoders"]["encoder"]["training"]["gpus"] = 4
+def test_gpus_that_are_not_there_are_refused(experiment):
+    assert preflight.check_gpus([job("train", encoder="encoder"), job("score", reranker="cross")], experiment, 0) == []
+    experiment.config["encoders"]["encoder"]["training"]["gpus"] = 4
     jobs = [job("train", encoder="encoder")]
-    line = one(preflight.check_gpus(jobs, config, 2))
+    line = one(preflight.check_gpus(jobs, experiment, 2))
     assert line.startswith("encoders.encoder.training.gpus: found 4 on a machine with 2 GPUs, expected 2 at most; low")
-    assert preflight.check_gpus(jobs, config, 4) == []
-    assert preflight.check_gpus([job("encode", encoder="encoder")], config, 0) == []
+    assert preflight.check_gpus(jobs, experiment, 4) == []
+    assert preflight.check_gpus([job("encode", encoder="encoder")], experiment, 0) == []
 
 
-def test_half_precision_training_without_a_gpu_is_refused_as_the_training_itself_would(config):
-    config["rerankers"]["cross"]["training"]["precision"] = "fp16"
+def test_half_precision_training_without_a_gpu_is_refused_as_the_training_itself_would(experiment):
+    experiment.config["rerankers"]["cross"]["training"]["precision"] = "fp16"
     jobs = [job("train_reranker", reranker="cross")]
-    assert "rerankers.cross.training.precision: found fp16 and no GPU" in one(preflight.check_gpus(jobs, config, 0))
-    assert preflight.check_gpus(jobs, config, 1) == []
+    assert "rerankers.cross.training.precision: found fp16 and no GPU" in one(preflight.check_gpus(jobs, experiment, 0))
+    assert preflight.check_gpus(jobs, experiment, 1) == []
 
 
-def test_every_file_that_is_not_there_is_named_with_its_key(config, folder):
-    assert preflight.check_inputs(config, folder) == []
+def test_every_file_that_is_not_there_is_named_with_its_key(experiment, folder):
+    assert preflight.check_inputs(experiment, folder) == []
     (folder / "tiny/data/collection.tsv").unlink()
     (folder / "tiny/data/run.test.trec").unlink()
-    config["encoders"]["encoder"]["released"] = "tiny/data/encoder.ckpt"
-    lines = preflight.check_inputs(config, folder)
+    experiment.config["encoders"]["encoder"]["released"] = "tiny/data/encoder.ckpt"
+    lines = preflight.check_inputs(experiment, folder)
     places = ["collection.passages", "encoders.encoder.released", "systems.published.run"]
     assert [line.split(": found")[0] for line in lines] == places
     assert all("no such file, expected a file; put it there or fix the path" in line for line in lines)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_a_folder_and_a_pipe_are_no_files(config, folder, make):
+def test_a_folder_and_a_pipe_are_no_files(experiment, folder, make):
     path = folder / "tiny/data/collection.tsv"
     path.unlink()
     make(path)
-    assert "collection.tsv, which is no file, expected a file" in one(preflight.check_inputs(config, folder))
+    assert "collection.tsv, which is no file, expected a file" in one(preflight.check_inputs(experiment, folder))
 
 
-def test_folders_that_are_not_there_are_named(config, folder):
-    config["base_models"]["small"] = {"pretrained": "./models/small"}
-    config["downloads"]["folder"] = "mine"
-    config["collection"] = {"folder": "texts"}
-    assert [line.split(", expected")[0] for line in preflight.check_inputs(config, folder)] == [
+def test_folders_that_are_not_there_are_named(experiment, folder):
+    experiment.config["base_models"]["small"] = {"pretrained": "./models/small"}
+    experiment.config["downloads"]["folder"] = "mine"
+    experiment.config["collection"] = {"folder": "texts"}
+    assert [line.split(", expected")[0] for line in preflight.check_inputs(experiment, folder)] == [
         "collection.folder: found texts, no such folder",
         "downloads.folder: found mine, no such folder",
         "base_models.small.pretrained: found ./models/small, no such folder",
     ]
     for name in ("models/small", "mine", "texts"):
         (folder / name).mkdir(parents=True)
-    assert preflight.check_inputs(config, folder) == []
+    assert preflight.check_inputs(experiment, folder) == []
     # The rule that fetches it asks the hub.
-    config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc"}
-    assert preflight.check_inputs(config, folder) == []
+    experiment.config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc"}
+    assert preflight.check_inputs(experiment, folder) == []
 
 
-def test_folders_for_output_must_be_folders(config, folder):
-    assert preflight.check_writable(config, folder) == []
+def test_folders_for_output_must_be_folders(experiment, folder):
+    assert preflight.check_writable(experiment, folder) == []
     is_file = "found a file, expected a folder for {}; move it away"
     is_link = "found a link to /nowhere/disk, which does not exist, "
     is_link += "expected a folder for {}; mount that disk, or remove the link"
@@ -146,5 +147,5 @@ def test_folders_for_output_must_be_folders(config, folder):
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.symlink_to("/nowhere/disk") if found is is_link else path.write_text("", "utf-8")
-        assert one(preflight.check_writable(config, folder)) == f"{path}: {found.format(name)}"
+        assert one(preflight.check_writable(experiment, folder)) == f"{path}: {found.format(name)}"
         path.unlink()

@@ -7,7 +7,7 @@ from cort.experiment.recipes import chosen_values, describe_training, load_recip
 from cort.formats.schemas import Validator, explain
 from cort.settings.config import part_of
 from cort.settings.fields import schema_of
-from tests.support.configs import GONE, completed
+from tests.support.configs import GONE, built, completed
 
 MODEL = {"pretrained": "models/minilm"}
 ENCODER = {"encoders encoder recipe": "small", "encoders encoder projection": False, "base_models small": MODEL}
@@ -52,8 +52,8 @@ def test_a_recipe_suits_the_weights_the_loss_and_the_runs(changes, expected):
     written = {f"encoders encoder {key}": value for key, value in changes.items()}
     unwritten = {"encoders encoder pooling": GONE, "encoders encoder triples last_rank": GONE}
     unwritten["encoders encoder training learning_rate"] = GONE
-    config = completed({"encoders encoder recipe": "small", "base_models released": MODEL} | unwritten | written)
-    chosen = chosen_values(config)["encoders", "encoder"]
+    experiment = built({"encoders encoder recipe": "small", "base_models released": MODEL} | unwritten | written)
+    chosen = chosen_values(experiment)["encoders", "encoder"]
     assert {key: chosen[key] for key in expected} == expected
 
 
@@ -70,8 +70,8 @@ def test_without_a_recipe_all_is_as_in_the_papers():
 
 
 def test_the_values_are_shown():
-    config = completed(ENCODER)
-    text = describe_training(chosen_values(config)["encoders", "encoder"])
+    experiment = built(ENCODER)
+    text = describe_training(chosen_values(experiment)["encoders", "encoder"])
     assert text.startswith("recipe small: loss info_nce, similarity cosine, temperature 0.05, relative_margin 0.05, ")
-    values = chosen_values(completed({"encoders encoder recipe": "small"}))["encoders", "encoder"]
+    values = chosen_values(built({"encoders encoder recipe": "small"}))["encoders", "encoder"]
     assert describe_training(values).startswith("recipe small for random weights: loss info_nce")

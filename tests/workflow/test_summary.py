@@ -3,6 +3,7 @@ import pytest
 from cort.evaluation.comparisons import Comparisons
 from cort.experiment.checks import complete
 from cort.experiment.comparisons import pairs
+from cort.experiment.experiment import Experiment
 from cort.formats.artifacts import write_artifact
 from workflow import summary
 from workflow.settings import compared_systems
@@ -12,7 +13,7 @@ class Wildcards:
     split = "test"
 
 
-def experiment(**evaluation):
+def written(**evaluation):
     encoder = {"base_model": "small", "triples": {"system": "bm25"}}
     files = {name: {"queries": "q.tsv", "qrels": f"{name}.tsv"} for name in ("train", "test", "dev")}
     return {
@@ -37,40 +38,40 @@ def experiment(**evaluation):
 
 
 @pytest.fixture
-def config():
-    return complete(experiment(contrasts=[["re", "both"], ["published", "one"]]), "d.yaml")
+def experiment():
+    return Experiment(complete(written(contrasts=[["re", "both"], ["published", "one"]]), "d.yaml"))
 
 
-def test_systems_are_compared_with_parts_starts_and_what_is_asked_for(config):
+def test_systems_are_compared_with_parts_starts_and_what_is_asked_for(experiment):
     found = {
         "parts": [("both", "two"), ("both", "bm25"), ("fused", "one"), ("fused", "both"), ("re", "fused")],
         # The same search with another encoder; the graph has no partner.
         "starts": [("two", "one")],
         "contrasts": [("re", "both")],
     }
-    assert pairs(config, "test") == found
+    assert pairs(experiment, "test") == found
     # Only where both have runs.
-    assert pairs(config, "dev") == found | {"contrasts": [("re", "both"), ("published", "one")]}
+    assert pairs(experiment, "dev") == found | {"contrasts": [("re", "both"), ("published", "one")]}
 
 
 def test_a_released_encoder_is_compared_with_its_training():
-    config = experiment()
+    config = written()
     config["encoders"] = {"as_is": {"pretrained": "m"}, "tuned": {"pretrained": "m", "training": {}}}
     config["encoders"]["other"] = {"pretrained": "m2"}
     config["systems"] = {name: {"retrieve": name} for name in ("bm25", "tuned", "other", "as_is")}
     config["systems"]["graph"] = {"retrieve": "as_is", "onng": {}}
     del config["rerankers"]
-    assert pairs(complete(config, "d.yaml"), "test")["starts"] == [("tuned", "as_is")]
+    assert pairs(Experiment(complete(config, "d.yaml")), "test")["starts"] == [("tuned", "as_is")]
 
 
-def test_the_stage_is_given_these_pairs(config):
-    words = compared_systems(config, Wildcards)
+def test_the_stage_is_given_these_pairs(experiment):
+    words = compared_systems(experiment, Wildcards)
     assert words[:8] == ["--systems", "bm25", "one", "two", "graph", "both", "fused", "re"]
     assert words[words.index("--starts") :] == ["--starts", "two=one", "--contrasts", "re=both"]
 
 
-def test_all_verdicts_are_printed_split_by_split(config, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(summary, "load", lambda path: config)
+def test_all_verdicts_are_printed_split_by_split(experiment, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(summary, "load", lambda path: experiment)
     monkeypatch.chdir(tmp_path)
     assert summary.main([]) == 0
     assert capsys.readouterr() == ("", "")

@@ -54,7 +54,7 @@ def test_both_experiments_are_valid_and_their_weights_are_those_of_the_first(fol
     words = ["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"]
     words += ["--model", "models/My Model@" + "a" * 40]
     assert verdict.main(words) == 1
-    main, synthetic = (load(CONFIGS / f"docs{end}.yaml") for end in ("", "-synthetic"))
+    main, synthetic = (load(CONFIGS / f"docs{end}.yaml").config for end in ("", "-synthetic"))
     assert (
         [*main["systems"]] == [*synthetic["systems"]] == ["bm25", "static", "my-model", "static+bm25", "my-model+bm25"]
     )
@@ -83,7 +83,7 @@ def test_each_call_writes_both_files_anew_for_what_it_names(folder, build):
     (folder / model).mkdir(parents=True)
     second = written("docs/", "--queries", "questions.txt", "--model", model)
     assert all("a+bm25" in text for text in second.values())
-    assert [*load(CONFIGS / "docs.yaml")["splits"]] == ["queries"]
+    assert [*load(CONFIGS / "docs.yaml").config["splits"]] == ["queries"]
     assert written(str(folder / "docs")) != second
     assert written("./docs/") == first
     assert (folder / "config" / "docs.yaml").read_text("utf-8") == "dataset: mine\n"
@@ -93,7 +93,7 @@ def test_each_call_writes_both_files_anew_for_what_it_names(folder, build):
 def test_a_model_does_not_replace_a_system_that_has_its_name(folder, build, name):
     (folder / "models" / name).mkdir(parents=True)
     verdict.main(["--folder", "docs", "--model", f"models/{name}"])
-    config = load(CONFIGS / "docs.yaml")
+    config = load(CONFIGS / "docs.yaml").config
     assert [*config["systems"]] == ["bm25", "static", f"{name}-model", "static+bm25", f"{name}-model+bm25"]
     origins = {key: model["pretrained"] for key, model in config["encoders"].items()}
     assert origins == {"static": verdict.STATIC, f"{name}-model": f"models/{name}"}
@@ -111,7 +111,7 @@ def test_sentences_become_queries_if_headings_are_few(folder, monkeypatch, headi
     monkeypatch.setattr(verdict, "build", count)
     verdict.main(["--folder", "docs"])
     origin = "headings" if headings == 50 else "sentences"
-    assert load(CONFIGS / "docs-synthetic.yaml")["splits"]["test"]["generate"]["from"] == origin
+    assert load(CONFIGS / "docs-synthetic.yaml").config["splits"]["test"]["generate"]["from"] == origin
 
 
 def test_a_build_that_fails_for_another_reason_does_not_change_the_queries(folder, monkeypatch, capsys):
@@ -121,14 +121,14 @@ def test_a_build_that_fails_for_another_reason_does_not_change_the_queries(folde
     monkeypatch.setattr(verdict, "build", fail)
     assert verdict.main(["--folder", "docs"]) == 1
     assert capsys.readouterr().err == "docs/a.pdf: found a lock\n"
-    assert load(CONFIGS / "docs-synthetic.yaml")["splits"]["test"]["generate"]["from"] == "headings"
+    assert load(CONFIGS / "docs-synthetic.yaml").config["splits"]["test"]["generate"]["from"] == "headings"
 
 
 def test_a_config_is_written_anew_after_a_call_with_a_mistake(folder, build, capsys):
     assert verdict.main(["--folder", "docs", "--model", "organisation/name@main"]) == 1
     assert "revision: found 'main'" in capsys.readouterr().err
     verdict.main(["--folder", "docs", "--model", f"organisation/name@{'a' * 40}"])
-    assert load(CONFIGS / "docs.yaml")["encoders"]["name"]["revision"] == "a" * 40
+    assert load(CONFIGS / "docs.yaml").config["encoders"]["name"]["revision"] == "a" * 40
 
 
 @pytest.mark.parametrize("name", ["docs", "docs-synthetic"])
@@ -164,7 +164,7 @@ def test_another_folder_with_this_name_is_refused(folder, build, capsys):
     (folder / other).mkdir(parents=True)
     stored = folder / "results" / "docs" / "experiment.yaml"
     stored.parent.mkdir(parents=True)
-    write_experiment(stored, load(path))
+    write_experiment(stored, load(path).config)
     assert verdict.main(["--folder", other]) == 1
     expected = "results/docs/experiment.yaml: found results of docs, expected those of more/docs; set NAME="
     assert expected in capsys.readouterr().err
@@ -172,7 +172,7 @@ def test_another_folder_with_this_name_is_refused(folder, build, capsys):
     assert verdict.main(["--folder", "docs"]) == 1
     assert "found results of another collection" in capsys.readouterr().err
     verdict.main(["--folder", other, "--name", "other"])
-    assert load(CONFIGS / "other.yaml")["collection"]["folder"] == other
+    assert load(CONFIGS / "other.yaml").config["collection"]["folder"] == other
     stored.unlink()
     edit(path, "title: ", "seed: 5\ntitle: ")
     assert verdict.main(["--folder", other]) == 1
@@ -224,13 +224,13 @@ def test_the_best_is_chosen_among_those_significantly_better_than_bm25(verdicts,
 def test_an_edit_chooses_measure_and_baseline(folder, build):
     verdict.main(["--folder", "docs"])
     edit(CONFIGS / "docs.yaml", "measures: [nDCG@10, RR@10", "baseline: static, measures: [RR@10")
-    config = load(CONFIGS / "docs-synthetic.yaml")
+    experiment = load(CONFIGS / "docs-synthetic.yaml")
     by_both = [row("bm25", baseline="static", measure=measure) for measure in ("R@100", "RR@10")]
     rows = [*by_both, row("static+bm25", baseline="bm25", measure="RR@10")]
     path = folder / "results" / "docs-synthetic" / "comparisons" / "test.json"
     path.parent.mkdir(parents=True)
     write_artifact(path, Comparisons("test", "static", 100, 0.95, 100, 0.05, 0, rows, []))
-    [found] = verdict.read_compared(config)
+    [found] = verdict.read_compared(experiment)
     assert (found.baseline, found.measure, found.rows) == ("static", "RR@10", {"bm25": by_both[1]})
     assert [line.split()[0] for line in found.table()] == ["bm25", "static"]
 
@@ -245,22 +245,24 @@ def test_judgements_of_people_decide_if_there_are_enough(folder, monkeypatch, qu
     monkeypatch.setattr(verdict, "build", lambda config, *targets, **_: built.append((config.stem, bool(targets))))
     monkeypatch.setattr(verdict, "has_headings", lambda synthetic: True)
     monkeypatch.setattr(
-        verdict, "read_compared", lambda config: [synthetic if config["dataset"].endswith("c") else human]
+        verdict,
+        "read_compared",
+        lambda experiment: [synthetic if experiment.config["dataset"].endswith("c") else human],
     )
     monkeypatch.setattr(verdict, "report", lambda *values: [values[-1].split])
     assert verdict.main(["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"]) == 0
     assert built == [("docs", True), ("docs-synthetic", False), *[("docs", False)] * (2 if decides else 1)]
-    deployed = load(CONFIGS / "docs.yaml")["deploy"]["search"]["system"]
+    deployed = load(CONFIGS / "docs.yaml").config["deploy"]["search"]["system"]
     assert deployed == ("static+bm25" if decides else "static")
 
 
 def test_a_line_about_judged_queries_has_their_number(folder, build, monkeypatch):
     verdict.main(["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"])
     found = compared_with(row("static", LOSS, 0.25), split="queries", labels="human", queries=3)
-    monkeypatch.setattr(verdict, "read_compared", lambda config: [found])
-    monkeypatch.setattr(verdict, "unanswered", lambda config, split: [])
-    config = load(CONFIGS / "docs.yaml")
-    [line] = verdict.about_queries(None, config, config, "bm25")
+    monkeypatch.setattr(verdict, "read_compared", lambda experiment: [found])
+    monkeypatch.setattr(verdict, "unanswered", lambda experiment, split: [])
+    experiment = load(CONFIGS / "docs.yaml")
+    [line] = verdict.about_queries(None, experiment, experiment, "bm25")
     assert line == "human labels, nDCG@10 on 3 judged queries: static 0.250  +0.000 [+0.000, +0.000]  LOSS"
 
 
@@ -276,7 +278,7 @@ def test_the_best_system_that_engines_can_run_is_deployed(folder, build):
 
     def deployed(*systems):
         verdict.deploy_best(path, systems)
-        return {name: entry["system"] for name, entry in load(path)["deploy"].items()}
+        return {name: entry["system"] for name, entry in load(path).config["deploy"].items()}
 
     assert deployed("static+bm25", "bm25") == {"search": "static+bm25"}
     assert deployed("bm25") == {"search": "bm25"}
@@ -294,8 +296,8 @@ def test_the_cost_of_systems_also_of_those_that_somebody_added(folder, build):
     verdict.main(["--folder", "docs"])
     path, results = CONFIGS / "docs.yaml", folder / "results" / "docs"
     add_reranked(path)
-    config = load(path)
-    write_experiment(results / "experiment.yaml", config | {"shards": 2})
+    experiment = load(path)
+    write_experiment(results / "experiment.yaml", experiment.config | {"shards": 2})
     files = {"lexical/bm25/index/lucene/data": 3, "embeddings/static/passages.1-of-2.arrow": 2}
     for name, megabytes in files.items() | {("embeddings/static/passages.2-of-2.arrow", 1)}:
         (results / name).parent.mkdir(parents=True, exist_ok=True)
@@ -305,10 +307,12 @@ def test_the_cost_of_systems_also_of_those_that_somebody_added(folder, build):
     (results / "latency").mkdir()
     (results / "latency" / "sample.json").write_text(json.dumps({"rows": rows}), "utf-8")
     measured = "6 MB of index; 1.0 ms per query here, 95 % under 2.0 ms"
-    assert verdict.cost(path, config, "static+bm25") == measured
+    assert verdict.cost(path, experiment, "static+bm25") == measured
     added = f"3 MB of index; add reranked to latency.systems of {path} to measure its time"
-    assert verdict.cost(path, config, "reranked") == added
-    assert verdict.cost(path, config, "elsewhere") == f"{path} does not have elsewhere: add it there to search with it"
+    assert verdict.cost(path, experiment, "reranked") == added
+    assert (
+        verdict.cost(path, experiment, "elsewhere") == f"{path} does not have elsewhere: add it there to search with it"
+    )
 
 
 def test_an_edit_after_which_nothing_is_compared_is_refused(folder, build, capsys):
@@ -329,6 +333,6 @@ def test_the_language_can_be_changed_when_a_deployment_is_filled_in(folder, buil
     verdict.deploy_best(path, ["static+bm25"])
     path.write_text(path.read_text("utf-8") + "lexical: {bm25: {language: de}}\n", "utf-8")
     main, synthetic = load(path), load(path.with_name("docs-synthetic.yaml"))
-    assert [config["lexical"]["bm25"]["language"] for config in (main, synthetic)] == ["de", "de"]
+    assert [one.config["lexical"]["bm25"]["language"] for one in (main, synthetic)] == ["de", "de"]
     words = settings.deployment(main, SimpleNamespace(deployment="search"))
     assert words[words.index("--language") + 1] == "de"

@@ -5,7 +5,7 @@ Logs and benchmarks are named after rules. A new rule needs this and no more, be
 
     rule mean:
         input:
-            runs=partial(inputs.of_split, config, paths.RUN),
+            runs=of(inputs.of_split, paths.RUN),
         output:
             paths.MEAN,
         resources:
@@ -29,27 +29,17 @@ from snakemake.exceptions import WorkflowError
 
 from cort.downloads import rehearsal
 from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.config import INDEX_ADDITIONS, ranked_runs
 from cort.experiment.downloads import file_pattern, resolve
-from cort.experiment.models import encoders_pattern, on_released_triples, pretrained_pattern, released_model
+from cort.experiment.experiment import Experiment
 from cort.experiment.splits import labelled_twice
 from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
 from cort.settings import paths
-from cort.settings.config import (
-    any_of,
-    copied_from,
-    generated_from,
-    is_copied,
-    names_with_file,
-    source_of,
-    splits_with,
-    title_of_split,
-)
+from cort.settings.config import any_of, is_copied
 from cort.runtime.cli import CONSOLE
 from cort.runtime.devices import visible_devices
 from cort.runtime.interruption import ATTACHED
 from cort.runtime.program import ROOT
-from cort.systems.registry import RULES, all_systems, made_by, system_of
+from cort.systems.registry import RULES
 from workflow import inputs, settings
 from workflow.settings import all_of, among, look_up, optional
 from workflow.snakemake_api import complete_rules, cores_of, failures, limit, retry_no_mistakes, runs_here
@@ -85,6 +75,7 @@ except ConfigError as error:
 config.update(resolve(config))
 if rehearsal.is_on():
     config["title"] = f"{rehearsal.NOTICE}: {config['title']}"
+experiment = Experiment(config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")
@@ -125,17 +116,33 @@ wildcard_constraints:
     shard=r"\d+-of-\d+",
 
 
+# Names.
+
+
+def having(section, path, wanted=True):
+    """Pattern of the names of a section's entries that have a value at a path such as "triples.file", or have none."""
+
+    def has(entry):
+        for key in path.split("."):
+            if key not in entry:
+                return False
+            entry = entry[key]
+        return True
+
+    return any_of(name for name, entry in config[section].items() if has(entry) == wanted)
+
+
 # Inputs.
 
 
 def of(function, *arguments):
-    """A function of workflow/inputs.py as the input of a rule: it gets the config, these arguments, and the wildcards."""
-    return partial(function, config, *arguments)
+    """A function of workflow/inputs.py as the input of a rule: it gets the experiment, these arguments, and wildcards."""
+    return partial(function, experiment, *arguments)
 
 
 def setting(path):
     """Value at a path of the config such as "encoders.{encoder}.training.gpus"."""
-    return lambda wildcards: look_up(config, path, wildcards)[1]
+    return lambda wildcards: look_up(experiment, path, wildcards)[1]
 
 
 def chosen(path, **names):
@@ -180,7 +187,7 @@ def table(name):
 
 def options(*parts, **renamed):
     """Options of a stage for settings: paths in the config, and functions of workflow/settings.py."""
-    return partial(settings.join(*parts, **renamed), config)
+    return partial(settings.join(*parts, **renamed), experiment)
 
 
 def folder_of_model(wildcards, input):

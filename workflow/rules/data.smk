@@ -54,15 +54,15 @@ rule pydocs:
 
 rule collection:
     input:
-        inputs.origin_of_collection(config),
+        inputs.origin_of_collection(experiment),
     output:
-        **({"candidates": paths.CANDIDATES} if copied_from(config) else {}),
-        **({"sources": paths.IMPORT_SOURCES} if source_of(config) else {}),
+        **({"candidates": paths.CANDIDATES} if experiment.copied_from else {}),
+        **({"sources": paths.IMPORT_SOURCES} if experiment.source else {}),
         passages=paths.PASSAGES,
         counts=paths.IMPORT_COUNTS,
     wildcard_constraints:
         dataset=any_of([config["dataset"]]),
-    localrule: source_of(config) in ("irds", "hf")
+    localrule: experiment.source in ("irds", "hf")
     threads: 2
     resources:
         mem_mb=growing(2000, per_mb=1),
@@ -70,7 +70,7 @@ rule collection:
     params:
         options=options(settings.collection),
         # Contents of a folder.
-        state=settings.state_of_folder(config),
+        state=settings.state_of_folder(experiment),
     message:
         "Read the documents of {wildcards.dataset}"
     shell:
@@ -103,7 +103,7 @@ rule passage_queries:
     output:
         paths.CANDIDATES,
     wildcard_constraints:
-        dataset=any_of([config["dataset"]] if generated_from(config) == "endpoint" else []),
+        dataset=any_of([config["dataset"]] if experiment.generated_from == "endpoint" else []),
     localrule: True
     params:
         options=options(settings.passage_queries, settings.endpoint, "seed"),
@@ -122,7 +122,7 @@ rule judge:
         qrels=paths.IMPORTED_QRELS,
         counts=paths.GENERATED_COUNTS,
     wildcard_constraints:
-        split=any_of(splits_with(config, "judge")),
+        split=having("splits", "judge"),
     localrule: True
     params:
         options=options("splits.{split}.judge.depth", settings.endpoint, "collection.aggregate"),
@@ -136,13 +136,13 @@ rule judge:
 
 rule generate:
     input:
-        inputs.candidates_of_splits(config) if splits_with(config, "generate") else [],
+        inputs.candidates_of_splits(experiment) if experiment.splits_with("generate") else [],
     output:
         queries=paths.IMPORTED_QUERIES,
         qrels=paths.IMPORTED_QRELS,
         counts=paths.GENERATED_COUNTS,
     wildcard_constraints:
-        split=any_of(splits_with(config, "generate")),
+        split=having("splits", "generate"),
     resources:
         mem_mb=growing(1000, per_mb=10),
         runtime=growing(60),
@@ -184,9 +184,9 @@ rule split:
 rule inspect:
     input:
         passages=paths.PASSAGES,
-        queries=inputs.of_splits(config, paths.QUERIES),
-        qrels=inputs.of_splits(config, paths.QRELS),
-        oddities=inputs.of_splits(config, paths.ODDITIES),
+        queries=inputs.of_splits(experiment, paths.QUERIES),
+        qrels=inputs.of_splits(experiment, paths.QRELS),
+        oddities=inputs.of_splits(experiment, paths.ODDITIES),
     output:
         findings=paths.INSPECTION,
         ids=paths.INSPECTED_IDS,

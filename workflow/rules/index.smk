@@ -30,8 +30,8 @@ rule bm25_index:
 rule bm25_tune:
     input:
         index=paths.LEXICAL_INDEX,
-        queries=paths.at(paths.QUERIES, config, split="train"),
-        qrels=paths.at(paths.QRELS, config, split="train"),
+        queries=experiment.at(paths.QUERIES, split="train"),
+        qrels=experiment.at(paths.QRELS, split="train"),
         exclude=lambda wildcards: config["splits"].get("train", {}).get("exclude", []),
     output:
         paths.LEXICAL_PARAMETERS,

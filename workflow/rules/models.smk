@@ -1,6 +1,6 @@
 """Base and released models, training, and what models compute for texts: vectors, scores, queries, term weights."""
 
-OWN_BASE_MODELS = {name: model for name, model in config["base_models"].items() if released_model(config, name) is None}
+OWN_BASE_MODELS = {name: model for name, model in config["base_models"].items() if experiment.released_model(name) is None}
 
 
 rule base_model:
@@ -41,7 +41,7 @@ def provide(section, path, *files):
         output:
             multiext(path, *files),
         wildcard_constraints:
-            **{kind: pretrained_pattern(config, section)},
+            **{kind: having(section, "pretrained")},
         priority: 2
         localrule: True
         params:
@@ -108,13 +108,13 @@ ruleorder: import_pairs > pairs
 rule import_triples:
     input:
         triples=setting("encoders.{encoder}.triples.file"),
-        queries=paths.at(paths.QUERIES, config, split="train"),
+        queries=experiment.at(paths.QUERIES, split="train"),
         passages=paths.PASSAGES,
     output:
         triples=paths.TRIPLES.replace("{split}", "train"),
         counts=paths.TRIPLE_COUNTS.replace("{split}", "train"),
     wildcard_constraints:
-        encoder=on_released_triples(config, "encoders"),
+        encoder=having("encoders", "triples.file"),
     resources:
         mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(240),
@@ -148,7 +148,7 @@ rule train:
         curve=f"{paths.ENCODER}curve.csv",
         selection=f"{paths.ENCODER}selection.json",
     wildcard_constraints:
-        encoder=encoders_pattern(config, trained=True),
+        encoder=having("encoders", "training"),
     threads: training_threads("encoders.{encoder}")
     resources:
         gpu=gpus("encoders.{encoder}.training.gpus"),
@@ -167,7 +167,7 @@ rule train:
             "splits.train.relevance_level",
             "seed",
         ),
-        start=lambda wildcards: [os.path.dirname(file) for file in inputs.start(config, wildcards)],
+        start=lambda wildcards: [os.path.dirname(file) for file in inputs.start(experiment, wildcards)],
         checkpoints=f"{paths.CHECKPOINTS}/encoders/{{encoder}}",
     message:
         "Train the encoder {wildcards.encoder}"
@@ -191,7 +191,7 @@ rule import_encoder:
         best=f"{paths.ENCODER}best/{paths.CARD}",
         last=f"{paths.ENCODER}last/{paths.CARD}",
     wildcard_constraints:
-        encoder=encoders_pattern(config, trained=False),
+        encoder=having("encoders", "training", wanted=False),
     resources:
         mem_mb=growing(4000, per_mb=4),
         runtime=growing(30),
@@ -228,13 +228,13 @@ rule pairs:
 rule import_pairs:
     input:
         triples=setting("rerankers.{reranker}.pairs.file"),
-        queries=paths.at(paths.QUERIES, config, split="train"),
+        queries=experiment.at(paths.QUERIES, split="train"),
         passages=paths.PASSAGES,
     output:
         pairs=paths.PAIRS.replace("{split}", "train"),
         counts=paths.PAIR_COUNTS.replace("{split}", "train"),
     wildcard_constraints:
-        reranker=on_released_triples(config, "rerankers"),
+        reranker=having("rerankers", "pairs.file"),
     resources:
         mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(240),
@@ -418,7 +418,7 @@ rule import_expansions:
     output:
         paths.EXPANSIONS,
     wildcard_constraints:
-        expander=names_with_file(config, "expanders"),
+        expander=having("expanders", "file"),
     resources:
         mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(120),
@@ -438,7 +438,7 @@ rule expand:
     output:
         paths.EXPANSION_SHARD,
     wildcard_constraints:
-        expander=names_with_file(config, "expanders", has_file=False),
+        expander=having("expanders", "file", wanted=False),
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
@@ -510,7 +510,7 @@ rule import_term_weights:
     output:
         paths.TERM_WEIGHTS,
     wildcard_constraints:
-        weigher=names_with_file(config, "weighers"),
+        weigher=having("weighers", "file"),
     resources:
         mem_mb=growing(3000),
         runtime=growing(120),
@@ -528,7 +528,7 @@ rule weigh:
     output:
         paths.TERM_WEIGHTS_SHARD,
     wildcard_constraints:
-        weigher=names_with_file(config, "weighers", has_file=False),
+        weigher=having("weighers", "file", wanted=False),
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),

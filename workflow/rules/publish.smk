@@ -18,7 +18,7 @@ rule resolve:
 rule latency:
     input:
         queries=paths.QUERIES,
-        opened=lambda wildcards: inputs.searched(config),
+        opened=lambda wildcards: inputs.searched(experiment),
     output:
         paths.LATENCY,
     wildcard_constraints:
@@ -59,7 +59,7 @@ rule explorer:
             "collection.aggregate",
             among("evaluation.explorer", "results", "megabytes"),
         ),
-        title=lambda wildcards: title_of_split(config, wildcards.split),
+        title=lambda wildcards: experiment.title_of_split(wildcards.split),
         folder=subpath(output.page, parent=True),
     message:
         "Write the explorer of {wildcards.split}"
@@ -71,15 +71,15 @@ rule explorer:
 
 rule provenance:
     input:
-        files=inputs.raw_inputs(config),
+        files=inputs.raw_inputs(experiment),
         experiment=paths.EXPERIMENT,
-        sources=inputs.described_sources(config),
-        computed=inputs.computed_in_auto(config),
+        sources=inputs.described_sources(experiment),
+        computed=inputs.computed_in_auto(experiment),
         # Found by the experiment's settings.
-        tuned=[file for split, name in ranked_runs(config) for file in system_of(config, name).tuned_files(split)],
+        tuned=[file for split, name in experiment.ranked_runs for file in experiment.systems[name].tuned_files(split)],
         # Only to rerun with every result.
-        measures=inputs.files_per_run(config, paths.MEASURES),
-        overlaps=inputs.overlaps(config),
+        measures=inputs.files_per_run(experiment, paths.MEASURES),
+        overlaps=inputs.overlaps(experiment),
     output:
         paths.PROVENANCE,
     group:
@@ -97,15 +97,15 @@ rule provenance:
 rule reproduction:
     input:
         papers=config["papers"],
-        measures=inputs.files_per_run(config, paths.MEASURES),
-        depths=inputs.depths(config),
-        consistency=inputs.consistency(config),
-        latencies=inputs.all_latencies(config),
+        measures=inputs.files_per_run(experiment, paths.MEASURES),
+        depths=inputs.depths(experiment),
+        consistency=inputs.consistency(experiment),
+        latencies=inputs.all_latencies(experiment),
     output:
         page=report(f"{paths.REPRODUCTION}index.html", category="Reproduction"),
         json=f"{paths.REPRODUCTION}reproduction.json",
         numbers=f"{paths.REPRODUCTION}numbers.csv",
-        files=inputs.reproduced(config),
+        files=inputs.reproduced(experiment),
     group:
         "report"
     resources:
@@ -122,7 +122,7 @@ rule reproduction:
         " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"
 
 
-REPORTED = inputs.of_report(config)
+REPORTED = inputs.of_report(experiment)
 
 
 rule report:

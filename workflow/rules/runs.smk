@@ -13,7 +13,7 @@ def make_runs(made):
         output:
             paths.RUN,
         wildcard_constraints:
-            system=made_by(config, made),
+            system=any_of(name for name, system in experiment.systems.items() if system.rule == made),
         threads: (GPU_THREADS if made.gpu else HALF) if made.threads else 1
         resources:
             gpu=gpus(int(made.gpu)),
@@ -41,11 +41,11 @@ for made in RULES:
 rule tune_weights:
     input:
         unpack(of(inputs.for_tuning)),
-        qrels=paths.at(paths.QRELS, config, split="validation"),
+        qrels=experiment.at(paths.QRELS, split="validation"),
     output:
         paths.WEIGHTS,
     wildcard_constraints:
-        system=any_of(name for name, system in all_systems(config).items() if system.tune and system.parts()),
+        system=any_of(name for name, system in experiment.systems.items() if system.tune and system.parts()),
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(240),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cort import encode, score
-from cort.experiment.config import searchable
+from cort.experiment.experiment import Experiment
 from cort.experiment.stored import needed_for, open_systems, read_experiment, typical_systems
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
@@ -29,7 +29,6 @@ from cort.retrieval.weights import Point, TunedWeights
 from cort.runtime.checksums import record_of
 from cort.runtime.errors import InputError
 from cort.runtime.files import record_checksums
-from cort.systems.base import Results
 from cort.systems.timing import PARTS
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS, command_line
@@ -58,13 +57,13 @@ def test_settings_are_read_as_they_were_written_wherever_results_are_moved(tmp_p
 def test_a_part_of_the_settings_is_enough_for_some_systems(tmp_path):
     results = results_with(tmp_path)
     for name in SYSTEMS:
-        part = Results(needed_for(results.config, [name]), tmp_path)
+        part = Experiment(needed_for(results, [name]), tmp_path)
         found, expected = (
             {at: [*system.files()] for at, system in open_systems(which, [name]).items()} for which in (part, results)
         )
         assert found == expected
         assert part.config["collection"]["aggregate"] == results.config["collection"]["aggregate"]
-    assert needed_for(results.config, ["bm25"])["encoders"] == {}
+    assert needed_for(results, ["bm25"])["encoders"] == {}
 
 
 def test_typical_systems_are_the_first_of_bm25_dense_and_fusion(tmp_path):
@@ -295,7 +294,7 @@ def test_an_impossible_search_is_refused_and_an_error_of_the_parallel_part_is_ra
 def tiny(built):
     results = read_experiment(built / "results" / "tiny" / "experiment.yaml")
     # All but the published one.
-    searcher = open_searcher(results, searchable(results.config), threads=2)
+    searcher = open_searcher(results, results.searchable, threads=2)
     yield searcher
     searcher.close()
 
