@@ -119,7 +119,7 @@ def rows_of(
             if ratio is not None:
                 verdict = "within" if ratio <= ALLOWED else "above"
                 log.info("%s: concurrent / slower part and merge = %.2f, %s %g", system, ratio, verdict, ALLOWED)
-            kind = searcher.opened[system].kind
+            kind = searcher.opened[system].method
             row = {"system": system, "kind": kind, "device": device, "batch": size, "searches": searches}
             yield row | {"overlap": ratio, "milliseconds": statistics}
 

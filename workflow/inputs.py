@@ -75,15 +75,15 @@ def local_files(folder: str) -> list[str]:
     return sorted(str(path) for path in Path(name).glob("**/[!.]*") if path.is_file())
 
 
-def raw_split(experiment: Experiment, kind: str, wildcards: Wildcards) -> str | list[str]:
-    """Files of `kind` ("queries" or "qrels") of a split; a held-out split has those of train."""
-    if kind == "qrels" and not experiment.is_judged(wildcards.split):
+def raw_split(experiment: Experiment, table: str, wildcards: Wildcards) -> str | list[str]:
+    """Files of a table ("queries" or "qrels") of a split; a held-out split has those of train."""
+    if table == "qrels" and not experiment.is_judged(wildcards.split):
         return []
     name = experiment.files_of_split(wildcards.split)
     split = experiment.config["splits"][name]
-    imported = {"queries": paths.IMPORTED_QUERIES, "qrels": paths.IMPORTED_QRELS}[kind]
-    default = experiment.at(imported if is_imported(split) else paths.RAW_SPLIT, kind=kind, split=name)
-    files: str | list[str] = split.get(kind, default)
+    imported = {"queries": paths.IMPORTED_QUERIES, "qrels": paths.IMPORTED_QRELS}[table]
+    default = experiment.at(imported if is_imported(split) else paths.RAW_SPLIT, table=table, split=name)
+    files: str | list[str] = split.get(table, default)
     return files
 
 
@@ -385,9 +385,9 @@ def agreements(experiment: Experiment) -> list[str]:
 def audits(experiment: Experiment) -> list[str]:
     """Audits of every index on every evaluated split on which it is searched."""
     return [
-        experiment.at(paths.AUDIT, split=split, encoder=encoder, index=kind)
+        experiment.at(paths.AUDIT, split=split, encoder=encoder, index=index)
         for split in experiment.evaluated_splits
-        for encoder, kind in experiment.indexes_of(split)
+        for encoder, index in experiment.indexes_of(split)
     ]
 
 

@@ -190,14 +190,14 @@ def cleaning(section: str) -> Part:
 
 
 def pretrained(section: str) -> Part:
-    """Give kind and origin of a released model, and the keys of the config that override its files."""
-    kind = section.removesuffix("s")
+    """Give type and origin of a released model, and the keys of the config that override its files."""
+    model = section.removesuffix("s")
     possible = [*ORIGIN, *(key for key in ("kind", *FRAMING.get(section, ())) if key in {"kind", *DESCRIBED})]
 
     def read(experiment: Experiment, wildcards: Wildcards) -> Words:
         keys = [key for key in possible if key in entry_of(experiment, section, wildcards)]
-        own = Words() if section in LEARNERS else Words(option("kind", kind))
-        return own + among(f"{section}.{{{kind}}}", *keys)(experiment, wildcards)
+        own = Words() if section in LEARNERS else Words(option("kind", model))
+        return own + among(f"{section}.{{{model}}}", *keys)(experiment, wildcards)
 
     return read
 
@@ -483,10 +483,12 @@ def disagreements(experiment: Experiment, wildcards: Wildcards) -> Words:
 
 def compared_systems(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
-    names, kinds = experiment.compared(wildcards.split), pairs(experiment, wildcards.split)
-    words = [word for kind, listed in kinds.items() for word in option(kind, [f"{a}={b}" for a, b in listed])]
-    systems = {"compared": names, "parts": kinds["parts"], "starts": kinds["starts"]}
-    return Words([*option("systems", names), *words], {"systems": systems, "evaluation.contrasts": kinds["contrasts"]})
+    names, related = experiment.compared(wildcards.split), pairs(experiment, wildcards.split)
+    words = [word for relation, listed in related.items() for word in option(relation, [f"{a}={b}" for a, b in listed])]
+    systems = {"compared": names, "parts": related["parts"], "starts": related["starts"]}
+    return Words(
+        [*option("systems", names), *words], {"systems": systems, "evaluation.contrasts": related["contrasts"]}
+    )
 
 
 def explored(experiment: Experiment, wildcards: Wildcards) -> Words:

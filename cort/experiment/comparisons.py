@@ -11,12 +11,12 @@ from cort.settings.config import Config, is_trained
 def pairs(experiment: Experiment, split: str) -> dict[str, list[tuple[str, str]]]:
     """List the pairs of systems compared on a split: systems and their parts, systems and their starts, contrasts."""
     names = experiment.compared(split)
-    pairs_by_kind = {
+    by_relation = {
         "parts": [(name, part) for name in names for part in experiment.systems[name].parts()],
         "starts": [(name, start) for name in names for start in _starts(experiment.config, name)],
         "contrasts": [(first, second) for first, second in experiment.config["evaluation"]["contrasts"]],
     }
-    return {kind: [pair for pair in listed if {*pair} <= {*names}] for kind, listed in pairs_by_kind.items()}
+    return {relation: [pair for pair in listed if {*pair} <= {*names}] for relation, listed in by_relation.items()}
 
 
 def _starts(config: Config, name: str) -> Iterator[str]:

@@ -18,8 +18,8 @@ def deployed_parts(experiment: Experiment, name: str) -> list[System]:
     parts = [experiment.systems[part] for part in system.parts()]
     if not all(one.fits_engines() for one in (system, *parts)) or any(part.parts() for part in parts):
         return []
-    kinds = {part.lexical_index() is not None for part in parts}
-    return (parts if len(parts) == len(kinds) == 2 else []) if parts else [system]
+    has_terms = {part.lexical_index() is not None for part in parts}
+    return (parts if len(parts) == len(has_terms) == 2 else []) if parts else [system]
 
 
 def checked_split(experiment: Experiment, name: str) -> str:
@@ -35,8 +35,8 @@ def check_deployments(experiment: Experiment) -> Iterator[str]:
         place, system = f"deploy.{name}", entry["system"]
         known = [other for other in config["systems"] if deployed_parts(experiment, other)]
         if system not in known:
-            kinds = "BM25 over plain passages, exact dense search, or fuse of both by rrf or min-max linear"
-            yield f"{place}.system: found {system!r}, expected one of {listed(known)} ({kinds}); name one"
+            deployable = "BM25 over plain passages, exact dense search, or fuse of both by rrf or min-max linear"
+            yield f"{place}.system: found {system!r}, expected one of {listed(known)} ({deployable}); name one"
         if config["depth"] > MOST:
             fix = "lower it or remove the deployment"
             yield f"depth: found {config['depth']}, expected at most {MOST} with {place}; {fix}"

@@ -9,7 +9,7 @@ from cort.experiment.models import MODELS, released_name
 from cort.settings.collection import COPIED
 from cort.settings.config import INDEX_ADDITIONS, LEARNERS, SOURCES, TRAINING_SPLITS, is_trained, sources
 from cort.systems.base import System
-from cort.systems.registry import kind_of
+from cort.systems.registry import class_of
 from cort.systems.results import Results
 
 
@@ -77,7 +77,7 @@ class Experiment(Results):
     @cached_property
     def systems(self) -> dict[str, System]:
         """The systems by name."""
-        return {name: kind_of(entry, self.config)(self, name) for name, entry in self.config["systems"].items()}
+        return {name: class_of(entry, self.config)(self, name) for name, entry in self.config["systems"].items()}
 
     def with_parts(self, names: Iterable[str]) -> list[str]:
         """List systems and all systems that they are made from, each once."""
@@ -145,7 +145,7 @@ class Experiment(Results):
         return sorted({limit, *(depth for depth in self.config["evaluation"]["depths"] if depth < limit)})
 
     def indexes_of(self, split: str) -> list[tuple[str, str]]:
-        """List the indexes that systems search on a split, as (encoder or re-ranker, kind of index)."""
+        """List the indexes that systems search on a split, as (encoder or re-ranker, type of index)."""
         found = (self.systems[name].approximate_index() for name in self.on_split(split))
         return list(dict.fromkeys(index for index in found if index))
 

@@ -39,7 +39,7 @@ class Case:
     def reason(self, about: str, **more: object) -> Reason:
         """Make the reason of the passage's rank and score."""
         rank, score = self.place()
-        kind = self.searcher.opened[self.name].kind
+        kind = self.searcher.opened[self.name].method
         return Reason(self.name, kind, rank, score, about, **more)  # type: ignore[arg-type]
 
     def explain(self) -> Reason:

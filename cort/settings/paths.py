@@ -19,7 +19,7 @@ CHECKPOINTS = "results/{dataset}/checkpoints"
 
 # Raw files, and the tables made of them.
 RAW_COLLECTION = "results/{dataset}/raw/collection.tsv"
-RAW_SPLIT = "results/{dataset}/raw/{kind}.{split}.tsv"
+RAW_SPLIT = "results/{dataset}/raw/{table}.{split}.tsv"
 RAW_FILTERS = "results/{dataset}/raw/filters.json"
 # Of a collection or split in ir_datasets, on Hugging Face or in a folder: what was left out, and the files it is from.
 IMPORT_COUNTS = "results/{dataset}/raw/imported.json"
@@ -65,7 +65,7 @@ LEXICAL_FOLDS = "results/{dataset}/lexical/{lexical}/parameters/{split}.json"
 
 # Models, and what they are trained on. A folder ends with a slash, for its files.
 BASE_MODEL = "results/{dataset}/base_models/{base_model}/"
-# Of a released encoder or re-ranker, which is a base model of the kind and the name.
+# Of a released encoder or re-ranker, which is a base model by section and name.
 RELEASED_ENCODER = "results/{dataset}/base_models/encoder.{encoder}/"
 RELEASED_RERANKER = "results/{dataset}/base_models/reranker.{reranker}/"
 RELEASED_WEIGHER = "results/{dataset}/base_models/weigher.{weigher}/"

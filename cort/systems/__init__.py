@@ -1,1 +1,1 @@
-"""The kinds of systems, one class each: what a run is made from, how it is checked, described and searched."""
+"""A class for each way to rank: what a run is made from, how it is checked, described and searched."""

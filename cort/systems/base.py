@@ -1,6 +1,6 @@
-"""What all kinds of systems have in common; a kind is a subclass in a file of this package, listed in `registry.py`.
+"""What all classes of systems have in common; each is in a file of this package, and listed in `registry.py`.
 
-A class says everything about its kind: keys, checks, what a run is made from, how to answer and explain a single query.
+A class says everything about its systems: keys, checks, what runs are made from, how to answer and explain a query.
 Modules that load torch or numpy are imported where they are used: the workflow imports this package, too.
 """
 
@@ -26,7 +26,7 @@ class Option(NamedTuple):
     """A setting of the rule that makes a run.
 
     :ivar name: option of its stage; None if the stage gets it in another way.
-    :ivar place: path of the value in the config; None if it is a file, or follows from the kind.
+    :ivar place: path of the value in the config; None if it is a file, or follows from the class.
     """
 
     name: str | None
@@ -35,7 +35,7 @@ class Option(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The rule that makes the runs of a kind of system, and what its jobs need.
+    """The rule that makes the runs of a class of systems, and what its jobs need.
 
     :ivar stage: what follows `python -m cort.`; it gets the inputs and options of the system by their names.
     :ivar threads: whether it uses several threads (`--threads`).
@@ -68,9 +68,9 @@ class LuceneIndex(NamedTuple):
 
 
 class System(ABC):
-    """A system of an experiment: one run per split, made in the way of its kind.
+    """A system of an experiment: one run per split, made in the way of its class.
 
-    :cvar Settings: the keys it takes; the first one tells its kind, or one of the kinds that share this key.
+    :cvar Settings: the keys it takes; the first one tells its class, or one of the classes that share this key.
     :cvar rule: the rule that makes its runs.
     :cvar noun: what messages call what its first key names.
     :cvar merges: whether it merges rankings and adds nothing of its own.
@@ -102,7 +102,7 @@ class System(ABC):
 
     @classmethod
     def key(cls) -> str:
-        """Name the key that tells the kind."""
+        """Name the key that tells the class."""
         return cls.key_names()[0]
 
     @classmethod
@@ -113,7 +113,7 @@ class System(ABC):
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell whether an entry is of this kind, if it is of no kind earlier in the registry."""
+        """Tell whether an entry is of this class, if it is of none earlier in the registry."""
         return cls.key() in entry
 
     def parts(self) -> list[str]:
@@ -133,7 +133,7 @@ class System(ABC):
         return None
 
     def approximate_index(self) -> tuple[str, str] | None:
-        """Name the model and the kind of the approximate index that it searches."""
+        """Name the model and the type of the approximate index that it searches."""
         return None
 
     def chosen_by_audit(self) -> bool:
@@ -207,11 +207,11 @@ class System(ABC):
 
     # Checks and descriptions.
 
-    def fill(self) -> None:  # noqa: B027  # most kinds have no such defaults
+    def fill(self) -> None:  # noqa: B027  # most classes have no such defaults
         """Fill in, in place, the defaults that depend on other parts of the config; plain defaults are already set."""
 
     def check(self) -> Iterator[str]:
-        """Yield a line for each mistake; the keys are valid for this kind."""
+        """Yield a line for each mistake; the keys are those of its class."""
         return iter(())
 
     def kept(self) -> Option | None:
@@ -222,7 +222,7 @@ class System(ABC):
         """Check the name that a key has."""
         return check_name(f"{self.place}.{key}", self.entry[key], known)
 
-    def check_void(self) -> Iterator[str]:
+    def check_overridden(self) -> Iterator[str]:
         """Yield a line for each setting that another one overrides; the entry is as written, without defaults."""
         return iter(())
 
@@ -243,8 +243,8 @@ class System(ABC):
     # How a searcher answers single queries with it, and explains its answers.
 
     @property
-    def kind(self) -> str:
-        """Name the kind, for pages and tables."""
+    def method(self) -> str:
+        """Name how it ranks, for pages and tables."""
         return self.key()
 
     @property
@@ -273,7 +273,7 @@ class System(ABC):
         raise NotImplementedError
 
     def explain(self, case: Case) -> Reason:
-        """Explain the rank of a passage; a kind without an explanation of its own shows the ranks in its parts."""
+        """Explain the rank of a passage; a class without an explanation of its own shows the ranks in its parts."""
         parts = [case.part(name) for name in self.parts()]
         rows: Rows = [[part.name, *part.place()] for part in parts]
         about = "The score follows from the rankings of the parts." if parts else "The score has no parts."

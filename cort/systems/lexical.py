@@ -57,8 +57,8 @@ class Bm25(System):
         return entry.get("retrieve") in config["lexical"]
 
     @property
-    def kind(self) -> str:
-        """Name BM25; its key is shared with other kinds."""
+    def method(self) -> str:
+        """Name BM25; its key is shared with other classes."""
         return "bm25"
 
     def lexical_index(self) -> str | None:

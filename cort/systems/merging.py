@@ -54,94 +54,6 @@ EXPLANATIONS: Mapping[str, Callable[[FusionSettings, Sequence[Case]], Explanatio
 }
 
 
-class Interleave(System):
-    """Rankings merged position by position, the first-named first (CoRT, section 3.4)."""
-
-    rule = Rule("fuse", "fuse")
-    merges = True
-
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """Keys of this kind."""
-
-        interleave: tuple[str, ...] = setting(names="systems", unique=True, least=2)
-        """Systems whose rankings are merged position by position, the first-named first."""
-
-    @property
-    def parts_place(self) -> str:
-        """Where the config names the systems."""
-        return f"{self.place}.interleave"
-
-    @property
-    def method(self) -> Config:
-        """The method and its settings, without the measure that weights are tuned for."""
-        return {"method": "interleave"}
-
-    def parts(self) -> list[str]:
-        """Name the merged systems."""
-        return list(self.entry["interleave"])
-
-    def describe(self) -> str:
-        """Name the systems."""
-        return f"{' and '.join(self.parts())} interleaved"
-
-    def inputs(self, split: str) -> dict[str, str | list[str]]:
-        """Name the runs of the systems, in order, and tuned weights."""
-        runs = [self.results.run(split, part) for part in self.parts()]
-        return {"runs": runs, "weights": self.tuned_files(split)}
-
-    def options(self, split: str) -> list[Option]:
-        """Give the method and its settings; the order of the systems matters, too."""
-        options = [*(Option(key, value) for key, value in self.method.items()), *self.tuned(split)]
-        # The measure that weights were tuned for is in their file.
-        return [*options, *(Option(None, value, place) for place, value in self.recorded().items())]
-
-    def recorded(self) -> dict[str, Any]:
-        """List the config's values about the merged runs, by their paths."""
-        return {self.parts_place: self.entry["interleave"]}
-
-    def files(self) -> Iterator[str]:
-        """Yield tuned weights."""
-        yield from self.tuned_files()
-
-    @property
-    def kind(self) -> str:
-        """Name the method."""
-        return str(self.method["method"])
-
-    @property
-    def needs_all(self) -> bool:
-        """Tell whether the method needs all scores."""
-        return FUSIONS[self.kind].needs_all
-
-    @cached_property
-    def settings(self) -> FusionSettings:
-        """Settings of the method, with weights that are tuned, given, or equal."""
-        from cort.retrieval.weights import read_weights
-
-        given = {key: value for key, value in self.method.items() if key != "method"}
-        for file in self.tuned_files():
-            given["weights"] = tuple(read_weights(file, self.parts()))
-        return FusionSettings(**given)
-
-    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
-        """Merge the rankings of each query."""
-        with batch.timed("merge"):
-            queries = ([batch.as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
-            return [fuse(self.kind, "", rankings, depth, self.settings) for rankings in queries]
-
-    def explain(self, case: Case) -> Reason:
-        """Explain the ranks in the parts, and what each adds."""
-        if (explanation := EXPLANATIONS.get(self.kind)) is None:
-            return super().explain(case)
-        parts = [case.part(name) for name in self.parts()]
-        about, columns, cells = explanation(self.settings, parts)
-        rows: Rows = [[part.name, *part.place(), *more] for part, more in zip(parts, cells, strict=True)]
-        reasons = [part.explain() for part in parts]
-        columns = ["part", "rank", "score", *columns]
-        return case.reason(about, columns=columns, rows=rows, total="adds" in columns, parts=reasons)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Fusion:
     """How the rankings of several systems are merged."""
@@ -167,8 +79,11 @@ class Fusion:
     such split also serve splits without judgements, and searches."""
 
 
-class Fuse(Interleave):
+class Fuse(System):
     """Rankings merged by a chosen method."""
+
+    rule = Rule("fuse", "fuse")
+    merges = True
 
     @dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -178,39 +93,37 @@ class Fuse(Interleave):
         """Systems whose rankings are merged by a chosen method."""
 
     @property
-    def parts_place(self) -> str:
-        """Where the config names the systems."""
-        return f"{self.place}.fuse.systems"
+    def fusion(self) -> Config:
+        """The systems, the method and its settings."""
+        fusion: Config = self.entry["fuse"]
+        return fusion
 
     @property
-    def method(self) -> Config:
-        """The method and its settings, without what is tuned."""
-        left_out = ("systems", "tune", *(["weights"] if self.given_files() else []))
-        return {key: value for key, value in self.entry["fuse"].items() if key not in left_out}
+    def method(self) -> str:
+        """Name the method."""
+        return str(self.fusion["method"])
+
+    def parts(self) -> list[str]:
+        """Name the merged systems."""
+        return list(self.fusion["systems"])
 
     def given_files(self) -> list[tuple[str, str]]:
         """Return the file of weights that another experiment tuned."""
-        weights = self.entry["fuse"].get("weights")
+        weights = self.fusion.get("weights")
         return [(f"{self.place}.fuse.weights", weights)] if isinstance(weights, str) else []
 
     def tuned_files(self, split: str = "") -> list[str]:
         """Name the file of tuned weights, which may be that of another experiment."""
         return [file for _, file in self.given_files()] or super().tuned_files(split)
 
-    def parts(self) -> list[str]:
-        """Name the merged systems."""
-        return list(self.entry["fuse"]["systems"])
-
     def fits_engines(self) -> bool:
         """Tell whether engines have the method: reciprocal ranks, or min-max scores and weights."""
-        fusion = self.entry["fuse"]
-        by_scores = fusion["method"] == "linear" and fusion["normalization"] == "min-max"
-        return bool(by_scores or fusion["method"] == "rrf")
+        return self.method == "rrf" or (self.method == "linear" and self.fusion["normalization"] == "min-max")
 
     @property
     def tune(self) -> Any:
         """How weights are tuned."""
-        return self.entry["fuse"].get("tune")
+        return self.fusion.get("tune")
 
     @property
     def tune_place(self) -> str:
@@ -219,26 +132,24 @@ class Fuse(Interleave):
 
     def fill(self) -> None:
         """Drop the settings of other methods, which have no effect."""
-        fusion = self.entry["fuse"]
-        for key in fusion.keys() - {"systems", "method", *FUSIONS[fusion["method"]].settings}:
-            del fusion[key]
+        for key in self.fusion.keys() - {"systems", "method", *FUSIONS[self.method].settings}:
+            del self.fusion[key]
 
     def check(self) -> Iterator[str]:
         """Check the names of method and normalization, and that weights fit."""
-        place, fusion, parts = f"{self.place}.fuse", self.entry["fuse"], len(self.parts())
-        yield from check_name(f"{place}.method", fusion["method"], FUSIONS)
-        yield from check_name(f"{place}.normalization", fusion["normalization"], NORMALIZATIONS)
-        weights = fusion.get("weights")
-        weights = None if self.given_files() else weights
+        place, fusion, parts = f"{self.place}.fuse", self.fusion, len(self.parts())
+        yield from check_name(f"{place}.method", self.method, FUSIONS)
+        yield from check_name(f"{place}.normalization", fusion.get("normalization", NORMALIZATION), NORMALIZATIONS)
+        weights = None if self.given_files() else fusion.get("weights")
         if weights is not None and len(weights) != parts:
             yield f"{place}.weights: found {len(weights)} weights, expected {parts}, one per system; add or remove some"
         elif weights is not None and not any(weights):
             yield f"{place}.weights: found 0 alone, expected one above 0; raise one"
         yield from check_tuning(self.tune_place, self.tune, self.results)
 
-    def check_void(self) -> Iterator[str]:
+    def check_overridden(self) -> Iterator[str]:
         """Find settings that the method ignores, and weights given together with `tune`."""
-        place, fusion = f"{self.place}.fuse", self.entry["fuse"]
+        place, fusion = f"{self.place}.fuse", self.fusion
         method = fusion.get("method", METHOD)
         known = FUSIONS[method].settings if method in FUSIONS else tuple(fusion)
         for key in sorted(fusion.keys() & {key for other in FUSIONS.values() for key in other.settings} - set(known)):
@@ -251,8 +162,7 @@ class Fuse(Interleave):
 
     def describe(self) -> str:
         """Name the systems, the method and its settings."""
-        fusion = self.entry["fuse"]
-        method, keys = str(fusion["method"]), FUSIONS[fusion["method"]].settings
+        fusion, method, keys = self.fusion, self.method, FUSIONS[self.method].settings
         if "k" in keys:
             method = f"{method}, k = {fusion['k']}"
         elif "weights" in keys:
@@ -260,25 +170,102 @@ class Fuse(Interleave):
         return f"{' and '.join(self.parts())} merged by {method}"
 
     def _describe_weights(self) -> str:
-        fusion = self.entry["fuse"]
-        if "tune" in fusion:
+        if self.tune:
             return f"weights {self.describe_tuning()}"
         for _, file in self.given_files():
             return f"weights of {file}"
-        if "weights" in fusion:
-            return f"weights {', '.join(f'{weight:g}' for weight in fusion['weights'])}"
+        if "weights" in self.fusion:
+            return f"weights {', '.join(f'{weight:g}' for weight in self.fusion['weights'])}"
         return "equal weights"
+
+    def inputs(self, split: str) -> dict[str, str | list[str]]:
+        """Name the runs of the systems, in order, and tuned weights."""
+        runs = [self.results.run(split, part) for part in self.parts()]
+        return {"runs": runs, "weights": self.tuned_files(split)}
+
+    def _own(self) -> Config:
+        """Select the method and its settings, without what is tuned."""
+        left_out = ("systems", "tune", *(["weights"] if self.given_files() else []))
+        return {key: value for key, value in self.fusion.items() if key not in left_out}
+
+    def options(self, split: str) -> list[Option]:
+        """Give the method and its settings; the order of the systems matters, too."""
+        options = [*(Option(key, value) for key, value in self._own().items()), *self.tuned(split)]
+        # The measure that weights were tuned for is in their file.
+        return [*options, *(Option(None, value, place) for place, value in self.recorded().items())]
+
+    def recorded(self) -> dict[str, Any]:
+        """List the config's values about the merged runs, by their paths."""
+        return flat({key: value for key, value in self.fusion.items() if key != "tune"}, f"{self.place}.fuse")
 
     def tuning(self) -> list[Option]:
         """Name the systems, and give normalization, depth and measure."""
-        place = f"{self.place}.fuse"
         return [
-            Option("parts", self.parts(), self.parts_place),
-            Option("normalization", self.entry["fuse"]["normalization"], f"{place}.normalization"),
+            Option("parts", self.parts(), f"{self.place}.fuse.systems"),
+            Option("normalization", self.fusion["normalization"], f"{self.place}.fuse.normalization"),
             Option("depth", self.config["depth"], "depth"),
             *super().tuning(),
         ]
 
+    def files(self) -> Iterator[str]:
+        """Yield tuned weights."""
+        yield from self.tuned_files()
+
+    @property
+    def needs_all(self) -> bool:
+        """Tell whether the method needs all scores."""
+        return FUSIONS[self.method].needs_all
+
+    @cached_property
+    def settings(self) -> FusionSettings:
+        """Settings of the method, with weights that are tuned, given, or equal."""
+        from cort.retrieval.weights import read_weights
+
+        given = {key: value for key, value in self._own().items() if key != "method"}
+        for file in self.tuned_files():
+            given["weights"] = tuple(read_weights(file, self.parts()))
+        return FusionSettings(**given)
+
+    def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
+        """Merge the rankings of each query."""
+        with batch.timed("merge"):
+            queries = ([batch.as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
+            return [fuse(self.method, "", rankings, depth, self.settings) for rankings in queries]
+
+    def explain(self, case: Case) -> Reason:
+        """Explain the ranks in the parts, and what each adds."""
+        if (explanation := EXPLANATIONS.get(self.method)) is None:
+            return super().explain(case)
+        parts = [case.part(name) for name in self.parts()]
+        about, columns, cells = explanation(self.settings, parts)
+        rows: Rows = [[part.name, *part.place(), *more] for part, more in zip(parts, cells, strict=True)]
+        reasons = [part.explain() for part in parts]
+        columns = ["part", "rank", "score", *columns]
+        return case.reason(about, columns=columns, rows=rows, total="adds" in columns, parts=reasons)
+
+
+class Interleave(Fuse):
+    """Rankings merged position by position, the first-named first (CoRT, section 3.4): `fuse` in fewer words.
+
+    The config keeps the words, because messages and params name the keys that somebody wrote.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        """Keys of this kind."""
+
+        interleave: tuple[str, ...] = setting(names="systems", unique=True, least=2)
+        """Systems whose rankings are merged position by position, the first-named first."""
+
+    @property
+    def fusion(self) -> Config:
+        """The same in the words of `fuse`."""
+        return {"systems": self.entry["interleave"], "method": "interleave"}
+
+    def describe(self) -> str:
+        """Name the systems."""
+        return f"{' and '.join(self.parts())} interleaved"
+
     def recorded(self) -> dict[str, Any]:
-        """List all settings except the measure that weights are tuned for."""
-        return flat({key: value for key, value in self.entry["fuse"].items() if key != "tune"}, f"{self.place}.fuse")
+        """List the systems, whose order matters."""
+        return {f"{self.place}.interleave": self.entry["interleave"]}

@@ -1,4 +1,4 @@
-"""A check that several kinds of systems share, and indexes."""
+"""A check that several classes of systems share, and indexes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All kinds of systems. Other code asks the object of a system, and never checks its kind."""
+"""All classes of systems. Other code asks the object of a system, and never for its class."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cort.systems.results import Results
 from cort.systems.vectors import Dense, Graph, IvfPq, LateInteraction, Sparse, TokenIvfPq
 
 #: in the order in which an entry of the config is matched
-KINDS: tuple[type[System], ...] = (
+CLASSES: tuple[type[System], ...] = (
     Bm25,
     Graph,
     IvfPq,
@@ -30,16 +30,16 @@ KINDS: tuple[type[System], ...] = (
     Published,
 )
 #: the keys that an entry has one of
-KEYS = list(dict.fromkeys(kind.key() for kind in KINDS))
+KEYS = list(dict.fromkeys(cls.key() for cls in CLASSES))
 #: the rules that make their runs
-RULES: tuple[Rule, ...] = tuple(dict.fromkeys(kind.rule for kind in KINDS))
-#: an entry under `systems`, of any kind
-AnySystem: Any = Union[tuple(kind.Settings for kind in KINDS)]  # noqa: UP007
+RULES: tuple[Rule, ...] = tuple(dict.fromkeys(cls.rule for cls in CLASSES))
+#: an entry under `systems`, of any class
+AnySystem: Any = Union[tuple(cls.Settings for cls in CLASSES)]  # noqa: UP007
 
 
-def kind_of(entry: Config, config: Config) -> type[System]:
-    """Find the kind of an entry under `systems`, which has one key of `KEYS`."""
-    return next(kind for kind in KINDS if kind.takes(entry, config))
+def class_of(entry: Config, config: Config) -> type[System]:
+    """Find the class of an entry under `systems`, which has one key of `KEYS`."""
+    return next(cls for cls in CLASSES if cls.takes(entry, config))
 
 
 def check_entry(results: Results, name: str) -> Iterator[str]:
@@ -51,23 +51,23 @@ def check_entry(results: Results, name: str) -> Iterator[str]:
         yield f"systems.{name}: found {listed(keys)}, expected exactly one of {listed(KEYS)}; keep one"
         return
     if entry.get("retrieve", "bm25") not in {*config["lexical"], *config["encoders"], *config["rerankers"]}:
-        # What else it says depends on the kind of what is named.
+        # What else it says depends on the type of what is named.
         models = config["rerankers"].items()
         retrieving = [model for model, settings in models if settings.get("kind") == LATE_INTERACTION]
         known = [*config["lexical"], *config["encoders"], *retrieving]
         yield from check_name(f"systems.{name}.retrieve", entry["retrieve"], known)
         return
-    system = kind_of(entry, config)(results, name)
+    system = class_of(entry, config)(results, name)
     for key in sorted(entry.keys() - set(system.key_names())):
-        nouns = dict.fromkeys(kind.noun or kind.key() for kind in KINDS if key in kind.key_names())
+        nouns = dict.fromkeys(cls.noun or cls.key() for cls in CLASSES if key in cls.key_names())
         found = f"found {key} with {system.noun or system.key()}"
         yield f"{system.place}.{key}: {found}, expected it with {' or '.join(nouns)}; remove it"
     yield from system.check()
 
 
-def check_void(config: Config, name: str) -> Iterator[str]:
+def check_overridden(config: Config, name: str) -> Iterator[str]:
     """Yield a line for each setting that another one overrides; the entry is as written, without defaults."""
     entry = config["systems"][name]
-    for kind in KINDS:
-        if kind.key() in entry:
-            yield from kind(Results(config), name).check_void()
+    for cls in CLASSES:
+        if cls.key() in entry:
+            yield from cls(Results(config), name).check_overridden()

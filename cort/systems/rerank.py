@@ -88,7 +88,7 @@ class Rerank(System):
                 f"retrieved (depth) and scored (rerankers.{name}.depth); lower it or raise these"
             )
 
-    def check_void(self) -> Iterator[str]:
+    def check_overridden(self) -> Iterator[str]:
         """Find a weight given together with `tune`."""
         if {"weight", "tune"} <= self.entry.keys():
             found = "found weight beside tune"

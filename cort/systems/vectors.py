@@ -67,7 +67,7 @@ class VectorSearch(System):
     """A search of all that a model makes of the passages.
 
     :cvar section: of the model in the config; `sparse` tells whether it is sparse, and descriptions use `word`.
-    :cvar indexes: the kinds of approximate index, of which the entry names one; none with exact search.
+    :cvar indexes: the types of approximate index, of which the entry names one; none with exact search.
     :cvar reads_passages: whether runs are made from the vectors of the passages, and not from an index alone.
     """
 
@@ -160,7 +160,7 @@ class Dense(VectorSearch):
 
     rule = Rule("retrieve", "retrieve exact", threads=True, gpu=True, devices=True, memory_mb=4000, per_mb=2)
     divisible = True
-    kind = "exact"
+    method = "exact"
 
     def fits_engines(self) -> bool:
         """Engines have exact search."""
@@ -178,7 +178,7 @@ class Sparse(VectorSearch):
     noun = "a sparse encoder"
     sparse = True
     word = "sparse encoder"
-    kind = "sparse"
+    method = "sparse"
     reads_passages = False
 
     @dataclass(frozen=True, kw_only=True)
@@ -240,11 +240,11 @@ class TokenSearch(VectorSearch):
         ivfpq: IvfPqSearch | None = None
 
     def check(self) -> Iterator[str]:
-        """Refuse other kinds of re-rankers."""
+        """Refuse other types of re-rankers."""
         yield from super().check()
-        if (kind := self.model["kind"]) != LATE_INTERACTION:
+        if (model_type := self.model["kind"]) != LATE_INTERACTION:
             expected, fix = f"{self.noun}, which alone retrieves", "name an encoder or change the kind"
-            yield f"{self.place}.retrieve: found {self.encoder!r}, a {kind}, expected {expected}; {fix}"
+            yield f"{self.place}.retrieve: found {self.encoder!r}, a {model_type}, expected {expected}; {fix}"
 
     def queries(self, split: str) -> Files:
         """Name the model, and the tokens of the queries, which it encodes during the search."""
@@ -265,7 +265,7 @@ class LateInteraction(TokenSearch):
     """Late interaction end to end (ColBERT): exact search over all token vectors."""
 
     rule = Rule("retrieve_tokens", "retrieve tokens", threads=True, gpu=True, memory_mb=8000, per_mb=1, minutes=720)
-    kind = LATE_INTERACTION
+    method = LATE_INTERACTION
 
     def retriever(self, opening: Opening) -> Retriever:
         """Open the model and the token vectors."""
@@ -276,24 +276,24 @@ class ApproximateSearch(VectorSearch):
     """A search of an approximate index, of a given width or of one that an audit chooses by its recall."""
 
     @property
-    def kind(self) -> str:
-        """Name the kind of the index."""
+    def method(self) -> str:
+        """Name the type of the index."""
         return next(name for name in self.indexes if name in self.entry)
 
     @property
     def width(self) -> Option:
         """Width of the search: a number, or auto."""
-        parameter = INDEXES[self.kind].parameter
-        return Option("width", self.entry[self.kind][parameter], f"{self.place}.{self.kind}.{parameter}")
+        parameter = INDEXES[self.method].parameter
+        return Option("width", self.entry[self.method][parameter], f"{self.place}.{self.method}.{parameter}")
 
     @property
     def index(self) -> str:
         """Path of the index's meta.json, which stands for its folder."""
-        return self.results.at(paths.GRAPH, index=self.kind, encoder=self.encoder) + "meta.json"
+        return self.results.at(paths.GRAPH, index=self.method, encoder=self.encoder) + "meta.json"
 
     def approximate_index(self) -> tuple[str, str]:
-        """Name the model and the kind."""
-        return self.encoder, self.kind
+        """Name the model and the type of the index."""
+        return self.encoder, self.method
 
     def chosen_by_audit(self) -> bool:
         """Tell whether the width is auto."""
@@ -307,26 +307,26 @@ class ApproximateSearch(VectorSearch):
         splits = self.results.evaluated_splits or self.results.ranked_splits
         own = split if split in splits else splits[0]
         chosen = "validation" if "validation" in self.config["splits"] else own
-        return self.results.at(paths.AUDIT, split=chosen, encoder=self.encoder, index=self.kind)
+        return self.results.at(paths.AUDIT, split=chosen, encoder=self.encoder, index=self.method)
 
     def fill(self) -> None:
         """Set the recall to reach."""
         if self.chosen_by_audit():
-            self.entry[self.kind].setdefault("recall", RECALL)
+            self.entry[self.method].setdefault("recall", RECALL)
 
     def check(self) -> Iterator[str]:
         """Check that a recall has an audit that could reach it."""
         yield from super().check()
-        if "recall" in self.entry[self.kind] and not self.chosen_by_audit():
-            found = f"found recall without `{INDEXES[self.kind].parameter}: auto`"
-            yield f"{self.place}.{self.kind}.recall: {found}, expected both or none; add it or remove recall"
+        if "recall" in self.entry[self.method] and not self.chosen_by_audit():
+            found = f"found recall without `{INDEXES[self.method].parameter}: auto`"
+            yield f"{self.place}.{self.method}.recall: {found}, expected both or none; add it or remove recall"
 
     def describe_search(self) -> str:
         """Name the index and the width."""
-        name = {"ivfpq": "IVF-PQ"}.get(self.kind, self.kind.upper())
+        name = {"ivfpq": "IVF-PQ"}.get(self.method, self.method.upper())
         if self.chosen_by_audit():
-            return f"{name} with recall {self.entry[self.kind]['recall']:g} of exact search"
-        return f"{name} with {INDEXES[self.kind].parameter} {self.width.value}"
+            return f"{name} with recall {self.entry[self.method]['recall']:g} of exact search"
+        return f"{name} with {INDEXES[self.method].parameter} {self.width.value}"
 
     def inputs(self, split: str) -> Files:
         """Name the index, too, and the audit if it chooses the width."""
@@ -334,11 +334,11 @@ class ApproximateSearch(VectorSearch):
         return super().inputs(split) | {"index": self.index, "audit": audit}
 
     def options(self, split: str) -> list[Option]:
-        """Give the kind of the index, and the width or the audit and the recall it must show."""
-        options, width = [*super().options(split), Option("kind", self.kind)], self.width
+        """Give the type of the index, and the width or the audit and the recall it must show."""
+        options, width = [*super().options(split), Option("kind", self.method)], self.width
         if not self.chosen_by_audit():
             return [*options, width]
-        recall = Option("recall", self.entry[self.kind]["recall"], f"{self.place}.{self.kind}.recall")
+        recall = Option("recall", self.entry[self.method]["recall"], f"{self.place}.{self.method}.recall")
         return [*options, Option("audit", self.audit_on(split)), width._replace(name=None), recall]
 
     def files(self) -> Iterator[str]:
@@ -358,7 +358,7 @@ class ApproximateSearch(VectorSearch):
 
         if not self.chosen_by_audit():
             return float(self.width.value)
-        return audited_width(self.audit_on(""), self.kind, model, self.entry[self.kind]["recall"])
+        return audited_width(self.audit_on(""), self.method, model, self.entry[self.method]["recall"])
 
 
 class Graph(ApproximateSearch):
@@ -377,18 +377,18 @@ class Graph(ApproximateSearch):
             yield f"{self.place}: found {listed(names)}, expected one of them; make two systems"
         if self.model.get("similarity") == "inner_product":
             found = "found an encoder of inner products"
-            yield f"{self.place}.{self.kind}: {found}, expected one of angles; remove {self.kind}"
-        key, depth = INDEXES[self.kind].audited, self.config["depth"]
-        if INDEXES[self.kind].counts and (largest := max(self.config["audit"][key])) < depth:
+            yield f"{self.place}.{self.method}: {found}, expected one of angles; remove {self.method}"
+        key, depth = INDEXES[self.method].audited, self.config["depth"]
+        if INDEXES[self.method].counts and (largest := max(self.config["audit"][key])) < depth:
             yield f"audit.{key}: found {largest} at most, expected one of {depth} (depth) or more; add it"
 
     def kept(self) -> Option | None:
         """Give the candidates that a search of an HNSW index keeps."""
-        return self.width if INDEXES[self.kind].counts and not self.chosen_by_audit() else None
+        return self.width if INDEXES[self.method].counts and not self.chosen_by_audit() else None
 
     def retriever(self, opening: Opening) -> Retriever:
         """Open the encoder and the graph."""
-        return opening.graph(self.encoder, self.kind, Path(self.index).parent, self.opened_width)
+        return opening.graph(self.encoder, self.method, Path(self.index).parent, self.opened_width)
 
 
 class IvfPq(ApproximateSearch):

@@ -233,7 +233,7 @@ def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch, s
     results = built / "results" / "tiny"
     stored = read_experiment(results / "experiment.yaml")
     systems = stored.searchable
-    kinds = {name: system.kind for name, system in open_systems(stored, systems).items()}
+    kinds = {name: system.method for name, system in open_systems(stored, systems).items()}
     named = {"results": results, "queries": results / "collection" / "queries.test.parquet", "split": "test"}
     numbers = {"number": 5, "batch": 2, "depth": 30, "threads": 2, "warm_up": 1, "bm25_warm_up": 7}
     output = stage("latency", **named, **numbers, systems=systems, output=tmp_path / "latency" / "test.json")

@@ -1,5 +1,6 @@
 import copy
 import re
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from cort.experiment.variants import VARIANTS
 from cort.settings.config import LEARNERS, affecting_results, any_of, is_trained, part_of
 from cort.settings.fields import schema_of
 from cort.settings.paths import MEASURES
+from cort.systems.base import System
 from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, built, changed, complaints, completed, mistakes_in
 from workflow import inputs, settings
@@ -477,6 +479,18 @@ def test_an_experiment_without_judgements_has_runs_and_pages():
     assert experiment.systems["cort-hnsw"].audit_on("") == "results/tiny/audit/test/encoder.hnsw.json"
     assert judgements(experiment, wildcards) == []
     assert "--measures" not in settings.audit(experiment, wildcards)
+
+
+def test_each_system_is_made_once(monkeypatch):
+    made, make = Counter(), System.__init__
+    monkeypatch.setattr(System, "__init__", lambda self, of, name: (made.update([name]), make(self, of, name))[1])
+    experiment = Experiment(completed())
+    made.clear()
+    inputs.of_report(experiment)
+    inputs.targets(experiment)
+    for name in experiment.systems:
+        settings.of_run(experiment, Wildcards(fromdict={"system": name, "split": "test"}))
+    assert made == dict.fromkeys(experiment.systems, 1)
 
 
 def test_used_models():

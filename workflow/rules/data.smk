@@ -31,7 +31,7 @@ rule pydocs:
         collection=paths.RAW_COLLECTION,
         splits=expand(
             paths.RAW_SPLIT,
-            kind=["queries", "qrels"],
+            table=["queries", "qrels"],
             split=["train", "validation", "test"],
             allow_missing=True,
         ),

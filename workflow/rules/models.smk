@@ -31,24 +31,24 @@ rule base_model:
 # Functions make similar rules: in a loop, Snakemake would run the command of the last one for all.
 def provide(section, path, *files):
     """Make the rule that provides the released models of a section."""
-    kind = section.removesuffix("s")
+    model = section.removesuffix("s")
 
     rule:
         name:
-            f"pretrained_{kind}"
+            f"pretrained_{model}"
         input:
             files=of(inputs.released_files, section),
         output:
             multiext(path, *files),
         wildcard_constraints:
-            **{kind: having(section, "pretrained")},
+            **{model: having(section, "pretrained")},
         priority: 2
         localrule: True
         params:
             options=options(settings.pretrained(section)),
             folder=subpath(output[0], parent=True),
         message:
-            f"Provide the released {kind} {{wildcards.{kind}}}"
+            f"Provide the released {model} {{wildcards.{model}}}"
         shell:
             "exec python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
 
@@ -298,14 +298,14 @@ rule train_reranker:
 # Vectors, impacts of terms, and vectors of tokens: of the passages in shards, of queries in one file.
 def encode_passages(rule_name, command, section, path, checkpoints, *keys):
     """Make a rule that encodes the passages with a model of a section, a shard per job."""
-    kind = section.removesuffix("s")
+    model = section.removesuffix("s")
 
     rule:
         name:
             rule_name
         input:
             model=of(inputs.weights, section),
-            tokens=tokens(f"{section}.{{{kind}}}", "passages"),
+            tokens=tokens(f"{section}.{{{model}}}", "passages"),
         output:
             path,
         threads: GPU_THREADS
@@ -315,11 +315,11 @@ def encode_passages(rule_name, command, section, path, checkpoints, *keys):
             runtime=growing(1440),
         params:
             model=subpath(input.model, parent=True),
-            options=options(among(f"{section}.{{{kind}}}", *keys)),
+            options=options(among(f"{section}.{{{model}}}", *keys)),
             # One folder for all shards: blocks do not depend on the number of shards.
-            checkpoints=f"{paths.CHECKPOINTS}/{checkpoints}/{{{kind}}}",
+            checkpoints=f"{paths.CHECKPOINTS}/{checkpoints}/{{{model}}}",
         message:
-            f"Encode the passages with {{wildcards.{kind}}}, shard {{wildcards.shard}}"
+            f"Encode the passages with {{wildcards.{model}}}, shard {{wildcards.shard}}"
         shell:
             f"exec python -m cort.encode {command} "
             "--model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.shard} {params.options:q}"
