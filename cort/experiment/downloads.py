@@ -13,8 +13,6 @@ from cort.settings.config import Config, flat
 from cort.systems.results import Results
 
 PREFIX = "download:"
-# Endings of files with a triple per line.
-LINES = (".tsv.gz", ".tsv", ".txt.gz", ".txt")
 # Sections that name no files.
 WITHOUT_FILES = ("dataset", "title", "base_models", "downloads")
 
@@ -63,18 +61,6 @@ def check_names(results: Results) -> Iterator[str]:
             near = difflib.get_close_matches(name, known, 1)
             fix = f"did you mean {PREFIX}{near[0]}?" if near else "name one of those, or a file of your own"
             yield f"{place}: found {PREFIX}{name}, expected a name in cort/downloads/catalog.yaml; {fix}"
-
-
-def check_suffix(place: str, file: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Yield a line for a file whose name has none of the expected endings."""
-    if not file.endswith(suffixes):
-        yield f"{place}: found {file!r}, expected a name that ends in {', '.join(suffixes)}; rename or convert the file"
-
-
-def check_triples(place: str, file: str | None) -> Iterator[str]:
-    """Check the name of a file of released triples; names of public files are checked elsewhere."""
-    if file is not None and not file.startswith(PREFIX):
-        yield from check_suffix(place, file, LINES)
 
 
 def file_pattern() -> str:

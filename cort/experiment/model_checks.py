@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from cort.experiment.downloads import check_triples
 from cort.experiment.experiment import Experiment
 from cort.experiment.models import ranks_before
 from cort.models.settings import REVISION
@@ -62,7 +61,6 @@ def _check_training(place: str, model: Config, source: str, config: Config) -> I
 
 def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]:
     """Check which results a model is trained on."""
-    yield from check_triples(f"{place}.file", source.get("file"))
     if source.get("random", 0) > source.get("negatives", 0):
         found = f"found {source['random']}, expected at most the {source['negatives']} negatives"
         yield f"{place}.random: {found}; lower it or raise negatives"

@@ -190,11 +190,6 @@ def check_apart(experiment: Experiment) -> Iterator[str]:
 def check_judges(experiment: Experiment) -> Iterator[str]:
     """Check which splits are judged by an endpoint, and that nothing that it judges depends on it."""
     config, splits = experiment.config, experiment.splits_with("judge")
-    model = config["endpoint"]["model"] if splits and config.get("endpoint") else ""
-    for name in experiment.used_models("rerankers"):
-        if model and _bare(config["rerankers"][name].get("pretrained", "")) == _bare(model):
-            why = "as it would judge itself"
-            yield f"endpoint.model: found {model}, as in rerankers.{name}, expected another model, {why}; name one"
     known = [name for name in experiment.ranked_splits if name not in splits]
     for split in splits:
         place, judged = f"splits.{split}.judge", config["splits"][split]["judge"]["split"]
@@ -206,8 +201,3 @@ def check_judges(experiment: Experiment) -> Iterator[str]:
             if tuned and [split] == experiment.evaluated_splits[:1] and judged in experiment.unjudged_splits:
                 found = f"{judged}, on which systems.{name} would be tuned by these judgements"
                 yield f"{place}.split: found {found}, expected a split with other judgements before; add one"
-
-
-def _bare(model: str) -> str:
-    """Return the name of a model without its organisation or folder, in small letters."""
-    return model.rstrip("/").rpartition("/")[2].lower()

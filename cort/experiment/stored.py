@@ -50,12 +50,7 @@ def read_experiment(path: str | Path) -> Experiment:
     if not path.is_file():
         raise input_error(path, "no such file", EXPECTED, "run `snakemake` first")
     verify([path])
-    config = Stored(path, read_yaml(path, EXPECTED))
-    if not (
-        isinstance(config["shards"], int) and isinstance(config["depth"], int) and isinstance(config["systems"], dict)
-    ):
-        raise input_error(path, "no number of shards or results, or no systems", EXPECTED, REMEDY)
-    return Experiment(config, path.parent)
+    return Experiment(Stored(path, read_yaml(path, EXPECTED)), path.parent)
 
 
 def needed_for(experiment: Experiment, names: Iterable[str]) -> Config:

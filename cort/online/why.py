@@ -18,7 +18,7 @@ MATCHES = "Each query token adds its weight times its similarity to the nearest 
 MATCH_COLUMNS = ["token", "nearest in the passage", "similarity", "weight", "adds"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Case:
     """A query, a passage, and the ranking of a system that is to be explained."""
 

@@ -127,7 +127,8 @@ class Bm25(System):
         """Search the index."""
         lucene = batch.searcher.lucene[self.entry["retrieve"]]
         with batch.timed("bm25"):
-            return lucene.search(batch.texts, self.parameters.similarity, depth)
+            rankings: list[Ranking] = lucene.search(batch.texts, self.parameters.similarity, depth)
+        return rankings
 
     def explain(self, case: Case) -> Reason:
         """List the terms of the query that the passage has."""

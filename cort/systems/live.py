@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.retrieval.lucene import LuceneProcess
 
 Rows: TypeAlias = list[list[str | float | int | None]]
 #: width of the searches of an index, by the fingerprint of the model that made its vectors
@@ -36,18 +35,11 @@ class Reason:
     parts: list[Reason] = field(default_factory=list)
 
 
-class VectorIndex(Protocol):
-    """An index that ranks passages for query vectors."""
-
-    def search(self, vectors: Any, depth: int) -> list[Ranking]:
-        """Rank passages for each query."""
-
-
 class Retriever(NamedTuple):
     """How a system retrieves: the encoder of queries, and the index that ranks passages for their vectors."""
 
     encoder: Any
-    vector_index: VectorIndex
+    vector_index: Any
 
 
 class Opening(Protocol):
@@ -69,44 +61,14 @@ class Opening(Protocol):
         """Open an encoder or late-interaction model and its IVF-PQ index, which gives `candidates` for each vector."""
 
 
-class Models(Protocol):
-    """Open models."""
-
-    @property
-    def retrievers(self) -> Mapping[str, Retriever]:
-        """Retrievers by name of the system."""
-
-    @property
-    def rerankers(self) -> Mapping[str, Any]:
-        """Re-rankers by name of the model."""
-
-
-class Searcher(Protocol):
-    """Open systems, and what they share."""
-
-    @property
-    def models(self) -> Models:
-        """The models, opened when they are first needed."""
-
-    @property
-    def lucene(self) -> Mapping[str, LuceneProcess]:
-        """Lucene's indexes by name."""
-
-    @property
-    def passages(self) -> Any:
-        """Rows and texts of the passages by id."""
-
-
 class Batch(Protocol):
-    """Queries that are searched together, and the vectors that systems share."""
+    """Queries that are searched together, and the vectors that systems share.
 
-    @property
-    def searcher(self) -> Searcher:
-        """The searcher that is asked."""
+    :ivar searcher: has `lucene`, `passages`, and `models` with `retrievers` and `rerankers`.
+    """
 
-    @property
-    def texts(self) -> Sequence[str]:
-        """The queries."""
+    searcher: Any
+    texts: Sequence[str]
 
     def timed(self, part: str) -> AbstractContextManager[None]:
         """Measure the time of a part."""
@@ -119,27 +81,17 @@ class Batch(Protocol):
 
 
 class Case(Protocol):
-    """A query, a passage, and the ranking of a system that is to be explained."""
+    """A query, a passage, and the ranking of a system that is to be explained.
 
-    @property
-    def searcher(self) -> Searcher:
-        """The searcher that is asked."""
+    :ivar searcher: as of a batch.
+    :ivar name: of the system.
+    """
 
-    @property
-    def name(self) -> str:
-        """Name of the system."""
-
-    @property
-    def text(self) -> str:
-        """The query."""
-
-    @property
-    def doc_id(self) -> str:
-        """Id of the passage."""
-
-    @property
-    def ranking(self) -> Ranking:
-        """What the system finds."""
+    searcher: Any
+    name: str
+    text: str
+    doc_id: str
+    ranking: Ranking
 
     def place(self) -> tuple[int, float] | tuple[None, None]:
         """Return rank and score of the passage."""

@@ -84,7 +84,6 @@ def rewrite(path, old, new):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("shards: 1", "shards: many", "found no number of shards"),
         ("shards: 1", "", "found no key 'shards'"),
         ("systems:", "systens:", "found no key 'systems'"),
         ("\ndepth: 10", "\ndeep: 10", "found no key 'depth'"),
