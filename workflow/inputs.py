@@ -353,11 +353,6 @@ def measured_on_both(experiment: Experiment, split: str, wildcards: Wildcards) -
     return of_systems(experiment, paths.PER_QUERY, getattr(wildcards, split), names)
 
 
-def disagreeing_run(experiment: Experiment, position: int, wildcards: Wildcards) -> str:
-    """Run of the first or second of the disagreeing systems."""
-    return experiment.run(wildcards.split, experiment.config["evaluation"]["disagreements"][position])
-
-
 def depths(experiment: Experiment) -> list[str]:
     """Curves by the number of re-ranked candidates, of all evaluated runs that have one."""
     runs = experiment.evaluated_runs

@@ -96,7 +96,7 @@ def look_up(experiment: Experiment, path: str, wildcards: Wildcards) -> tuple[st
     keys = [key.format(**wildcards) if "{" in key else key for key in path.split(".")]
     value: Any = experiment.config
     for key in keys:
-        value = value[key]
+        value = value[int(key) if isinstance(value, list) else key]
     return ".".join(keys), value
 
 

@@ -71,8 +71,8 @@ rule depths:
 
 rule disagreements:
     input:
-        first=of(inputs.disagreeing_run, 0),
-        second=of(inputs.disagreeing_run, 1),
+        first=chosen(paths.RUN, system="evaluation.disagreements.0"),
+        second=chosen(paths.RUN, system="evaluation.disagreements.1"),
         queries=paths.QUERIES,
         qrels=paths.QRELS,
         passages=paths.PASSAGES,
