@@ -268,7 +268,7 @@ def test_queries_with_fewer_results_than_they_could_have_are_counted(folder, sta
     assert f"{short} of {QUERIES} queries have fewer than {CANDIDATES} results" in capsys.readouterr().err
     stage(**searched(folder, "ivfpq", output, width=LISTS, depth=CANDIDATES))
     assert "fewer than" not in capsys.readouterr().err
-    line = refused(**searched(folder, "ivfpq", output, candidates=10))
+    line = refused(**searched(folder, "ivfpq", tmp_path / "other.trec", candidates=10))
     assert line.startswith("--candidates: found 10, expected 20 (the depth) or more")
 
 
