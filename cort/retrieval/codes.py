@@ -9,10 +9,9 @@ the products of the vectors (Cauchy-Schwarz), so that no passage that may be amo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,20 +20,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from cort.formats.shards import Shard
-from cort.retrieval.products import IN_CACHE, QUERIES, SCORES_ON_GPU, bound_errors, norms_of, vector_norms
+from cort.retrieval.products import IN_CACHE, QUERIES, bound_errors, norms_of, vector_norms
 from cort.retrieval.topk import GROUP, FirstPass, Scores, sample_step
 from cort.retrieval.vectors import copy_vectors
 
 LARGEST = 127
-# Passages per block, a multiple of GROUP; on a GPU, numbers per block, since each block starts several kernels.
-BLOCK, NUMBERS_ON_GPU = 131_072, 1 << 28
-# Queries per pass on a CPU: their products with a block, two codes each, take 16 MB. More is slow: new memory.
-QUERIES_ON_CPU = 16
+# Passages per block, a multiple of GROUP.
+BLOCK = 131_072
+# Queries per pass: their products with a block, two codes each, take 16 MB. More is slow: new memory.
+CODED_AT_ONCE = 16
 # The number of codes of a vector is padded with zeros to a multiple of this.
 WORD = 16
-# `_int_mm` on a GPU requires more than 16 rows, and at least 8 columns. Their number is a power of two: cuBLAS has no
-# kernel for 40 columns (H200, CUDA 13.0).
-ROWS, COLUMNS = 32, 8
 # Scales are made for a largest number of at least this, so that the product of two scales, and a step of fine codes in
 # it, have full single precision. Vectors of smaller numbers become their own residuals.
 SMALLEST = 1e-15
@@ -42,12 +38,10 @@ SMALLEST = 1e-15
 FINER = 2 * LARGEST
 # Without AMX, oneDNN multiplies signed codes of queries 400 times slower than unsigned ones with this zero point.
 ZERO = 128
-# Padding of the last group.
-NOTHING = -(2**31)
 
 
 class Coded(NamedTuple):
-    """Codes of vectors, (rows, e), and their scale: (rows, 1), or one for all.
+    """Codes of vectors, (rows, e), and the scale of each, (rows, 1).
 
     `norms` are the lengths of the vectors, `residuals` those of the rounding residuals; (rows, 1).
     """
@@ -58,14 +52,13 @@ class Coded(NamedTuple):
     residuals: Tensor
 
 
-def encode(vectors: Tensor, source: str, *, together: bool = False) -> Coded:
-    """Quantize vectors of shape (rows, e), with a scale for each or, if `together`, one for all."""
+def encode(vectors: Tensor, source: str) -> Coded:
+    """Quantize vectors of shape (rows, e)."""
     norms = vector_norms(vectors, source)  # (rows, 1)
-    largest = vectors.abs().amax(dim=1, keepdim=True)
-    scale = (largest.amax() if together else largest).clamp(min=SMALLEST) / LARGEST
+    scale = vectors.abs().amax(dim=1, keepdim=True).clamp(min=SMALLEST) / LARGEST
     codes = (vectors / scale).round_().clamp_(-LARGEST, LARGEST)
     residuals = norms_of(torch.addcmul(vectors, codes, scale.expand_as(codes), value=-1))
-    # `_int_mm` writes nothing if the dimension is 1, and full words are faster.
+    # Full words are faster.
     padded = functional.pad(codes, (0, -codes.shape[1] % WORD)).to(torch.int8)
     return Coded(padded, scale, norms, residuals)
 
@@ -80,31 +73,24 @@ def encode_finely(vectors: Tensor, source: str) -> Coded:
     return coarse._replace(codes=torch.cat([coarse.codes, fine]), residuals=residuals)
 
 
-class _Block:
-    """Codes of `count` consecutive passages, laid out for multiplication.
+def encode_queries(vectors: Tensor, source: str) -> Coded:
+    """Quantize vectors of shape (queries, e) to 16 bits, which costs nothing if there is one."""
+    queries = encode_finely(vectors, source)
+    if torch.cpu._is_amx_tile_supported():
+        return queries
+    return queries._replace(codes=queries.codes.view(torch.uint8) ^ ZERO)
+
+
+class Block:
+    """Codes of `count` consecutive passages in the layout of oneDNN.
 
     `longest` and `residual` bound the lengths of the vectors and of their residuals.
     """
 
-    def __init__(self, coded: Coded) -> None:
-        self.count = len(coded.codes)
-        self.longest, self.residual = float(coded.norms.amax()), float(coded.residuals.amax())
-
-
-class BlockOnCpu(_Block):
-    """A block in the layout of oneDNN, with a scale per passage. Queries have 16 bits, at no cost if there is one."""
-
-    @staticmethod
-    def encode_queries(vectors: Tensor, source: str) -> Coded:
-        """Quantize vectors of shape (queries, e) to 16 bits, as `encode_finely` does."""
-        queries = encode_finely(vectors, source)
-        if torch.cpu._is_amx_tile_supported():
-            return queries
-        return queries._replace(codes=queries.codes.view(torch.uint8) ^ ZERO)
-
     def __init__(self, vectors: Tensor, source: str) -> None:
         coded = encode(vectors, source)
-        super().__init__(coded)
+        self.count = len(coded.codes)
+        self.longest, self.residual = float(coded.norms.amax()), float(coded.residuals.amax())
         padding = -self.count % GROUP
         codes = functional.pad(coded.codes, (0, 0, 0, padding))
         scales = functional.pad(coded.scale[:, 0], (0, padding))
@@ -115,7 +101,7 @@ class BlockOnCpu(_Block):
         return self._multiply(queries)[:, : self.count] * queries.scale
 
     @staticmethod
-    def scores(blocks: Sequence[tuple[int, BlockOnCpu]], queries: Coded) -> Iterator[Scores]:
+    def scores(blocks: Sequence[tuple[int, Block]], queries: Coded) -> Iterator[Scores]:
         """Multiply blocks with queries; with few queries several blocks at once, as each selection has a fixed cost."""
         count = len(queries.scale)
         at_once = max(IN_CACHE // (count * BLOCK), 1)
@@ -136,98 +122,44 @@ class BlockOnCpu(_Block):
         return total
 
 
-class BlockOnGpu(_Block):
-    """A block in the layout of `_int_mm`, with a single scale, because its products are integers."""
-
-    encode_queries = staticmethod(encode)
-
-    def __init__(self, vectors: Tensor, source: str) -> None:
-        coded = encode(vectors, source, together=True)
-        super().__init__(coded)
-        self._step = math.lcm(ROWS, GROUP)
-        self._scale = coded.scale
-        self._codes = functional.pad(coded.codes, (0, 0, 0, -self.count % self._step))
-
-    def products(self, queries: Coded) -> Tensor:
-        """Multiply with queries; returns (queries, passages)."""
-        products = torch._int_mm(self._codes, _columns(queries.codes))
-        # Contiguous for the operations that follow.
-        by_query = products[: self.count, : len(queries.codes)].T.contiguous()
-        return by_query * (queries.scale * self._scale)
-
-    @staticmethod
-    def scores(blocks: Sequence[tuple[int, BlockOnGpu]], queries: Coded) -> Iterator[Scores]:
-        """Multiply blocks with queries."""
-        columns = _columns(queries.codes)  # (e, queries or more)
-        for first, block in blocks:
-            rows = max(SCORES_ON_GPU // columns.shape[1] // block._step, 1) * block._step
-            for start, codes in zip(range(0, block.count, rows), torch.split(block._codes, rows), strict=True):
-                products = torch._int_mm(codes, columns)
-                products[block.count - start :] = NOTHING
-                values = products.view(GROUP, -1, columns.shape[1])[..., : len(queries.codes)]
-                yield Scores(first + start, values, (queries.scale * block._scale).T)
-
-
-def _columns(codes: Tensor) -> Tensor:
-    """Lay out codes of shape (queries, e) as a right factor: (e, queries or more), padded with zeros.
-
-    It is a view, because columns in memory are multiplied several times as fast.
-    """
-    columns = max(1 << (len(codes) - 1).bit_length(), COLUMNS)
-    return functional.pad(codes, (0, 0, 0, columns - len(codes))).T
-
-
-def block_of(device: str) -> type[BlockOnCpu | BlockOnGpu]:
-    """Return the layout of codes on a device."""
-    return BlockOnCpu if device == "cpu" else BlockOnGpu
-
-
-def is_right(device: str) -> bool:
-    """Whether this device can multiply codes, and does so correctly."""
-    rows, queries = (torch.arange(n * WORD).remainder(251).sub(125).view(n, WORD).float() for n in (2 * ROWS, 3))
+def is_right() -> bool:
+    """Whether this processor, with this version of torch, can multiply codes, and does so correctly."""
+    rows, queries = (torch.arange(n * WORD).remainder(251).sub(125).view(n, WORD).float() for n in (4 * GROUP, 3))
     rows[:, 0] = queries[:, 0] = LARGEST  # so that they are their own codes
-    kind = block_of(device)
     try:
-        products = kind(rows.to(device), "a test").products(kind.encode_queries(queries.to(device), "a test"))
-    except (AttributeError, RuntimeError):  # a GPU that is too old, or an unsupported processor or device
+        products = Block(rows, "a test").products(encode_queries(queries, "a test"))
+    except (AttributeError, RuntimeError, TypeError):
         return False
-    return torch.equal(products.cpu(), queries @ rows.T)
+    return torch.equal(products, queries @ rows.T)
 
 
 def is_fast() -> bool:
     """Whether this processor multiplies codes correctly, and faster than single precision."""
-    return torch.cpu._is_vnni_supported() and is_right("cpu")
-
-
-def needed(devices: Sequence[str], numbers: int) -> bool:
-    """Whether GPUs have enough memory for the codes of `numbers` numbers, but not for the numbers themselves."""
-    free = min(torch.cuda.mem_get_info(device)[0] for device in devices)
-    share = -(-numbers // len(devices))
-    return 2 * share <= free < 2 * 4 * share and all(map(is_right, devices))
+    return torch.cpu._is_vnni_supported() and is_right()
 
 
 class Codes:
-    """Codes of consecutive blocks of passages, in the memory of one device.
+    """Codes of consecutive blocks of passages.
 
-    :param blocks: (first row, vectors in single precision on the CPU), `count` passages in all.
+    :param blocks: (first row, vectors in single precision), `count` passages in all.
     """
 
-    def __init__(self, blocks: Iterable[tuple[int, Tensor]], count: int, device: str, source: str) -> None:
-        self.count, self._device, self._kind = count, device, block_of(device)
+    def __init__(self, blocks: Iterable[tuple[int, Tensor]], count: int, source: str) -> None:
+        self.count = count
         step, sample = sample_step(count), []
-        self._blocks: list[tuple[int, Any]] = []  # all of this kind
+        self._blocks: list[tuple[int, Block]] = []
         for first, vectors in blocks:
-            self._blocks.append((first, self._kind(vectors.to(device), source)))
+            self._blocks.append((first, Block(vectors, source)))
             sample.append(vectors[-first % step :: step].clone())
-        self._sample = self._kind(torch.cat(sample).to(device), source)
+        self._sample = Block(torch.cat(sample), source)
         self._longest = max(block.longest for _, block in self._blocks)
         self._residual = max(block.residual for _, block in self._blocks)
 
     def ask(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
-        coded = self._kind.encode_queries(queries.to(self._device), QUERIES)
+        coded = encode_queries(queries, QUERIES)
         margins = self._margins(coded, queries.shape[1])
-        return FirstPass(self._sample.products(coded), margins, partial(self._kind.scores, self._blocks, coded))
+        return FirstPass(self._sample.products(coded), margins, partial(Block.scores, self._blocks, coded))
 
     def _margins(self, queries: Coded, dimension: int) -> Tensor:
         """Twice the bound of the error of a score; (1, queries)."""
@@ -237,16 +169,11 @@ class Codes:
         return margins
 
 
-def rows_of_block(dimension: int, device: str) -> int:
-    """Return the number of passages in a block."""
-    return BLOCK if device == "cpu" else NUMBERS_ON_GPU // dimension
-
-
-def blocks_of(passages: Sequence[Shard], rows: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield (first row, vectors in single precision) of blocks of `rows` passages, which share their memory."""
+def blocks_to_encode(passages: Sequence[Shard]) -> Iterator[tuple[int, Tensor]]:
+    """Yield (first row, vectors in single precision) of blocks of `BLOCK` passages, which share their memory."""
     table = pa.concat_tables([shard.table for shard in passages])
-    buffer = np.empty((rows, passages[0].dimension), dtype=np.float32)
-    for first in range(0, len(table), rows):
+    buffer = np.empty((BLOCK, passages[0].dimension), dtype=np.float32)
+    for first in range(0, len(table), BLOCK):
         block = buffer[: len(table) - first]
-        copy_vectors(table.slice(first, rows), block)
+        copy_vectors(table.slice(first, BLOCK), block)
         yield first, torch.from_numpy(block)

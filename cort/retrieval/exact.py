@@ -20,8 +20,9 @@ from torch import Tensor
 
 from cort.formats.records import Ranking
 from cort.formats.shards import Shard, all_ids, from_batch
-from cort.retrieval.codes import QUERIES_ON_CPU, Codes, blocks_of, is_fast, is_right, needed, rows_of_block
-from cort.retrieval.products import Few, Products
+from cort.retrieval import codes
+from cort.retrieval.codes import Codes, blocks_to_encode, is_fast, is_right
+from cort.retrieval.products import Products, Single
 from cort.retrieval.topk import DocIds, Sieve, guess
 from cort.retrieval.vectors import HeldVectors, MappedVectors, Rows, Vectors
 from cort.runtime.errors import input_error
@@ -65,11 +66,10 @@ class ExactIndex(StoredVectors):
 
     :param devices: torch devices; each ranks an equal part of the blocks.
     :param memory_mb: limit for vectors in main memory, which is faster to read than a mapped file.
-    :param one_by_one: use the layout for single queries on a CPU: these are twice as fast, batches a third slower.
-    :param coded: use int8 codes in the first pass, a quarter of the memory. Default: on CPUs that are fast with them,
-        for single queries or if the vectors do not fit in memory; on GPUs, if the vectors do not fit. Large batches are
-        slower with codes.
-    :raises InputError: for `coded` on a device that multiplies codes wrongly.
+    :param one_by_one: whether queries come one by one, and not in large batches.
+    :param coded: use int8 codes in the first pass on CPUs, a quarter of the memory. Default: on CPUs that are fast with
+        them, for single queries or if the vectors do not fit in memory. Large batches are slower with codes.
+    :raises InputError: for `coded` on a GPU, or on a CPU that multiplies codes wrongly.
     """
 
     def __init__(
@@ -90,22 +90,17 @@ class ExactIndex(StoredVectors):
         fits = 4 * numbers <= memory_mb << 20
         if coded is None and on_cpu:
             coded = is_fast() and (one_by_one if fits else numbers <= memory_mb << 20)
-        elif coded is None:
-            coded = needed(devices, numbers)
-        elif coded and not all(map(is_right, devices)):
-            found = f"int8 codes on {', '.join(devices)}, which multiplies them wrongly"
-            raise input_error("coded", found, "a device that multiplies them exactly", "leave the option out")
-        fits = fits and not coded
-        by_dimension = fits and one_by_one and on_cpu
-        if fits:
-            self._stored = [HeldVectors(passages, by_dimension=by_dimension)]
+        elif coded and not (on_cpu and is_right()):
+            found = f"int8 codes on {', '.join(devices)}"
+            raise input_error("coded", found, "a CPU that multiplies them exactly", "leave the option out")
+        if fits and not coded:
+            self._stored = [HeldVectors(passages)]
             self._first = np.array([0, len(self)])
         self._threads, self._source = threads, ", ".join(str(shard.path) for shard in passages)
-        self._at_once = QUERIES_ON_CPU if coded and on_cpu else QUERIES_AT_ONCE
-        few = Few(threads, by_dimension=by_dimension)
-        self._parts: list[Products | Codes] = list(
-            self._encode(passages, devices) if coded else self._divide(devices, few)
-        )
+        self._at_once = codes.CODED_AT_ONCE if coded else QUERIES_AT_ONCE
+        passes = self._encode(passages, devices) if coded else self._divide(devices, Single(threads))
+        # A share of the passages for each device.
+        self._shares: list[Products | Codes] = list(passes)
 
     def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
         """Rank all passages for queries of shape (queries, dimension).
@@ -125,27 +120,26 @@ class ExactIndex(StoredVectors):
     def _candidates(self, queries: Tensor, depth: int) -> list[Rows]:
         """Find the rows of all passages that may be among the top `depth` of each query."""
         find = partial(_candidates, queries, depth)
-        if len(self._parts) == 1:
-            parts = [find(self._parts[0])]
+        if len(self._shares) == 1:
+            found = [find(self._shares[0])]
         else:
-            with ThreadPoolExecutor(len(self._parts)) as pool:
-                parts = list(pool.map(find, self._parts))
+            with ThreadPoolExecutor(len(self._shares)) as pool:
+                found = list(pool.map(find, self._shares))
         # Rows of passages per query, padded with -1.
-        table = np.concatenate([part.cpu().numpy() for part in parts], axis=1)  # (queries, candidates)
+        table = np.concatenate([rows.cpu().numpy() for rows in found], axis=1)  # (queries, candidates)
         return [rows[rows >= 0] for rows in table]
 
-    def _divide(self, devices: Sequence[str], few: Few) -> Iterator[Products]:
+    def _divide(self, devices: Sequence[str], single: Single) -> Iterator[Products]:
         stored = zip(self._stored, self._first[:-1].tolist(), strict=True)
         blocks = [(first + at, vectors) for shard, first in stored for at, vectors in shard.blocks()]
         for start, end, device in _shares(len(blocks), devices):
-            yield Products(blocks[start:end], device, few, self._source)
+            yield Products(blocks[start:end], device, single, self._source)
 
     def _encode(self, passages: Sequence[Shard], devices: Sequence[str]) -> Iterator[Codes]:
-        rows = rows_of_block(passages[0].dimension, devices[0])
-        blocks = blocks_of(passages, rows)
-        for start, end, device in _shares(-(-len(self) // rows), devices):
-            count = min(end * rows, len(self)) - start * rows
-            yield Codes(itertools.islice(blocks, end - start), count, device, self._source)
+        blocks = blocks_to_encode(passages)
+        for start, end, _ in _shares(-(-len(self) // codes.BLOCK), devices):
+            count = min(end * codes.BLOCK, len(self)) - start * codes.BLOCK
+            yield Codes(itertools.islice(blocks, end - start), count, self._source)
 
 
 def _shares(blocks: int, devices: Sequence[str]) -> Iterator[tuple[int, int, str]]:
@@ -156,15 +150,15 @@ def _shares(blocks: int, devices: Sequence[str]) -> Iterator[tuple[int, int, str
             yield start, end, device
 
 
-def _candidates(queries: Tensor, depth: int, part: Products | Codes) -> Tensor:
+def _candidates(queries: Tensor, depth: int, share: Products | Codes) -> Tensor:
     """Find all passages of one device that may be among the top `depth` of queries, (queries, e).
 
     :returns: their rows, padded with -1; shape (queries, candidates).
     """
-    slack, depth = 1, min(depth, part.count)
-    first = part.ask(queries)
+    slack, depth = 1, min(depth, share.count)
+    first = share.ask(queries)
     while True:
-        sieve = Sieve(guess(first.sampled, part.count, depth, slack), first.margins, depth)
+        sieve = Sieve(guess(first.sampled, share.count, depth, slack), first.margins, depth)
         for scores in first.scores():
             sieve.add(scores)
         rows, complete = sieve.left()

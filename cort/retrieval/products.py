@@ -10,10 +10,9 @@ from functools import cached_property, partial
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from cort.retrieval.topk import FEW, GROUP, FirstPass, Scores, sample_step
+from cort.retrieval.topk import GROUP, FirstPass, Scores, sample_step
 from cort.retrieval.vectors import Block, Vectors, as_tensor
 from cort.runtime.errors import input_error
 
@@ -35,10 +34,10 @@ QUERIES = "the queries' embeddings"
 class Products:
     """Blocks of passages, in order and without gaps, on one device."""
 
-    def __init__(self, blocks: Sequence[Block], device: str, few: Few, source: str) -> None:
+    def __init__(self, blocks: Sequence[Block], device: str, single: Single, source: str) -> None:
         self._device, self._source = device, source
         self._arrays = [vectors for _, vectors in blocks]
-        self._few = few
+        self._single = single
         self._memory: Tensor | None = None
         self._blocks = [(first, as_tensor(vectors)) for first, vectors in blocks]
         if device != "cpu":
@@ -65,27 +64,28 @@ class Products:
     def _scores(self, queries: Tensor) -> Iterator[Scores]:
         """Multiply with all passages; the memory of the scores is reused."""
         units = torch.ones(1, len(queries), device=self._device)
-        few = self._device == "cpu" and len(queries) <= FEW
-        on_cpu = SCORES_AT_ONCE if few else IN_CACHE
+        single = self._device == "cpu" and len(queries) == 1
+        on_cpu = SCORES_AT_ONCE if single else IN_CACHE
         at_once = on_cpu if self._device == "cpu" else SCORES_ON_GPU
         for batch in _batches(self._blocks, at_once // len(queries)):
             count = sum(len(self._blocks[number][1]) for number in batch)
             scores = self._buffer(-(-count // GROUP) * GROUP, len(queries))
             scores[count:] = -math.inf
-            self._multiply(queries, batch, scores, few=few)
+            if single:
+                arrays = self._arrays[batch.start : batch.stop]
+                self._single.multiply(arrays, queries[0].numpy(), scores[:, 0].numpy())
+            else:
+                self._multiply(queries, batch, scores)
             yield Scores(self._blocks[batch.start][0], scores.view(GROUP, -1, len(queries)), units)
 
-    def _multiply(self, queries: Tensor, batch: range, scores: Tensor, *, few: bool) -> None:
+    def _multiply(self, queries: Tensor, batch: range, scores: Tensor) -> None:
         """Write the products of a batch of blocks with queries, (queries, e), to scores of shape (rows, queries)."""
         start = 0
         for number in batch:
             vectors = self._blocks[number][1]
-            if not few:
-                part = scores[start : start + len(vectors)]  # (rows, queries)
-                torch.mm(vectors.to(self._device, torch.float32), queries.T, out=part)
+            here = scores[start : start + len(vectors)]  # (rows, queries)
+            torch.mm(vectors.to(self._device, torch.float32), queries.T, out=here)
             start += len(vectors)
-        if few:
-            self._few.multiply(self._arrays[batch.start : batch.stop], queries.numpy(), scores.numpy())
 
     def _buffer(self, rows: int, queries: int) -> Tensor:
         """Return a tensor of shape (rows, queries), always in the same memory, as new memory is slow at first."""
@@ -94,33 +94,28 @@ class Products:
         return self._memory[: rows * queries].view(rows, queries)
 
 
-class Few:
-    """Products of vectors with few queries, one query at a time."""
+class Single:
+    """Products of vectors with a single query: a processor waits for memory, and multiplies each vector alone."""
 
-    def __init__(self, threads: int, *, by_dimension: bool) -> None:
+    def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._product = np.matmul if by_dimension else np.vecdot
-        self._libraries = ThreadpoolController()
         # Kept open: starting threads for each query would take longer than searching a small collection.
         self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
 
-    def multiply(self, blocks: Sequence[Vectors], queries: Vectors, scores: Vectors) -> None:
-        """Write to scores of shape (rows of all blocks, queries); each thread takes one block after another."""
+    def multiply(self, blocks: Sequence[Vectors], query: Vectors, scores: Vectors) -> None:
+        """Write to scores of shape (rows of all blocks,); each thread takes one block after another."""
         starts = [0, *itertools.accumulate(len(vectors) for vectors in blocks)]
         # The threads share one iterator, so that none waits long for another.
         places = iter(range(len(blocks)))
 
         def work() -> None:
             for place in places:
-                for column, query in enumerate(queries):
-                    self._product(blocks[place], query, out=scores[starts[place] : starts[place + 1], column])
+                np.vecdot(blocks[place], query, out=scores[starts[place] : starts[place + 1]])
 
-        # BLAS threads would spin for a while after each product, on cores that the next step needs.
-        with self._libraries.limit(limits=1, user_api="blas"):
-            helpers = [self._pool.submit(work) for _ in range(self._threads - 1)] if self._pool else []
-            work()
-            for helper in helpers:
-                helper.result()
+        helpers = [self._pool.submit(work) for _ in range(self._threads - 1)] if self._pool else []
+        work()
+        for helper in helpers:
+            helper.result()
 
 
 def bound_errors(products: Tensor, dimension: int) -> Tensor:

@@ -12,8 +12,6 @@ from torch import Tensor
 from cort.formats.ids import alphabetic_codes, joined
 from cort.retrieval.vectors import Rows, Vectors
 
-# With so few queries at once, a processor waits for memory: it is fastest to compute each product alone, in threads.
-FEW = 3
 # Passages whose scores are compared as a group.
 GROUP = 16
 # Sample for estimating the score threshold: one passage in SAMPLED, but FEWEST to MOST passages.
@@ -59,7 +57,7 @@ class Scores(NamedTuple):
     """Scores of consecutive passages, from row `first` on, for all queries.
 
     `values` has the shape (group size, groups, queries), with rows numbered along the first two axes; the last group is
-    padded with the smallest number of its type. `units`, (1, queries), are the positive factors that turn them into
+    padded with -inf. `units`, (1, queries), are the positive factors that turn them into
     scores.
     """
 
@@ -119,8 +117,7 @@ class Sieve:
         highest = torch.amax(values, 0, out=torch.empty_like(values[0]))  # faster in the layout of the values
         chosen, queries = (highest >= limits).nonzero().unbind(1)
         members = values[:, chosen, queries]  # (group size, chosen groups)
-        filled = members > (-torch.inf if values.is_floating_point() else torch.iinfo(values.dtype).min)
-        place, which = ((members >= limits[0, queries]) & filled).nonzero().unbind(1)
+        place, which = ((members >= limits[0, queries]) & (members > -torch.inf)).nonzero().unbind(1)
         query = queries[which]
         rows = scores.first + place * groups + chosen[which]
         self._held.append((query, rows, members[place, which] * units[0, query]))

@@ -1,4 +1,4 @@
-"""Storage of the passages' vectors for a search: memory-mapped files, or main memory in one of two layouts."""
+"""Storage of the passages' vectors for a search: memory-mapped files, or main memory."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,20 +21,13 @@ HELD_BLOCK = 8_192
 
 
 class HeldVectors:
-    """A copy of all vectors in main memory, in single precision, in blocks.
+    """A copy of all vectors in main memory, in single precision, in blocks."""
 
-    :param by_dimension: store each block column by column. A product with one query then runs at the speed of memory,
-        as it adds to many scores at a time; row by row, it waits for the sum of each vector. Reading single vectors
-        takes four times as long.
-    """
-
-    def __init__(self, passages: Sequence[Shard], *, by_dimension: bool) -> None:
+    def __init__(self, passages: Sequence[Shard]) -> None:
         table = pa.concat_tables([shard.table for shard in passages])
-        self._count, dimension = len(table), passages[0].dimension
-        shape = (HELD_BLOCK, dimension)[:: -1 if by_dimension else 1]
+        self._count, blocks = len(table), -(-len(table) // HELD_BLOCK)
         # By NumPy, not torch: NumPy asks the system for huge pages, which are faster to read.
-        memory = np.empty((-(-self._count // HELD_BLOCK), *shape), dtype=np.float32)
-        self._vectors = memory.swapaxes(1, 2) if by_dimension else memory  # (blocks, rows, e)
+        self._vectors = np.empty((blocks, HELD_BLOCK, passages[0].dimension), dtype=np.float32)
         for number, block in enumerate(self._vectors):
             copy_vectors(table.slice(number * HELD_BLOCK, HELD_BLOCK), block)
 

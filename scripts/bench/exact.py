@@ -73,7 +73,6 @@ def searches(vectors: Vectors, path: Path, args: argparse.Namespace) -> dict[str
         "read": lambda _: everything.sum().item(),
         "product": lambda queries: [block @ torch.from_numpy(queries).T for block in torch.split(everything, 4_096)],
         "fp32": index(vectors.nbytes, coded=False),
-        "one by one": index(vectors.nbytes, one_by_one=True, coded=False),
         "from file": index(0, coded=False),
     }
     if is_fast():

@@ -24,22 +24,21 @@ def brute_force(query_ids, queries, ids, vectors, depth):
 
 def first_passes(passages):
     """Values of `coded` that this processor has; it refuses codes that it multiplies wrongly."""
-    if codes.is_right("cpu"):
+    if codes.is_right():
         return False, True
-    with pytest.raises(InputError, match="coded: found int8 codes on cpu, which multiplies them wrongly"):
+    with pytest.raises(InputError, match="coded: found int8 codes on cpu, expected a CPU that multiplies them exactly"):
         exact.ExactIndex(passages, coded=True)
     return (False,)
 
 
 def check(folder, queries, passages, depths, *, ids=None, devices=("cpu",), threads=1, memory_mb=0, bounds=(), **kinds):
-    """Both first passes find what brute force does, at each depth, with either layout of what is held."""
+    """Both first passes find what brute force does, at each depth."""
     query_ids, ids = names("q", len(queries)), ids or names("d", len(passages))
     q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
     p = open_shards(shards(folder, "p", ids, passages, bounds, **kinds))
     expected = brute_force(query_ids, queries, ids, passages, max(depths))
-    layouts = [(coded, False) for coded in first_passes(p)] + ([(False, True)] if memory_mb else [])
-    for coded, one_by_one in layouts:
-        index = exact.ExactIndex(p, devices, threads, memory_mb, one_by_one=one_by_one, coded=coded)
+    for coded in first_passes(p):
+        index = exact.ExactIndex(p, devices, threads, memory_mb, coded=coded)
         for depth in depths:
             found = list(exact.retrieve(index, q, depth))
             assert [ranking.query_id for ranking in found] == query_ids
@@ -53,7 +52,7 @@ def scores_at_once(monkeypatch, scores):
     """Hold so many scores at once, in either first pass."""
     for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
         monkeypatch.setattr(f"cort.retrieval.{name}", scores)
-    monkeypatch.setattr("cort.retrieval.exact.QUERIES_ON_CPU", 7)
+    monkeypatch.setattr("cort.retrieval.codes.CODED_AT_ONCE", 7)
     monkeypatch.setattr("cort.retrieval.codes.BLOCK", 96)  # in whole groups
 
 
@@ -82,12 +81,12 @@ def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch
     check(tmp_path, random_unit(generator, 17, 16), random_unit(generator, 300, 16), (1, 20, 400), batch=batch)
 
 
-# One query, as few as are multiplied alone, and more; with blocks of one row, with a remainder, and of more than all.
+# One query, which is multiplied alone, and more; with blocks of one row, with a remainder, and of more than all.
 @pytest.mark.parametrize(
     ("held", "queries", "storage"),
     [(1, 3, "fp16"), (40, 1, "fp32"), (64, 17, "fp16"), (300, 2, "fp32"), (1000, 17, "fp32")],
 )
-def test_equals_brute_force_in_either_layout(tmp_path, generator, monkeypatch, held, queries, storage):
+def test_equals_brute_force_with_vectors_in_memory(tmp_path, generator, monkeypatch, held, queries, storage):
     monkeypatch.setattr("cort.retrieval.vectors.HELD_BLOCK", held)
     scores_at_once(monkeypatch, 1_000)
     kind = STORAGE[storage].to_pandas_dtype()
@@ -164,31 +163,35 @@ def test_vectors_of_any_length(tmp_path, generator, powers):
     check(tmp_path, queries, vectors, (1, 15, 400))
 
 
-@pytest.mark.parametrize(("queries", "passages"), [(1, 300), (8, 33), (17, 1), (17, 300)])
-def test_codes_in_the_layout_of_a_gpu(tmp_path, generator, monkeypatch, queries, passages):
-    monkeypatch.setattr("cort.retrieval.codes.block_of", lambda device: codes.BlockOnGpu)
-    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 96)  # in whole groups
-    monkeypatch.setattr("cort.retrieval.codes.SCORES_ON_GPU", 1_000)
-    check(tmp_path, random_unit(generator, queries, 20), random_unit(generator, passages, 20), (10,))
-
-
 def test_the_probe_speaks_for_all_shapes(generator):
     def is_exact(dimension, rows, queries):
         whole = [generator.integers(-127, 128, (count, dimension)).astype(np.float32) for count in (rows, queries)]
         for numbers in whole:
             numbers[:, 0] = codes.LARGEST  # so that they are their own codes
         passages, asked = map(torch.from_numpy, whole)
-        products = codes.BlockOnCpu(passages, "a test").products(codes.BlockOnCpu.encode_queries(asked, "a test"))
+        products = codes.Block(passages, "a test").products(codes.encode_queries(asked, "a test"))
         return torch.equal(products, (asked.double() @ passages.double().T).float())
 
     shapes = itertools.product((1, 24, 64, 384, 1000), (1, 7, 1_000), (1, 5, 16))
-    assert not codes.is_right("cpu") or all(itertools.starmap(is_exact, shapes))
+    assert not codes.is_right() or all(itertools.starmap(is_exact, shapes))
 
 
 def test_a_processor_that_multiplies_codes_wrongly_searches_without_them(tmp_path, generator, monkeypatch):
-    right = codes.BlockOnCpu.products
+    right = codes.Block.products
     # As additions of pairs do that saturate.
-    monkeypatch.setattr(codes.BlockOnCpu, "products", lambda *given: right(*given).clamp(max=32_767))
+    monkeypatch.setattr(codes.Block, "products", lambda *given: right(*given).clamp(max=32_767))
+    check_search_without_codes(tmp_path, generator, monkeypatch)
+
+
+def test_a_torch_without_its_private_operator_searches_without_codes(tmp_path, generator, monkeypatch):
+    def qlinear_prepack(weight):
+        raise TypeError("another signature")
+
+    monkeypatch.setattr("torch.ops.onednn.qlinear_prepack", qlinear_prepack)
+    check_search_without_codes(tmp_path, generator, monkeypatch)
+
+
+def check_search_without_codes(tmp_path, generator, monkeypatch):
     monkeypatch.setattr("torch.cpu._is_vnni_supported", lambda: True)
     p = open_shards(shards(tmp_path, "p", names("d", 300), random_unit(generator, 300, 16)))
     with pytest.raises(InputError, match="leave the option out"):
@@ -203,14 +206,5 @@ def test_signed_and_unsigned_codes(tmp_path, generator, monkeypatch, amx):
     queries = random_unit(generator, 20, 20)
     check(tmp_path, queries, random_unit(generator, 300, 20), (10,))
     # Without AMX, oneDNN multiplies signed codes of queries some hundred times slower.
-    coded = codes.BlockOnCpu.encode_queries(torch.from_numpy(queries), "a test")
+    coded = codes.encode_queries(torch.from_numpy(queries), "a test")
     assert coded.codes.dtype == (torch.int8 if amx else torch.uint8)
-
-
-def test_a_gpu_holds_codes_if_vectors_do_not_fit(monkeypatch):
-    # 1,000 numbers: 4,000 bytes, or 1,000 as codes, in half of what is free.
-    rows = [(7_999, 1, True, True), (8_000, 1, True, False), (1_999, 1, True, False), (3_999, 2, True, True)]
-    for free, devices, right, expected in [*rows, (4_000, 2, True, False), (7_999, 1, False, False)]:
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 0))
-        monkeypatch.setattr(codes, "is_right", lambda device, right=right: right)
-        assert codes.needed([f"cuda:{number}" for number in range(devices)], 1_000) == expected, (free, devices)
