@@ -267,29 +267,9 @@ def additions_of(experiment: Experiment, section: str, name: str) -> list[str]:
 
 
 def index_additions(experiment: Experiment, section: str, wildcards: Wildcards) -> list[str]:
-    """Return the expansions or term weights of an index, if it has any; filtered if the config asks for it."""
+    """Return the expansions or term weights of an index, if it has any."""
     name = experiment.config["lexical"][wildcards.lexical].get(INDEX_ADDITIONS[section])
-    if name is None:
-        return []
-    if "filter" in experiment.config[section][name]:
-        return [experiment.at(paths.FILTERED_EXPANSIONS, expander=name)]
-    return additions_of(experiment, section, name)
-
-
-def queries_to_filter(experiment: Experiment, wildcards: Wildcards) -> list[str]:
-    """Return the unfiltered predicted queries of a job's expander."""
-    return additions_of(experiment, "expanders", wildcards.expander)
-
-
-def filter_weights(experiment: Experiment, wildcards: Wildcards) -> str:
-    """Weights of the re-ranker that filters an expander's queries."""
-    return experiment.weights("rerankers", experiment.config["expanders"][wildcards.expander]["filter"]["reranker"])
-
-
-def filter_tokens(experiment: Experiment, wildcards: Wildcards) -> str:
-    """Token cache of the passages for the re-ranker that filters an expander's queries."""
-    name = experiment.config["expanders"][wildcards.expander]["filter"]["reranker"]
-    return experiment.tokens("rerankers", name, "passages")
+    return [] if name is None else additions_of(experiment, section, name)
 
 
 # Runs.

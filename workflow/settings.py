@@ -384,13 +384,6 @@ def base_model(experiment: Experiment, wildcards: Wildcards) -> Words:
     return among(place, "vocabulary_size", "embeddings", "cleaning")(experiment, wildcards) + architecture
 
 
-def filtering(experiment: Experiment, wildcards: Wildcards) -> Words:
-    """Precision and text cleaning of the re-ranker that filters predicted queries."""
-    name = experiment.config["expanders"][wildcards.expander]["filter"]["reranker"]
-    names = {"reranker": name, "base_model": experiment.config["rerankers"][name]["base_model"]}
-    return join("rerankers.{reranker}.precision", "base_models.{base_model}.cleaning")(experiment, names)
-
-
 def of_system(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the settings of the rule that makes a system's run."""
     return _words(experiment.systems[wildcards.system].options(wildcards.split))

@@ -165,10 +165,6 @@ class Experiment(Results):
 
         for section, model in system.models():
             visit(section, model)
-        # Of predicted queries in its index.
-        index = self.config["lexical"].get(system.lexical_index(), {})
-        expander = self.config["expanders"].get(index.get("expand"), {})
-        visit("rerankers", expander.get("filter", {}).get("reranker"))
         return list(models)
 
     @cached_property

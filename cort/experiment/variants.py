@@ -72,7 +72,7 @@ VARIANTS = {
     ],
     "expanders": [
         # How many queries are appended must be said of a file with samples, and only there.
-        Variant("an expander from a file", {"file"}, {"file", "queries", "filter"}, unset=frozenset({"queries"})),
+        Variant("an expander from a file", {"file"}, {"file", "queries"}, unset=frozenset({"queries"})),
         Variant("a released expander with beams", RELEASED | {"beams"}, _all(Expander) - {"file", "top_k"}),
         Variant("a released expander", RELEASED, _all(Expander) - {"file", "beams"}),
     ],

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
-from cort.formats.lines import Parts, Rows, iter_lines, iter_record_batches, iter_records
+from cort.formats.lines import Rows, iter_lines, iter_record_batches, iter_records
 from cort.formats.members import iter_member_lines, iter_members, names_in, refusing_damage
 from cort.formats.rows import id_of, json_object, text_of
 from cort.runtime.errors import input_error, shorten
@@ -50,11 +50,6 @@ def iter_beside(
     texts = tables.iter_batches(passages, tables.PASSAGES, rows)
     for one, beside in zip(tables.regroup(texts, rows), tables.regroup(others, rows), strict=True):
         yield _to_batch(one), _to_batch(beside)
-
-
-def parts_of(files: Sequence[str], schema: pa.Schema) -> Parts:
-    """Pair each file with its row numbers, from 1."""
-    return [(path, range(1, tables.count_rows(path, schema) + 1)) for path in files]
 
 
 def _to_batch(table: pa.Table) -> pa.RecordBatch:

@@ -25,7 +25,6 @@ TRIPLES = pa.schema(
 PAIRS = pa.schema([*EPOCHS, *QRELS])
 SCORES = pa.schema({"query_id": "string", "doc_id": "string", "score": "float32"})
 EXPANSIONS = pa.schema({"doc_id": "string", "queries": pa.list_(pa.string())})
-EXPANSION_SCORES = pa.schema({"doc_id": "string", "scores": pa.list_(pa.float32())})
 TERM_WEIGHTS = pa.schema({"doc_id": "string", "terms": pa.list_(pa.string()), "weights": pa.list_(pa.int32())})
 IMPACTS = pa.schema({"id": "string", "tokens": pa.list_(pa.int32()), "impacts": pa.list_(pa.int32())})
 PER_QUERY = pa.schema({"query_id": "string", "measure": "string", "value": "float64"})

@@ -58,16 +58,6 @@ class LexicalIndex:
 
 
 @section
-class ExpansionFilter:
-    """Append only the queries that a re-ranker finds relevant to their passage (Doc2Query--)."""
-
-    reranker: str = setting(names="rerankers")
-    """Name under `rerankers`, which scores every predicted query with its passage."""
-    keep: float = setting(0.3, "share of all queries to keep", gt=0, le=1)
-    """Share of all predicted queries of the collection that is kept: those with the best scores."""
-
-
-@section
 class Changing(Released):
     """What document expansion and term weighting have in common."""
 
@@ -77,7 +67,7 @@ class Changing(Released):
 
 @section
 class Expander(Changing):
-    """Document expansion: predicted queries, and how they are made or filtered."""
+    """Document expansion: predicted queries, and how they are made."""
 
     file: str | None = None
     """Published predictions for this collection: a line per passage, in the order of the passages (`.txt`, `.txt.gz`,
@@ -92,8 +82,6 @@ class Expander(Changing):
     """Sample each token from this many most probable ones, by their probabilities."""
     beams: int | None = setting(None, "instead of sampling, use beam search of this width", "N", ge=1, le=1000)
     """Instead of sampling, take the most probable queries of a beam search of this width; doc2query used 5."""
-    filter: ExpansionFilter | None = None
-    """Append only the queries that a re-ranker finds relevant to their passage (Doc2Query--)."""
     passage_length: int = setting(512, "tokens, special tokens included", ge=3, le=65_536)
     """Tokens that a passage is truncated to, special tokens included."""
     query_length: int = setting(64, "tokens, including the one that ends it", ge=2, le=512)

@@ -52,9 +52,6 @@ EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"
 # Of a model's queries, a shard.
 EXPANSION_SHARD = "results/{dataset}/expansions/{expander}/passages.{shard}.parquet"
 # Of queries that a re-ranker filters: its scores, in shards, what is left, and how much that is.
-EXPANSION_SCORES = "results/{dataset}/expansions/{expander}/scores/passages.{shard}.parquet"
-FILTERED_EXPANSIONS = "results/{dataset}/expansions/{expander}/filtered.parquet"
-FILTER_COUNTS = "results/{dataset}/expansions/{expander}/filter.json"
 TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
 # Of a model's weights, a shard.
 TERM_WEIGHTS_SHARD = "results/{dataset}/term_weights/{weigher}/passages.{shard}.parquet"

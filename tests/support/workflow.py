@@ -54,7 +54,7 @@ UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weighe
 UNUSED |= {"import_split", "generate", "aggregate", "overlap", "agreement", "latency"}
 UNUSED |= {"passage_queries", "judge", "import_encoder", "expand", "weigh", "score_triples"}
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts", "sparsity"}
-UNUSED |= {"import_triples", "import_pairs", "score_expansions", "filter_expansions"}
+UNUSED |= {"import_triples", "import_pairs"}
 UNUSED |= {"tune_weights", "tune_weights_folds", "bm25_tune_folds", "encode_tokens", "retrieve_tokens"}
 UNUSED |= {"ivfpq", "audit_ivfpq", "retrieve_ivfpq", "deploy"}
 
@@ -166,13 +166,10 @@ def weighed_config(tiny, model, revision):
     ready = {"pretrained": model, "revision": revision}
     weighers = {"ready": ready}
     expanders = {"drawn": {**ready, "queries": 2}, "found": {**ready, "beams": 5, "queries": 2}}
-    # One of them is filtered by a re-ranker.
-    expanders["found"]["filter"] = {"reranker": "judge", "keep": 0.5}
     lexical = {name: {"weigh": name} for name in weighers} | {name: {"expand": name} for name in expanders}
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth")}
     return config | {
         "dataset": "weighed",
-        "rerankers": {"judge": {**ready}},
         "weighers": weighers,
         "expanders": expanders,
         "lexical": lexical,

@@ -78,7 +78,7 @@ RULES = {
         latency.systems deploy.*.targets""",
     "expanders": "lexical.*.expand",
     "weighers": "lexical.*.weigh",
-    "rerankers": "expanders.*.filter.reranker encoders.*.teacher systems.*.reranker",
+    "rerankers": "encoders.*.teacher systems.*.reranker",
     "encoders": "encoders.*.start",
     "systems": """encoders.*.triples.system rerankers.*.pairs.system systems.*.interleave systems.*.fuse.systems
         systems.*.rerank evaluation.baseline evaluation.contrasts evaluation.disagreements

@@ -296,7 +296,6 @@ def circle_of(changes):
 BOTH = {"systems a": {"interleave": ["b", "bm25"]}}
 OTHER = {"rerankers other": {"base_model": "small", "pairs": {"last_rank": 20}}}
 MIXED = {"systems mixed": {"interleave": ["cort+bm25-cross", "bm25"]}}
-FILTERED = {"expanders doc2query filter": {"reranker": "cross"}}
 
 
 @pytest.mark.parametrize(
@@ -305,11 +304,10 @@ FILTERED = {"expanders doc2query filter": {"reranker": "cross"}}
         ({"systems a": {"interleave": ["a", "bm25"]}}, {"a"}),
         (BOTH | {"systems b": {"interleave": ["bm25", "a"]}}, {"a", "b"}),
         (BOTH | OTHER | {"systems b": {"rerank": "a", "reranker": "other"}}, {"a", "b"}),
-        # Through what a model learns from, or what filters predicted queries.
+        # Through what a model learns from.
         ({"encoders encoder triples system": "cort"}, {"cort"}),
         ({"encoders encoder triples system": "cort+bm25"}, {"cort+bm25", "cort"}),
         ({"rerankers cross pairs system": "cort+bm25-cross"}, {"cort+bm25-cross"}),
-        (FILTERED | {"rerankers cross pairs system": "expanded"}, {"expanded"}),
         # `twice` waits for the scores of `cross`, which wait for its candidates, made by `cross`.
         (MIXED | {"systems twice": {"rerank": "mixed", "reranker": "cross"}}, {"mixed", "cort+bm25-cross"}),
         # A system that only waits for a circle is not blamed.

@@ -460,49 +460,6 @@ rule expand:
         " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
-rule score_expansions:
-    input:
-        model=of(inputs.filter_weights),
-        tokens=of(inputs.filter_tokens),
-        expansions=of(inputs.queries_to_filter),
-    output:
-        paths.EXPANSION_SCORES,
-    threads: GPU_THREADS
-    resources:
-        gpu=gpus(1),
-        mem_mb=growing(8000),
-        runtime=growing(2880),
-    params:
-        model=subpath(input.model, parent=True),
-        options=options(settings.filtering),
-        checkpoints=f"{paths.CHECKPOINTS}/expansion_scores/{{expander}}",
-    message:
-        "Score the predicted queries {wildcards.expander} with a re-ranker, shard {wildcards.shard}"
-    shell:
-        "exec python -m cort.expand score --model {params.model:q} --tokens {input.tokens:q}"
-        " --expansions {input.expansions:q} --shard {wildcards.shard} {params.options:q} --threads {threads}"
-        " --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
-
-
-rule filter_expansions:
-    input:
-        expansions=of(inputs.queries_to_filter),
-        scores=shards(paths.EXPANSION_SCORES),
-    output:
-        expansions=paths.FILTERED_EXPANSIONS,
-        counts=paths.FILTER_COUNTS,
-    resources:
-        mem_mb=growing(2000, per_mb=1.5),
-        runtime=growing(120),
-    params:
-        options=options("expanders.{expander}.filter.keep"),
-    message:
-        "Keep the best of the predicted queries {wildcards.expander}"
-    shell:
-        "exec python -m cort.expand filter --expansions {input.expansions:q} --scores {input.scores:q}"
-        " {params.options:q} --output {output.expansions:q} --output-counts {output.counts:q} --log {log:q}"
-
-
 rule import_term_weights:
     input:
         documents=setting("weighers.{weigher}.file"),

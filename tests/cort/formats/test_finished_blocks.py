@@ -8,9 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort.formats import tables
 from cort.formats.checkpoints import FinishedBlocks
-from cort.formats.shards import Tokens
 from cort.models import transformer
 from cort.models.shards import blocks_of
 from cort.runtime.errors import InputError
@@ -134,12 +132,6 @@ def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=Non
     if stage == "encode tokens":
         model = make_reranker(kind="late_interaction", dimension=5)
         return ["tokens", "--model", model, "--tokens", caches["passages"]]
-    if stage == "expand score":
-        ids = Tokens(caches["passages"]).ids.to_pylist()
-        predicted = pa.table([ids, [[name, f"{name} x"] for name in ids]], schema=tables.EXPANSIONS)
-        tables.write_table(tmp_path / "predicted", predicted)
-        files = ["--tokens", caches["passages"], "--expansions", tmp_path / "predicted"]
-        return ["score", "--model", make_reranker(), *files]
     if stage == "encode":
         return ["vectors", "--model", make_encoder(), "--tokens", caches["passages"], "--kind", "passage"]
     candidates = tmp_path / "candidates.trec"
@@ -149,7 +141,7 @@ def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=Non
     return ["--model", make_reranker(), "--candidates", candidates, *files]
 
 
-@pytest.mark.parametrize("stage", ["encode", "encode tokens", "expand predict", "score", "expand score"])
+@pytest.mark.parametrize("stage", ["encode", "encode tokens", "expand predict", "score"])
 def test_an_interrupted_stage_computes_no_finished_block_again(
     stage, tmp_path, caches, make_encoder, make_reranker, t5, monkeypatch
 ):
