@@ -48,6 +48,7 @@ from cort.settings import evaluation
 from cort.settings.collection import Aggregation, Split
 from cort.settings.evaluation import Evaluation
 from cort.settings.fields import General, as_key
+from cort.settings.systems import Reranking
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class DepthOptions(Aggregation, TunedOptions, MeasureOptions):
     candidates: str = required("TREC", "the run that is re-ranked")
     scores: str = required("PARQUET", "query_id, doc_id, score")
     depths: tuple[int, ...] = as_key(Evaluation, "depths", default=MISSING)
-    weight: float = optional(WEIGHT, "weight of the re-ranker's scores against those of the run, 0 to 1", "X")
+    weight: float = as_key(Reranking, "weight", default=WEIGHT)
 
 
 def analyze_depths(options: DepthOptions) -> None:

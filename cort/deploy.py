@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from cort.formats.artifacts import to_json
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, tag_of
 from cort.formats.shards import Shard, all_ids, all_vectors, open_both
-from cort.retrieval.fusion import K, Settings, are_equal, fuse
+from cort.retrieval.fusion import Settings, are_equal, fuse
 from cort.retrieval.lucene import Parameters, read_parameters
 from cort.retrieval.weights import read_weights
 from cort.runtime import cli
@@ -38,6 +38,7 @@ from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Target
 from cort.settings.fields import General, as_key
 from cort.settings.lexical import Language, LexicalIndex
+from cort.settings.systems import Fusing
 
 Vector: TypeAlias = npt.NDArray[np.float32]
 
@@ -62,9 +63,9 @@ class Options(Aggregation):
     parameters: str | None = optional(None, "instead: tuned k1 and b", "JSON")
     vectors: tuple[str, ...] = optional((), "of the passages, all shards, if a part searches them", "ARROW")
     query_vectors: str | None = optional(None, "of the queries", "ARROW")
-    method: Literal["rrf", "linear"] | None = optional(None, "how two parts are merged")
-    k: int = optional(K, "constant of rrf", "N", ge=1)
-    weights: tuple[float, ...] = optional((), "of linear: one per run (default: equal)", "X")
+    method: str | None = as_key(Fusing, "method", "how two parts are merged", default=None, choices=("rrf", "linear"))
+    k: int = as_key(Fusing, "k")
+    weights: tuple[float, ...] = as_key(Fusing, "weights", default=(), least=1)
     tuned: str | None = optional(None, "of linear: weights that `tune weights` chose", "JSON")
     depth: int = as_key(General, "depth", "results of each part that are merged")
     output: str = required("FOLDER")

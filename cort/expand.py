@@ -28,7 +28,7 @@ from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.retrieval.documents import hash_of
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.errors import input_error, shorten
-from cort.runtime.options import optional, options_class, required
+from cort.runtime.options import options_class, required
 from cort.runtime.progress import track
 from cort.settings import lexical
 from cort.settings.fields import General, as_key
@@ -231,7 +231,7 @@ class ImportOptions:
     """
 
     predictions: str = required("FILE", "predicted queries, .txt, .txt.gz, .tar.gz or .zip")
-    queries: int | None = optional(None, "samples to take from a .zip", "N")
+    queries: int | None = as_key(lexical.Expander, "queries", "samples to take from a .zip", "N", default=None)
     passages: str = required("PARQUET", "the collection")
     output: str = required("PARQUET")
 

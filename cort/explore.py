@@ -55,7 +55,7 @@ class Options(SearchOptions):
         None, "let a person judge the results; the file that gets the judgements", "JSONL"
     )
     pool: int = optional(10, "results of each system that are judged, with --judgements", "N", ge=1)
-    port: int = optional(PORT, f"of the address (default {PORT}); 0 for any free port", "N")
+    port: int = optional(PORT, f"of the address (default {PORT}); 0 for any free port", "N", ge=0)
     open: bool = optional(False, "open the page in a browser")
 
 

@@ -15,12 +15,14 @@ import logging
 import sys
 
 from cort.formats.runs import tag_of, write_run
-from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, Settings, fuse_runs
-from cort.retrieval.options import RunOptions, TunedOptions, check_tuned, choice, refuse_without_effect
+from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse_runs
+from cort.retrieval.options import RunOptions, TunedOptions, check_tuned, refuse_without_effect
 from cort.retrieval.parts import read_parts
 from cort.retrieval.weights import check_weights, read_weights, weights_of_folds
 from cort.runtime import cli
-from cort.runtime.options import optional, options_class, required
+from cort.runtime.options import options_class, required
+from cort.settings.fields import as_key
+from cort.settings.systems import Fusing
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +31,11 @@ log = logging.getLogger(__name__)
 class Options(TunedOptions, RunOptions):
     """Options of this stage."""
 
-    method: str = choice(FUSIONS, METHOD, "how the rankings are merged")
+    method: str = as_key(Fusing, "method", choices=tuple(FUSIONS))
     runs: tuple[str, ...] = required("TREC", "two or more runs, in order")
-    k: int = optional(K, "constant of rrf, which adds 1 / (k + rank)", "N", ge=1)
-    normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "of linear: how scores are normalised")
-    weights: tuple[float, ...] = optional((), "of linear: one per run (default: equal)", "X")
+    k: int = as_key(Fusing, "k")
+    normalization: str = as_key(Fusing, "normalization", choices=tuple(NORMALIZATIONS))
+    weights: tuple[float, ...] = as_key(Fusing, "weights", default=(), least=1)
 
 
 def stage(options: Options) -> None:

@@ -177,12 +177,14 @@ class Options(JavaOptions):
     queries: str = required("PARQUET")
     split: str = required("NAME", "of the queries")
     number: int = as_key(Latency, "queries")
-    warm_up: int = optional(64, "earlier searches with each system", "N")
-    bm25_warm_up: int = optional(2000, "earlier searches with BM25 alone, until Java has compiled all it needs", "N")
+    warm_up: int = optional(64, "earlier searches with each system", "N", ge=0)
+    bm25_warm_up: int = optional(
+        2000, "earlier searches with BM25 alone, until Java has compiled all it needs", "N", ge=0
+    )
     batch: int = optional(32, "queries per batch", "N", ge=1)
     depth: int = as_key(General, "depth")
     systems: tuple[str, ...] = required("NAME")
-    gpus: int = optional(Latency.gpus, "at most; the workflow gives 0 where there are none", "N", ge=0)
+    gpus: int = as_key(Latency, "gpus", "at most; the workflow gives 0 where there are none", ge=0)
     output: str = required("JSON")
 
 

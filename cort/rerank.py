@@ -26,8 +26,9 @@ from cort.retrieval.parts import check_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
 from cort.retrieval.weights import own_weights, weight_of
 from cort.runtime import cli
-from cort.runtime.options import optional, options_class, required
+from cort.runtime.options import options_class, required
 from cort.settings.fields import General, as_key
+from cort.settings.systems import Reranking
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Options(TunedOptions, RunOptions):
     candidates: str = required("TREC", "the run to re-rank")
     scores: str = required("PARQUET", "query_id, doc_id, score")
     depth: int = as_key(General, "depth", "candidates re-ranked per query", default=MISSING)
-    weight: float = optional(WEIGHT, "of the re-ranker's scores against the run's own, 0 to 1", "X")
+    weight: float = as_key(Reranking, "weight", default=WEIGHT)
 
 
 def stage(options: Options) -> None:

@@ -81,6 +81,7 @@ from cort.runtime.progress import track
 from cort.settings.evaluation import Latency
 from cort.settings.fields import as_key
 from cort.settings.lexical import LexicalIndex
+from cort.settings.systems import Width
 
 if TYPE_CHECKING:
     from cort.retrieval.max_similarity import Search
@@ -103,7 +104,7 @@ class ExactOptions(SearchOptions):
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = as_key(Latency, "gpus", "GPUs that share the passages")
-    memory_mb: int = optional(0, "memory, half of which may hold the vectors", "MB")
+    memory_mb: int = optional(0, "memory, half of which may hold the vectors", "MB", ge=0)
 
 
 @options_class
@@ -112,7 +113,7 @@ class WidthOptions(SearchOptions):
 
     width: float | None = optional(None, f"of the search (default: {WIDTHS})", "W")
     audit: str | None = optional(None, "instead of --width: what `audit` wrote", "JSON")
-    recall: float = optional(RECALL, "with --audit: of exact retrieval", "R", gt=0, le=1)
+    recall: float = as_key(Width, "recall", default=RECALL)
 
 
 @options_class

@@ -31,9 +31,9 @@ from cort.formats.records import Ranking, in_blocks
 from cort.formats.runs import ROWS_PER_BLOCK, Run, read_run, run_of, strictly_decreasing
 from cort.retrieval import weights
 from cort.retrieval.documents import as_documents
-from cort.retrieval.fusion import NORMALIZATION, NORMALIZATIONS, on_one_scale, rankings_of
+from cort.retrieval.fusion import NORMALIZATIONS, on_one_scale, rankings_of
 from cort.retrieval.lucene import LuceneProcess, Parameters, make_grid, rank_all
-from cort.retrieval.options import LuceneSearchOptions, choice
+from cort.retrieval.options import LuceneSearchOptions
 from cort.retrieval.parts import check_scores, read_parts
 from cort.retrieval.rerank import Scores, candidate_scores
 from cort.runtime.commands import Commands, main_of_commands
@@ -43,6 +43,7 @@ from cort.runtime.progress import track
 from cort.settings.collection import Aggregation, Split
 from cort.settings.fields import General, as_key
 from cort.settings.lexical import GridSearch
+from cort.settings.systems import Fusing
 from cort.settings.tuning import Folds
 
 log = logging.getLogger(__name__)
@@ -171,7 +172,7 @@ class WeightTuneOptions(Aggregation):
     qrels: str = required("PARQUET", "judgements of the validation queries")
     measure: str = as_key(Folds, "measure")
     relevance_level: int = as_key(Split, "relevance_level")
-    normalization: str = choice(NORMALIZATIONS, NORMALIZATION, "how scores are normalised")
+    normalization: str = as_key(Fusing, "normalization", "how scores are normalised", choices=tuple(NORMALIZATIONS))
     depth: int = as_key(
         General, "depth", "results per query; of a re-ranker, candidates that are re-ranked", default=MISSING
     )

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from cort.experiment.checks import with_defaults
-from cort.experiment.keys import Experiment
+from cort.experiment.keys import Encoder, Experiment, Reranker
 from cort.experiment.recipes import keys_of_recipes, load_recipes, value_at, with_recipes
-from cort.settings.config import LEARNERS
-from cort.settings.fields import described
+from cort.settings.config import LEARNERS, Config
 from scripts.bench.common import ROOT, markdown, parse
+from scripts.json_schema import schema_of
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -23,6 +23,7 @@ README = ROOT / "config" / "README.md"
 SCHEMA = "experiment.schema.json"
 BEGIN = "<!-- reference: written by scripts/config_reference.py from cort/settings -->"
 END = "<!-- end of the reference -->"
+MODELS = {"encoders": Encoder, "rerankers": Reranker}
 TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number", "boolean": "truth value"}
 
 
@@ -35,15 +36,15 @@ def render(schema: Schema) -> str:
             need = " Required." if key in schema["required"] else ""
             pattern = part.get("propertyNames", {}).get("pattern")
             names = f" Names have {_letters(pattern)}." if pattern else ""
-            recipes = _recipes(key, part["additionalProperties"]) if key in LEARNERS else ""
+            recipes = _recipes(key) if key in LEARNERS else ""
             parts.append(f"### `{key}`\n\n{part['description']}{need}{names}\n\n{_table(_rows(part, key))}{recipes}")
     return "\n".join(parts)
 
 
-def _recipes(section: str, schema: Schema) -> str:
+def _recipes(section: str) -> str:
     """Write a table of the values of each recipe."""
     columns = [(name, False) for name in load_recipes()] + [(name, True) for name in load_recipes(random=True)]
-    values = [_of_recipe(section, name, schema, random=random) for name, random in columns]
+    values = [_of_recipe(section, name, random=random) for name, random in columns]
     rows = [
         (f"`{path}`", *(f"`{_json(value_at(model, path))}`" for model in values)) for path in keys_of_recipes(section)
     ]
@@ -51,12 +52,11 @@ def _recipes(section: str, schema: Schema) -> str:
     return "\n".join(["", *markdown(heads, rows, "---"), ""])
 
 
-def _of_recipe(section: str, name: str, schema: Schema, *, random: bool) -> Schema:
+def _of_recipe(section: str, name: str, *, random: bool) -> Config:
     """Complete a model, pretrained without projection or with random weights, by a recipe and the defaults."""
     model = {"recipe": name, "base_model": "x"} if random else {"recipe": name, "base_model": "y", "projection": False}
     config = {section: {"x": model}, "base_models": {"x": {"architecture": {}}}}
-    filled: Schema = with_defaults(with_recipes(config)[section]["x"], schema)
-    return filled
+    return with_defaults(with_recipes(config)[section]["x"], MODELS[section])
 
 
 def _rows(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
@@ -125,7 +125,7 @@ def _table(rows: Iterator[tuple[str, ...]]) -> str:
 
 def editor_schema() -> str:
     """Write the JSON schema with which editors complete and check experiments (yaml-language-server)."""
-    schema = _standard(described(Experiment))
+    schema = _standard(schema_of(Experiment))
     for part in schema["properties"].values():
         # A list selects from a section of the experiment that this one extends; null removes it.
         if part.get("type") == "object":
@@ -137,9 +137,7 @@ def editor_schema() -> str:
 
 def _standard(schema: Schema) -> Schema:
     """Remove this project's own keywords from a schema."""
-    kept = {key: value for key, value in schema.items() if key not in ("affects_results", "rules")}
-    if isinstance(kept.get("type"), list):
-        kept["type"] = [name for name in kept["type"] if name != "empty"]
+    kept = {key: value for key, value in schema.items() if key != "affects_results"}
     return {key: _standard(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
@@ -148,7 +146,7 @@ def main() -> None:
     args = parse(__doc__, check=False, readme=README)
     before, _, rest = args.readme.read_text("utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    reference = f"{before}{BEGIN}\n\n{render(described(Experiment))}\n{END}{after}"
+    reference = f"{before}{BEGIN}\n\n{render(schema_of(Experiment))}\n{END}{after}"
     for path, text in ((args.readme, reference), (args.readme.with_name(SCHEMA), editor_schema())):
         if not args.check:
             path.write_text(text, encoding="utf-8")

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from cort.experiment.comparisons import pairs
 from cort.experiment.experiment import Experiment
-from cort.experiment.keys import Experiment as Keys
+from cort.experiment.keys import affecting_results
 from cort.experiment.splits import pairs_of_splits, splits_apart
 from cort.experiment.stored import needed_for
 from cort.experiment.variants import DESCRIBED, OF_TRIPLES
@@ -31,12 +31,10 @@ from cort.settings.config import (
     LEARNERS,
     TRAINING_SPLITS,
     Config,
-    affecting_results,
     flat,
     is_sparse,
     one_or_more,
 )
-from cort.settings.fields import schema_of
 from cort.systems.base import Option
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, Objectives, settings_of
 from workflow import inputs
@@ -501,7 +499,7 @@ def measured(experiment: Experiment, wildcards: Wildcards) -> Words:
 
 
 def _as_json(name: str, config: Config) -> Words:
-    settings = {"shards": config["shards"], **affecting_results(config, schema_of(Keys))}
+    settings = {"shards": config["shards"], **affecting_results(config)}
     return Words(option(name, json.dumps(settings, ensure_ascii=False)), flat(settings))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from cort.experiment.models import MODELS, released_name
 from cort.experiment.recipes import with_recipes
 from cort.experiment.references import check_references
 from cort.experiment.variants import check_variants, variant_at
-from cort.formats.schemas import shape_mistakes
-from cort.formats.yaml_files import read_yaml
+from cort.formats.yaml_files import read_yaml, separate
 from cort.runtime.errors import InputError, check_name
-from cort.settings.config import BM25, LEARNERS, Config, is_trained, part_of
-from cort.settings.fields import schema_of
+from cort.runtime.keys import keys_of, part_of
+from cort.runtime.reading import lines_of, mistakes_in
+from cort.settings.config import BM25, LEARNERS, Config, is_trained
+from cort.settings.models import BaseModel
 
 
 class ConfigError(ValueError):
@@ -55,11 +57,10 @@ def complete(config: Config, source: str) -> Config:
     :param source: where it came from, named in errors.
     :raises ConfigError: with a line per mistake.
     """
-    schema = schema_of(Keys)
-    config = apart(extended(config, source))
-    _refuse(source, shape_mistakes(config, schema))
+    config = separate(extended(config, source))
+    _refuse(source, lines_of(mistakes_in(config, Keys, {})))
     _refuse(source, [*check_variants(config), *check_conflicts(config)])
-    config = filled(config, schema)
+    config = filled(config)
     experiment = Experiment(config)
     _refuse(source, check_references(experiment))
     for name in experiment.evaluated_splits:
@@ -67,13 +68,6 @@ def complete(config: Config, source: str) -> Config:
     for system in experiment.systems.values():
         system.fill()
     return config
-
-
-def apart(value: Any) -> Any:
-    """Copy a config; each use of a YAML anchor becomes a copy of its own, which is filled in alone."""
-    if isinstance(value, dict):
-        return {key: apart(inner) for key, inner in value.items()}
-    return [apart(inner) for inner in value] if isinstance(value, list) else value
 
 
 def extended(config: Config, source: str) -> Config:
@@ -112,7 +106,7 @@ def _refuse(source: str, mistakes: Iterable[str]) -> None:
         raise ConfigError("\n".join(f"{source}: {line}" for line in lines))
 
 
-def filled(config: Config, schema: Config) -> Config:
+def filled(config: Config) -> Config:
     """Fill in recipes, and the defaults of the keys that each entry has, in place.
 
     A `pretrained` model becomes a base model, too.
@@ -126,11 +120,11 @@ def filled(config: Config, schema: Config) -> Config:
     for expander in config.get("expanders", {}).values():
         if "beams" in expander:
             expander.setdefault("queries", expander["beams"])
-    config = with_defaults(with_recipes(config), schema)
+    config = with_defaults(with_recipes(config), Keys)
     for section in MODELS:
         for name, model in config[section].items():
             if "pretrained" in model:
-                _add_base_model(config, schema, released_name(section, name), model)
+                _add_base_model(config, released_name(section, name), model)
     return config
 
 
@@ -172,21 +166,21 @@ def _choose_relevance_level(config: Config) -> None:
             split.setdefault("relevance_level", 2)
 
 
-def _add_base_model(config: Config, schema: Config, name: str, model: Config) -> None:
+def _add_base_model(config: Config, name: str, model: Config) -> None:
     """Make a pretrained model a base model, in place."""
-    origin = {key: model[key] for key in ("pretrained", "revision") if key in model}
-    base_models = part_of(part_of(schema, "base_models"), name)
+    origin: Config = {key: model[key] for key in ("pretrained", "revision") if key in model}
     model.setdefault("base_model", name)
-    config["base_models"].setdefault(name, with_defaults(origin, base_models))
+    config["base_models"].setdefault(name, with_defaults(origin, BaseModel))
 
 
-def with_defaults(value: Any, schema: Config, path: tuple[str, ...] = ()) -> Any:
-    """Fill in the schema's defaults, in place, in nested mappings; `path` leads to the value in a config."""
-    if isinstance(value, dict):
-        variant = variant_at(path, value)
-        for key, part in schema.get("properties", {}).items():
-            if key not in value and "default" in part and (variant is None or key in variant.defaults):
-                value[key] = copy.deepcopy(part["default"])
-        for key, inner in value.items():
-            value[key] = with_defaults(inner, part_of(schema, key), (*path, key))
-    return value
+def with_defaults(values: Config, hint: Any, path: tuple[str, ...] = ()) -> Config:
+    """Fill in the defaults of keys, in place, in nested mappings; `path` leads to this one in a config."""
+    variant = variant_at(path, values)
+    for name, key in keys_of(hint).items():
+        is_set = key.default is not MISSING and (key.default is not None or key.rules.get("nullable"))
+        if name not in values and is_set and (variant is None or name in variant.defaults):
+            values[name] = list(key.default) if isinstance(key.default, tuple) else copy.deepcopy(key.default)
+    for name, inner in values.items():
+        if isinstance(inner, dict):
+            with_defaults(inner, part_of(hint, name).hint, (*path, name))
+    return values

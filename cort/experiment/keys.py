@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from cort.runtime.keys import named, part_of, section, setting
 from cort.settings import models
 from cort.settings.collection import Collection, Downloads, Endpoint, Split
+from cort.settings.config import Config
 from cort.settings.evaluation import Audit, Deployment, Evaluation, Latency, Submission
-from cort.settings.fields import NAME, SPLIT_NAME, SYSTEM_NAME, General, as_key, named, section, setting
+from cort.settings.fields import NAME, SPLIT_NAME, SYSTEM_NAME, General, as_key
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
 from cort.settings.models import BaseModel
 from cort.systems.registry import AnySystem
@@ -21,21 +23,21 @@ def loss_of(objectives: Objectives) -> Any:
     meanings = [
         f"`{name}`: {inspect.getdoc(objective.loss)}".partition("\n")[0] for name, objective in objectives.items()
     ]
-    return field(default=next(iter(objectives)), metadata={"meaning": " ".join(["Objective.", *meanings])})
+    return setting(next(iter(objectives)), choices=tuple(objectives), meaning=" ".join(["Objective.", *meanings]))
 
 
 @section
 class Encoder(*classes_of(ENCODER_OBJECTIVES), models.Encoder):  # type: ignore[misc]
     """An encoder with the keys of its objectives."""
 
-    loss: Literal[tuple(ENCODER_OBJECTIVES)] = loss_of(ENCODER_OBJECTIVES)  # type: ignore[valid-type]
+    loss: str = loss_of(ENCODER_OBJECTIVES)
 
 
 @section
 class Reranker(*classes_of(RERANKER_OBJECTIVES), models.Reranker):  # type: ignore[misc]
     """A re-ranker with the keys of its objectives."""
 
-    loss: Literal[tuple(RERANKER_OBJECTIVES)] = loss_of(RERANKER_OBJECTIVES)  # type: ignore[valid-type]
+    loss: str = loss_of(RERANKER_OBJECTIVES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,3 +109,13 @@ class Experiment:
     TREC. Runs that would be rejected there are refused."""
     deploy: dict[str, Deployment] = named(NAME)
     """Systems by a name, in the formats of search engines: `results/<dataset>/deploy/<name>/`."""
+
+
+def affecting_results(config: Config, hint: Any = Experiment) -> Config:
+    """Copy the settings that affect results, not only speed or safety."""
+    parts = ((name, value, part_of(hint, name)) for name, value in config.items())
+    return {
+        name: affecting_results(value, part.hint) if isinstance(value, dict) else value
+        for name, value, part in parts
+        if part.rules.get("affects_results", True)
+    }

@@ -19,6 +19,8 @@ def check_base_models(experiment: Experiment) -> Iterator[str]:
         place, origins = experiment.place_of_base_model(name), sorted(model.keys() & {"pretrained", "architecture"})
         if len(origins) != 1:
             yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
+        elif "model_type" not in model.get("architecture", {"model_type": ""}):
+            yield f"{place}.architecture: found no key model_type, expected it to be set; add it"
         elif "revision" in model and "architecture" in model:
             yield f"{place}: found revision, expected it only with pretrained; remove it"
         elif (revision := model.get("revision")) is not None and not REVISION.fullmatch(revision):

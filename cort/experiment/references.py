@@ -10,15 +10,14 @@ from cort.experiment.comparisons import pairs
 from cort.experiment.deployment import check_deployments
 from cort.experiment.downloads import check_names
 from cort.experiment.experiment import Experiment
-from cort.experiment.keys import Experiment as Keys
 from cort.experiment.lexical import check_lexical
 from cort.experiment.model_checks import check_base_models, check_models, check_own_names
 from cort.experiment.rules import check_rules
 from cort.experiment.splits import check_aggregation, check_apart, check_collection, check_judges
 from cort.runtime.errors import check_name
+from cort.runtime.keys import keys_of
 from cort.settings.config import LEARNERS, Config, is_trained, sources
 from cort.settings.evaluation import RUN_ID, SUBMITTED, Evaluation
-from cort.settings.fields import schema_of
 from cort.systems.registry import check_entry
 
 # The name of a system, and whether its run of the training queries is meant, which depends on less than evaluated runs.
@@ -38,7 +37,7 @@ def check_references(experiment: Experiment) -> Iterator[str]:
 
 def _check_parts(experiment: Experiment) -> Iterator[str]:
     """Check each part for itself, and the names of others in it."""
-    yield from check_rules(experiment.config, schema_of(Keys))
+    yield from check_rules(experiment.config)
     yield from check_collection(experiment)
     yield from check_names(experiment)
     yield from check_lexical(experiment)
@@ -192,7 +191,7 @@ def _check_resamples(evaluation: Config, experiment: Experiment) -> Iterator[str
     split, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
     if 1 / (resamples + 1) * count <= alpha:
         return
-    most = schema_of(Evaluation)["properties"]["resamples"]["maximum"]
+    most = keys_of(Evaluation)["resamples"].rules["le"]
     why = f"so that any of {count} comparisons on {split} can be significant"
     # As p-values are corrected, to the last bit.
     if least := next((number for number in range(resamples, most + 1) if 1 / (number + 1) * count <= alpha), None):

@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from cort.models.settings import OF_KIND
+from cort.runtime.keys import keys_of
 from cort.settings.config import LATE_INTERACTION, LEARNERS, SPARSE, Config, listed
-from cort.settings.fields import schema_of
 from cort.settings.lexical import Expander, LexicalIndex, Weigher
 from cort.settings.models import Encoder, Pairs, Reranker, Triples
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES, settings_of
 
 
 class Variant(NamedTuple):
-    """Entries of one origin and kind, and the keys that they have."""
+    """Entries of one origin and type of model, and the keys that they have."""
 
     noun: str
     #: what tells the origin: keys, or a key with its value
     marks: set[str]
     keys: set[str]
-    kind: str = ""
+    model_type: str = ""
     #: keys without a default, such as those that a released model's own files define
     unset: frozenset[str] = frozenset()
 
@@ -34,14 +34,14 @@ class Variant(NamedTuple):
 
 
 def _all(cls: Any) -> set[str]:
-    return set(schema_of(cls)["properties"])
+    return set(keys_of(cls))
 
 
 # Origins of models.
 TRAINED, RELEASED, RETRAINED = {"base_model"}, {"pretrained"}, {"pretrained", "training"}
 IMPORTED, NEW_WORDS = TRAINED | {"released"}, TRAINED | {"word_vectors: new"}
-DEFAULT_KINDS: dict[str, str] = {"encoders": Encoder.kind, "rerankers": Reranker.kind}
-DENSE, CROSS_ENCODER = DEFAULT_KINDS.values()
+DEFAULT_TYPES: dict[str, str] = {"encoders": Encoder.kind, "rerankers": Reranker.kind}
+DENSE, CROSS_ENCODER = DEFAULT_TYPES.values()
 KERNEL_POOLING = ("knrm", "conv_knrm")
 
 #: keys that a released model's own files define, unless the config does
@@ -103,17 +103,17 @@ VARIANTS = {
         ),
         Variant("a released late_interaction", RELEASED, HUB_LATE, LATE_INTERACTION, DESCRIBED),
         *(
-            Variant(f"a trained {kind}", TRAINED, NEW_PAIRS.union(OF_KIND[kind]), kind)
-            for kind in (CROSS_ENCODER, LATE_INTERACTION)
+            Variant(f"a trained {name}", TRAINED, NEW_PAIRS.union(OF_KIND[name]), name)
+            for name in (CROSS_ENCODER, LATE_INTERACTION)
         ),
         *(
-            Variant(f"a trained {kind} with new word vectors", NEW_WORDS, NEW_PAIRS.union(OF_KIND[kind]), kind)
-            for kind in KERNEL_POOLING
+            Variant(f"a trained {name} with new word vectors", NEW_WORDS, NEW_PAIRS.union(OF_KIND[name]), name)
+            for name in KERNEL_POOLING
         ),
         # Word vectors of the base model have its dimension.
         *(
-            Variant(f"a trained {kind}", TRAINED, NEW_PAIRS.union(OF_KIND[kind]) - {"dimension"}, kind)
-            for kind in KERNEL_POOLING
+            Variant(f"a trained {name}", TRAINED, NEW_PAIRS.union(OF_KIND[name]) - {"dimension"}, name)
+            for name in KERNEL_POOLING
         ),
     ],
     "triples": [
@@ -128,10 +128,10 @@ VARIANTS = {
 
 
 def variant_of(sort: str, entry: Config) -> Variant | None:
-    """Find the variant of an entry; none if it has no origin that its kind can have."""
-    kind = entry.get("kind", DEFAULT_KINDS.get(sort, ""))
+    """Find the variant of an entry; none if it has no origin that its type can have."""
+    model_type = entry.get("kind", DEFAULT_TYPES.get(sort, ""))
     marks = {*entry, *(f"{key}: {value}" for key, value in entry.items())}
-    return next((one for one in VARIANTS[sort] if one.kind == kind and one.marks <= marks), None)
+    return next((one for one in VARIANTS[sort] if one.model_type == model_type and one.marks <= marks), None)
 
 
 def variant_at(path: tuple[str, ...], entry: Config) -> Variant | None:
@@ -156,14 +156,14 @@ def check_variants(config: Config) -> Iterator[str]:
 def _check(sort: str, place: str, entry: Config) -> Iterator[str]:
     variants = VARIANTS[sort]
     if (variant := variant_of(sort, entry)) is None:
-        kind = entry.get("kind", DEFAULT_KINDS.get(sort, ""))
-        origins = [key for one in variants if one.kind == kind and len(one.marks) == 1 for key in one.marks]
-        found = f"found no key {' or '.join(origins)}{kind and f' of a {kind}'}"
+        model_type = entry.get("kind", DEFAULT_TYPES.get(sort, ""))
+        origins = [key for one in variants if one.model_type == model_type and len(one.marks) == 1 for key in one.marks]
+        found = f"found no key {' or '.join(origins)}{model_type and f' of a {model_type}'}"
         yield f"{place}: {found}, expected it to be set; add it"
         return
     for key in sorted(entry.keys() - variant.keys):
         having = [one for one in variants if key in one.keys]
-        alike = [one for one in having if one.kind == variant.kind]
+        alike = [one for one in having if one.model_type == variant.model_type]
         alike = alike or [one for one in having if one.marks >= variant.marks] or having
         nouns = listed(one.noun for one in alike)
         yield f"{place}.{key}: found {key} with {variant.noun}, expected it only with {nouns}; remove it"

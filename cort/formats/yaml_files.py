@@ -40,7 +40,7 @@ def read_yaml(path: str | Path, expected: str = "YAML") -> dict[str, Any]:
             raise input_error(path, found, expected, "fix the file, or name another")
         if mistakes := list(_mistakes(path, node, (), set())):
             raise InputError("\n".join(mistakes))
-        return dict(_separate(loader.construct_document(node)))
+        return dict(separate(loader.construct_document(node)))
     except yaml.MarkedYAMLError as error:
         # At the end of a file, the parser may point past the last row.
         mark, rows = error.problem_mark or error.context_mark, len(data.splitlines()) or 1
@@ -58,11 +58,11 @@ def write_yaml(path: str | Path, value: dict[str, Any], head: str = "") -> None:
     write_text(path, head + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120))
 
 
-def _separate(value: Any) -> Any:
-    """Copy lists and mappings wherever they are used."""
+def separate(value: Any) -> Any:
+    """Copy lists and mappings wherever they are used, so that each can be changed alone."""
     if isinstance(value, dict):
-        return {key: _separate(part) for key, part in value.items()}
-    return [*map(_separate, value)] if isinstance(value, list) else value
+        return {key: separate(part) for key, part in value.items()}
+    return [*map(separate, value)] if isinstance(value, list) else value
 
 
 def _mistakes(path: str | Path, node: yaml.Node, place: tuple[str, ...], seen: set[int]) -> Iterator[str]:

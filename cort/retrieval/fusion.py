@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from cort.settings.systems import Fusing
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -26,9 +28,7 @@ Merged: TypeAlias = "tuple[list[str], Scores]"
 # The normalised scores of one ranking, and the score of missing documents.
 Normalized: TypeAlias = "tuple[Scores, float]"
 # Defaults of the config and of options: a method, its k (Cormack et al., 2009), a normalisation, a re-ranker's weight.
-METHOD = "interleave"
-K = 60
-NORMALIZATION = "min-max"
+METHOD, K, NORMALIZATION = Fusing.method, Fusing.k, Fusing.normalization
 WEIGHT = 1
 NONE: Mapping[str, Any] = MappingProxyType({})
 # Anserini lowers each tied score by this much more than the one before.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cort.runtime.errors import input_error
+from cort.settings.systems import HnswSearch, IvfPqSearch, OnngSearch
 
 #: how to install the library for indexes of token vectors
 INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"
@@ -61,14 +62,14 @@ GRAPHS: Mapping[str, IndexKind] = {
         files=("grp", "obj", "prf", "robj", "tre"),
         settings=("edges", "outgoing", "incoming", "distance"),
         parameter="epsilon",
-        default=0.1,
+        default=float(OnngSearch.epsilon),
         whole=False,
     ),
     "hnsw": IndexKind(
         files=("graph.hnsw",),
         settings=("M", "ef_construction", "space"),
         parameter="ef",
-        default=1000,
+        default=float(HnswSearch.ef),
         whole=True,
         counts=True,
     ),
@@ -79,7 +80,7 @@ TOKEN_INDEXES: Mapping[str, IndexKind] = {
         files=("lists.faiss",),
         settings=("lists", "bytes_per_vector", "sample", "seed"),
         parameter="probes",
-        default=32,
+        default=float(IvfPqSearch.probes),
         whole=True,
     ),
 }

@@ -19,7 +19,7 @@ HEAP_MB = 2000
 
 def choice(choices: Iterable[str], default: object = dataclasses.MISSING, help: str = "") -> Any:
     """Field of an option whose choices are the names in a registry."""
-    return dataclasses.field(default=default, metadata={"choices": tuple(choices), "help": help})
+    return optional(default, help, choices=tuple(choices))
 
 
 @options_class

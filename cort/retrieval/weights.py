@@ -104,14 +104,12 @@ def read_weights(path: str | Path, parts: Sequence[str | None]) -> Weights:
 
 
 def weight_of(weight: float, tuned: str | Path | None, candidates: str | None) -> float:
-    """Return the weight of a re-ranker: the tuned one if there is a file, otherwise `weight`, checked.
+    """Return the weight of a re-ranker: the tuned one if there is a file, otherwise `weight`.
 
     :param candidates: name of the system whose results are re-ranked; None stands for any.
     """
     if tuned:
         return read_weights(tuned, (candidates, None))[1]
-    if not 0 <= weight <= 1:
-        raise input_error("--weight", f"{weight:g}", "a number from 0 to 1", "fix it")
     return weight
 
 

@@ -6,7 +6,6 @@ A stage module has an `options_class` ``Options`` (see `cort/runtime/options.py`
 
 import argparse
 import atexit
-import dataclasses
 import gc
 import inspect
 import logging
@@ -21,11 +20,12 @@ from typing import Any, TypeVar
 
 from cort import __version__
 from cort.runtime.checksums import verify
-from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import DISK_IS_FULL, record_checksums
 from cort.runtime.interruption import Interrupted, end_with_parent, unwind_on_signals
+from cort.runtime.keys import keys_of
 from cort.runtime.memory import peak_memory
-from cort.runtime.options import add_options, check_bounds, places_of, read_options
+from cort.runtime.options import add_options, parse_options, places_of
 
 log = logging.getLogger(__name__)
 
@@ -45,31 +45,22 @@ def check_places(options: Any) -> None:
     for place in filter(os.path.exists, places_of(options, outputs=False)):
         _refuse_device(place)
         used.add(os.path.realpath(place))
-    for field in dataclasses.fields(options):
-        place = getattr(options, field.name)
-        if field.name.startswith("output") and place is not None:
-            _check_output(f"--{field.name.replace('_', '-')}", place, field.metadata.get("metavar") == "FOLDER")
-            if (real := os.path.realpath(place)) in used:
-                raise input_error(place, "an input or another output", "a place of its own", NAME_ANOTHER)
-            used.add(real)
+    for name, key in keys_of(type(options)).items():
+        if not name.startswith("output") or (place := getattr(options, name)) is None:
+            continue
+        if os.path.exists(place):
+            _refuse_device(place)
+            found, wanted = (("a file", "a folder")[flag] for flag in (os.path.isdir(place), key.metavar == "FOLDER"))
+            if found != wanted:
+                raise input_error(place, found, f"{wanted} to write", NAME_ANOTHER)
+        if (real := os.path.realpath(place)) in used:
+            raise input_error(place, "an input or another output", "a place of its own", NAME_ANOTHER)
+        used.add(real)
 
 
 def _refuse_device(place: str) -> None:
     if not os.path.isfile(place) and not os.path.isdir(place):
         raise input_error(place, "a pipe or device", "a file", "write its content to a file, and name that")
-
-
-def _check_output(option: str, place: str, is_folder: bool) -> None:
-    if not place:
-        raise input_error(option, "nothing", "a folder" if is_folder else "a file", "name one")
-    if os.path.exists(place):
-        _refuse_device(place)
-        if os.path.isdir(place) != is_folder:
-            found, expected = ("a file", "a folder") if is_folder else ("a folder", "a file")
-            raise input_error(place, found, f"{expected} to write", NAME_ANOTHER)
-    parent = next((parent for parent in Path(place).parents if os.path.lexists(parent)), Path())
-    if not parent.is_dir():
-        raise input_error(place, f"no folder at {shorten(str(parent))}", "a folder", NAME_ANOTHER)
 
 
 def parser_of(options: type[Any], command: str = "") -> argparse.ArgumentParser:
@@ -96,8 +87,7 @@ def main_of(options: type[Options], stage: Callable[[Options], None], command: s
         args = parser.parse_args(argv)
 
         def work() -> None:
-            values = read_options(options, args)
-            check_bounds(values)
+            values = parse_options(options, args)
             check_places(values)
             verify(places_of(values, outputs=False))
             stage(values)

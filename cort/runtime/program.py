@@ -170,10 +170,10 @@ def _plain(node: Any) -> Any:
     if isinstance(node, ast.AST):
         fields = ((name, _plain(value)) for name, value in ast.iter_fields(node))
         return type(node).__name__, [(name, value) for name, value in fields if value is not None and value != []]
-    return [_plain(child) for child in node if not _is_idle(child)] if isinstance(node, list) else node
+    return [_plain(child) for child in node if not _changes_nothing(child)] if isinstance(node, list) else node
 
 
-def _is_idle(statement: object) -> bool:
+def _changes_nothing(statement: object) -> bool:
     """Whether a statement is a docstring, sets the version, or is for type checkers only."""
     match statement:
         case ast.Expr(value=ast.Constant(value=str())) | ast.Assign(targets=[ast.Name(id="__version__")]):

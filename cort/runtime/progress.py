@@ -13,6 +13,7 @@ Item = TypeVar("Item")
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LINES = 5.0
+LINE = "{n_fmt} of {total_fmt}{unit}, {rate_fmt}, {remaining} left"
 
 
 class Counter:
@@ -66,11 +67,13 @@ class Counter:
             self._bar.update(missing)
 
     def _line(self, seconds: float) -> str:
-        now = self.count - self._before
-        parts = [f"{self.count}{f' of {self._total}' if self._total else ''} {self._items}", rate_text(now, seconds)]
-        if self._total and now:
-            parts.append(left_text((self._total - self.count) * seconds / now))
-        return ", ".join([*parts, self._note()] if self._note else parts)
+        from tqdm import tqdm
+
+        total: Any = self._total  # None is allowed, but not declared
+        line = tqdm.format_meter(
+            self.count, total, seconds, unit=f" {self._items}", initial=self._before, bar_format=LINE
+        )
+        return ", ".join([" ".join(line.split()), *([self._note()] if self._note else [])])
 
 
 def track(
@@ -85,17 +88,3 @@ def track(
         for item in items:
             yield item
             counter.advance(size(item))
-
-
-def left_text(seconds: float) -> str:
-    """Format the time left in the largest unit that fits."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit} left"
-    return f"{max(seconds, 0):.0f} s left"
-
-
-def rate_text(count: int, seconds: float) -> str:
-    """Format the rate per second, or per minute if it is below one per second."""
-    rate = count / seconds
-    return f"{rate:.1f} per second" if rate >= 1 else f"{60 * rate:.1f} per minute"

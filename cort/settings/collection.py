@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cort.settings.fields import section, setting
+from cort.runtime.keys import section, setting
 
 # Parts of documents that become queries; the index lacks them.
 COPIED = ("titles", "headings", "sentences")

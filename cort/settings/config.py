@@ -80,23 +80,6 @@ def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
             yield place, value
 
 
-def part_of(schema: Config, key: str) -> Config:
-    """Return the schema of a key's value."""
-    rest = schema.get("additionalProperties")
-    part: Config = schema.get("properties", {}).get(key, rest if isinstance(rest, dict) else {})
-    return part
-
-
-def affecting_results(config: Config, schema: Config) -> Config:
-    """Copy the settings that affect results, not only speed or safety, according to the schema."""
-    kept = {}
-    for key, value in config.items():
-        part = part_of(schema, key)
-        if part.get("affects_results", True):
-            kept[key] = affecting_results(value, part) if isinstance(value, dict) else value
-    return kept
-
-
 def is_sparse(model: Config) -> bool:
     """Tell whether a model is a sparse encoder."""
     return model.get("kind") == SPARSE

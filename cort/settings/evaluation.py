@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal, TypeAlias
 
-from cort.settings.fields import section, setting
+from cort.runtime.keys import section, setting
 
 #: limits of submissions: results per query, and a regular expression for the id of a run
 SUBMITTED, RUN_ID = 1000, "^[A-Za-z0-9_-]{1,25}$"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cort.settings.fields import Cleaning, Precision, Released, as_key, section, setting
+from cort.runtime.keys import section, setting
+from cort.settings.fields import Cleaning, Precision, Released, as_key
 from cort.settings.tuning import Folds
 
 # fmt: off

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
-from cort.settings.fields import Cleaning, PrecisionOrAuto, Released, section, setting
+from cort.runtime.keys import section, setting
+from cort.settings.fields import Cleaning, PrecisionOrAuto, Released
 from cort.settings.training import Training
-
-# The stage that builds the model checks what transformers takes; no number may be large enough to fill the memory.
-ARCHITECTURE = {"required": ["model_type"], "patternProperties": {"": {"minimum": -1_000_000, "maximum": 1_000_000}}}
 
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
 Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
@@ -24,7 +22,8 @@ class BaseModel:
     revision: str | None = None
     """Commit of the hub repository, all 40 digits, or `refs/pr/N@COMMIT`, a pull request and the beginning of its
     commit, which is checked. Required with a hub name, because branches and pull requests may move."""
-    architecture: dict[str, Any] | None = setting(None, also=ARCHITECTURE)
+    # The stage that builds the model checks the rest; no number may be large enough to fill the memory.
+    architecture: dict[str, Any] | None = setting(None, ge=-1_000_000, le=1_000_000)
     """Random weights instead: `model_type` and further settings of a transformers configuration."""
     vocabulary_size: int = setting(16000, ge=100, le=1_000_000)
     """With `architecture`, size of the WordPiece vocabulary that is trained on the passages."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cort.settings.fields import Precision, section, setting
+from cort.runtime.keys import section, setting
+from cort.settings.fields import Precision
 
 
 @section

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cort.settings.fields import section, setting
+from cort.runtime.keys import section, setting
 
 
 @section

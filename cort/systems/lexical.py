@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cort.settings import paths
 from cort.settings.config import Config
-from cort.settings.fields import setting
 from cort.settings.lexical import LexicalIndex
+from cort.settings.systems import Parameters
 from cort.systems.base import LuceneIndex, Option, Rule, System
 
 if TYPE_CHECKING:
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
 # Keys of an index whose texts are not the plain passages, and words for them.
 CHANGED_TEXT = {"expand": "passages expanded by", "weigh": "terms weighted by"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parameters:
-    """Parameters of BM25."""
-
-    k1: float = setting(ge=0, le=1000)
-    """Term frequency saturation."""
-    b: float = setting(ge=0, le=1)
-    """Length normalisation."""
 
 
 class Bm25(System):

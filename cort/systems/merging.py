@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, K, fuse, normalize
+from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, fuse, normalize
 from cort.retrieval.fusion import Settings as FusionSettings
 from cort.runtime.errors import check_name
+from cort.runtime.keys import setting
 from cort.settings.config import Config, flat
-from cort.settings.fields import setting
-from cort.settings.tuning import Folds
+from cort.settings.systems import Fusing
 from cort.systems.base import Option, Rule, System
 from cort.systems.mistakes import check_tuning
 
@@ -54,31 +54,6 @@ EXPLANATIONS: Mapping[str, Callable[[FusionSettings, Sequence[Case]], Explanatio
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fusion:
-    """How the rankings of several systems are merged."""
-
-    systems: tuple[str, ...] = setting(names="systems", unique=True, least=2)
-    """Names of the systems, in order."""
-    method: str = METHOD
-    """`interleave` as above; `rrf`, reciprocal rank fusion: documents by the sum of 1 / (k + rank) over the rankings
-    that have them; or `linear`: by the weighted sum of their normalised scores."""
-    k: int = setting(K, ge=1, le=100_000)
-    """With `rrf`, the constant k: the larger it is, the less the top ranks count."""
-    normalization: str = NORMALIZATION
-    """With `linear`, how the scores of a query are normalised: `min-max`, from 0 to 1 over the results of each system,
-    or `z-score`, to mean 0 and standard deviation 1. A document missing from a system's results gets the score of its
-    lowest result."""
-    weights: tuple[float, ...] | str | None = setting(None, ge=0, le=1000, least=2)
-    """With `linear`, one number per system, in order; or a file of weights that another experiment tuned for systems of
-    these names, `results/<dataset>/weights/<system>.json`. Equal weights without it and without `tune`."""
-    tune: str | Folds | None = setting(None, measures=True)
-    """With `linear`, the measure that the weights are chosen by on the split `validation`, in steps of 0.05 (of more
-    than two systems 0.1); runs of `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: the
-    weights are chosen by cross-validation on each evaluated split itself; those chosen on all queries of the first
-    such split also serve splits without judgements, and searches."""
-
-
 class Fuse(System):
     """Rankings merged by a chosen method."""
 
@@ -89,7 +64,7 @@ class Fuse(System):
     class Settings:
         """Keys of this kind."""
 
-        fuse: Fusion
+        fuse: Fusing
         """Systems whose rankings are merged by a chosen method."""
 
     @property

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cort.retrieval.fusion import WEIGHT, normalize
 from cort.settings import paths
 from cort.settings.config import listed
-from cort.settings.fields import setting
-from cort.settings.tuning import Folds
+from cort.settings.systems import Reranking
 from cort.systems.base import Option, Rule, System
 from cort.systems.mistakes import check_tuning
 
@@ -26,23 +24,7 @@ class Rerank(System):
     rule = Rule("rerank", "rerank")
     batches = False
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        """Keys of this kind."""
-
-        rerank: str = setting(names="systems")
-        """System whose top candidates are re-ranked."""
-        reranker: str | None = setting(None, names="rerankers")
-        """Name under `rerankers`, with `rerank`."""
-        depth: int | None = setting(None, ge=1, le=100_000)
-        """Candidates that are re-ranked, with `rerank`; the others follow in their order."""
-        weight: float | None = setting(None, ge=0, le=1)
-        """With `rerank`, the weight of the re-ranker's scores; the scores of the re-ranked system get 1 minus it.
-        Both are scaled from 0 to 1 over the candidates of a query. The default is 1 unless there is a `tune`; 0 keeps
-        the order."""
-        tune: str | Folds | None = setting(None, measures=True)
-        """With `rerank`, the measure that `weight` is chosen by on the split `validation`, in steps of 0.05; runs of
-        `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: as for `fuse`, by cross-validation."""
+    Settings = Reranking
 
     def parts(self) -> list[str]:
         """Name the system of the candidates."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL, TOKEN_INDEXES
 from cort.settings import paths
 from cort.settings.config import LATE_INTERACTION, Config, is_sparse, listed
-from cort.settings.fields import setting
+from cort.settings.systems import HnswSearch, IvfPqSearch, OnngSearch
 from cort.systems.base import LuceneIndex, Option, Rule, System
 
 if TYPE_CHECKING:
@@ -22,45 +22,6 @@ if TYPE_CHECKING:
     from cort.systems.live import Batch, Case, Opening, Reason, Retriever
 
 Files: TypeAlias = "dict[str, str | list[str]]"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Width:
-    """Keys of every search whose width an audit can choose."""
-
-    recall: float | None = setting(None, gt=0, le=1)
-    """With `auto`, recall of the exact top `depth` to reach, as audited on the split `validation`, or on the
-    evaluated split if there is none; 0.99 if not set."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnngSearch(Width):
-    """Search of an ONNG."""
-
-    epsilon: float | Literal["auto"] = setting(0.1, ge=-1, le=100)
-    """Width of the search; the distance explored is (1 + epsilon) times that of the worst result. `auto` takes the
-    smallest of `audit.epsilons` that reaches `recall`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HnswSearch(Width):
-    """Search of an HNSW index."""
-
-    ef: int | Literal["auto"] = setting(1000, ge=1, le=1_000_000)
-    """Width of the search, the number of candidates it keeps; `depth` or more. `auto` takes the smallest of `audit.efs`
-    that reaches `recall`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class IvfPqSearch(Width):
-    """Search of an IVF-PQ index."""
-
-    probes: int | Literal["auto"] = setting(32, ge=1, le=100_000_000)
-    """Width of the search, the lists that are read for each query or, with late interaction, each of its tokens
-    (nprobe). `auto` takes the smallest of `audit.probes` that reaches `recall`."""
-    candidates: int = setting(1024, ge=1, le=10_000_000)
-    """Nearest vectors taken for each query or, with late interaction, each of its tokens; the passages of all are
-    scored exactly. With an encoder, `depth` or more."""
 
 
 class VectorSearch(System):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from cort.settings.fields import setting
+from cort.runtime.keys import setting
 
 if TYPE_CHECKING:
     from torch import Tensor

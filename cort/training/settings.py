@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from cort.formats.cleaning import Form
@@ -95,7 +95,7 @@ class EncoderTraining(EncoderSettings, Sparsity, TrainingOptions):
 
     kind: Literal["dense", "sparse"] = as_key(Encoder, "kind")
     query_encoder: Literal["model", "none"] = as_key(Encoder, "queries", "of a sparse encoder")
-    loss: str = field(default=next(iter(ENCODER_OBJECTIVES)), metadata={"choices": tuple(ENCODER_OBJECTIVES)})
+    loss: str = optional(next(iter(ENCODER_OBJECTIVES)), choices=tuple(ENCODER_OBJECTIVES))
     triples: str = required("PARQUET")
     validation_triples: str = required("PARQUET")
     qrels: str | None = optional(None, "for a loss that needs judgements", "PARQUET")
@@ -108,7 +108,7 @@ class EncoderTraining(EncoderSettings, Sparsity, TrainingOptions):
 class RerankerTraining(PairSettings, TrainingOptions):
     """Options of training a re-ranker on pairs."""
 
-    loss: str = field(default=next(iter(RERANKER_OBJECTIVES)), metadata={"choices": tuple(RERANKER_OBJECTIVES)})
+    loss: str = optional(next(iter(RERANKER_OBJECTIVES)), choices=tuple(RERANKER_OBJECTIVES))
     pairs: str = required("PARQUET")
     validation_pairs: str = required("PARQUET")
 

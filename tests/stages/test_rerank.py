@@ -89,7 +89,6 @@ def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(run, sta
         ({"rows": [], "depth": 1}, "document 'a' of query '2', expected scores for the top 1 (2 are missing)"),
         ({"rows": [*SCORES, ("1", "a", 3.0)]}, "row 8: found document 'a' scored again for query '1'"),
         ({"rows": [("2", "a", float("nan")), *SCORES]}, "row 1: found the score nan"),
-        *(({"weight": weight}, f"--weight: found {weight}, expected a number from 0 to 1") for weight in (-0.1, 1.5)),
     ],
 )
 def test_bad_input_is_refused(refused, options, changes, words):

@@ -275,7 +275,7 @@ def test_info_nce_learns_with_relevant_passages_left_out(trained, qrels, few, tm
 
 def test_a_guide_that_leaves_nothing_out_changes_nothing(trained, qrels, tmp_path, monkeypatch):
     # No margin from 0 on is sure to leave nothing out.
-    monkeypatch.setattr("cort.runtime.cli.check_bounds", lambda options: None)
+    monkeypatch.setattr("cort.runtime.options.mistakes_in", lambda *_: ())
     curves = []
     for number, changes in enumerate(({}, {"relative_margin": -1e6}, {"relative_margin": 0.0})):
         curve = trained(loss="info_nce", **qrels, output=tmp_path / str(number), gradient_accumulation=4, **changes)

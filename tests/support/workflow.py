@@ -10,7 +10,7 @@ from snakemake.api import SnakemakeApi
 from snakemake.settings.types import OutputSettings, Quietness, ResourceSettings
 
 from cort.runtime import cli
-from cort.runtime.options import read_options
+from cort.runtime.options import parse_options
 from tests.support.common import ROOT
 from workflow.snakemake_api import plan
 
@@ -95,10 +95,10 @@ def options_of(command):
 
 
 def parse(module, words):
-    """Parse the words of a stage's command line; exits with 2 for an option that is unknown, missing or wrong."""
+    """Parse the words of a stage's command line; exits with 2 for an option that is unknown or missing."""
     command = words[:1] if not words[0].startswith("--") else []
     options = options_of(" ".join([module.removeprefix("cort."), *command]))
-    return read_options(options, cli.parser_of(options).parse_args(words[len(command) :]))
+    return parse_options(options, cli.parser_of(options).parse_args(words[len(command) :]))
 
 
 def planned(output):

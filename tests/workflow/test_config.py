@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from typing import get_args
 
 import pytest
 import yaml
@@ -14,10 +15,11 @@ from jsonschema import Draft202012Validator
 
 from cort.experiment.checks import ConfigError, complete, load, read
 from cort.experiment.keys import Experiment
-from cort.formats.yaml_files import read_yaml
-from cort.reporting.reproduction.paper import SCHEMA, read_paper
+from cort.reporting.reproduction.keys import Paper
+from cort.reporting.reproduction.paper import read_paper
 from cort.retrieval.graphs import INDEXES
-from cort.settings.fields import described
+from cort.runtime.keys import choices_of, keys_of
+from scripts.json_schema import schema_of
 from tests.support.common import ROOT
 
 README = ROOT / "config" / "README.md"
@@ -98,7 +100,7 @@ def keys(schema, path=""):
         yield from keys(part, place)
 
 
-KEYS = {path: (part, required) for path, part, required in keys(described(Experiment))}
+KEYS = {path: (part, required) for path, part, required in keys(schema_of(Experiment))}
 
 
 def test_every_key_is_described_in_one_sentence():
@@ -114,11 +116,21 @@ def test_every_optional_value_has_a_default():
     assert missing == WITHOUT_DEFAULT
 
 
+def declared(hint, path=""):
+    """Yield the path and the declaration of every key; `*` stands for a name."""
+    for name, key in keys_of(hint).items():
+        yield f"{path}{name}", key
+        entries = [args[1] for args in map(get_args, choices_of(key.hint)) if len(args) == 2 and args[0] is str]
+        yield from declared(key.hint, f"{path}{name}.")
+        for entry in entries:
+            yield from declared(entry, f"{path}{name}.*.")
+
+
 def test_keys_declare_whose_names_they_take_and_what_lists_are_like():
     found = defaultdict(set)
-    for path, (part, _) in KEYS.items():
-        for rule, value in part.get("rules", {}).items():
-            found[rule if value is True else value].add(path)
+    for path, key in declared(Experiment):
+        for rule in key.rules.keys() & {"names", "measures", "unique", "increasing"}:
+            found[rule if key.rules[rule] is True else key.rules[rule]].add(path)
     assert found == {rule: set(paths.split()) for rule, paths in RULES.items()}
 
 
@@ -131,7 +143,7 @@ def subschemas(schema):
 
 
 @pytest.mark.parametrize(
-    ("schema", "least"), [(described(Experiment), 50), (read_yaml(SCHEMA), 8)], ids=["config", "papers"]
+    ("schema", "least"), [(schema_of(Experiment), 50), (schema_of(Paper), 8)], ids=["config", "papers"]
 )
 def test_every_number_has_bounds(schema, least):
     kinds = [["integer", "null"], ["integer", "string"], ["number", "string"], ["number", "object", "null"]]

@@ -10,8 +10,8 @@ import yaml
 import cort
 from cort.experiment.checks import complete, read
 from cort.experiment.keys import Experiment
-from cort.formats.schemas import Validator, explain
-from cort.settings.fields import schema_of
+from cort.runtime.keys import keys_of, part_of
+from cort.runtime.reading import mistakes_in
 from tests.support.common import COMMIT, ROOT
 from tests.support.workflow import RULES, command_of
 
@@ -63,14 +63,15 @@ def yaml_blocks():
 def test_the_keys_of_pages_are_keys_of_experiments(block, place, tmp_path):
     path = tmp_path / "block.yaml"
     path.write_text(block.replace("COMMIT", COMMIT), "utf-8")
-    config, schema = read(path), schema_of(Experiment)
+    config = read(path)
     if {"dataset", "systems"} <= config.keys():
         assert complete(config, place)["systems"]
         return
     # A part of an experiment, of which other parts are not checked.
-    errors = Validator(schema | {"required": []}).iter_errors(config)
-    lines = [line for error in errors for line in explain(error)]
-    assert not lines
+    assert config.keys() <= keys_of(Experiment).keys()
+    for name, value in config.items():
+        key = part_of(Experiment, name)
+        assert list(mistakes_in(value, key.hint, key.rules)) == []
 
 
 def test_every_page_is_in_the_navigation():

@@ -13,8 +13,8 @@ from cort.experiment.checks import ConfigError, complete, load
 from cort.experiment.experiment import Experiment
 from cort.experiment.splits import labelled_twice, pairs_of_splits, splits_apart
 from cort.experiment.variants import VARIANTS
-from cort.settings.config import LEARNERS, affecting_results, any_of, is_trained, part_of
-from cort.settings.fields import schema_of
+from cort.runtime.keys import keys_of, part_of
+from cort.settings.config import LEARNERS, any_of, is_trained
 from cort.settings.paths import MEASURES
 from cort.systems.base import System
 from tests.support.common import COMMIT
@@ -136,12 +136,12 @@ def test_only_keys_of_a_variant_get_defaults_or_values_of_a_recipe():
 
 
 def test_variants_have_keys_of_the_schema_and_each_key_is_of_a_variant():
-    sections = schema_of(keys.Experiment)["properties"]
+    sections = keys_of(keys.Experiment)
     for section in VARIANTS.keys() & sections:
-        entry = part_of(sections[section], "x")["properties"]
+        entry = keys_of(part_of(sections[section].hint, "x").hint)
         assert set.union(*(variant.keys for variant in VARIANTS[section])) == entry.keys()
         if (examples := LEARNERS.get(section)) in VARIANTS:
-            assert set.union(*(variant.keys for variant in VARIANTS[examples])) == entry[examples]["properties"].keys()
+            assert set.union(*(variant.keys for variant in VARIANTS[examples])) == keys_of(entry[examples].hint).keys()
 
 
 def test_all_mistakes_of_the_shape_and_then_all_others_are_reported_at_once():
@@ -566,8 +566,10 @@ def test_descriptions():
 
 def test_settings_that_affect_only_speed_or_safety_are_left_out():
     config = completed()
-    kept = affecting_results(config, schema_of(keys.Experiment))
+    kept = keys.affecting_results(config)
     assert "protect" not in kept
+    assert "gpus" in config["encoders"]["encoder"]["training"]
+    assert "gpus" not in kept["encoders"]["encoder"]["training"]
     assert kept["seed"] == config["seed"]
     assert kept["systems"] == config["systems"]
     assert "protect" in config

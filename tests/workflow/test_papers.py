@@ -37,11 +37,11 @@ def lines_about(tmp_path, changes):
 
 T, P = "tables table-1", "figures figure-1 panels"
 ROWS, PANELS = "tables.table-1.rows", "figures.figure-1.panels"
-MEASURE = r"^((RR|nDCG|AP)(@[1-9][0-9]*)?|(R|P|Success)@[1-9][0-9]*|latency(@[1-9][0-9]*)?|rank|unjudged@10)$"
+MEASURE = r"((RR|nDCG|AP)(@[1-9][0-9]*)?|(R|P|Success)@[1-9][0-9]*|latency(@[1-9][0-9]*)?|rank|unjudged@10)"
 SED = "found 'sed', expected one of seed, file, table; did you mean seed?"
 COUNT = "expected 3, one per column; fix it"
 NAMED = "for the column 'MRR@10', expected one of row, column or table to name it"
-KEYS = "expected one of number, title, note, scale, system, split, measure, depth, tolerance, why, columns, rows"
+KEYS = "expected one of number, title, note, system, split, measure, depth, tolerance, why, scale, columns, rows"
 # Changes, what is said, and where, unless it is where the last change is.
 MISTAKES = [
     ({"title": GONE}, "found no key title, expected it to be set; add it", "top level"),
@@ -52,7 +52,7 @@ MISTAKES = [
     ({f"{T} columns 0 measure": "MRR@10"}, f"found the name 'MRR@10', expected a match of {MEASURE}; rename it"),
     ({f"{T} columns 1 tolerance": "far"}, "found 'far', expected one of near, exact; add it or fix the name"),
     ({f"{T} rows 0 values": [18.7, 290]}, f"found 2 values, {COUNT}"),
-    ({f"{T} rows 0 values 0": "1"}, "found '1', expected a number or a mapping or null; fix the value"),
+    ({f"{T} rows 0 values 0": "1"}, "found '1', expected a number or a mapping or null; write 1.0, without quotes"),
     ({f"{T} rows 0 changes": [1, 2]}, f"found 2 values, {COUNT}"),
     (
         {f"{T} rows 0 changes": [1, 2, 3], f"{T} rows 0 change_from": "at 5"},

@@ -19,7 +19,7 @@ import yaml
 
 from cort.experiment.keys import Experiment
 from cort.settings.config import flat as flat_settings
-from cort.settings.fields import schema_of
+from scripts.json_schema import schema_of
 from tests.support.changes import mark_as_built, planned_jobs, prepare, put, replace
 from tests.support.common import COMMIT, write_file
 from tests.support.forking import run_module, snakemake

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cort.formats.schemas import shape_mistakes
 from cort.formats.yaml_files import read_yaml
+from cort.reporting.reproduction import keys
 from cort.runtime.errors import InputError, check_name
-
-SCHEMA = Path(__file__).with_name("paper.schema.yaml")
+from cort.runtime.reading import lines_of, mistakes_in
 
 # A mapping in a file of published numbers.
 Part: TypeAlias = Mapping[str, Any]
@@ -232,7 +231,7 @@ def find_mistakes(path: str | Path) -> Iterator[str]:
     except InputError as error:
         yield from str(error).splitlines()
         return
-    shape = shape_mistakes(paper, read_yaml(SCHEMA))
+    shape = lines_of(mistakes_in(paper, keys.Paper, {}))
     yield from dict.fromkeys(f"{path}: {line}" for line in shape or _references(paper))
 
 

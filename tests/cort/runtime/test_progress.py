@@ -5,14 +5,6 @@ import pytest
 from cort.runtime import progress
 
 
-@pytest.mark.parametrize(
-    ("count", "seconds", "text"),
-    [(90, 30.0, "3.0 per second"), (30, 30.0, "1.0 per second"), (2, 60.0, "2.0 per minute")],
-)
-def test_rate_is_in_a_readable_unit(count, seconds, text):
-    assert progress.rate_text(count, seconds) == text
-
-
 def test_items_pass_unchanged_and_lines_are_logged_without_a_terminal(monkeypatch, caplog):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
@@ -51,7 +43,7 @@ def test_a_line_comes_at_least_every_ten_seconds_but_not_in_a_short_stage(clock,
         for _ in range(40):
             clock(0.5)
             counter.advance(1)
-    assert caplog.messages[0] == "10 of 100 texts, 2.0 per second, 45 s left"
+    assert caplog.messages[0] == "10 of 100 texts, 2.00 texts/s, 00:45 left"
     assert len(caplog.messages) == 4
     assert progress.SECONDS_BETWEEN_LINES <= 10
 
@@ -63,4 +55,4 @@ def test_items_finished_earlier_do_not_affect_the_rate(clock, caplog):
         clock(10)
         counter.advance(10)
         counter.reach(60)
-    assert caplog.messages == ["60 of 100 texts, 1.0 per second, 40 s left"]
+    assert caplog.messages == ["60 of 100 texts, 1.00 texts/s, 00:40 left"]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cort.runtime.errors import InputError
-from cort.runtime.options import add_options, read_options
+from cort.runtime.options import add_options, parse_options
 from cort.training.loop import Task, fit, make_deterministic, parameter_groups
 from cort.training.microbatches import join_consecutive
 from cort.training.outcome import CurvePoint, Selection, report_gain, write_curve
@@ -291,7 +291,7 @@ def test_the_settings_are_read_off_the_arguments():
     add_options(parser, TrainingSettings)
     args = parser.parse_args(["--max-gradient-norm", "1", "--seed", "7"])
     # The authors' values, but for the seed.
-    assert read_options(TrainingSettings, args) == TrainingSettings(
+    assert parse_options(TrainingSettings, args) == TrainingSettings(
         6, 100, 2e-5, 0.1, "all", 20, "linear", 100, 1.0, "fp32", seed=7
     )
 

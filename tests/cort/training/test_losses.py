@@ -2,6 +2,7 @@ import importlib
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ import torch
 from torch.nn import functional
 
 from cort import train, train_reranker
-from cort.experiment.keys import Experiment
+from cort.experiment.keys import Encoder, Reranker
 from cort.models.encoder import load_encoder
+from cort.runtime.keys import keys_of
 from cort.runtime.options import optional
-from cort.settings.fields import schema_of
 from cort.training import losses
 from tests.support.common import read_curve
 from tests.support.training import batch_of, long_training_options, train_options, write_examples
@@ -213,14 +214,14 @@ def test_many_mini_batches_at_once_have_the_losses_of_each():
 
 
 @pytest.mark.parametrize(
-    ("section", "objectives", "stage"),
-    [("encoders", losses.ENCODER_OBJECTIVES, train), ("rerankers", losses.RERANKER_OBJECTIVES, train_reranker)],
+    ("model", "objectives", "stage"),
+    [(Encoder, losses.ENCODER_OBJECTIVES, train), (Reranker, losses.RERANKER_OBJECTIVES, train_reranker)],
 )
-def test_every_objective_can_be_configured(section, objectives, stage):
-    keys = schema_of(Experiment)["properties"][section]["additionalProperties"]["properties"]
-    assert keys["loss"] == {"enum": list(objectives), "default": stage.Options.loss}
+def test_every_objective_can_be_configured(model, objectives, stage):
+    keys = keys_of(model)
+    assert (get_args(keys["loss"].hint), keys["loss"].default) == (tuple(objectives), stage.Options.loss)
     for name in losses.settings_of(objectives):
-        assert keys[name].get("default") == getattr(stage.Options, name)
+        assert keys[name].default == getattr(stage.Options, name)
 
 
 @dataclass(frozen=True)
