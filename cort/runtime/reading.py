@@ -18,23 +18,27 @@ from cort.runtime.keys import choices_of, keys_of
 
 Rules: TypeAlias = Mapping[str, Any]
 Path: TypeAlias = tuple[str, ...]
+Check: TypeAlias = tuple[Callable[[Any, Any], bool], str]
 #: the keys that lead to it; what was found, what was expected and what to do
 Mistake: TypeAlias = tuple[Path, str]
 
 #: what must hold of a number and its bound, and how messages put it
-BOUNDS = {
+BOUNDS: dict[str, Check] = {
     "ge": (operator.ge, "at least {:,}"),
     "gt": (operator.gt, "more than {:,}"),
     "le": (operator.le, "at most {:,}"),
     "lt": (operator.lt, "less than {:,}"),
 }
-# Rules of a list or mapping that are not those of its entries, and which of them are bounds of its length.
-LENGTHS = {"least": "ge", "most": "le"}
+# The same of a list or mapping; such rules are not those of its entries.
+LENGTHS: dict[str, Check] = {
+    "least": (lambda value, bound: len(value) >= bound, "at least {:,} of them"),
+    "most": (lambda value, bound: len(value) <= bound, "at most {:,} of them"),
+}
 OF_LISTS = {*LENGTHS, "unique", "increasing", "entries"}
 # By type: how messages call it, and whether a value is of it, whatever is inside. Empty text was rather forgotten.
 FORMS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
-    str: ("text", lambda value: isinstance(value, str) and value.strip() != ""),
-    int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    str: ("a string", lambda value: isinstance(value, str) and value.strip() != ""),
+    int: ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     float: ("a number", lambda value: is_number(value) and math.isfinite(value)),
     bool: ("true or false", lambda value: isinstance(value, bool)),
     tuple: ("a list", lambda value: isinstance(value, list)),
@@ -80,7 +84,7 @@ def mistakes_in(value: Any, hint: Any, rules: Rules, path: Path = ()) -> Iterato
     elif isinstance(value, str) and str in fitting:
         yield from _in_name(value, rules.get("pattern"), path)
     elif is_number(value):
-        yield from _out_of_bounds(value, value, rules, {rule: rule for rule in BOUNDS}, "{}", path)
+        yield from _broken(BOUNDS, value, rules, path)
 
 
 def _in_mapping(value: dict[Any, Any], fitting: list[Any], rules: Rules, path: Path) -> Iterator[Mistake]:
@@ -91,12 +95,12 @@ def _in_mapping(value: dict[Any, Any], fitting: list[Any], rules: Rules, path: P
         if key.default is dataclasses.MISSING and name not in value:
             yield path, f"found no key {name}, expected it to be set; add it"
     if keys is None:
-        yield from _out_of_bounds(len(value), value, rules, LENGTHS, "{} of them", path)
+        yield from _broken(LENGTHS, value, rules, path)
     entry = next((typing.get_args(choice)[1] for choice in fitting if typing.get_origin(choice) is dict), Any)
     for name, part in value.items():
         if not isinstance(name, str):
             # As YAML reads 2019, yes and null.
-            yield path, f"found the key {name!r}, which is not text, expected a name; put it in quotes"
+            yield path, f"found the key {name!r}, no string, expected a name; put it in quotes"
         elif keys is None:
             yield from _in_name(name, rules.get("entries"), (*path, name))
             yield from mistakes_in(part, entry, of_entries(rules), (*path, name))
@@ -112,7 +116,7 @@ def _in_list(value: list[Any], fitting: list[Any], rules: Rules, path: Path) -> 
     entry, *rest = next(types_in, (Any, ...))
     if rest != [...]:
         rules = {**rules, **dict.fromkeys(LENGTHS, 1 + len(rest))}
-    mistakes = [*_out_of_bounds(len(value), value, rules, LENGTHS, "{} of them", path)]
+    mistakes = [*_broken(LENGTHS, value, rules, path)]
     for number, item in enumerate(value):
         mistakes += mistakes_in(item, entry, of_entries(rules), (*path, str(number)))
     yield from mistakes
@@ -135,13 +139,10 @@ def _in_name(name: str, pattern: str | None, path: Path) -> Iterator[Mistake]:
         yield path, f"found the name {shorten(name)}, expected {letters(pattern)}; rename it"
 
 
-def _out_of_bounds(
-    number: float, value: object, rules: Rules, bounds: Mapping[str, str], form: str, path: Path
-) -> Iterator[Mistake]:
-    for rule, bound in bounds.items():
-        holds, words = BOUNDS[bound]
-        if rule in rules and not holds(number, rules[rule]):
-            yield path, f"found {shorten(value)}, expected {form.format(words.format(rules[rule]))}; fix the value"
+def _broken(checks: Mapping[str, Check], value: Any, rules: Rules, path: Path) -> Iterator[Mistake]:
+    for rule, (holds, words) in checks.items():
+        if rule in rules and not holds(value, rules[rule]):
+            yield path, f"found {shorten(value)}, expected {words.format(rules[rule])}; fix the value"
 
 
 def letters(pattern: str) -> str:

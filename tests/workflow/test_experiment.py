@@ -178,7 +178,7 @@ def test_a_typo_is_one_mistake():
 def test_keys_that_are_no_text_are_named():
     config = changed({})
     config["splits"][2019] = config["splits"].pop("test")
-    assert mistakes_in(config) == ["splits: found the key 2019, which is not text, expected a name; put it in quotes"]
+    assert mistakes_in(config) == ["splits: found the key 2019, no string, expected a name; put it in quotes"]
 
 
 def test_models_need_training_splits():

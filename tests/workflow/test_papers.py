@@ -45,7 +45,7 @@ KEYS = "expected one of number, title, note, system, split, measure, depth, tole
 # Changes, what is said, and where, unless it is where the last change is.
 MISTAKES = [
     ({"title": GONE}, "found no key title, expected it to be set; add it", "top level"),
-    ({"title": 3}, "found 3, expected text; put it in quotes"),
+    ({"title": 3}, "found 3, expected a string; put it in quotes"),
     ({f"{T} tolerence": "x"}, f"found the unknown key tolerence, {KEYS}; did you mean tolerance?", "tables.table-1"),
     ({f"{T} scale": "100"}, "found '100', expected a number; write 100.0, without quotes"),
     ({f"{T} scale": 0}, "found 0, expected more than 0; fix the value"),

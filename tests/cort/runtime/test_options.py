@@ -70,8 +70,8 @@ def test_missing_values_are_refused(words):
         ("--kind qurey", "--kind: found 'qurey', expected one of query, passage; did you mean query?"),
         ("--grade 2", "--grade: found '2', expected one of 0, 1; choose one"),
         ("--part x", "--part: found 'x', expected one of held-out, rest; choose one"),
-        ("--depths 1 x", "--depths: found 'x', expected a whole number; fix the value"),
-        ("--qrels=", "--qrels: found '', expected text; give a value or remove it"),
+        ("--depths 1 x", "--depths: found 'x', expected an integer; fix the value"),
+        ("--qrels=", "--qrels: found '', expected a string; give a value or remove it"),
         ("--threads 0", "--threads: found 0, expected at least 1; fix the value"),
     ],
 )
@@ -92,7 +92,7 @@ def test_all_mistakes_are_reported_at_once():
 @pytest.mark.parametrize("number", ["1_0", "\u0661", " 1", "1.0", "9" * 30, "nan", ""])
 def test_integers_are_plain_digits(number):
     for option in ("--seed", "--depths"):
-        with pytest.raises(InputError, match=rf"^{option}: found .*, expected a whole number; "):
+        with pytest.raises(InputError, match=rf"^{option}: found .*, expected an integer; "):
             parse("--runs", "a", option, number)
 
 
