@@ -17,6 +17,7 @@ from tests.support.common import ROOT
 # Options that are no keys, by what is expected of them, in every stage that has one of this name.
 EXPECTED = {
     "at least 0": "bm25_warm_up memory_mb port warm_up",
+    "at least 16": "memory_mb",
     "at least 1": "batch pool processes samples",
     "at least 1, at most 4,096": "threads",
 }
