@@ -47,8 +47,8 @@ from cort.formats.shards import (
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.documents import as_documents
-from cort.retrieval.graph import Meta, refuse_other_queries, without_zeros
-from cort.retrieval.graph_search import Found, open_index, to_ranking
+from cort.retrieval.graph_build import without_zeros
+from cort.retrieval.graph_search import Found, Meta, open_index, refuse_other_queries, to_ranking
 from cort.retrieval.graphs import INDEXES, IndexKind
 from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions
 from cort.runtime.commands import Commands, main_of_commands

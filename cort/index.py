@@ -13,46 +13,28 @@ Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --t
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
-import shutil
 import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
-from cort.formats.artifacts import read_artifact, write_artifact
+from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import convert
 from cort.formats.expansions import iter_beside, iter_expanded
-from cort.formats.shards import Shard, count_rows
+from cort.formats.shards import count_rows
 from cort.retrieval import anserini
-from cort.retrieval.graph import (
-    HNSW_SPACE,
-    META_FILE,
-    blocks_of,
-    complete_index,
-    library,
-    open_passages,
-    without_zeros,
-)
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graph_build import build_hnsw, build_onng
+from cort.retrieval.graph_search import META_FILE
 from cort.retrieval.options import JavaOptions
-from cort.runtime.checksums import checksum
 from cort.runtime.commands import Commands, main_of_commands
-from cort.runtime.errors import InputError, input_error
-from cort.runtime.files import atomic_folder, temporary_folder
+from cort.runtime.errors import input_error
+from cort.runtime.files import atomic_folder
 from cort.runtime.options import optional, options_class, required, thread_count
-from cort.runtime.program import program_of
 from cort.runtime.progress import track
 from cort.settings.fields import Cleaning, General, as_key
 from cort.settings.lexical import Language, LexicalIndex
@@ -176,9 +158,6 @@ def index_impacts(options: ImpactOptions) -> None:
 
 # HNSW
 
-HNSW_SEED = 100
-VECTORS_ADDED_AT_ONCE = 5_000
-
 
 @options_class
 class HnswOptions(Hnsw):
@@ -199,28 +178,10 @@ class HnswOptions(Hnsw):
 
 def index_hnsw(options: HnswOptions) -> None:
     """Build the index; it does not depend on how passages are divided into shards."""
-    hnswlib = library()
-    passages = open_passages(options.passages)
-    count = count_rows(passages)
-    how = {"M": options.M, "ef_construction": options.ef_construction}
-    with atomic_folder(options.output) as folder:
-        index = hnswlib.Index(space=HNSW_SPACE, dim=passages[0].dimension)
-        index.init_index(max_elements=count, random_seed=HNSW_SEED, **how)
-        added = 0
-        for vectors in track(blocks_of(passages, VECTORS_ADDED_AT_ONCE), count, "vectors added", size=len):
-            index.add_items(vectors, np.arange(added, added + len(vectors)), num_threads=1)
-            added += len(vectors)
-        (file,) = GRAPHS["hnsw"].files
-        index.save_index(str(folder / file))
-        complete_index(folder, passages, "hnsw", {**how, "space": HNSW_SPACE})
+    build_hnsw(options.passages, options.output, options.M, options.ef_construction)
 
 
 # ONNG
-
-DISTANCE = "Normalized L2"
-# Vectors linked at a time. NGT itself links 200 at a time: multiples of that give the same graph as all at once.
-LINKED_AT_ONCE = 5_000
-PROGRESS_FILE = "progress.json"
 
 
 @options_class
@@ -247,120 +208,18 @@ class OnngOptions(Onng):
     output: str = required("FOLDER")
 
 
-@dataclass(frozen=True)
-class Progress:
-    """A saved unfinished ANNG: its identity, the number of vectors linked, and the sizes of its files."""
-
-    identity: str
-    linked: int
-    bytes: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Folder of an unfinished ANNG, replaced as a whole after `every` seconds."""
-
-    folder: Path
-    identity: str
-    every: float
-
-    def restore(self, work: Path) -> int:
-        """Copy the saved graph to `work` if it belongs to this build; return its number of vectors, or 0."""
-        path = self.folder / PROGRESS_FILE
-        try:
-            saved = read_artifact(path, Progress)
-            whole = all((self.folder / name).stat().st_size == size for name, size in saved.bytes.items())
-        except FileNotFoundError:
-            return 0
-        except (InputError, OSError) as error:
-            log.warning("%s cannot be read (%s): the graph is built from scratch", path, error)
-            return 0
-        if saved.identity != self.identity or not whole:
-            log.info("%s holds a part of another graph: ignored", self.folder)
-            return 0
-        work.mkdir()
-        for name in saved.bytes:
-            shutil.copyfile(self.folder / name, work / name)
-        log.info("resumes after %d vectors", saved.linked)
-        return saved.linked
-
-    def keep(self, work: Path, linked: int) -> None:
-        """Replace the saved graph by the files that NGT has just written to `work` and does not read again."""
-        with atomic_folder(self.folder, recorded=False) as folder:
-            sizes = {}
-            for path in sorted(work.iterdir()):
-                sizes[path.name] = path.stat().st_size
-                shutil.move(path, folder / path.name)
-            write_artifact(folder / PROGRESS_FILE, Progress(self.identity, linked, sizes))
-
-
-def _build_plain_graph(
-    passages: Sequence[Shard], path: Path, options: OnngOptions, checkpoint: Checkpoint | None
-) -> None:
-    import ngtpy
-
-    linked = checkpoint.restore(path) if checkpoint else 0
-    if not linked:
-        # 0: a search follows all edges; the optimized graph has few anyway.
-        limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
-        ngtpy.create(str(path), passages[0].dimension, distance_type=DISTANCE, **limits)
-    index = ngtpy.Index(str(path), log_disabled=True)
-    saved, blocks = time.monotonic(), blocks_of(passages, LINKED_AT_ONCE, linked)
-    for vectors in track(blocks, count_rows(passages), "vectors linked", done=linked, size=len):
-        index.batch_insert(vectors, num_threads=options.threads, build=False)
-        index.build_index(num_threads=options.threads)
-        linked += len(vectors)
-        if checkpoint and time.monotonic() - saved >= checkpoint.every:
-            index.save()
-            checkpoint.keep(path, linked)
-            saved = time.monotonic()
-    index.save()
-    index.close()
-
-
-def _optimize(plain: Path, optimized: Path, outgoing: int, incoming: int) -> None:
-    import ngtpy
-
-    optimizer = ngtpy.Optimizer(num_of_outgoings=outgoing, num_of_incomings=incoming, log_disabled=True)
-    optimizer.set_processing_modes(
-        # NGT 2.8.0.post1 reads the number of edges to keep from uninitialised memory, so equal calls may remove
-        # different edges.
-        shortcut_reduction=False,
-        search_parameter_optimization=False,
-        prefetch_parameter_optimization=False,
-        accuracy_table_generation=False,
-    )
-    log.info("optimizes the graph")
-    optimizer.execute(str(plain), str(optimized))
-
-
-def _identity(passages: Sequence[Shard], edges: int) -> str:
-    """Hash all that determines the bytes of an ANNG; how the vectors are divided into shards also counts."""
-    parts = {
-        "vectors": [checksum(shard.path) for shard in passages],
-        "edges": edges,
-        "program": [program_of("cort.index onng"), version("ngt")],
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 def index_onng(options: OnngOptions) -> None:
     """Build the index; it depends on neither shards nor threads."""
-    passages = without_zeros(open_passages(options.passages))
-    checkpoint = None
-    if options.checkpoints:
-        identity = _identity(passages, options.edges)
-        checkpoint = Checkpoint(Path(options.checkpoints), identity, options.checkpoint_every)
-    with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
-        plain, optimized = work / "anng", work / "onng"
-        _build_plain_graph(passages, plain, options, checkpoint)
-        _optimize(plain, optimized, options.outgoing, options.incoming)
-        for name in GRAPHS["onng"].files:
-            os.replace(optimized / name, folder / name)
-        how = {name: getattr(options, name) for name in ("edges", "outgoing", "incoming")}
-        complete_index(folder, passages, "onng", how | {"distance": DISTANCE})
-    if checkpoint:
-        shutil.rmtree(checkpoint.folder, ignore_errors=True)
+    build_onng(
+        options.passages,
+        options.output,
+        edges=options.edges,
+        outgoing=options.outgoing,
+        incoming=options.incoming,
+        threads=options.threads,
+        checkpoints=options.checkpoints,
+        every=options.checkpoint_every,
+    )
 
 
 # IVF-PQ

@@ -49,8 +49,7 @@ from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
 from cort.retrieval.anserini import IMPACTS
 from cort.retrieval.audits import audited_width
-from cort.retrieval.graph import refuse_other_queries
-from cort.retrieval.graph_search import open_index, rank
+from cort.retrieval.graph_search import open_index, rank, refuse_other_queries
 from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL
 from cort.retrieval.impacts import as_text
 from cort.retrieval.lucene import (

@@ -1,6 +1,9 @@
 """Searches in graph indexes: ONNG (Iwasaki & Miyazaki, 2018) with NGT, HNSW (Malkov & Yashunin, 2018) with hnswlib.
 
 The width of a search is the epsilon of an ONNG, or the ef of an HNSW index; wider searches find more and take longer.
+
+An index is a folder with the library's files, ids.arrow (the id of each vector, in order) and meta.json, which records
+how it was built and the size of each file.
 """
 
 import multiprocessing
@@ -17,15 +20,35 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.formats.artifacts import read_json
 from cort.formats.records import Integers, Ranking
 from cort.formats.runs import order
 from cort.formats.shards import Shard, from_batch
 from cort.formats.tables import open_arrow, refuse_damage
-from cort.retrieval.graph import FIX, HNSW_SPACE, IDS, IDS_FILE, Meta, Vectors, library, read_meta
 from cort.retrieval.graphs import GRAPHS
-from cort.runtime.errors import input_error
+from cort.runtime.errors import input_error, shorten
 
+# Half-precision storage moves a unit vector's length by 0.0005 at most.
+UNIT_TOLERANCE = 0.01
+ROWS_CHECKED_AT_ONCE = 65_536
+IDS = pa.schema({"id": "string"})
+IDS_FILE, META_FILE = "ids.arrow", "meta.json"
+# The distance of HNSW: 1 - inner product.
+HNSW_SPACE = "ip"
+FIX = "delete the index and build it again"
 QUERIES_PER_BLOCK = 64
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What an index was built from, and the sizes of its files; `model` is the fingerprint of the encoder."""
+
+    model: str
+    count: int
+    dimension: int
+    bytes: dict[str, int]
 
 
 class Found(NamedTuple):
@@ -170,3 +193,57 @@ def to_ranking(query_id: str, ids: pa.Array, found: Found) -> Ranking:
     doc_ids = ids.take(found.rows).to_pylist()
     by = order(doc_ids, found.scores)
     return Ranking(query_id, [doc_ids[position] for position in by], found.scores[by])
+
+
+def refuse_other_queries(queries: Sequence[Shard], meta: Meta, index: str | Path) -> None:
+    """Refuse queries of another dimension than the index, or of another length than 1 or 0."""
+    # All shards of a set have the same dimension.
+    if queries[0].dimension != meta.dimension:
+        found, expected = f"{queries[0].dimension} dimensions", f"{meta.dimension} as in {index}"
+        raise input_error(queries[0].path, found, expected, "encode the queries again")
+    refuse_other_lengths(queries)
+
+
+def refuse_other_lengths(shards: Sequence[Shard]) -> None:
+    """Refuse vectors neither of length 1 nor zero: angle and inner product would rank them differently."""
+    for shard in shards:
+        # A shard may be a single batch of millions.
+        for batch in shard.table.to_batches(ROWS_CHECKED_AT_ONCE):
+            lengths = np.linalg.norm(from_batch(batch)[1].astype(np.float32), axis=1)
+            wrong = lengths[~((np.abs(lengths - 1) <= UNIT_TOLERANCE) | (lengths == 0))]
+            if len(wrong):
+                fix = "use exact retrieval for a model that does not normalise, or encode again"
+                raise input_error(shard.path, f"a vector of length {wrong[0]:.4g}", "unit vectors", fix)
+
+
+def read_meta(folder: Path, kind: str) -> Meta:
+    """Read meta.json, and check the sizes of the other files.
+
+    :raises InputError: if a file is missing or has another size, or the index is of another kind.
+    """
+    path = folder / META_FILE
+    node = read_json(path)
+    if set(node.of(dict)) != {"model", "count", "dimension", *GRAPHS[kind].settings, "bytes"}:
+        raise node.complain(f"the fields {shorten(', '.join(node.value))}", f"what `{kind}` wrote")
+    meta: Meta = node.read(Meta)
+    sizes = {name: node["bytes"][name].read(int) for name in (*GRAPHS[kind].files, IDS_FILE)}
+    for name, size in sizes.items():
+        check_size(folder / name, size)
+    return meta
+
+
+def check_size(file: Path, size: int | None) -> None:
+    """Refuse a file of an index that is missing or not of the size that meta.json records."""
+    found = f"{file.stat().st_size} bytes" if file.exists() else "no such file"
+    if found != f"{size} bytes":
+        raise input_error(file, found, f"{size} bytes", FIX)
+
+
+def library() -> Any:
+    """Import hnswlib, the one dependency that must be compiled; an `InputError` says if it is not installed."""
+    try:
+        import hnswlib
+    except ImportError as error:
+        fix = "install g++ and the headers of Python, then `make hnswlib` or `pip install hnswlib==0.8.0`"
+        raise input_error("hnswlib", "no such package", "hnswlib 0.8.0", fix) from error
+    return hnswlib

@@ -38,7 +38,7 @@ from cort.formats.shards import (
     open_token_shards,
 )
 from cort.formats.tables import open_arrow
-from cort.retrieval.graph import FIX, META_FILE, check_size
+from cort.retrieval.graph_search import FIX, META_FILE, check_size
 from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
 from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex, measure, widest
 from cort.retrieval.vectors import Rows, Vectors

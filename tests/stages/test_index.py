@@ -9,7 +9,7 @@ import pytest
 
 from cort import index
 from cort.formats.runs import read_run
-from cort.retrieval import graph_search
+from cort.retrieval import graph_build, graph_search
 from cort.retrieval.graph_search import open_index
 from cort.retrieval.graphs import GRAPHS
 from tests.support.common import command_line, wait_until
@@ -79,7 +79,7 @@ def test_meta_json_describes_the_index_and_its_files(built):
 def test_shards_blocks_and_threads_change_no_byte_of_an_index(built, tmp_path, monkeypatch):
     kind, folder = built
     # Of HNSW blocks that end within shards, and within the blocks of shards.
-    monkeypatch.setattr(index, "VECTORS_ADDED_AT_ONCE", 37)
+    monkeypatch.setattr(graph_build, "VECTORS_ADDED_AT_ONCE", 37)
     for passages in (["all.arrow"], ["p1.arrow", "p2.arrow"]):
         threads = {"threads": 1} if kind == "onng" else {}
         output = build(kind, tmp_path, [folder / name for name in passages], **threads)
@@ -297,7 +297,8 @@ def test_no_queries_give_an_empty_run(built, tmp_path, search):
 KILLED = """
 import sys
 from cort import index
-index.LINKED_AT_ONCE = 200
+from cort.retrieval import graph_build
+graph_build.LINKED_AT_ONCE = 200
 sys.exit(index.main(sys.argv[1:]))
 """
 
@@ -331,15 +332,15 @@ def test_a_killed_build_resumes_to_the_same_bytes(tmp_path):
 
 def keep_some(folder, passages, monkeypatch, refused):
     """Build until a checkpoint is written, and fail then."""
-    keep = index.Checkpoint.keep
+    keep = graph_build.Checkpoint.keep
 
     def keep_and_fail(checkpoint, work, count):
         keep(checkpoint, work, count)
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(index, "LINKED_AT_ONCE", 200)
-        patch.setattr(index.Checkpoint, "keep", keep_and_fail)
+        patch.setattr(graph_build, "LINKED_AT_ONCE", 200)
+        patch.setattr(graph_build.Checkpoint, "keep", keep_and_fail)
         kept = {"checkpoints": folder / "kept", "checkpoint_every": 0}
         refused("index onng", passages=passages, edges=20, threads=2, **kept, output=folder / "index")
     assert linked(folder) == 200

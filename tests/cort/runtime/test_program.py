@@ -75,8 +75,8 @@ def test_a_new_line_changes_the_programs_that_import_it(edited, module, path, ch
 @pytest.mark.parametrize(
     ("old", "new", "commands"),
     [
-        ("HNSW_SEED = 100", "HNSW_SEED = 101", ["hnsw"]),
-        ("LINKED_AT_ONCE = 5_000", "LINKED_AT_ONCE = 7", ["onng"]),
+        ("class HnswOptions(Hnsw):", "class HnswOptions(Hnsw):\n    added: int = 0", ["hnsw"]),
+        ("every=options.checkpoint_every", "every=7", ["onng"]),
         ("class IvfPqOptions(IvfPq):", "class IvfPqOptions(IvfPq):\n    added: int = 0", ["ivfpq"]),
         ("from cort.formats import tables", "from cort.formats import qrels as tables", ["bm25"]),
         ('"onng": (OnngOptions, index_onng)', '"onng": (OnngOptions, index_hnsw)', ["onng"]),
