@@ -36,6 +36,8 @@ WORD = 16
 SMALLEST = 1e-15
 # Fine codes divide the residual, at most half a step of a coarse code, into this many steps.
 FINER = 2 * LARGEST
+# Passages with which a processor has to show that it multiplies codes correctly.
+PROBED = 64
 # Without AMX, oneDNN multiplies signed codes of queries 400 times slower than unsigned ones with this zero point.
 ZERO = 128
 
@@ -124,7 +126,7 @@ class Block:
 
 def is_right() -> bool:
     """Whether this processor, with this version of torch, can multiply codes, and does so correctly."""
-    rows, queries = (torch.arange(n * WORD).remainder(251).sub(125).view(n, WORD).float() for n in (4 * GROUP, 3))
+    rows, queries = (torch.arange(n * WORD).remainder(251).sub(125).view(n, WORD).float() for n in (PROBED, 3))
     rows[:, 0] = queries[:, 0] = LARGEST  # so that they are their own codes
     try:
         products = Block(rows, "a test").products(encode_queries(queries, "a test"))
