@@ -40,7 +40,7 @@ from cort.retrieval.documents import as_documents, document_of, group_passages
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import TunedOptions, check_tuned
 from cort.retrieval.rerank import candidate_scores, mix_run
-from cort.retrieval.weights import own_weights, weight_of
+from cort.retrieval.tuning import own_weights, weight_of
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.options import optional, options_class, required

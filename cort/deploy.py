@@ -26,11 +26,11 @@ from cort.deployment.folder import TEMPLATES, analysis, are_unit, read_passages,
 from cort.formats import tables
 from cort.formats.artifacts import to_json
 from cort.formats.records import Ranking
-from cort.formats.runs import read_run, tag_of
+from cort.formats.runs import read_run, run_of, tag_of
 from cort.formats.shards import Shard, all_ids, all_vectors, open_both
-from cort.retrieval.fusion import Settings, are_equal, fuse
+from cort.retrieval.fusion import FusionSettings, fuse, untied
 from cort.retrieval.lucene import Parameters, read_parameters
-from cort.retrieval.weights import read_weights
+from cort.retrieval.tuning import read_weights
 from cort.runtime import cli
 from cort.runtime.files import atomic_folder
 from cort.runtime.options import optional, options_class, required
@@ -92,7 +92,8 @@ def open_vectors(options: Options) -> tuple[list[Shard], dict[str, Vector]]:
 def make_cases(options: Options, weights: tuple[float, ...], vectors: Mapping[str, Vector]) -> Iterator[dict[str, Any]]:
     """Yield the first queries that all runs answer, or any: what engines are asked, BM25's results, the system's."""
     runs = {path: read_run(path).by_query() for path in options.runs}
-    texts, settings = tables.read_queries(options.queries), Settings(k=options.k, weights=weights)
+    texts, from_zero = tables.read_queries(options.queries), tuple(path == options.bm25 for path in options.runs)
+    settings = FusionSettings(k=options.k, weights=weights, from_zero=from_zero, depth=options.depth)
     by_all, by_any = (
         [query_id for query_id in texts if enough(run[query_id] for run in runs.values())] for enough in (all, any)
     )
@@ -101,16 +102,15 @@ def make_cases(options: Options, weights: tuple[float, ...], vectors: Mapping[st
         case: dict[str, Any] = {"query_id": query_id, "text": texts[query_id]}
         if options.bm25:
             ranking = parts[options.bm25]
-            if are_equal(ranking.scores):
-                # Engines do not lower ties.
-                ranking = ranking._replace(scores=ranking.scores[:1].repeat(len(ranking.scores)))
-            case["bm25"] = _pairs(ranking, options.depth)
+            # Engines do not lower ties.
+            scores = untied(ranking.scores, np.array([0, len(ranking.scores)]))
+            case["bm25"] = _pairs(ranking._replace(scores=scores), options.depth)
         if vectors:
             case["vector"] = vectors[query_id].tolist()
-        whole, *others = parts.values()
+        ranking, *_ = parts.values()
         if options.method:
-            whole = fuse(options.method, query_id, [whole, *others], RESULTS, settings)
-        yield {**case, "expected": _pairs(whole, RESULTS)}
+            [ranking] = fuse(options.method, [run_of([part]) for part in parts.values()], RESULTS, settings)
+        yield {**case, "expected": _pairs(ranking, RESULTS)}
 
 
 def _pairs(ranking: Ranking, depth: int) -> list[tuple[str, float]]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import logging
 import sys
 
-from cort.formats.runs import tag_of, write_run
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, Settings, fuse_runs
-from cort.retrieval.options import RunOptions, TunedOptions, check_tuned, refuse_without_effect
-from cort.retrieval.parts import read_parts
-from cort.retrieval.weights import check_weights, read_weights, weights_of_folds
+from cort.formats.runs import tag_of, write_runs
+from cort.retrieval.components import read_components
+from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, FusionSettings, fuse_runs
+from cort.retrieval.options import RunOptions, TunedOptions, check_tuned, refuse_without_effect, term_based
+from cort.retrieval.tuning import check_weights, read_weights, weights_of_folds
 from cort.runtime import cli
 from cort.runtime.options import options_class, required
 from cort.settings.fields import as_key
@@ -36,6 +36,7 @@ class Options(TunedOptions, RunOptions):
     k: int = as_key(Fusing, "k")
     normalization: str = as_key(Fusing, "normalization", choices=tuple(NORMALIZATIONS))
     weights: tuple[float, ...] = as_key(Fusing, "weights", default=(), least=1)
+    term_based: tuple[str, ...] = term_based()
 
 
 def stage(options: Options) -> None:
@@ -45,14 +46,15 @@ def stage(options: Options) -> None:
     idle = [name for name, key in keys.items() if key not in settings]
     refuse_without_effect(options, f"with --method {options.method}", *idle)
     check_tuned(options, "weights")
-    weights = read_weights(options.tuned, [*map(tag_of, options.runs)]) if options.tuned else options.weights
+    tags = [*map(tag_of, options.runs)]
+    weights = read_weights(options.tuned, tags) if options.tuned else options.weights
     check_weights("--weights", weights, len(options.runs))
-    runs = read_parts(options.runs, by_scores="weights" in settings)
+    runs = read_components(options.runs, by_scores="weights" in settings)
     log.info("%s%s", options.method, f", weights {' '.join(f'{weight:g}' for weight in weights)}" if weights else "")
-    chosen = Settings(options.k, options.normalization, weights)
     own = weights_of_folds(options.tuned, options.folded)
-    merged = fuse_runs(options.method, runs, options.depth, chosen, own)
-    lines = write_run(options.output, merged, options.tag)
+    from_zero = tuple(tag in options.term_based for tag in tags)
+    chosen = FusionSettings(options.k, options.normalization, weights, own, from_zero, options.depth)
+    lines = write_runs(options.output, fuse_runs(options.method, runs, options.depth, chosen), options.tag)
     log.info("%d results written", lines)
 
 

@@ -34,7 +34,7 @@ from cort.reporting.inputs import read_curve, read_each, read_measures, read_ori
 from cort.reporting.page import render
 from cort.reporting.reproduction.fidelity import Reproduction
 from cort.retrieval.audits import Audit
-from cort.retrieval.weights import FoldedWeights, TunedWeights
+from cort.retrieval.tuning import FoldedWeights, TunedWeights
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import write_text

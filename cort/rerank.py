@@ -20,11 +20,11 @@ import numpy as np
 
 from cort.formats import tables
 from cort.formats.runs import read_run, tag_of, write_run
+from cort.retrieval.components import check_scores
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import RunOptions, TunedOptions, check_tuned
-from cort.retrieval.parts import check_scores
 from cort.retrieval.rerank import candidate_scores, rerank_run
-from cort.retrieval.weights import own_weights, weight_of
+from cort.retrieval.tuning import own_weights, weight_of
 from cort.runtime import cli
 from cort.runtime.options import options_class, required
 from cort.settings.fields import General, as_key

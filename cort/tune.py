@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from cort.evaluation.folds import draw_folds
 from cort.evaluation.measures import Qrels, evaluate_run, read_qrels
@@ -27,15 +28,15 @@ from cort.evaluation.names import parse_measures
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
-from cort.formats.records import Ranking, in_blocks
-from cort.formats.runs import ROWS_PER_BLOCK, Run, read_run, run_of, strictly_decreasing
-from cort.retrieval import weights
+from cort.formats.records import in_blocks
+from cort.formats.runs import ROWS_PER_BLOCK, Run, read_run, run_of, strictly_decreasing, top
+from cort.retrieval import tuning
+from cort.retrieval.components import check_scores, read_components
 from cort.retrieval.documents import as_documents
-from cort.retrieval.fusion import NORMALIZATIONS, on_one_scale, rankings_of
+from cort.retrieval.fusion import NORMALIZATIONS, FusionSettings, Pool, Scores, aligned
 from cort.retrieval.lucene import LuceneProcess, Parameters, make_grid, rank_all
-from cort.retrieval.options import LuceneSearchOptions
-from cort.retrieval.parts import check_scores, read_parts
-from cort.retrieval.rerank import Scores, candidate_scores
+from cort.retrieval.options import LuceneSearchOptions, term_based
+from cort.retrieval.rerank import candidate_scores
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.errors import input_error
 from cort.runtime.options import optional, options_class, required
@@ -49,8 +50,6 @@ from cort.settings.tuning import Folds
 log = logging.getLogger(__name__)
 
 DECIMALS = 4
-
-Values = dict[Parameters, dict[str, float]]
 
 
 @options_class
@@ -80,17 +79,16 @@ def draw_samples(query_ids: Sequence[str], samples: int, size: int, seed: int) -
     return [generator.sample(query_ids, min(size, len(query_ids))) for _ in range(samples)]
 
 
-def measure_grid(
+def measure_parameters(
     options: BM25TuneOptions, queries: Mapping[str, str], qrels: Qrels, grid: Sequence[Parameters]
-) -> Values:
-    """Search for `queries` (id -> text) with each pair; return pair -> query_id -> value of the measure."""
-    values: Values = {pair: {} for pair in grid}
-    (measure,) = parse_measures([options.measure])
-    whole = measure.cut is None or measure.judged_only or options.aggregate != "none"
+) -> tuning.Values:
+    """Search for `queries` (id -> text) with each pair, and measure (grid, queries)."""
+    values = np.zeros((len(grid), len(queries)))
+    columns = {query_id: column for column, query_id in enumerate(queries)}
     # What is below the measure's cut does not count.
-    depth = options.depth if whole else min(options.depth, measure.cut or 0)
+    depth = tuning.needed_depth(options.measure, options.depth, options.aggregate)
     with LuceneProcess(options.index, options.threads, options.memory_mb, FORMS) as lucene:
-        for pair in track(grid, len(grid), "parameter pairs"):
+        for row, pair in enumerate(track(grid, len(grid), "parameter pairs")):
             found = rank_all(lucene, queries.items(), pair.similarity, depth + options.exclusions.most)
             for rankings in in_blocks(found, lambda ranking: len(ranking.doc_ids), ROWS_PER_BLOCK):
                 run = run_of(rankings)
@@ -99,52 +97,60 @@ def measure_grid(
                 run = as_documents(options.exclusions.apply(replace(run, scores=scores)), options.aggregate)
                 judged = {ranking.query_id: qrels[ranking.query_id] for ranking in rankings}
                 answers = evaluate_run(run, judged, [options.measure], options.relevance_level)
-                values[pair] |= {query_id: answer[options.measure] for query_id, answer in answers.items()}
+                for query_id, answer in answers.items():
+                    values[row, columns[query_id]] = answer[options.measure]
     return values
 
 
-def summarise(values: Values, samples: Sequence[Sequence[str]], measure: str) -> dict[str, Any]:
-    """Average the best pairs of the samples; also list these pairs, and the value of every pair on every sample."""
-    grid, best = [], []
+def summarise(
+    grid: Sequence[Parameters], values: tuning.Values, samples: Sequence[Sequence[int]], measure: str
+) -> dict[str, Any]:
+    """Average the best pairs of the samples; also list these pairs, and the value of every pair on every sample.
+
+    :param samples: columns of `values`.
+    """
+    rows, best = [], []
     for number, sample in enumerate(samples):
-        scores = {pair: fmean(by_query[query_id] for query_id in sample) for pair, by_query in values.items()}
-        best.append(max(scores, key=lambda pair: (scores[pair], -pair.k1, -pair.b)))
-        grid += [{**pair._asdict(), "sample": number, "value": value} for pair, value in scores.items()]
+        means = [fmean(row) for row in values[:, sample].tolist()]
+        # Of equal ones the first: the lowest k1, then the lowest b.
+        best.append(grid[int(np.argmax(means))])
+        rows += [{**pair._asdict(), "sample": number, "value": mean} for pair, mean in zip(grid, means, strict=True)]
     return {
         "k1": round(fmean(pair.k1 for pair in best), DECIMALS),
         "b": round(fmean(pair.b for pair in best), DECIMALS),
         "measure": measure,
         "best": [pair._asdict() for pair in best],
-        "grid": grid,
+        "grid": rows,
     }
 
 
 def tune_bm25(options: BM25TuneOptions) -> None:
     """Draw samples, measure each query in any of them once, and write the best parameters."""
-    parse_measures([options.measure])
     grid = make_grid(options.k1, options.b)
     qrels = read_qrels(options.qrels, options.relevance_level)
-    table = tables.read_table(options.queries, tables.QUERIES)
-    rows = zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True)
     relevant = {query_id for query_id, grades in qrels.items() if max(grades.values()) >= options.relevance_level}
-    queries = {query_id: text for query_id, text in rows if query_id in relevant}
+    texts = tables.read_queries(options.queries)
+    queries = {query_id: text for query_id, text in texts.items() if query_id in relevant}
     if not queries:
         found = "no relevant document for any query"
         raise input_error(options.qrels, found, "at least one", "name the qrels of these queries")
     folds = draw_folds(qrels, options.folds, options.seed, options.qrels) if options.folds else []
     # Of all queries, then of those outside of each fold.
-    parts = [list(queries), *(sorted(queries.keys() - fold) for fold in folds)]
-    if not all(parts):
+    groups = [list(queries), *(sorted(queries.keys() - fold) for fold in folds)]
+    if not all(groups):
         found = "no relevant document outside of a fold"
         raise input_error(options.qrels, found, "some in two folds", "lower folds or bring more judgements")
-    samples, *others = (draw_samples(part, options.samples, options.sample_size, options.seed) for part in parts)
-    drawn = set().union(*samples, *itertools.chain(*others))
-    log.info("%d judged queries, %d of them drawn, %d parameter pairs", len(queries), len(drawn), len(grid))
-    chosen = {query_id: text for query_id, text in queries.items() if query_id in drawn}
-    values = measure_grid(options, chosen, qrels, grid)
-    summary = summarise(values, samples, options.measure)
-    best = [summarise(values, own, options.measure) for own in others]
-    own = [{"k1": one["k1"], "b": one["b"], "queries": fold} for one, fold in zip(best, folds, strict=True)]
+    drawn = [draw_samples(group, options.samples, options.sample_size, options.seed) for group in groups]
+    chosen = {*itertools.chain.from_iterable(itertools.chain.from_iterable(drawn))}
+    log.info("%d judged queries, %d of them drawn, %d parameter pairs", len(queries), len(chosen), len(grid))
+    queries = {query_id: text for query_id, text in queries.items() if query_id in chosen}
+    values = measure_parameters(options, queries, qrels, grid)
+    columns = {query_id: column for column, query_id in enumerate(queries)}
+    summary, *others = (
+        summarise(grid, values, [[columns[query_id] for query_id in sample] for sample in samples], options.measure)
+        for samples in drawn
+    )
+    own = [{"k1": one["k1"], "b": one["b"], "queries": fold} for one, fold in zip(others, folds, strict=True)]
     summary |= {"folds": own} if folds else {}
     write_artifact(options.output, summary)
     log.info("k1 %g, b %g", summary["k1"], summary["b"])
@@ -162,7 +168,7 @@ class WeightTuneOptions(Aggregation):
 
     Reads:  two or more run.trec of the validation queries, or one and the re-ranker's scores of its candidates; qrels
     Writes: JSON with the weights, the measure, the number of queries, and every point of the grid
-            (`cort.retrieval.weights.TunedWeights`); with --folds also the weights and queries of each fold
+            (`cort.retrieval.tuning.TunedWeights`); with --folds also the weights and queries of each fold
             (`FoldedWeights`)
     """
 
@@ -177,40 +183,47 @@ class WeightTuneOptions(Aggregation):
         General, "depth", "results per query; of a re-ranker, candidates that are re-ranked", default=MISSING
     )
     carefully: bool = optional(False, "stay near equal weights, because queries made from documents favour encoders")
-    lexical: tuple[str, ...] = optional((), "with --carefully, parts that are term-based", "NAME")
+    lexical: tuple[str, ...] = optional((), "with --carefully, parts whose weight is kept", "NAME")
+    term_based: tuple[str, ...] = term_based()
     folds: int | None = as_key(Folds, "folds", default=None)
     seed: int = as_key(General, "seed", "of the folds")
     output: str = required("JSON")
 
 
-def merged(runs: list[Run], depth: int, normalization: str) -> Iterator[weights.Case]:
-    """Normalise the scores of the top `depth` results of all runs, query by query."""
-    for query_id, rankings in rankings_of(runs):
-        cut = [Ranking(query_id, ranking.doc_ids[:depth], ranking.scores[:depth]) for ranking in rankings]
-        yield weights.Case(query_id, *on_one_scale(cut, normalization))
+def cases_of(runs: Sequence[Run], settings: FusionSettings) -> Iterator[tuning.Case]:
+    """Normalise the scores of all results, query by query."""
+    for block in aligned(runs):
+        pool = Pool.of(block)
+        scores = pool.scores(settings)
+        ends = np.cumsum(np.bincount(pool.queries, minlength=len(block[0])))
+        for query_id, start, end in zip(block[0].query_ids, [0, *ends[:-1]], ends, strict=True):
+            yield tuning.Case(query_id, pool.doc_ids.slice(start, end - start), scores[:, start:end])
 
 
-def reranked(run: Run, scores: Scores, depth: int, normalization: str) -> Iterator[weights.Case]:
-    """Normalise the scores of the top `depth` candidates, and the re-ranker's, query by query."""
-    for position, (query_id, doc_ids, first) in enumerate(run):
-        start, ids = int(run.offsets[position]), doc_ids[:depth]
-        second = scores[start : start + len(ids)]
-        by_both = [Ranking(query_id, ids, first[:depth]), Ranking(query_id, ids, second)]
-        yield weights.Case(query_id, *on_one_scale(by_both, normalization), doc_ids[depth:])
+def reranked(run: Run, scores: Scores, settings: FusionSettings) -> Iterator[tuning.Case]:
+    """Normalise the scores of the top candidates, and the re-ranker's, query by query."""
+    candidates, depth = run.by_query(), settings.depth
+    first = top(run, depth)
+    second = replace(first, scores=scores[run.ranks() <= depth])
+    for case in cases_of([first, second], settings):
+        below = candidates[case.query_id][depth:]
+        yield case._replace(doc_ids=pa.concat_arrays([case.doc_ids, pa.array(below, "string")]))
 
 
-def read_cases(options: WeightTuneOptions) -> tuple[list[str], Iterator[weights.Case]]:
+def read_cases(options: WeightTuneOptions) -> tuple[list[str], Iterator[tuning.Case]]:
     """Read the ids of the queries, and each query as a case."""
+    settings = FusionSettings(normalization=options.normalization, depth=options.depth)
     if options.scores is None:
-        runs = read_parts(options.runs, by_scores=True)
+        runs = [top(run, options.depth) for run in read_components(options.runs, by_scores=True)]
         query_ids = list(dict.fromkeys(query_id for run in runs for query_id in run.query_ids))
-        return query_ids, merged(runs, options.depth, options.normalization)
+        from_zero = tuple(name in options.term_based for name in options.parts)
+        return query_ids, cases_of(runs, settings._replace(from_zero=from_zero))
     if len(options.runs) != 1:
         raise input_error("--runs", f"{len(options.runs)} runs with scores", "one", "name the run that is re-ranked")
     run = read_run(options.runs[0])
     check_scores(options.runs[0], run)
     scores = candidate_scores(run, tables.read_table(options.scores, tables.SCORES), options.depth, options.scores)
-    return run.query_ids, reranked(run, scores, options.depth, options.normalization)
+    return run.query_ids, reranked(run, scores, settings)
 
 
 def tune_weights(options: WeightTuneOptions) -> None:
@@ -225,25 +238,28 @@ def tune_weights(options: WeightTuneOptions) -> None:
         raise input_error(
             options.qrels, "no query of the runs", "judgements of these queries", "name those of the split"
         )
-    grid = weights.make_grid(len(options.parts))
+    grid = tuning.make_grid(len(options.parts))
     depth = sys.maxsize if options.scores else options.depth
     tracked = track(cases, len(query_ids), "queries")
-    level, how = options.relevance_level, options.aggregate
-    values = weights.measure_grid(tracked, qrels, grid, options.measure, level, depth, how)
+    values = tuning.measure_grid(
+        tracked, qrels, grid, options.measure, options.relevance_level, depth, options.aggregate
+    )
     means = values.mean(axis=1).tolist()
-    lexical = [part in options.lexical for part in options.parts]
-    choose = partial(weights.choose_carefully, lexical=lexical) if options.carefully else weights.choose
-    chosen = choose(grid, values)
-    points = [weights.Point(*point) for point in zip(grid, means, strict=True)]
-    tuned = weights.TunedWeights(
+    lexical = [name in options.lexical for name in options.parts]
+    choose = (
+        partial(tuning.choose_carefully, grid, lexical=lexical) if options.carefully else partial(tuning.choose, grid)
+    )
+    chosen = choose(values)
+    points = [tuning.Point(*point) for point in zip(grid, means, strict=True)]
+    tuned = tuning.TunedWeights(
         *(options.measure, options.relevance_level, len(qrels), list(options.parts)),
         *(grid[chosen], means[chosen], max(means), points),
     )
     if options.folds:
         folds = draw_folds(qrels, options.folds, options.seed, options.qrels)
-        tuned = weights.FoldedWeights(
-            **vars(tuned), folds=[*weights.choose_by_fold(grid, values, [*qrels], folds, choose)]
-        )
+        by_fold = zip(tuning.by_fold(values, [*qrels], folds, choose), folds, strict=True)
+        own = [tuning.Fold(grid[point], value, queries) for (point, value), queries in by_fold]
+        tuned = tuning.FoldedWeights(**vars(tuned), folds=own)
     write_artifact(options.output, tuned)
     words = ", ".join(f"{name} {weight:g}" for name, weight in zip(tuned.parts, tuned.weights, strict=True))
     log.info("%s: %s %.4f of %d queries, at best %.4f", words, tuned.measure, tuned.value, tuned.queries, tuned.best)

@@ -35,7 +35,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
 from cort.formats.yaml_files import read_yaml
-from cort.retrieval.weights import TunedWeights
+from cort.retrieval.tuning import TunedWeights
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import write_text
 from cort.settings import paths

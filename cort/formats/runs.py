@@ -89,6 +89,14 @@ class Run:
         """Return the rank of each result in its ranking, from 1."""
         return np.arange(1, len(self.doc_ids) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
 
+    def select(self, query_ids: list[str], places: Integers) -> Run:
+        """Take the rankings at some places, by new names; that at -1 is empty."""
+        # The last offset has no ranking of its own.
+        sizes = np.append(np.diff(self.offsets), 0)[places]
+        starts = np.repeat(self.offsets[places] - offsets_of(sizes)[:-1], sizes)
+        rows = starts + np.arange(len(starts))
+        return Run.of_sizes(query_ids, sizes, self.doc_ids.take(rows), self.scores[rows])
+
     def by_query(self) -> RunByQuery:
         """Look up rankings by query_id."""
         return RunByQuery(self)
@@ -164,7 +172,7 @@ def write_runs(path: str | Path, runs: Iterable[Run], tag: str) -> int:
     with atomic_file(path) as temporary, open(temporary, "wb") as handle, ThreadPoolExecutor(1) as pool:
         writing = pool.submit(lambda: None)
         # One thread writes a block while this one prepares the next.
-        for run in runs:
+        for run in (run for run in runs if len(run.doc_ids)):
             columns = _columns_of(run, tag)
             lines += len(columns[0])
             writing.result()

@@ -1,15 +1,17 @@
 """Methods that merge the rankings of a query (`FUSIONS`), and methods that normalise scores (`NORMALIZATIONS`).
 
-An entry in either adds a method.
+An entry in either adds a method. A method of fusion scores the documents that any of the merged rankings has, the
+`Pool`, for many queries at once. The rankings are those of the components, the systems that are merged.
 
 The workflow imports this module, too, so it imports nothing slow.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -19,200 +21,289 @@ from cort.settings.systems import Fusing
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import pyarrow as pa
 
-    from cort.formats.records import Ranking
+    from cort.formats.records import Integers
     from cort.formats.runs import Run
 
 Scores: TypeAlias = "npt.NDArray[np.float64]"
-Merged: TypeAlias = "tuple[list[str], Scores]"
-# The normalised scores of one ranking, and the score of missing documents.
-Normalized: TypeAlias = "tuple[Scores, float]"
+# Normalised scores, and for each ranking the score of the documents that it lacks.
+Normalized: TypeAlias = "tuple[Scores, Scores]"
+Weights: TypeAlias = tuple[float, ...]
 # Defaults of the config and of options: a method, its k (Cormack et al., 2009), a normalisation, a re-ranker's weight.
 METHOD, K, NORMALIZATION = Fusing.method, Fusing.k, Fusing.normalization
 WEIGHT = 1
 NONE: Mapping[str, Any] = MappingProxyType({})
 # Anserini lowers each tied score by this much more than the one before.
 STEP = 1e-6
+QUERIES_PER_BLOCK = 200
 
 
-def min_max(scores: Scores) -> Normalized:
-    """Scale scores from 0 (lowest) to 1 (highest); if all are equal, to 1. Missing documents get 0."""
-    import numpy as np
-
-    low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
-    return ((scores - low) / (high - low) if high > low else np.ones(len(scores))), 0.0
-
-
-def z_score(scores: Scores) -> Normalized:
-    """Scale scores to mean 0 and standard deviation 1; if all are equal, to 0. Missing documents get the lowest."""
-    import numpy as np
-
-    if not len(scores) or scores.max() == scores.min():
-        return np.zeros(len(scores)), 0.0
-    scaled = (scores - scores.mean()) / scores.std()
-    return scaled, float(scaled.min())
-
-
-NORMALIZATIONS: Mapping[str, Callable[[Scores], Normalized]] = {"min-max": min_max, "z-score": z_score}
-
-
-def are_equal(scores: npt.NDArray[np.floating]) -> bool:
-    """Tell whether the scores of a ranking are equal, but for the small steps by which run files keep ties in order."""
-    import numpy as np
-
-    steps = np.diff(np.sort(scores))
-    # Of single precision; six decimals round Anserini's steps by up to three times as much.
-    spacing = float(np.spacing(np.float32(np.abs(scores).max(initial=0))))
-    return bool((steps <= spacing).all() or (np.abs(steps - STEP) <= 3 * spacing).all())
-
-
-def normalize(scores: npt.NDArray[np.floating], method: str) -> Normalized:
-    """Normalise the scores of one ranking by a method of `NORMALIZATIONS`.
-
-    They are rounded to single precision, as in run files, so that live searches and runs agree.
-    """
-    import numpy as np
-
-    rounded = np.asarray(scores, dtype=np.float32).astype(np.float64)
-    return NORMALIZATIONS[method](np.zeros(len(rounded)) if are_equal(rounded) else rounded)
-
-
-def weigh(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
-    """Compute the weighted sum of several rankers' normalised scores of the same documents, in order."""
-    import numpy as np
-
-    total = np.zeros(len(parts[0]))
-    for weight, scores in zip(weights, parts, strict=True):
-        total += weight * scores
-    return total
-
-
-class Settings(NamedTuple):
+class FusionSettings(NamedTuple):
     """Parameters of the methods.
 
     :ivar k: of reciprocal rank fusion; dampens the top ranks.
     :ivar normalization: of the scores that are added, one of `NORMALIZATIONS`.
-    :ivar weights: of the rankings, in order; empty for equal weights.
+    :ivar weights: of the components, in order; empty for equal weights.
+    :ivar own: weights of queries that have some of their own.
+    :ivar from_zero: of each component, whether it scores documents by the terms that they share with the query; those
+        without any have the score 0.
+    :ivar depth: results to which rankings are cut.
     """
 
     k: int = K
     normalization: str = NORMALIZATION
-    weights: tuple[float, ...] = ()
+    weights: Weights = ()
+    own: Mapping[str, Weights] = NONE
+    from_zero: tuple[bool, ...] = ()
+    depth: int = 0
 
 
-def interleave(rankings: Sequence[Sequence[str]], depth: int) -> Merged:
-    """Merge rankings position by position, in their order, skipping documents that are already merged.
+def untied(scores: npt.NDArray[np.floating], offsets: Integers) -> Scores:
+    """Undo the small steps by which run files keep ties in order: tied documents get the score of the first of them.
 
-    Exhausted rankings are skipped. Scores are 1/rank (CoRT paper, section 3.4).
+    Scores are rounded to single precision, as in run files, so that live searches and runs agree.
+
+    :param scores: of several rankings, ``offsets[i]:offsets[i + 1]`` those of ranking i, in any order.
     """
     import numpy as np
 
-    count, longest = len(rankings), max(map(len, rankings), default=0)
-    # Enough unless many documents are in several rankings, in which case more positions are merged.
-    places = min(longest, 3 * depth // (2 * max(count, 1)) + 1)
-    while True:
-        turns: list[Any] = [None] * (count * places)
-        for number, ranking in enumerate(rankings):
-            part = ranking[:places]
-            turns[number : count * len(part) : count] = part
-        # A dictionary keeps keys in the order of their first insertion.
-        merged = dict.fromkeys(turns)
-        merged.pop(None, None)
-        if len(merged) >= depth or places == longest:
-            doc_ids = list(itertools.islice(merged, depth))
-            return doc_ids, 1.0 / np.arange(1, len(doc_ids) + 1)
-        places = min(longest, 2 * places)
+    rounded = np.asarray(scores, dtype=np.float32)
+    ranking = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    by = np.lexsort((-rounded, ranking))
+    ordered = rounded[by]
+    above, below = ordered[:-1], ordered[1:]
+    # Of single precision; six decimals round Anserini's steps by up to three times as much.
+    spacing = np.spacing(np.maximum(np.abs(above), np.abs(below))).astype(np.float64)
+    steps = above.astype(np.float64) - below
+    is_tied = ((steps <= spacing) | (np.abs(steps - STEP) <= 3 * spacing)) & (ranking[1:] == ranking[:-1])
+    first = np.maximum.accumulate(np.where(np.concatenate([[False], is_tied])[: len(by)], 0, np.arange(len(by))))
+    values = np.empty(len(by))
+    values[by] = ordered[first]
+    return values
 
 
-def reciprocal_ranks(rankings: Sequence[Sequence[str]], depth: int, k: int = 60) -> Merged:
-    """Order documents by the sum of 1 / (k + rank) over their rankings (Cormack et al. 2009), then doc_id."""
+def bounds(scores: Scores, offsets: Integers) -> tuple[Scores, Scores]:
+    """Return the lowest and the highest score of each ranking; 0 if it is empty."""
     import numpy as np
 
-    terms: dict[str, list[float]] = {}
-    for ranking in rankings:
-        for rank, doc_id in enumerate(ranking, start=1):
-            terms.setdefault(doc_id, []).append(1 / (k + rank))
+    filled, starts = np.diff(offsets) > 0, offsets[:-1]
+    low, high = np.zeros((2, len(starts)))
+    if len(scores):
+        low[filled], high[filled] = (one.reduceat(scores, starts[filled]) for one in (np.minimum, np.maximum))
+    return low, high
+
+
+def min_max(scores: Scores, offsets: Integers, from_zero: npt.NDArray[np.bool_]) -> Normalized:
+    """Scale scores from 0 (lowest) to 1 (highest); if all are equal, to 1. Missing documents get 0.
+
+    :param from_zero: of which rankings the lowest score is 0, that of the documents that they lack.
+    """
+    import numpy as np
+
+    low, high = bounds(scores, offsets)
+    low = np.where(from_zero, np.minimum(low, 0), low)
+    low, width = (np.repeat(values, np.diff(offsets)) for values in (low, high - low))
+    scaled = np.divide(scores - low, width, out=np.ones(len(scores)), where=width > 0)
+    return scaled, np.zeros(len(offsets) - 1)
+
+
+def z_score(scores: Scores, offsets: Integers, from_zero: npt.NDArray[np.bool_]) -> Normalized:
+    """Scale scores to mean 0 and standard deviation 1; if all are equal, to 0. Missing documents get the lowest."""
+    import numpy as np
+
+    sizes = np.diff(offsets)
+    low, high = bounds(scores, offsets)
+
+    def mean(values: Scores) -> Scores:
+        total = np.zeros(len(sizes))
+        if len(values):
+            total[sizes > 0] = np.add.reduceat(values, offsets[:-1][sizes > 0]) / sizes[sizes > 0]
+        return np.repeat(total, sizes)
+
+    difference = scores - mean(scores)
+    deviation = np.sqrt(mean(difference**2))
+    scaled = np.divide(difference, deviation, out=np.zeros(len(scores)), where=np.repeat(high > low, sizes))
+    return scaled, bounds(scaled, offsets)[0]
+
+
+NORMALIZATIONS: Mapping[str, Callable[[Scores, Integers, npt.NDArray[np.bool_]], Normalized]] = {
+    "min-max": min_max,
+    "z-score": z_score,
+}
+
+
+def normalize(scores: npt.NDArray[np.floating], method: str, from_zero: bool = False) -> tuple[Scores, float]:
+    """Normalise the scores of one ranking by a method of `NORMALIZATIONS`, as they are in a run file."""
+    import numpy as np
+
+    offsets = np.array([0, len(scores)])
+    normalized, missing = NORMALIZATIONS[method](untied(scores, offsets), offsets, np.array([from_zero]))
+    return normalized, float(missing[0])
+
+
+def weigh(scores: Iterable[Scores], weights: Iterable[Any]) -> Scores:
+    """Compute the weighted sum of the components' normalised scores of the same documents, in order.
+
+    :param weights: a number for each component, or an array that fits its scores.
+    """
+    added = (weight * own for weight, own in zip(weights, scores, strict=True))
+    return functools.reduce(operator.add, added)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The documents of several queries that any component has, by query, then by doc_id.
+
+    :ivar runs: of the components: rankings of the same queries in the same order, which may be empty.
+    :ivar queries: position of the query of each document, (documents,).
+    :ivar places: of each component, the place in the pool of each of its results.
+    """
+
+    runs: Sequence[Run]
+    queries: Integers
+    doc_ids: pa.Array
+    places: Sequence[Integers]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Pool:
+        """Pool the results of runs that have the same queries in the same order."""
+        import numpy as np
+        import pyarrow as pa
+
+        from cort.formats.ids import sort_keys
+
+        doc_ids = pa.concat_arrays([run.doc_ids.cast("string") for run in runs])
+        queries = np.concatenate([run.query_numbers() for run in runs])
+        documents, codes = np.unique(sort_keys(doc_ids), return_inverse=True)
+        _, first, places = np.unique(queries * len(documents) + codes, return_index=True, return_inverse=True)
+        ends = np.cumsum([len(run.doc_ids) for run in runs])
+        return cls(runs, queries[first], doc_ids.take(first), np.split(places, ends[:-1]))
+
+    def ranks(self) -> Integers:
+        """Return the rank of each document in each component, from 1; 0 if it is missing (components, documents)."""
+        import numpy as np
+
+        ranks = np.zeros((len(self.runs), len(self.queries)), dtype=np.int64)
+        for own, run, places in zip(ranks, self.runs, self.places, strict=True):
+            own[places] = run.ranks()
+        return ranks
+
+    def scores(self, settings: FusionSettings) -> Scores:
+        """Return the normalised scores of all documents by each component (components, documents).
+
+        With `min-max`, missing documents get 0, as if the term were omitted, and so does the last result of a ranking.
+        It gets more if documents are scored `from_zero` and the ranking is shorter than `depth`: then it is complete,
+        and 0 is the score of the documents that it lacks (the theoretical minimum of Bruch et al. 2023).
+        """
+        import numpy as np
+
+        columns = np.empty((len(self.runs), len(self.queries)))
+        flags = settings.from_zero or (False,) * len(self.runs)
+        for own, run, places, from_zero in zip(columns, self.runs, self.places, flags, strict=True):
+            is_complete = (np.diff(run.offsets) < settings.depth) & from_zero
+            scores = untied(run.scores, run.offsets)
+            scaled, missing = NORMALIZATIONS[settings.normalization](scores, run.offsets, is_complete)
+            own[:] = missing[self.queries]
+            own[places] = scaled
+        return columns
+
+    def weights(self, settings: FusionSettings) -> Scores:
+        """Return the weight of each component for each document (components, documents)."""
+        import numpy as np
+
+        default = settings.weights or (1 / len(self.runs),) * len(self.runs)
+        own = [settings.own.get(query_id, default) for query_id in self.runs[0].query_ids]
+        return np.array(own).reshape(-1, len(self.runs)).T[:, self.queries]
+
+    def ranked(self, scores: Scores, depth: int) -> Run:
+        """Rank the documents of each query by (-score, doc_id), and cut the rankings."""
+        import numpy as np
+
+        from cort.formats.runs import Run, top
+
+        query_ids = self.runs[0].query_ids
+        # The sort is stable, and the documents of a query are ordered by id.
+        by = np.lexsort((-scores, self.queries))
+        sizes = np.bincount(self.queries, minlength=len(query_ids))
+        return top(Run.of_sizes(query_ids, sizes, self.doc_ids.take(by), scores[by]), depth)
+
+
+def interleave(pool: Pool, settings: FusionSettings) -> Scores:
+    """Take the best remaining document of each ranking in turn, in their order; scores are 1/rank.
+
+    Exhausted rankings are skipped (CoRT paper, section 3.4).
+    """
+    import numpy as np
+
+    ranks, count = pool.ranks(), len(pool.runs)
+    turns = np.where(ranks > 0, ranks * count + np.arange(count)[:, None], np.iinfo(np.int64).max).min(axis=0)
+    by = np.lexsort((turns, pool.queries))
+    sizes = np.bincount(pool.queries)
+    scores = np.empty(len(by))
+    scores[by] = 1 / (np.arange(1, len(by) + 1) - np.repeat(np.cumsum(sizes) - sizes, sizes))
+    return scores
+
+
+def reciprocal_ranks(pool: Pool, settings: FusionSettings) -> Scores:
+    """Add 1 / (k + rank) over the rankings that have a document (Cormack et al. 2009)."""
+    import numpy as np
+
+    ranks = pool.ranks()
+    terms = np.where(ranks > 0, 1 / (settings.k + ranks), 0)
+    if len(terms) == 2:
+        total: Scores = terms.sum(axis=0)
+        return total
     # `fsum` rounds once: equal terms have equal sums, whatever their order.
-    best = sorted((-math.fsum(parts), doc_id) for doc_id, parts in terms.items())[:depth]
-    return [doc_id for _, doc_id in best], -np.array([score for score, _ in best], dtype=np.float64)
+    return np.array([math.fsum(own) for own in terms.T.tolist()])
 
 
-def on_one_scale(rankings: Sequence[Ranking], normalization: str) -> tuple[list[str], list[Scores]]:
-    """List all documents of the rankings by doc_id, and the normalised scores of all of them in each ranking.
-
-    Documents missing from a ranking get its lowest score: with `min-max` 0, as if the term were omitted.
-    """
-    import numpy as np
-
-    doc_ids = sorted(set().union(*(ranking.doc_ids for ranking in rankings)))
-    rows = {doc_id: row for row, doc_id in enumerate(doc_ids)}
-    parts = []
-    for ranking in rankings:
-        scores, missing = normalize(ranking.scores, normalization)
-        part = np.full(len(doc_ids), missing)
-        part[[rows[doc_id] for doc_id in ranking.doc_ids]] = scores
-        parts.append(part)
-    return doc_ids, parts
-
-
-def linear(rankings: Sequence[Ranking], depth: int, settings: Settings) -> Merged:
-    """Order documents by the weighted sum of their normalised scores (Bruch et al. 2023), then doc_id."""
-    import numpy as np
-
-    doc_ids, parts = on_one_scale(rankings, settings.normalization)
-    scores = weigh(parts, settings.weights or (1 / len(rankings),) * len(rankings))
-    # The sort is stable, and the documents are ordered by id.
-    by = np.argsort(-scores, kind="stable")[:depth]
-    return [doc_ids[row] for row in by.tolist()], scores[by]
+def linear(pool: Pool, settings: FusionSettings) -> Scores:
+    """Add normalised scores by weights (Bruch et al. 2023)."""
+    return weigh(pool.scores(settings), pool.weights(settings))
 
 
 @dataclass(frozen=True)
 class Fusion:
     """A method that merges rankings.
 
-    :ivar merge: merges the rankings of one query into at most `depth` documents, with non-increasing scores.
+    :ivar score: scores the documents of a pool, by which they are ranked.
     :ivar needs_all: whether the top k depend on more than the top k of each ranking.
     :ivar settings: keys of the config that it takes.
     """
 
-    merge: Callable[[Sequence[Ranking], int, Settings], Merged]
+    score: Callable[[Pool, FusionSettings], Scores]
     needs_all: bool
     settings: tuple[str, ...] = ()
 
 
-def _ids(rankings: Sequence[Ranking]) -> list[list[str]]:
-    return [ranking.doc_ids for ranking in rankings]
-
-
 FUSIONS: Mapping[str, Fusion] = {
-    "interleave": Fusion(lambda rankings, depth, _: interleave(_ids(rankings), depth), needs_all=False),
-    "rrf": Fusion(
-        lambda rankings, depth, settings: reciprocal_ranks(_ids(rankings), depth, settings.k),
-        needs_all=True,
-        settings=("k",),
-    ),
+    "interleave": Fusion(interleave, needs_all=False),
+    "rrf": Fusion(reciprocal_ranks, needs_all=True, settings=("k",)),
     "linear": Fusion(linear, needs_all=True, settings=("normalization", "weights", "tune")),
 }
 
 
-def fuse(method: str, query_id: str, rankings: Sequence[Ranking], depth: int, settings: Settings) -> Ranking:
-    """Merge the rankings of one query by a method of `FUSIONS`."""
-    from cort.formats.records import Ranking
-
-    return Ranking(query_id, *FUSIONS[method].merge(rankings, depth, settings))
-
-
-def rankings_of(runs: Sequence[Run]) -> Iterator[tuple[str, list[Ranking]]]:
-    """Yield every query answered by any run, in order of first appearance, with its ranking in each run."""
-    by_query = [run.by_query() for run in runs]
-    for query_id in dict.fromkeys(query_id for run in runs for query_id in run.query_ids):
-        yield query_id, [run.ranking(query_id) for run in by_query]
+def fuse(method: str, runs: Sequence[Run], depth: int, settings: FusionSettings) -> Run:
+    """Merge the rankings of each query by a method of `FUSIONS`; the runs have the same queries in the same order."""
+    pool = Pool.of(runs)
+    return pool.ranked(FUSIONS[method].score(pool, settings), depth)
 
 
-def fuse_runs(
-    method: str, runs: Sequence[Run], depth: int, settings: Settings, own: Mapping[str, tuple[float, ...]] = NONE
-) -> Iterator[Ranking]:
-    """Merge the rankings of every query answered by any run; some queries may have weights of their `own`."""
-    for query_id, rankings in rankings_of(runs):
-        chosen = settings._replace(weights=own.get(query_id, settings.weights))
-        yield fuse(method, query_id, rankings, depth, chosen)
+def aligned(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """Divide runs into blocks of the same queries, in order of first appearance; some rankings may be empty."""
+    import numpy as np
+
+    places = [{query_id: place for place, query_id in enumerate(run.query_ids)} for run in runs]
+    query_ids = list(dict.fromkeys(query_id for run in runs for query_id in run.query_ids))
+    for start in range(0, len(query_ids), QUERIES_PER_BLOCK):
+        block = query_ids[start : start + QUERIES_PER_BLOCK]
+        yield [
+            run.select(block, np.array([own.get(query_id, -1) for query_id in block]))
+            for run, own in zip(runs, places, strict=True)
+        ]
+
+
+def fuse_runs(method: str, runs: Sequence[Run], depth: int, settings: FusionSettings) -> Iterator[Run]:
+    """Merge the rankings of every query answered by any run, block by block."""
+    return (fuse(method, block, depth, settings) for block in aligned(runs))

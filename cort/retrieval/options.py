@@ -22,6 +22,12 @@ def choice(choices: Iterable[str], default: object = dataclasses.MISSING, help: 
     return optional(default, help, choices=tuple(choices))
 
 
+def term_based() -> Any:
+    """Option that names systems which score documents by the terms that they share with the query."""
+    help = "of the systems, those by whose scores documents without a term of the query get 0"
+    return optional((), help, "NAME")
+
+
 @options_class
 class RunOptions:
     """Options of stages that write a run."""

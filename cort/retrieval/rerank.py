@@ -24,8 +24,8 @@ def mix(candidates: Ranking, scores: Scores, depth: int, weight: float) -> Score
     """
     if weight == 1:
         return scores
-    parts = [normalize(part[:depth], "min-max")[0] for part in (candidates.scores, scores)]
-    return weigh(parts, (1 - weight, weight))
+    both = [normalize(own[:depth], "min-max")[0] for own in (candidates.scores, scores)]
+    return weigh(both, (1 - weight, weight))
 
 
 def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:

@@ -85,6 +85,12 @@ def is_sparse(model: Config) -> bool:
     return model.get("kind") == SPARSE
 
 
+def is_term_based(config: Config, system: str) -> bool:
+    """Tell whether a system ranks passages by the terms that they share with a query, and finds no others."""
+    name = config["systems"][system].get("retrieve")
+    return name in config["lexical"] or is_sparse(config["encoders"].get(name, {}))
+
+
 def sources(examples: Config) -> list[str]:
     """List the systems whose runs of the training queries provide a model's negatives."""
     return one_or_more(examples["system"])

@@ -74,7 +74,8 @@ class Fusing:
     normalization: str = setting("min-max", "of linear: how scores are normalised")
     """With `linear`, how the scores of a query are normalised: `min-max`, from 0 to 1 over the results of each system,
     or `z-score`, to mean 0 and standard deviation 1. A document missing from a system's results gets the score of its
-    lowest result."""
+    lowest result; with `min-max`, less than that if BM25 or a sparse encoder has found all documents with a term of the
+    query, fewer than `depth`: then 0 stands for the score 0, which the others have."""
     weights: tuple[float, ...] | str | None = setting(
         None, "of linear: one per run (default: equal)", "X", ge=0, le=1000, least=2
     )

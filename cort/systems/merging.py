@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, fuse, normalize
-from cort.retrieval.fusion import Settings as FusionSettings
+from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, FusionSettings, fuse, normalize
 from cort.runtime.errors import check_name
 from cort.runtime.keys import setting
-from cort.settings.config import Config, flat
+from cort.settings.config import Config, flat, is_term_based
 from cort.settings.systems import Fusing
 from cort.systems.base import Option, Rule, System
 from cort.systems.mistakes import check_tuning
@@ -37,8 +36,9 @@ def _by_ranks(settings: FusionSettings, parts: Sequence[Case]) -> Explanation:
 def _by_scores(settings: FusionSettings, parts: Sequence[Case]) -> Explanation:
     weights = settings.weights or (1 / len(parts),) * len(parts)
     rows: Rows = []
-    for weight, part in zip(weights, parts, strict=True):
-        scores, missing = normalize(part.ranking.scores, settings.normalization)
+    for weight, part, from_zero in zip(weights, parts, settings.from_zero, strict=True):
+        scores = part.ranking.scores
+        scores, missing = normalize(scores, settings.normalization, from_zero and len(scores) < settings.depth)
         rank = part.place()[0]
         normalized = float(scores[rank - 1]) if rank else missing
         rows.append([normalized, float(weight), float(weight) * normalized])
@@ -167,7 +167,14 @@ class Fuse(System):
         """Give the method and its settings; the order of the systems matters, too."""
         options = [*(Option(key, value) for key, value in self._own().items()), *self.tuned(split)]
         # The measure that weights were tuned for is in their file.
-        return [*options, *(Option(None, value, place) for place, value in self.recorded().items())]
+        options += [Option(None, value, place) for place, value in self.recorded().items()]
+        return [*options, *self.term_based()]
+
+    def term_based(self) -> list[Option]:
+        """Name the systems whose scores begin at 0, where scores are added."""
+        is_added = "normalization" in FUSIONS[self.method].settings
+        names = [part for part in self.parts() if is_term_based(self.config, part)]
+        return [Option("term_based", names)] if is_added and names else []
 
     def recorded(self) -> dict[str, Any]:
         """List the config's values about the merged runs, by their paths."""
@@ -176,6 +183,7 @@ class Fuse(System):
     def tuning(self) -> list[Option]:
         """Name the systems, and give normalization, depth and measure."""
         return [
+            *self.term_based(),
             Option("parts", self.parts(), f"{self.place}.fuse.systems"),
             Option("normalization", self.fusion["normalization"], f"{self.place}.fuse.normalization"),
             Option("depth", self.config["depth"], "depth"),
@@ -194,18 +202,21 @@ class Fuse(System):
     @cached_property
     def settings(self) -> FusionSettings:
         """Settings of the method, with weights that are tuned, given, or equal."""
-        from cort.retrieval.weights import read_weights
+        from cort.retrieval.tuning import read_weights
 
         given = {key: value for key, value in self._own().items() if key != "method"}
         for file in self.tuned_files():
             given["weights"] = tuple(read_weights(file, self.parts()))
-        return FusionSettings(**given)
+        from_zero = tuple(is_term_based(self.config, part) for part in self.parts())
+        return FusionSettings(**given, from_zero=from_zero, depth=self.config["depth"])
 
     def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
         """Merge the rankings of each query."""
+        from cort.formats.runs import run_of
+
         with batch.timed("merge"):
-            queries = ([batch.as_in_run(ranking) for ranking in rankings] for rankings in zip(*parts, strict=True))
-            return [fuse(self.method, "", rankings, depth, self.settings) for rankings in queries]
+            runs = [run_of([batch.as_in_run(ranking) for ranking in rankings]) for rankings in parts]
+            return list(fuse(self.method, runs, depth, self.settings))
 
     def explain(self, case: Case) -> Reason:
         """Explain the ranks in the parts, and what each adds."""

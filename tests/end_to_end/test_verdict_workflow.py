@@ -9,7 +9,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from cort.formats.artifacts import read_artifact
-from cort.retrieval.weights import TunedWeights
+from cort.retrieval.tuning import TunedWeights
 from tests.support.forking import run_module
 from tests.support.sandbox import copy_with_tiny
 

@@ -1,9 +1,10 @@
-import numpy as np
+import json
+
 import pytest
 
+from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.retrieval.fusion import interleave
-from tests.support.common import write_ranked
+from tests.support.common import write_ranked, write_rows
 
 
 def options(tmp_path, *paths, depth=1000, method="interleave"):
@@ -25,11 +26,29 @@ def test_queries_in_order_of_first_mention_and_scores_one_over_rank(stage, tmp_p
 
 
 def test_the_written_order_survives_reading(stage, tmp_path):
-    generator = np.random.default_rng(7)
-    rankings = [[f"d{number}" for number in generator.permutation(900)[:600]] for _ in range(2)]
+    rankings = [[f"d{number}" for number in range(first, 1200, 2)] for first in (0, 1)]
     paths = [write_ranked(tmp_path / f"{i}.trec", {"q": ranking}) for i, ranking in enumerate(rankings)]
     found = read_run(stage("fuse", **options(tmp_path, *paths, depth=800))).by_query()
-    assert found["q"] == interleave(rankings, 800)[0]
+    assert found["q"] == [f"d{number}" for number in range(800)]
+
+
+def test_a_term_based_run_that_is_shorter_than_the_depth_begins_at_zero(stage, tmp_path):
+    """Its last document is better than those that it lacks, in the fusion as in the tuning of its weights."""
+    (tmp_path / "terms.trec").write_text("q Q0 a 1 8 terms\nq Q0 b 2 2 terms\n")
+    (tmp_path / "other.trec").write_text("q Q0 c 1 1 other\nq Q0 d 2 0.5 other\nq Q0 b 3 0.25 other\n")
+    write_rows(tmp_path / "qrels.parquet", tables.QRELS, [("q", "b", 1)])
+    names = ["terms", "other"]
+    paths = [tmp_path / f"{name}.trec" for name in names]
+    for term_based, depth, first in (("terms", 3, "b"), ("terms", 2, "a"), ("other", 3, "a")):
+        named = {"term_based": [term_based], "depth": depth}
+        output = stage("fuse", **options(tmp_path, *paths, method="linear") | {"weights": [0.8, 0.2]} | named)
+        scores = dict(zip(*(read_run(output)[0][1:]), strict=True))
+        assert scores.get("b", 0) == pytest.approx(0.8 / 4 if first == "b" else 0)
+        tuning = {"runs": paths, "parts": names, "qrels": tmp_path / "qrels.parquet", "measure": "RR"}
+        weights = stage("tune weights", **tuning, **named, output=tmp_path / "weights.json")
+        points = {tuple(point["weights"]): point["value"] for point in json.loads(weights.read_text())["grid"]}
+        ranks = sorted(scores, key=lambda one: (-scores[one], one))
+        assert points[0.8, 0.2] == (1 / (ranks.index("b") + 1) if "b" in ranks else 0)
 
 
 def test_the_stage_merges_by_reciprocal_ranks(stage, tmp_path, two):

@@ -25,7 +25,7 @@ from cort.online.neural import ExactSearch, Model, QueryEncoder, Reranker, Token
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
 from cort.retrieval.exact import ExactIndex, retrieve
-from cort.retrieval.weights import Point, TunedWeights
+from cort.retrieval.tuning import Point, TunedWeights
 from cort.runtime.checksums import record_of
 from cort.runtime.errors import InputError
 from cort.runtime.files import record_checksums

@@ -1,4 +1,7 @@
-"""Weights of merged rankings: the grid on which they are tuned, the choice, and its file."""
+"""Tuning of weights: their file, the grid, its measures, and the choice.
+
+A grid is measured as a matrix with a row for each of its points and a column for each query.
+"""
 
 import itertools
 import math
@@ -9,16 +12,20 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, judged_ranks
+from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import Node, read_artifact
+from cort.formats.ids import positions
 from cort.formats.records import Ranking
 from cort.formats.runs import run_of, strictly_decreasing
 from cort.retrieval.documents import as_documents
-from cort.retrieval.fusion import Scores, weigh
+from cort.retrieval.fusion import Scores, Weights, weigh
 from cort.runtime.errors import input_error
 
-Weights = tuple[float, ...]
+Grid = Sequence[Weights]
+Values = npt.NDArray[np.float64]
 
 # Steps from 0 to 1 for two weights, and for more.
 STEPS_OF_TWO, STEPS = 20, 10
@@ -122,71 +129,136 @@ def check_weights(source: str, weights: Weights, parts: int) -> None:
         raise input_error(source, listed, "numbers from 0, not all 0", "fix them")
 
 
-def make_grid(parts: int) -> list[Weights]:
-    """List all weights that sum to 1: for two parts in steps of 0.05, for more in steps of 0.1."""
-    steps = STEPS_OF_TWO if parts == 2 else STEPS
-    points = (point for point in itertools.product(range(steps + 1), repeat=parts) if sum(point) == steps)
+def make_grid(components: int) -> list[Weights]:
+    """List all weights that sum to 1: of two components in steps of 0.05, of more in steps of 0.1."""
+    steps = STEPS_OF_TWO if components == 2 else STEPS
+    points = (point for point in itertools.product(range(steps + 1), repeat=components) if sum(point) == steps)
     return [tuple(share / steps for share in point) for point in points]
 
 
 class Case(NamedTuple):
-    """One query: its documents in order of doc_id, their normalised scores in each part, and documents below them."""
+    """A query whose documents are ranked at each point of a grid.
+
+    :ivar doc_ids: in order, then those that are always ranked below them.
+    :ivar scores: of the former by each component, normalised, (components, documents).
+    """
 
     query_id: str
-    doc_ids: list[str]
-    parts: list[Scores]
-    below: Sequence[str] = ()
+    doc_ids: pa.Array
+    scores: Scores
+
+    def at(self, grid: Values) -> Scores:
+        """Score the documents at each point, as `fuse` or `rerank` does (grid, documents)."""
+        scores = weigh(self.scores, grid.T[:, :, None])
+        below = np.arange(1, len(self.doc_ids) - scores.shape[1] + 1)
+        return np.hstack([scores, scores.min(axis=1, initial=np.inf, keepdims=True) - below])
 
 
-def merged(case: Case, grid: Sequence[Weights], depth: int) -> Iterator[Ranking]:
-    """Rank the documents of a case, as `fuse` or `rerank` does, at each point of a grid, whose number is the query."""
-    doc_ids, below = np.array([*case.doc_ids, *case.below], dtype=object), np.arange(1, len(case.below) + 1)
-    for number, weights in enumerate(grid):
-        scores = weigh(case.parts, weights)
-        scores = np.concatenate([scores, scores.min(initial=np.inf) - below])
+def ranks_of(scores: Scores, judged: npt.NDArray[np.int64], depth: int) -> npt.NDArray[np.int64]:
+    """Rank the judged documents of a query, given by their places, at each point of a grid, from 0 (grid, judged).
+
+    Scores are compared instead of sorted; ties are ranked in the order of the documents. Ranks from `depth` on are not
+    exact.
+
+    :param scores: of all documents (grid, documents).
+    """
+    count = scores.shape[1]
+    if depth < count:
+        # Only documents that are among the first at some point matter.
+        least = np.partition(scores, count - depth, axis=1)[:, count - depth, None]
+        near = np.flatnonzero((scores >= least).any(axis=0))
+    else:
+        near = np.arange(count)
+    ranks = np.full((len(scores), len(judged)), count)
+    for column, document in enumerate(judged.tolist()):
+        if (place := int(np.searchsorted(near, document))) < len(near) and near[place] == document:
+            own, others = scores[:, [document]], scores[:, near]
+            ranks[:, column] = (others > own).sum(axis=1) + (others[:, :place] == own).sum(axis=1)
+    return ranks
+
+
+def ranks_on_grid(case: Case, grid: Values, judged: Sequence[str], depth: int) -> Iterator[JudgedRanks]:
+    """Rank the judged documents of a query at each point of a grid."""
+    scores = case.at(grid)
+    places = positions(pa.array(judged, "string"), case.doc_ids)
+    found = np.flatnonzero(places >= 0)
+    names, results = [judged[place] for place in found.tolist()], min(depth, len(case.doc_ids))
+    for own in ranks_of(scores, places[found], depth).tolist():
+        yield JudgedRanks({name: rank for name, rank in zip(names, own, strict=True) if rank < results}, results)
+
+
+def documents_on_grid(case: Case, grid: Values, judged: Sequence[str], depth: int, how: str) -> Iterator[JudgedRanks]:
+    """Rank the judged documents of a query by their passages at each point of a grid."""
+    rankings = []
+    for number, scores in enumerate(case.at(grid)):
         by = np.argsort(-scores, kind="stable")[:depth]
-        yield Ranking(str(number), doc_ids[by].tolist(), strictly_decreasing(scores[by]))
+        doc_ids = case.doc_ids.take(by).to_pylist()
+        rankings.append(Ranking(str(number), doc_ids, strictly_decreasing(scores[by])))
+    run = as_documents(run_of(rankings), how)
+    yield from judged_ranks(run, dict.fromkeys(run.query_ids, dict.fromkeys(judged, 0))).values()
+
+
+def needed_depth(measure: str, depth: int, aggregate: str = "none") -> int:
+    """Return how many of `depth` results a measure depends on."""
+    [parsed] = parse_measures([measure])
+    return min(depth, parsed.cut or depth) if aggregate == "none" and not parsed.judged_only else depth
 
 
 def measure_grid(
     cases: Iterable[Case],
     qrels: Qrels,
-    grid: Sequence[Weights],
+    grid: Grid,
     measure: str,
     relevance_level: int,
     depth: int,
     aggregate: str = "none",
-) -> npt.NDArray[np.float64]:
-    """Evaluate every query of the qrels at each point of a grid, on rankings of `depth` results; (grid, queries).
+) -> Values:
+    """Evaluate every query of the qrels at each point of a grid, on rankings of `depth` results (grid, queries).
 
     :param aggregate: how the passages that are ranked become the documents that are judged.
     """
-    by_point: list[dict[str, JudgedRanks]] = [{} for _ in grid]
-    for case in (case for case in cases if case.query_id in qrels):
-        run = as_documents(run_of(list(merged(case, grid, depth))), aggregate)
-        judged = judged_ranks(run, dict.fromkeys(run.query_ids, qrels[case.query_id]))
-        for ranks, own in zip(by_point, judged.values(), strict=True):
-            ranks[case.query_id] = own
-    values = (evaluate_ranks(ranks, qrels, [measure], relevance_level) for ranks in by_point)
-    return np.array([[value[measure] for value in by_query.values()] for by_query in values])
+    depth = needed_depth(measure, depth, aggregate)
+    points, values = np.array(grid), np.zeros((len(grid), len(qrels)))
+    columns = {query_id: column for column, query_id in enumerate(qrels)}
+    ranks: dict[str, JudgedRanks] = {}
+    judgements: Qrels = {}
+    uses: dict[str, tuple[int, list[int]]] = {}
+    for case in (case for case in cases if case.query_id in qrels and len(case.doc_ids)):
+        judged = list(qrels[case.query_id])
+        if aggregate == "none":
+            found = ranks_on_grid(case, points, judged, depth)
+        else:
+            found = documents_on_grid(case, points, judged, depth, aggregate)
+        # Neighbours on the grid often rank the same.
+        by_ranks: dict[tuple[tuple[str, int], ...], tuple[JudgedRanks, list[int]]] = {}
+        for point, own in enumerate(found):
+            by_ranks.setdefault(tuple(own.ranks.items()), (own, []))[1].append(point)
+        for own, at in by_ranks.values():
+            name = str(len(uses))
+            ranks[name], judgements[name], uses[name] = own, qrels[case.query_id], (columns[case.query_id], at)
+    for name, value in evaluate_ranks(ranks, judgements, [measure], relevance_level).items():
+        column, at = uses[name]
+        values[at, column] = value[measure]
+    return values
 
 
-def choose_by_fold(
-    grid: Sequence[Weights],
-    values: npt.NDArray[np.float64],
+def by_fold(
+    values: Values,
     query_ids: Sequence[str],
     folds: Sequence[Sequence[str]],
-    choose: Callable[[Sequence[Weights], npt.NDArray[np.float64]], int],
-) -> Iterator[Fold]:
-    """Choose the weights of each fold on the queries of all others; `query_ids` name the columns of `values`."""
+    choose: Callable[[Values], int],
+) -> Iterator[tuple[int, float]]:
+    """Choose a point for each fold on the queries of all others; yield it and its mean on the fold itself.
+
+    :param query_ids: name the columns of `values`.
+    """
     for fold in folds:
-        members = {*fold}
-        inside = np.array([query_id in members for query_id in query_ids])
-        chosen = choose(grid, values[:, ~inside])
-        yield Fold(grid[chosen], float(values[chosen, inside].mean()), [*fold])
+        inside = np.isin(query_ids, fold)
+        chosen = choose(values[:, ~inside])
+        yield chosen, float(values[chosen, inside].mean())
 
 
-def choose(grid: Sequence[Weights], values: npt.NDArray[np.float64]) -> int:
+def choose(grid: Grid, values: Values) -> int:
     """Choose the point nearest to the mean of the grid, weighted by how likely points are the best.
 
     The weight is exp(-z^2 / 2), where z is the point's mean difference from the best mean, in standard errors of this
@@ -200,28 +272,26 @@ def choose(grid: Sequence[Weights], values: npt.NDArray[np.float64]) -> int:
     far = np.where(behind > 0, np.inf, 0.0)
     z = np.divide(behind, errors, out=far, where=errors > 0)
     shares = np.exp(-np.square(z) / 2)
-    mean = shares @ np.array(grid) / shares.sum()  # (parts,)
+    mean = shares @ np.array(grid) / shares.sum()  # (components,)
     return _nearest(grid, mean, means, np.flatnonzero(z <= 2).tolist())
 
 
-def choose_carefully(grid: Sequence[Weights], values: npt.NDArray[np.float64], lexical: Sequence[bool]) -> int:
+def choose_carefully(grid: Grid, values: Values, lexical: Sequence[bool]) -> int:
     """Choose weights on queries made from documents, which favour encoders: their words are no longer in the passages.
 
-    They are half way from those of `choose` to equal ones, and no term-based part has less than an equal share.
+    They are half way from those of `choose` to equal ones, and no term-based component has less than an equal share.
 
-    :param lexical: which parts are term-based.
+    :param lexical: which components are term-based.
     """
     equal, kept = 1 / len(lexical), np.array(lexical)
-    wanted = (np.array(grid[choose(grid, values)]) + equal) / 2  # (parts,)
+    wanted = (np.array(grid[choose(grid, values)]) + equal) / 2  # (components,)
     if not kept.all():
         wanted[kept] = np.maximum(wanted[kept], equal)
         wanted[~kept] *= max(1 - wanted[kept].sum(), 0) / wanted[~kept].sum()
     return _nearest(grid, wanted, values.mean(axis=1).round(DECIMALS), range(len(grid)))
 
 
-def _nearest(
-    grid: Sequence[Weights], wanted: npt.NDArray[np.float64], means: npt.NDArray[np.float64], points: Iterable[int]
-) -> int:
+def _nearest(grid: Grid, wanted: Values, means: Values, points: Iterable[int]) -> int:
     # Rounded, so that equal distances compare equal.
     distances = np.square(np.array(grid) - wanted).sum(axis=1).round(DECIMALS)
     return min(points, key=lambda point: (distances[point], -means[point], point))

@@ -1,16 +1,15 @@
-"""Runs to be merged, read and checked against each other."""
+"""Runs of components that are merged, read and checked against each other."""
 
 import logging
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats.runs import Run, read_run
-from cort.retrieval.fusion import are_equal
+from cort.retrieval.fusion import bounds, untied
 from cort.runtime.errors import input_error
 
 log = logging.getLogger(__name__)
@@ -18,7 +17,7 @@ log = logging.getLogger(__name__)
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def read_parts(paths: Sequence[str], by_scores: bool) -> list[Run]:
+def read_components(paths: Sequence[str], by_scores: bool) -> list[Run]:
     """Read runs of the same queries; log how many queries only some of them answer.
 
     :param by_scores: whether scores are used in addition to the order.
@@ -62,6 +61,6 @@ def check_scores(path: str, run: Run) -> None:
     if (beyond := np.flatnonzero(np.abs(run.scores) > LARGEST)).size:
         found = f"the score {run.scores[beyond[0]]:g}"
         raise input_error(path, found, f"-{LARGEST:.3g} to {LARGEST:.3g}", "scale the scores")
-    scores = run.scores.astype(np.float32).astype(np.float64)
-    if level := sum(are_equal(scores[start:end]) for start, end in pairwise(run.offsets.tolist())):
+    low, high = bounds(untied(run.scores, run.offsets), run.offsets)
+    if level := int((low == high).sum()):
         log.warning("%s: %d of %d rankings have constant scores or a single result", path, level, len(run))

@@ -2,10 +2,15 @@ import itertools
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from cort.evaluation.measures import evaluate_run
 from cort.formats.artifacts import write_artifact
-from cort.retrieval.weights import (
+from cort.formats.records import Ranking
+from cort.formats.runs import run_of
+from cort.retrieval.documents import as_documents
+from cort.retrieval.tuning import (
     Case,
     Point,
     TunedWeights,
@@ -95,8 +100,8 @@ def test_generated_queries_move_weights_half_way_and_away_from_no_lexical_part(b
 
 
 def test_the_grid_is_measured_on_rankings_by_score_then_id():
-    parts = [np.array([1.0, 0.5, 0.0]), np.array([0.0, 0.5, 1.0])]
-    cases = [Case("1", ["a", "b", "c"], parts, ["z"]), Case("unjudged", ["a"], [np.ones(1)] * 2)]
+    scores = np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 1.0]])
+    cases = [Case("1", pa.array(["a", "b", "c", "z"]), scores), Case("unjudged", pa.array(["a"]), np.ones((2, 1)))]
     qrels = {"1": {"c": 1}, "2": {"a": 1}, "3": {"z": 1}}
     grid = [(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)]
     values = measure_grid(cases, qrels, grid, "RR", 1, 10)
@@ -104,6 +109,29 @@ def test_the_grid_is_measured_on_rankings_by_score_then_id():
     assert values.tolist() == [[1 / 3, 0, 0], [1 / 3, 0, 0], [1, 0, 0]]
     assert measure_grid(cases, qrels, grid, "RR", 1, 2).tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0]]
     assert measure_grid(cases, {"1": {"z": 1}}, grid, "RR", 1, 10).tolist() == [[1 / 4]] * 3
+
+
+@pytest.mark.parametrize("measure", ["RR@10", "nDCG@3", "AP", "R@5", "Judged@4", "P(judged_only=True)@2", "R_cap@1"])
+@pytest.mark.parametrize("aggregate", ["none", "max"])
+def test_a_grid_is_measured_as_sorted_rankings_would_be(measure, aggregate):
+    """Scores with many ties, documents that are always below, documents that no component has."""
+    generator = np.random.default_rng(2)
+    grid, cases, runs, qrels = make_grid(3), [], [[] for _ in range(66)], {}
+    for query in map(str, range(6)):
+        ids = [f"d{d % 9}#{d}" if aggregate == "max" else f"d{d}" for d in generator.permutation(30)[:20]]
+        ids[:15] = sorted(ids[:15])
+        scores = generator.integers(0, 4, (3, 15)) / 3
+        cases.append(Case(query, pa.array(ids), scores))
+        qrels[query] = {f"d{d}": int(generator.integers(-1, 3)) for d in generator.permutation(12)[:6]}
+        for run, weights in zip(runs, grid, strict=True):
+            totals = sum(weight * own for weight, own in zip(weights, scores, strict=True))
+            by = sorted(range(15), key=lambda row: (-totals[row], ids[row]))
+            ranked = [ids[row] for row in by] + ids[15:]
+            run.append(Ranking(query, ranked[:12], np.arange(12.0, 0, -1)))
+    values = measure_grid(cases, qrels, grid, measure, 1, 12, aggregate)
+    for row, rankings in zip(values, runs, strict=True):
+        expected = evaluate_run(as_documents(run_of(rankings), aggregate), qrels, [measure])
+        assert row.tolist() == [value[measure] for value in expected.values()]
 
 
 def test_weights_of_other_parts_are_refused(tmp_path):
