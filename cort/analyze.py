@@ -60,7 +60,7 @@ class DepthOptions(Aggregation, TunedOptions, MeasureOptions):
     At depth d, a ranking consists of the top d candidates, re-ranked, and nothing else. The weight is the same at every
     depth, and scores are normalised over the d candidates. The paper calls a measure saturated where doubling the
     candidates adds less than 0.5 % (footnote 4). We take this as relative to the measure, because the paper writes
-    "p.p." for percentage points. Saturation is the smallest depth for which this holds, regardless of larger depths.
+    "p.p." for percentage points. Saturation is the smallest depth for which this holds, as for all larger ones.
 
     Reads:  run.trec (candidates), scores.parquet (re-ranker's), qrels.parquet
     Writes: depths.json (`cort.evaluation.depths.Depths`)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from cort.evaluation.comparisons import Comparisons, Pair, Settings, compare
+from cort.evaluation.comparisons import Comparisons, Pair, Tests, compare
 from cort.evaluation.measures import Measures
 from cort.evaluation.values import Values, read_values
 from cort.experiment.experiment import Experiment as Read
@@ -171,14 +171,14 @@ class Experiment:
     def _values(self, system: str, split: str) -> Values:
         return read_values(self._at(paths.PER_QUERY, split=split, system=self._known(system, split)))
 
-    def _comparing(self, split: str) -> Settings:
+    def _comparing(self, split: str) -> Tests:
         """Return the settings of the comparisons on a split, or those that they would have."""
         file = self._at(paths.COMPARISON + ".json", split=split)
         if file.exists():
             made = read_artifact(file, Comparisons)
-            return Settings(made.confidence, made.resamples, made.alpha, made.seed)
+            return Tests(made.confidence, made.resamples, made.alpha, made.seed)
         made = self.settings["evaluation"]
-        return Settings(made["confidence"], made["resamples"], made["alpha"], self.settings["seed"])
+        return Tests(made["confidence"], made["resamples"], made["alpha"], self.settings["seed"])
 
     def _searcher(self, system: str) -> Searcher:
         """Open a system once."""

@@ -3,9 +3,8 @@
 Each system is compared with the baseline, with its parts (`--parts`), with its state before training (`--starts`), and
 with systems that papers compare it with (`--contrasts`). For each measure, the output has means and differences with
 bootstrap percentile intervals (paired: both systems on the same resampled queries), and the p-values of the paired
-t-test and the paired randomisation test, plain and corrected by Holm's method. A family consists of the tests of one
-kind by one measure on this split, for all pairs. A difference is significant, a WIN or a LOSS, if the corrected p-value
-of the randomisation test is at most alpha.
+randomisation test, plain and corrected by Holm's method. A family consists of the tests by one measure on this split,
+for all pairs. A difference is significant, a WIN or a LOSS, if its corrected p-value is at most alpha.
 
 Reads:  per_query.parquet and recall.csv of every system, as `cort.evaluate` writes them; queries.parquet
 Writes: comparison.json (`cort.evaluation.comparisons.Comparisons`); a list length is the smallest depth at which a
@@ -27,7 +26,7 @@ from cort.evaluation.comparisons import (
     Comparison,
     Comparisons,
     Pair,
-    Settings,
+    Tests,
     compare,
     largest_differences,
     list_lengths,
@@ -103,13 +102,13 @@ def stage(options: Options) -> None:
     systems = dict(zip(options.systems, values, strict=True))
     recall = dict(zip(options.systems, map(read_recall, options.recall), strict=True))
     texts = tables.read_queries(options.queries)
-    settings = read_options(Settings, options)
+    tests = read_options(Tests, options)
     compared = Comparisons(
         split=options.split,
         baseline=options.baseline,
         queries=len(values[0].query_ids),
-        **asdict(settings),
-        comparisons=compare(systems, pairs, settings),
+        **asdict(tests),
+        comparisons=compare(systems, pairs, tests),
         list_lengths=list_lengths(recall, options.baseline),
     )
     columns = [field.name for field in fields(Comparison)]

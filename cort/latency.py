@@ -1,8 +1,9 @@
 """Measure how long searches take: each part of each system, one query at a time and in batches.
 
-Every search goes through the searcher that answers users (`cort.online`), after a warm-up, and is made twice: with the
-parts one after the other, whose sum Tables 4 and 5 of the CoRT paper report, and as deployed, with BM25 and the dense
-ranker in parallel. With GPUs, the vectors are also searched on the CPU and on each larger number of GPUs.
+Every search goes through the searcher that answers users (`cort.online`), after a warm-up, and is made twice, but not
+at once: with the parts one after the other, whose sum Tables 4 and 5 of the CoRT paper report, and as deployed, with
+BM25 and the dense ranker in parallel. With GPUs, the vectors are also searched on the CPU and on each larger number
+of GPUs.
 
 Reads:  the results of an experiment, queries (parquet); writes: JSON
 Usage:  python -m cort.latency --results results/msmarco --queries queries.dev.parquet --split dev --number 1000
@@ -67,21 +68,24 @@ def for_a_while(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def measure(
-    searcher: Searcher, system: str, batches: Iterable[Sequence[str]], depth: int
+    searcher: Searcher, system: str, batches: Sequence[Sequence[str]], depth: int
 ) -> tuple[int, dict[str, Times]]:
-    """Search each batch with its parts one after the other, then as deployed, for a while.
+    """Search each batch with its parts one after the other, and another one as deployed, for a while.
+
+    The other one was searched long ago, or not yet, so caches are as cold for both.
 
     :returns: number of batches, and statistics of parts and totals, without a concurrent total where nothing runs in
         parallel.
     """
     sequential: list[Times] = []
     concurrent: list[Times] = []
-    for batch in for_a_while(batches):
+    others = itertools.islice(itertools.cycle(batches), len(batches) // 2, None)
+    for batch, other in for_a_while(zip(batches, others, strict=False)):
         _, times = searcher.search_batch(system, batch, depth, concurrent=False)
         parts = {name: times[name] for name in PARTS if name in times}
         sequential.append(parts | {"sequential": sum(parts.values())})
         if "bm25" in times and "search" in times:
-            _, times = searcher.search_batch(system, batch, depth)
+            _, times = searcher.search_batch(system, other, depth)
             concurrent.append({"concurrent": times["total"]})
     return len(sequential), summarize(sequential) | (summarize(concurrent) if concurrent else {})
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from cort.evaluation.comparisons import Pair, Settings, compare
+from cort.evaluation.comparisons import Pair, Tests, compare
 from cort.evaluation.values import read_values, refuse_unlike
 from cort.experiment.experiment import Experiment
 from cort.experiment.stored import NAME, read_experiment
@@ -53,7 +53,7 @@ MEASURES = ("nDCG@10", "R@100")
 # After the name of a system whose numbers others published.
 PUBLISHED = " (published)"
 # The same tests on all collections, whatever the experiments' own settings are.
-TESTS = Settings(Evaluation.confidence, Evaluation.resamples, Evaluation.alpha, General.seed)
+TESTS = Tests(Evaluation.confidence, Evaluation.resamples, Evaluation.alpha, General.seed)
 # Of one difference, an interval is undefined, and of two too wide to say anything.
 MIN_COLLECTIONS = 3
 FIRST = columns(measure="", system="")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cort.evaluation.comparisons import Matrix, bootstrap_means, interval, quantize
+from cort.evaluation.significance import Matrix, bootstrap_means, interval, quantize
 
 RESAMPLES, CONFIDENCE = 2_000, 0.95
 
@@ -35,14 +35,14 @@ class Agreement:
 def kappa(labels: npt.NDArray[np.int64]) -> float | None:
     """Compute the quadratic-weighted kappa of two columns of labels; of labels 0 and 1, it is Cohen's.
 
-    :return: 1 - d / e, for the mean squared difference d of the labels of a row, and e of all labels of the first
-        column with all of the second; None if that is 0, as all labels are equal, or there are none.
+    :return: None if all labels are equal, or there are none.
     """
     if (labels == labels[:1, :1]).all():
         return None
-    first, second = labels.T
-    expected = first.var() + second.var() + (first.mean() - second.mean()) ** 2
-    return float(1 - ((first - second) ** 2).mean() / expected)
+    from sklearn.metrics import cohen_kappa_score
+
+    # scikit-learn weighs by the places of labels in this list.
+    return float(cohen_kappa_score(*labels.T, labels=np.arange(labels.min(), labels.max() + 1), weights="quadratic"))
 
 
 def correlate(values: Matrix, seed: int) -> list[float] | None:

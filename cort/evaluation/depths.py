@@ -27,7 +27,7 @@ REFERENCE_DEPTH = 1000
 class Depths:
     """Measures of one re-ranked system by its number of candidates: ``measures[name][i]`` belongs to ``depths[i]``.
 
-    ``saturation[name]`` is the smallest depth whose doubling adds less than 0.5 %; None if there is none.
+    ``saturation[name]`` is the smallest depth from which doubling adds less than 0.5 %; None if there is none.
     """
 
     system: str
@@ -52,9 +52,17 @@ class Depths:
 
 
 def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
-    """Return the smallest depth d with value(2d) < 1.005 value(d); None if no pair (d, 2d) of `depths` qualifies."""
+    """Return the smallest depth from which doubling adds less than 0.5 %: value(2d) < 1.005 value(d).
+
+    None if there is none, or no larger depth of the list has its double in it.
+    """
     value = dict(zip(depths, values, strict=True))
-    return next((d for d in sorted(value) if 2 * d in value and value[2 * d] < value[d] * SATURATED_BELOW), None)
+    found = None
+    for depth in sorted((depth for depth in value if 2 * depth in value), reverse=True):
+        if value[2 * depth] >= value[depth] * SATURATED_BELOW:
+            break
+        found = depth
+    return found
 
 
 def top_candidates(run: Run, scores: Numbers, depth: int) -> Run:

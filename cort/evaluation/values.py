@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import csv
 
 from cort.formats import tables
 from cort.formats.artifacts import FIX, csv_text
-from cort.formats.fields import NUMBER
-from cort.formats.lines import iter_lines
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import write_text
 
@@ -73,16 +72,5 @@ def write_recall(path: str | Path, recall: Sequence[float]) -> None:
 
 def read_recall(path: str | Path) -> list[float]:
     """Read recall at depths 1, 2, ..."""
-    recall: list[float] = []
-    expected = "the columns depth and recall, depths 1, 2, 3, ..., recall from 0 to 1 that never falls"
-    for row, line in iter_lines(path):
-        depth, _, value = line.partition(",")
-        is_next = depth == str(row - 1) and NUMBER.fullmatch(value)
-        if row == 1 and line == "depth,recall":
-            continue
-        if not is_next or not (recall[-1] if recall else 0) <= float(value) <= 1:
-            raise input_error(path, shorten(line), expected, FIX, row)
-        recall.append(float(value))
-    if not recall:
-        raise input_error(path, "no rows", expected, FIX)
+    recall: list[float] = csv.read_csv(path)["recall"].to_pylist()
     return recall

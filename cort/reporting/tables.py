@@ -18,7 +18,6 @@ Key = TypeVar("Key", bound=Hashable)
 
 HEADINGS = {
     "baseline_mean": "baseline's mean",
-    "t_test": "t-test",
     "randomization_test": "randomisation",
     "low": "from",
     "high": "to",

@@ -66,6 +66,16 @@ def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured
     assert latency.overlap(alone) is None
 
 
+def test_no_query_is_searched_again_at_once(tmp_path):
+    """Caches would be warm for the second search; each query is searched once in either way."""
+    times = [{"bm25": 1.0, "tokenize": 1.0, "encode": 1.0, "search": 1.0, "total": 1.0}] * 12
+    searcher = Injected(results_with(tmp_path), *times)
+    assert latency.measure(searcher, "both", [[f"q{n}"] for n in range(6)], 10)[0] == 6
+    queries = [call[1][0] for call in searcher.calls]
+    assert sorted(queries[::2]) == sorted(queries[1::2]) == [f"q{n}" for n in range(6)]
+    assert all(first not in queries[place + 1 : place + 3] for place, first in enumerate(queries))
+
+
 def test_batches_are_complete_and_nothing_is_re_ranked_in_batches(tmp_path):
     times = [{"bm25": 1.0, "total": 1.0}] * 100
     searcher = Injected(results_with(tmp_path), *times)

@@ -48,7 +48,8 @@ def test_kappa_is_agreement_beyond_chance():
 def test_kappa_is_that_of_all_pairs_of_labels():
     labels = np.random.default_rng(1).integers(0, 4, (60, 2))
     labels[:30, 1] = labels[:30, 0]
-    assert kappa(labels) == pytest.approx(weighted_kappa(labels.tolist(), lambda a, b: (a - b) ** 2))
+    for grades in (labels, labels**2 - 1):
+        assert kappa(grades) == pytest.approx(weighted_kappa(grades.tolist(), lambda a, b: (a - b) ** 2))
     binary = (labels >= 2).astype(np.int64)
     assert kappa(binary) == pytest.approx(weighted_kappa(binary.tolist(), lambda a, b: a != b))
 

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from cort.evaluation.values import read_recall, write_recall
 from cort.formats import expansions, lines, shards, tables
 from cort.formats.artifacts import read_artifact, read_json, write_artifact
 from cort.formats.checkpoints import FinishedBlocks
@@ -247,7 +246,6 @@ READERS = {
     "origin": ("p.json", _json(ORIGIN), read_origin),
     "latencies": ("l.json", _json(LATENCY), read_latencies),
     "parameters": ("b.json", _json({"k1": 0.9, "b": 0.4}), read_parameters),
-    "recall": ("r.csv", _written(write_recall, [0.25, 0.5]), read_recall),
     "curve": ("c.csv", _curve, lambda path: read_curve("x", path)),
     "benchmark": ("b.tsv", _text("s\tmax_rss\n1.5\t-\n2\t300\n"), lambda path: read_stages(path.parent)),
 }

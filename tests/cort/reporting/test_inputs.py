@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from cort.evaluation.depths import Depths
-from cort.evaluation.values import read_recall
 from cort.formats.artifacts import parse_assignments
 from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_measures, read_stages
 from cort.reporting.panels import POINTS, WINDOWS, smooth, thin
@@ -39,14 +38,6 @@ def file(tmp_path):
 def test_numbers_that_no_measure_gives_are_refused(file, changes, words) -> None:
     with pytest.raises(InputError, match=words):
         read_measures([file({"without_results": 0, "without_relevant": 0} | MEASURES | changes)])
-
-
-@pytest.mark.parametrize(
-    ("text", "row"), [("1,2", 2), ("1,0.5\n2,0.4", 3), ("1,0.5,7", 2), ("1,0.1_5", 2), ("2,0.5", 2), ('1,"0.5', 2)]
-)
-def test_recall_is_from_0_to_1_and_never_falls(file, text, row) -> None:
-    with pytest.raises(InputError, match=rf"r\.csv: row {row}: found .*, expected the columns depth and recall"):
-        read_recall(file(f"depth,recall\n{text}\n", "r.csv"))
 
 
 def test_the_same_system_and_split_twice_is_refused(file) -> None:
