@@ -1,8 +1,9 @@
 """Evaluate one run with the judgements of one split.
 
 Means are over all judged queries. A query without results counts as 0 (trec_eval -c), and so does one without a
-relevant passage, except in nDCG, which uses the grades themselves. The output also counts these queries, and the
-unjudged passages in the top 10, with measures of rankings without these (section 4.2.2 of the CoRT paper).
+relevant passage, except in nDCG, which uses the grades themselves. The output also counts these queries, those with
+fewer results than the largest cutoff, and the unjudged passages in the top 10, with measures of rankings without these
+(section 4.2.2 of the CoRT paper).
 
 Reads:  run.trec, queries.parquet, qrels.parquet
 Writes: measures.json (`cort.evaluation.measures.Measures`), per_query.parquet (query_id, measure, value), recall.csv
@@ -45,7 +46,7 @@ class Options(MeasureOptions):
 
 def stage(options: Options) -> None:
     """Evaluate the run, and write means, values per query and recall by depth."""
-    parse_measures(options.measures)
+    parsed = parse_measures(options.measures)
     level = options.relevance_level
     queries = tables.read_table(options.queries, tables.QUERIES)
     qrels = measures.read_qrels(options.qrels, level)
@@ -68,15 +69,18 @@ def stage(options: Options) -> None:
     write_values(options.output_per_query, values)
     write_recall(options.output_recall, measures.recall_by_depth(ranks, qrels, longest, level))
     names, queries_judged = (options.system, options.split), len(qrels)
-    without = queries_judged - answered, measures.without_relevant(qrels, level)
+    cutoff = max((measure.cut or 0 for measure in parsed), default=0)
+    short = sum(ranking.results < cutoff for ranking in ranks.values())
+    counts = queries_judged - answered, measures.without_relevant(qrels, level), short
     judged = measures.describe_judged(ranks, qrels, options.measures, level)
-    write_artifact(options.output, measures.Measures(*names, level, queries_judged, {**mean}, *without, judged))
+    write_artifact(options.output, measures.Measures(*names, level, queries_judged, {**mean}, *counts, judged))
     line = ", ".join(f"{measure} {value:.4f}" for measure, value in mean.items())
     log.info("%d judged queries, %d of them with results; %s", queries_judged, answered, line)
-    for count, missing in zip(without, ("result", f"passage of grade {level} or higher"), strict=True):
+    kinds = "no result", f"no passage of grade {level} or higher", f"fewer than {cutoff} results"
+    for count, kind in zip(counts, kinds, strict=True):
         if count:
-            message = "%d of %d queries have no %s; the means are over all %d"
-            log.warning(message, count, queries_judged, missing, queries_judged)
+            message = "%d of %d queries have %s; the means are over all %d"
+            log.warning(message, count, queries_judged, kind, queries_judged)
 
 
 main = cli.main_of(Options, stage)

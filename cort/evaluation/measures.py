@@ -62,7 +62,8 @@ class Judged:
 class Measures:
     """Mean measures of one system on one split, over all judged queries; None where a measure is unknown.
 
-    `queries` includes those without results and those without a relevant passage.
+    `queries` includes those without results and those without a relevant passage. `short` counts those with results,
+    but fewer than the largest cutoff of the measures.
     """
 
     system: str
@@ -72,6 +73,7 @@ class Measures:
     mean: dict[str, float | None]
     without_results: int = 0
     without_relevant: int = 0
+    short: int = 0
     judged: Judged | None = None
 
     def check(self, node: Node) -> None:
@@ -80,7 +82,7 @@ class Measures:
             if value is not None:
                 node["mean"][measure].within(float, 0, 1)
         node["relevance_level"].within(int, 1, LARGEST_GRADE)
-        for name in ("without_results", "without_relevant"):
+        for name in ("without_results", "without_relevant", "short"):
             node[name].within(int, 0, self.queries)
 
 

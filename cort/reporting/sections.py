@@ -37,13 +37,15 @@ def number_of_queries(systems: Sequence[Measures]) -> str:
 
 
 def incomplete_queries(systems: Sequence[Measures]) -> str:
-    """Say how many queries of a split have no relevant passage or no results."""
+    """Say how many queries of a split have no relevant passage, no results, or few."""
     parts = []
     if without := max(row.without_relevant for row in systems):
         parts.append(f"without a relevant passage ({count(without)})")
     if empty := [f"{row.system} {count(row.without_results)}" for row in systems if row.without_results]:
         parts.append(f"without results ({', '.join(empty)})")
-    return f"Means include queries {' and '.join(parts)}." if parts else ""
+    if short := [f"{row.system} {count(row.short)}" for row in systems if row.short]:
+        parts.append(f"with fewer results than the largest cutoff ({', '.join(short)})")
+    return f"Means include queries {', '.join(parts)}." if parts else ""
 
 
 def judged_table(measures: Sequence[Measures]) -> Table:

@@ -63,8 +63,11 @@ def test_the_relevance_level_is_recorded_and_queries_that_count_zero_are_reporte
     log = capsys.readouterr().err
     assert "1 of 3 queries have no result" in log
     assert "2 of 3 queries have no passage of grade 2 or higher" in log
+    # An index that returns less than it is asked for gains or loses by that.
+    assert summary["short"] == 2
+    assert "2 of 3 queries have fewer than 10 results" in log
     write_ranked(folder / "complete.trec", dict.fromkeys(("q1", "q2", "q3"), "ab"))
-    evaluated(run="complete.trec")
+    assert evaluated(run="complete.trec", measures=["R@2", "nDCG"])["short"] == 0
     assert "queries have" not in capsys.readouterr().err
 
 

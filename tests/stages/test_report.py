@@ -115,9 +115,10 @@ def test_systems_have_differences_and_best_values(tmp_path, page_of):
     assert "43 to 6,980 queries of test." in text
     assert "Means include" not in text
     # Incomplete queries are counted.
-    measures = [replace(BM25, without_relevant=1), replace(CORT, without_results=1200, without_relevant=1)]
+    measures = [replace(BM25, without_relevant=1, short=7), replace(CORT, without_results=1200, without_relevant=1)]
     text, _ = page_of(**options(tmp_path, measures))
-    assert "Means include queries without a relevant passage (1) and without results (cort_1 1,200)." in text
+    assert "Means include queries without a relevant passage (1), without results (cort_1 1,200), with fewer" in text
+    assert "results than the largest cutoff (bm25 7)." in text
 
 
 def test_unjudged_passages_are_shown_where_negative_judgements_are_deep(tmp_path, page_of):
