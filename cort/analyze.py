@@ -24,7 +24,15 @@ from itertools import chain
 import numpy as np
 
 from cort.evaluation.agreement import Agreement, correlate, kappa
-from cort.evaluation.depths import Consistency, Depths, consistency, measure_depths, saturation
+from cort.evaluation.curves import (
+    Consistency,
+    Depths,
+    consistency,
+    documents_at,
+    measure_depths,
+    reranked_at,
+    saturation,
+)
 from cort.evaluation.disagreements import Disagreements, compare_runs, largest, make_example
 from cort.evaluation.measures import read_qrels
 from cort.evaluation.names import parse_measures
@@ -39,7 +47,7 @@ from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, re
 from cort.retrieval.documents import as_documents, document_of, group_passages
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import TunedOptions, check_tuned
-from cort.retrieval.rerank import candidate_scores, mix_run
+from cort.retrieval.rerank import candidate_scores, mix
 from cort.retrieval.tuning import own_weights, weight_of
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.errors import input_error, shorten
@@ -63,7 +71,7 @@ class DepthOptions(Aggregation, TunedOptions, MeasureOptions):
     "p.p." for percentage points. Saturation is the smallest depth for which this holds, as for all larger ones.
 
     Reads:  run.trec (candidates), scores.parquet (re-ranker's), qrels.parquet
-    Writes: depths.json (`cort.evaluation.depths.Depths`)
+    Writes: depths.json (`cort.evaluation.curves.Depths`)
     """
 
     candidates: str = required("TREC", "the run that is re-ranked")
@@ -82,9 +90,12 @@ def analyze_depths(options: DepthOptions) -> None:
     table = tables.read_table(options.scores, tables.SCORES)
     scores = candidate_scores(run, table, max(depths), options.scores)
     qrels = read_qrels(options.qrels, level)
-    mixed = partial(mix_run, run, scores, weight=weight, own=own_weights(options.tuned, options.folded))
-    documents = partial(as_documents, how=options.aggregate)
-    columns = measure_depths(run, mixed, qrels, depths, options.measures, level, documents)
+    mixed = partial(mix, run, scores, weight=weight, own=own_weights(options.tuned, options.folded))
+    if options.aggregate == "none":
+        ranked_at = reranked_at(run, mixed, qrels)
+    else:
+        ranked_at = documents_at(run, mixed, qrels, partial(as_documents, how=options.aggregate))
+    columns = measure_depths(ranked_at, qrels, depths, options.measures, level)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
     saturated = {measure: saturation(depths, values) for measure, values in columns.items()}
     names = options.system, options.split
@@ -225,7 +236,7 @@ class ConsistencyOptions(SplitOptions):
     re-ranker was trained on the training counterpart of that file.
 
     Reads:  the run f and the reference, both run.trec
-    Writes: consistency.json (`cort.evaluation.depths.Consistency`)
+    Writes: consistency.json (`cort.evaluation.curves.Consistency`)
     """
 
     run: str = required("TREC", "the run f")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cort.evaluation.agreement import Agreement
 from cort.evaluation.comparisons import Comparisons, by_pair, disagreement, needed
-from cort.evaluation.depths import Depths
+from cort.evaluation.curves import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.inspection import Finding
 from cort.evaluation.overlap import Overlap, P

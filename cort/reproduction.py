@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from cort.evaluation.depths import Consistency, Depths
+from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.inputs import read_each
 from cort.reporting.reproduction.fidelity import Latency, Results, read_latencies

@@ -9,7 +9,7 @@ doc_id.
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -102,12 +102,12 @@ def judged_ranks(run: Run, qrels: Mapping[str, Mapping[str, int]]) -> dict[str, 
         start, end = int(run.offsets[position]), int(run.offsets[position + 1])
         if query_id in qrels and end > start:
             doc_ids = run.doc_ids.slice(start, end - start)
-            ranks = _ranks(_rows(list(qrels[query_id]), doc_ids), doc_ids, scores[start:end])
+            ranks = rank_judged(find_judged(list(qrels[query_id]), doc_ids), doc_ids, scores[start:end])
             rankings[query_id] = JudgedRanks(ranks, end - start)
     return rankings
 
 
-def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
+def find_judged(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
     """Find the rows of the judged documents that were retrieved."""
     if len(judged) <= FEW:
         rows = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
@@ -116,15 +116,20 @@ def _rows(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
     return {doc_id: row for doc_id, row in zip(judged, rows, strict=True) if row >= 0}
 
 
-def _ranks(rows: Mapping[str, int], doc_ids: pa.Array, scores: npt.NDArray[np.float32]) -> dict[str, int]:
-    """Rank documents from 0 by descending score, ties by descending doc_id."""
+def rank_judged(
+    rows: Mapping[str, int],
+    doc_ids: pa.Array,
+    scores: npt.NDArray[np.floating],
+    is_ahead: Callable[[pa.Array, str], pa.Array] = pc.greater,
+) -> dict[str, int]:
+    """Rank documents from 0 by descending score; of ties, those whose ids are ahead, by default the greater ones."""
     ranks = {}
     for doc_id, row in rows.items():
         ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
         tied = np.flatnonzero(scores == scores[row])
         if len(tied) > 1:
             tied_ids = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(tied)
-            ranks[doc_id] += pc.greater(tied_ids, doc_id).true_count
+            ranks[doc_id] += is_ahead(tied_ids, doc_id).true_count
     return ranks
 
 
@@ -151,8 +156,9 @@ def evaluate_ranks(
         values[query_id] |= {measure.name: _own_value(measure, ranking, relevant) for measure in own}
     for judged_only in (False, True):
         requested = [measure for measure in parsed if measure.request and measure.judged_only == judged_only]
-        ranks = {query_id: ranking.ranks for query_id, ranking in rankings.items() if ranking.ranks and requested}
-        answered = _evaluate(_condensed(ranks) if judged_only else ranks, qrels, requested, relevance_level)
+        found = {query_id: ranking.ranks for query_id, ranking in rankings.items() if ranking.ranks and requested}
+        ranks = _cut(_condensed(found) if judged_only else found, requested)
+        answered = _evaluate(ranks, qrels, requested, relevance_level)
         for query_id, answers in answered:
             values[query_id] |= {measure.name: _value(measure, answers) for measure in requested}
     return values
@@ -258,6 +264,15 @@ def _condensed(ranks: Ranks) -> Ranks:
         query_id: {doc_id: rank for rank, doc_id in enumerate(sorted(rank_of, key=rank_of.__getitem__))}
         for query_id, rank_of in ranks.items()
     }
+
+
+def _cut(ranks: Ranks, measures: Sequence[Measure]) -> Ranks:
+    """Drop what no measure sees, and queries of which nothing is left."""
+    if not all(measure.cut for measure in measures):
+        return ranks
+    cut = max((measure.cut or 0 for measure in measures), default=0)
+    first = {query: {doc: rank for doc, rank in rank_of.items() if rank < cut} for query, rank_of in ranks.items()}
+    return {query_id: rank_of for query_id, rank_of in first.items() if rank_of}
 
 
 def _evaluate(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cort.evaluation.depths import Consistency, Depths
+from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.measures import Measures
 from cort.experiment.experiment import Experiment
 from cort.formats.artifacts import read_artifact, read_json

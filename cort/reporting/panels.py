@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cort.evaluation.depths import Depths
+from cort.evaluation.curves import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.inputs import Curve, Series
 from cort.reporting.labels import count, fixed, measure_label, plural, recall_cutoff

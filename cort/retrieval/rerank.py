@@ -10,22 +10,33 @@ import pyarrow.compute as pc
 
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, order, strictly_decreasing
-from cort.retrieval.fusion import NONE, normalize, weigh
+from cort.formats.runs import Run, order, strictly_decreasing, top
+from cort.retrieval.fusion import NONE, min_max, untied, weigh
 from cort.runtime.errors import input_error, shorten
 
 Scores = npt.NDArray[np.float64]
 
 
-def mix(candidates: Ranking, scores: Scores, depth: int, weight: float) -> Scores:
+def mix(run: Run, scores: Scores, depth: int, weight: float, own: Mapping[str, float] = NONE) -> Scores:
     """Interpolate a re-ranker's scores of the top `depth` candidates with their own, both scaled from 0 to 1.
 
+    :param scores: of the re-ranker, one per result of `run`, as from `candidate_scores`.
     :param weight: of the re-ranker; with 1 its scores are unchanged.
+    :param own: weights of queries that have one of their own.
+    :return: the mixed scores; NaN below `depth`.
     """
-    if weight == 1:
+    if weight == 1 and not own:
         return scores
-    both = [normalize(own[:depth], "min-max")[0] for own in (candidates.scores, scores)]
-    return weigh(both, (1 - weight, weight))
+    first, kept = top(run, depth), run.ranks() <= depth
+    sizes = np.diff(first.offsets)
+    both = [
+        min_max(untied(values, first.offsets), first.offsets, np.zeros(len(run), dtype=bool))[0]
+        for values in (first.scores, scores[kept])
+    ]
+    weights = np.repeat([own.get(query_id, weight) for query_id in run.query_ids], sizes)
+    mixed = np.full(len(scores), np.nan)
+    mixed[kept] = np.where(weights == 1, scores[kept], weigh(both, (1 - weights, weights)))
+    return mixed
 
 
 def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
@@ -45,27 +56,10 @@ def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
 def rerank_run(
     run: Run, scores: Scores, depth: int, weight: float = 1.0, own: Mapping[str, float] = NONE
 ) -> Iterator[Ranking]:
-    """Re-rank the candidates of every query.
-
-    :param scores: of the re-ranker, one per result of `run`, as from `candidate_scores`.
-    :param weight: of the re-ranker, as in `mix`.
-    :param own: weights of queries that have one of their own.
-    """
+    """Re-rank the candidates of every query by the scores that `mix` gives."""
+    mixed = mix(run, scores, depth, weight, own)
     for position, ranking in enumerate(run):
-        scored = scores[int(run.offsets[position]) : int(run.offsets[position + 1])]
-        yield rerank(ranking, mix(ranking, scored, depth, own.get(ranking.query_id, weight)), depth)
-
-
-def mix_run(run: Run, scores: Scores, depth: int, weight: float, own: Mapping[str, float] = NONE) -> Scores:
-    """Interpolate the scores of every query like `mix`, by its `own` weight or else by `weight`; NaN below `depth`."""
-    if weight == 1 and not own:
-        return scores
-    mixed = np.full(len(scores), np.nan)
-    for position, ranking in enumerate(run):
-        start, end = int(run.offsets[position]), int(run.offsets[position + 1])
-        end = min(end, start + depth)
-        mixed[start:end] = mix(ranking, scores[start:end], depth, own.get(ranking.query_id, weight))
-    return mixed
+        yield rerank(ranking, mixed[int(run.offsets[position]) : int(run.offsets[position + 1])], depth)
 
 
 def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) -> Scores:

@@ -129,6 +129,7 @@ class Rerank(System):
 
     def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
         """Score the candidates of each query."""
+        from cort.formats.runs import run_of, top
         from cort.retrieval.rerank import mix, rerank
 
         searcher, scored, rankings = batch.searcher, self.candidates(), []
@@ -136,8 +137,8 @@ class Rerank(System):
         with batch.timed("rerank"):
             for text, candidates in zip(batch.texts, parts[0], strict=True):
                 scores = model.score(text, searcher.passages.rows(candidates.doc_ids[:scored]))
-                mixed = mix(batch.as_in_run(candidates), scores, scored, self.opened_weight)
-                rankings.append(rerank(candidates, mixed, scored))
+                scored_run = top(run_of([batch.as_in_run(candidates)]), scored)
+                rankings.append(rerank(candidates, mix(scored_run, scores, scored, self.opened_weight), scored))
         return rankings
 
     def explain(self, case: Case) -> Reason:

@@ -4,8 +4,8 @@ import random
 import numpy as np
 import pytest
 
-from cort.evaluation.depths import REFERENCE_DEPTH
-from cort.evaluation.depths import consistency as factors
+from cort.evaluation.curves import REFERENCE_DEPTH
+from cort.evaluation.curves import consistency as factors
 from cort.formats.runs import read_run
 from tests.support.common import write_ranked
 

@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 
 from cort.evaluation import measures
-from cort.evaluation.depths import measure_depths, saturation
+from cort.evaluation.curves import documents_at, measure_depths, reranked_at, saturation
 from cort.formats import tables
 from cort.formats.runs import Run
-from cort.retrieval.rerank import mix_run, rerank_run
+from cort.retrieval.documents import as_documents
+from cort.retrieval.rerank import mix, rerank_run
 from tests.support.common import write_ranked, write_rows
 
 
@@ -42,20 +43,31 @@ def test_only_the_first_candidates_count_at_each_depth(folder, stage):
     assert summary["measures"]["R@10"] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
 
 
+@pytest.mark.parametrize("aggregate", ["none", "max"])
 @pytest.mark.parametrize("weight", [1.0, 0.4])
-def test_equals_reranking_and_evaluating_cut_rankings(weight):
+def test_equals_reranking_and_evaluating_cut_rankings(weight, aggregate):
     generator = np.random.default_rng(3)
-    rankings = {str(q): [f"d{d}" for d in generator.permutation(30)[:20]] for q in range(6)}
+    name = "d{}" if aggregate == "none" else "d{}#{}"
+    rankings = {str(q): [name.format(d, d % 7) for d in generator.permutation(30)[:20]] for q in range(6)}
     candidates = make_run(rankings)
     scores = generator.integers(0, 4, len(candidates.doc_ids)).astype(float)
     qrels = {q: {f"d{d}": int(generator.integers(0, 3)) for d in range(0, 30, 2)} for q in rankings}
     names = ["RR@10", "nDCG@5", "AP"]
-    depths, mixed = [1, 7, 20, 50], partial(mix_run, candidates, scores, weight=weight)
-    columns = measure_depths(candidates, mixed, qrels, depths, names)
+    depths, mixed = [1, 7, 20, 50], partial(mix, candidates, scores, weight=weight)
+    documents = partial(as_documents, how=aggregate)
+    ways = [documents_at(candidates, mixed, qrels, documents)]
+    ways += [reranked_at(candidates, mixed, qrels)] if aggregate == "none" else []
+    for ranked_at in ways:
+        check_columns(
+            measure_depths(ranked_at, qrels, depths, names), depths, candidates, scores, weight, qrels, documents
+        )
+
+
+def check_columns(columns, depths, candidates, scores, weight, qrels, documents):
     for position, depth in enumerate(depths):
         expected = make_run({r.query_id: r.doc_ids[:depth] for r in rerank_run(candidates, scores, depth, weight)})
-        values = measures.evaluate_run(expected, qrels, names)
-        assert {name: columns[name][position] for name in names} == measures.means(values, names)
+        values = measures.evaluate_run(documents(expected), qrels, [*columns])
+        assert {name: columns[name][position] for name in columns} == measures.means(values, [*columns])
 
 
 def make_run(rankings):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cort import reproduction
-from cort.evaluation.depths import Consistency, Depths
+from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.labels import MISSING
 from cort.reporting.reproduction.fidelity import Counts, Latency, Results, compare, count

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from cort.evaluation.depths import Consistency, Depths
+from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.measures import Judged, Measures
 from cort.experiment.experiment import Experiment
 from cort.formats.yaml_files import read_yaml

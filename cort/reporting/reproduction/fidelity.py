@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cort.evaluation.depths import Consistency, Depths, saturation
+from cort.evaluation.curves import Consistency, Depths, saturation
 from cort.evaluation.measures import FIRST, Measures
 from cort.formats.artifacts import Node, read_json
 from cort.reporting.labels import measure_label

@@ -1,6 +1,6 @@
 import pytest
 
-from cort.evaluation.depths import Consistency, Depths
+from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.measures import Measures
 from cort.reporting.reproduction.fidelity import FAILS, HOLDS, UNKNOWN, Results, judge
 from cort.reporting.reproduction.paper import Claim, Comparison, Operand, find_mistakes, mistakes_of_claim, read_claim

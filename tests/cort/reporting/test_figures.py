@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from cort.evaluation.depths import Depths
+from cort.evaluation.curves import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting import figures
 from cort.reporting.inputs import Curve

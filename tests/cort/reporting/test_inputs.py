@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from cort.evaluation.depths import Depths
+from cort.evaluation.curves import Depths
 from cort.formats.artifacts import parse_assignments
 from cort.reporting.inputs import COLUMNS, Stage, read_curve, read_each, read_measures, read_stages
 from cort.reporting.panels import POINTS, WINDOWS, smooth, thin
