@@ -2,8 +2,8 @@
 
 A system is BM25, a dense encoder, or both merged by weighted min-max scores or reciprocal ranks. What engines load are
 passages, also where documents are measured. The check has the first ten queries that all parts answer, or that any part
-answers if there are none, and what the parts and the system give for them; `python check.py` in the folder compares the
-files with it.
+answers if there are none, one for which BM25 scores all results alike, and what the parts and the system give for them;
+`python check.py` in the folder compares the files with it.
 
 Reads:  passages and queries (parquet), the run of each part, vectors of passages and queries, tuned weights, k1 and b
 Writes: a folder with check.json, check.py, README.md, and a folder for each target
@@ -22,16 +22,26 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cort.deployment.folder import TEMPLATES, analysis, are_unit, read_passages, render_all, write_target
+from cort.deployment.folder import (
+    INDEXED,
+    LONGEST_ID,
+    TEMPLATES,
+    analysis,
+    lengths_of,
+    longest_of,
+    read_passages,
+    render_all,
+    write_target,
+)
 from cort.formats import tables
 from cort.formats.artifacts import to_json
-from cort.formats.records import Ranking
-from cort.formats.runs import read_run, run_of, tag_of
+from cort.formats.runs import Run, RunByQuery, read_run, run_of, tag_of
 from cort.formats.shards import Shard, all_ids, all_vectors, open_both
 from cort.retrieval.fusion import FusionSettings, fuse, untied
 from cort.retrieval.lucene import Parameters, read_parameters
 from cort.retrieval.tuning import read_weights
 from cort.runtime import cli
+from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_folder
 from cort.runtime.options import optional, options_class, required
 from cort.settings.collection import Aggregation
@@ -89,50 +99,92 @@ def open_vectors(options: Options) -> tuple[list[Shard], dict[str, Vector]]:
     return passages, dict(zip(all_ids(queries).to_pylist(), all_vectors(queries), strict=True))
 
 
-def make_cases(options: Options, weights: tuple[float, ...], vectors: Mapping[str, Vector]) -> Iterator[dict[str, Any]]:
-    """Yield the first queries that all runs answer, or any: what engines are asked, BM25's results, the system's."""
-    runs = {path: read_run(path).by_query() for path in options.runs}
-    texts, from_zero = tables.read_queries(options.queries), tuple(path == options.bm25 for path in options.runs)
-    settings = FusionSettings(k=options.k, weights=weights, from_zero=from_zero, depth=options.depth)
+def choose_queries(options: Options, runs: Mapping[str, RunByQuery], texts: Mapping[str, str]) -> list[str]:
+    """Choose the first queries that all runs answer, or any, and one of which BM25 scores all results alike."""
     by_all, by_any = (
         [query_id for query_id in texts if enough(run[query_id] for run in runs.values())] for enough in (all, any)
     )
-    for query_id in (by_all or by_any)[:QUERIES]:
+    chosen = (by_all or by_any)[:QUERIES]
+    if options.bm25:
+        rankings = ((query_id, runs[options.bm25].ranking(query_id).scores) for query_id in by_all)
+        level = next((query_id for query_id, scores in rankings if len(set(as_in_engines(scores))) == 1), None)
+        chosen += [level] if level and level not in chosen else []
+    return chosen
+
+
+def as_in_engines(scores: npt.NDArray[np.floating]) -> list[float]:
+    """Give ties equal scores, as engines do."""
+    values: list[float] = untied(scores, np.array([0, len(scores)])).tolist()
+    return values
+
+
+def make_cases(
+    options: Options, runs: Mapping[str, RunByQuery], weights: tuple[float, ...], vectors: Mapping[str, Vector]
+) -> Iterator[dict[str, Any]]:
+    """Yield queries: what engines are asked, BM25's results, the system's."""
+    texts, from_zero = tables.read_queries(options.queries), tuple(path == options.bm25 for path in options.runs)
+    settings = FusionSettings(k=options.k, weights=weights, from_zero=from_zero, depth=options.depth)
+    for query_id in choose_queries(options, runs, texts):
         parts = {path: run.ranking(query_id) for path, run in runs.items()}
         case: dict[str, Any] = {"query_id": query_id, "text": texts[query_id]}
         if options.bm25:
-            ranking = parts[options.bm25]
-            # Engines do not lower ties.
-            scores = untied(ranking.scores, np.array([0, len(ranking.scores)]))
-            case["bm25"] = _pairs(ranking._replace(scores=scores), options.depth)
+            found = parts[options.bm25]
+            case["bm25"] = [*zip(found.doc_ids, as_in_engines(found.scores), strict=True)][: options.depth]
         if vectors:
             case["vector"] = vectors[query_id].tolist()
         ranking, *_ = parts.values()
         if options.method:
             [ranking] = fuse(options.method, [run_of([part]) for part in parts.values()], RESULTS, settings)
-        yield {**case, "expected": _pairs(ranking, RESULTS)}
+        expected = [*zip(ranking.doc_ids, ranking.scores.tolist(), strict=True)][:RESULTS]
+        yield {**case, "expected": expected}
 
 
-def _pairs(ranking: Ranking, depth: int) -> list[tuple[str, float]]:
-    return list(zip(ranking.doc_ids[:depth], ranking.scores[:depth].tolist(), strict=True))
+def are_mostly_short(run: Run, depth: int) -> bool:
+    """Tell whether most rankings of BM25 have fewer than `depth` results, and so 0 as their minimum."""
+    return bool(len(run)) and float(np.mean(np.diff(run.offsets) < depth)) > 1 / 2
+
+
+def written_targets(options: Options, longest: str) -> list[Target]:
+    """Leave out engines that refuse the longest id, with a warning; refuse it if no target is left."""
+    engines: list[Target] = ["opensearch", "elasticsearch"]
+    refusing = engines if len(longest.encode()) > LONGEST_ID else []
+    targets = [target for target in options.targets if target not in refusing]
+    found, expected = f"the id {shorten(longest)}", f"at most {LONGEST_ID} bytes, as the engine does"
+    if not targets:
+        raise input_error(options.passages, found, expected, "shorten it, or choose pgvector or parquet")
+    for target in options.targets:
+        if target in refusing:
+            log.warning("%s is not written: found %s, expected %s", target, found, expected)
+    return targets
 
 
 def stage(options: Options) -> None:
     """Write the files of each target and the check."""
     shards, vectors = open_vectors(options)
     weights = weights_of(options)
-    cases = list(make_cases(options, weights, vectors))
+    read = {path: read_run(path) for path in options.runs}
+    cases = list(make_cases(options, {path: run.by_query() for path, run in read.items()}, weights, vectors))
     if not cases:
         log.warning("%s: no run answers any query, so there is nothing to check", options.queries)
     parameters = read_parameters(options.parameters) if options.parameters else Parameters(options.k1, options.b)
     shown = vars(options) | parameters._asdict() | {"text": "", "vector": []} | (cases or [{}])[0]
     shown |= analysis(options.language)
-    shown |= {"dimension": shards[0].dimension if shards else None, "unit": are_unit(shards)}
+    unit, zeros = lengths_of(shards)
+    longest, long = longest_of(options.passages)
+    targets = written_targets(options, longest)
+    shown |= {"dimension": shards[0].dimension if shards else None, "unit": unit, "zeros": zeros}
+    shown |= {"targets": targets, "left_out": [target for target in options.targets if target not in targets]}
+    shown |= {"from_zero": bool(options.bm25) and are_mostly_short(read[str(options.bm25)], options.depth)}
+    shown |= {"indexed": INDEXED, "long": long if "pgvector" in targets and options.bm25 else 0}
+    if zeros:
+        log.warning("passages with a zero vector, which engines index without: %d, %s first", len(zeros), zeros[0])
+    if shown["long"]:
+        log.warning("PostgreSQL indexes only the first %d characters of passages with more: %d", INDEXED, long)
     # BM25 is the first part of every target.
     shown["weights"] = weights if options.runs[0] == options.bm25 else weights[::-1]
     content = {"system": options.system, "depth": options.depth, "queries": cases}
     with atomic_folder(options.output) as folder:
-        for target in options.targets:
+        for target in targets:
             write_target(folder, target, shown, read_passages(options.passages, shards))
             log.info("%s written", target)
         render_all(TEMPLATES, folder, shown)

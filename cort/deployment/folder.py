@@ -20,7 +20,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.formats import tables
 from cort.formats.shards import Shard
-from cort.runtime.errors import input_error, shorten
 from cort.settings.lexical import Language
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -28,6 +27,8 @@ SUFFIX = ".jinja"
 ROWS = 4096
 # Bytes of a bulk request, of which engines accept 100 MB by default; bytes of an id that they accept.
 MOST, LONGEST_ID = 20_000_000, 512
+# Characters of a passage that PostgreSQL indexes: its words must fit in 1 MB, with at most 5 bytes more for each.
+INDEXED = 200_000
 # Vectors count as normalised if their lengths differ from 1 by less, also in half precision.
 UNIT = 2e-3
 # Engines' names of Lucene's analysers, which are those of Anserini but for `OTHERS`, and the plugins that some are in.
@@ -58,10 +59,26 @@ def read_passages(path: str, shards: Sequence[Shard]) -> Iterator[pa.Table]:
         yield table
 
 
-def are_unit(shards: Sequence[Shard]) -> bool:
-    """Tell whether all vectors have length 1."""
-    blocks = (np.asarray(vectors, dtype=np.float32) for shard in shards for _, vectors in shard.blocks())
-    return all((np.abs(np.linalg.norm(block, axis=1) - 1) < UNIT).all() for block in blocks)
+def lengths_of(shards: Sequence[Shard]) -> tuple[bool, list[str]]:
+    """Tell whether all vectors have length 1, but for those of length 0, whose ids follow."""
+    unit, zeros = True, list[str]()
+    for shard in shards:
+        for doc_ids, vectors in shard.blocks():
+            lengths = np.linalg.norm(np.asarray(vectors, dtype=np.float32), axis=1)
+            unit &= bool(((np.abs(lengths - 1) < UNIT) | (lengths == 0)).all())
+            zeros += doc_ids.filter(pa.array(lengths == 0)).to_pylist()
+    return unit, zeros
+
+
+def longest_of(path: str) -> tuple[str, int]:
+    """Return the id with the most bytes, and how many passages have more characters than PostgreSQL indexes."""
+    longest, long = "", 0
+    for batch in tables.iter_batches(path, tables.PASSAGES, ROWS):
+        ids = batch["doc_id"]
+        own = ids[pc.index(pc.binary_length(ids), pc.max(pc.binary_length(ids))).as_py()].as_py() if len(ids) else ""
+        longest = max(longest, own, key=lambda one: len(one.encode()))
+        long += pc.sum(pc.greater(pc.utf8_length(batch["text"]), INDEXED)).as_py() or 0
+    return longest, long
 
 
 def _rows(passages: Iterable[pa.Table]) -> Iterator[tuple[str, str, str | None]]:
@@ -78,10 +95,8 @@ def _rows(passages: Iterable[pa.Table]) -> Iterator[tuple[str, str, str | None]]
 
 def _bulk_lines(passages: Iterable[pa.Table]) -> Iterator[bytes]:
     for doc_id, text, numbers in _rows(passages):
-        if len(doc_id.encode()) > LONGEST_ID:
-            found, fix = f"the id {shorten(doc_id)}", "shorten it, or choose pgvector or parquet"
-            raise input_error("the passages", found, f"at most {LONGEST_ID} bytes, as the engine does", fix)
-        vector = "" if numbers is None else f', "vector": [{numbers}]'
+        # Engines refuse the cosine of a zero vector.
+        vector = f', "vector": [{numbers}]' if numbers and numbers.strip("0.,-") else ""
         yield f'{{"index": {{"_id": {json.dumps(doc_id)}}}}}\n{{"text": {json.dumps(text)}{vector}}}\n'.encode()
 
 

@@ -62,7 +62,7 @@ def world(tmp_path_factory):
     made(retrieve, "bm25", path / "bm25.trec", index=path / "lucene", **named, **lucene)
     named = {"queries": path / "queries.arrow", "depth": DEPTH, "tag": "dense"}
     made(retrieve, "exact", path / "dense.trec", passages=[path / "a.arrow", path / "b.arrow"], **named)
-    for method, options in {"linear": {"weights": [*WEIGHTS]}, "rrf": {"k": 7}}.items():
+    for method, options in {"linear": {"weights": [*WEIGHTS], "term_based": ["bm25"]}, "rrf": {"k": 7}}.items():
         runs = {"runs": [path / "dense.trec", path / "bm25.trec"], "depth": DEPTH, "tag": method}
         made(fuse, None, path / f"{method}.trec", method=method, **runs, **options)
     return path
@@ -148,9 +148,11 @@ def test_parts_of_bulk_requests_are_bounded(fused, deployed, monkeypatch):
     assert rows_of(folder, "opensearch")[:2] == rows_of(fused / "opensearch", "opensearch")[:2]
 
 
-def scaled(scores):
+def scaled(scores, by_terms=False):
+    """By OpenSearch's formula, but that the minimum of a short list by terms is 0."""
     low, high = min(scores.values()), max(scores.values())
-    return {doc_id: (score - low) / (high - low) if high > low else 1 for doc_id, score in scores.items()}
+    least = 0 if by_terms and len(scores) < DEPTH else low
+    return {doc_id: (score - least) / (high - least) if high > low else 1 for doc_id, score in scores.items()}
 
 
 def test_the_formula_of_opensearch_gives_the_fused_ranking_from_its_files_alone(world, fused):
@@ -171,7 +173,7 @@ def test_the_formula_of_opensearch_gives_the_fused_ranking_from_its_files_alone(
     for one in asked:
         products = np.array(vectors) @ np.array(one["vector"])
         near = scaled({ids[row]: products[row] for row in np.argsort(-products, kind="stable")[:DEPTH]})
-        found = scaled(dict(map(tuple, one["bm25"])))
+        found = scaled(dict(map(tuple, one["bm25"])), by_terms=True)
         totals = {
             doc_id: (weights[0] * found.get(doc_id, 0) + weights[1] * near.get(doc_id, 0)) / sum(weights)
             for doc_id in found | near
@@ -228,7 +230,7 @@ def test_the_check_fails_without_a_passage_or_with_another_vector(copied):
 
 def test_passages_that_bm25_scores_alike_are_merged_alike(world, fused):
     """As in engines, which do not lower ties, each adds the weight of BM25, 0.35."""
-    asked = read_json(fused / "check.json")["queries"][-1]
+    asked = read_json(fused / "check.json")["queries"][9]
     assert (asked["query_id"], len(asked["bm25"]), len({score for _, score in asked["bm25"]})) == ("q10", 3, 1)
     merged = read_run(world / "linear.trec").by_query().ranking("q10")
     scores = dict(zip(merged.doc_ids, merged.scores.tolist(), strict=True))
@@ -344,8 +346,62 @@ def test_vectors_of_other_lengths_are_compared_by_inner_products(world, fused, d
     assert vector_of(output, "elasticsearch")["similarity"] == "max_inner_product"
 
 
-def test_ids_that_engines_refuse_are_refused(refused, tmp_path, world):
+def test_ids_that_engines_refuse_are_refused_unless_there_are_other_targets(refused, deployed, tmp_path, world, capsys):
     ids = [f"{'x' * 500}ö{number:012d}" for number in range(3)]
     passages = write_rows(tmp_path / "passages.parquet", tables.PASSAGES, [(doc_id, "text") for doc_id in ids])
-    line = refused("deploy", **options_for(world, "bm25", passages=passages), output=tmp_path / "out")
-    assert "expected at most 512 bytes" in line
+    engines = options_for(world, "bm25", passages=passages, targets=TARGETS[:2])
+    assert "expected at most 512 bytes" in refused("deploy", **engines, output=tmp_path / "out")
+    output = deployed("bm25", passages=passages)
+    assert {path.name for path in output.iterdir() if path.is_dir()} == {"pgvector", "parquet"}
+    assert "opensearch is not written: found the id 'xxx" in capsys.readouterr().err
+    assert "more than 512 bytes: opensearch, elasticsearch." in (output / "README.md").read_text("utf-8")
+    assert set(run_check(output)[1].split()) >= {"pgvector:", "parquet:"}
+
+
+def test_zero_vectors_are_named_and_the_others_keep_the_cosine(world, fused, deployed, tmp_path):
+    """Engines refuse the cosine of a zero vector, so such passages are indexed without one."""
+    ids, vectors = rows_of(fused / "opensearch", "opensearch")[0], stored_vectors(world)
+    found = {doc_id for ranking in read_run(world / "dense.trec") for doc_id in ranking.doc_ids[:10]}
+    zero = next(row for row, doc_id in enumerate(ids) if doc_id not in found)
+    vectors[zero] = 0
+    write_shard(tmp_path / "all.arrow", [(ids, vectors)], count=len(ids), model="m", dimension=DIMENSION)
+    output = deployed("dense", vectors=tmp_path / "all.arrow")
+    similarity = read_json(output / "elasticsearch/index.json")["mappings"]["properties"]["vector"]["similarity"]
+    assert similarity == "cosine"
+    for target in TARGETS[:2]:
+        assert [row for row, one in enumerate(rows_of(output / target, target)[2]) if one is None] == [zero]
+        assert f"indexed without: {ids[zero]}." in (output / target / "README.md").read_text("utf-8")
+    assert not any(rows_of(output / "pgvector", "pgvector")[2][zero])
+    assert run_check(output)[0] == 0
+
+
+def test_where_most_rankings_of_bm25_are_short_opensearch_gets_zero_as_their_minimum(world, deployed):
+    output = deployed("dense", "bm25", method="linear", weights=[*WEIGHTS], depth=250)
+    (processor,) = read_json(output / "opensearch/pipeline.json")["phase_results_processors"]
+    bounds = processor["normalization-processor"]["normalization"]["parameters"]["lower_bounds"]
+    # In the order of the queries: BM25, then vectors.
+    assert bounds == [{"mode": "apply", "min_score": 0.0}, {"mode": "ignore"}]
+    assert "OpenSearch 3.0 or newer" in (output / "opensearch/README.md").read_text("utf-8")
+    assert "CASE WHEN count(*) OVER () < 250 THEN 0" in (output / "pgvector/query.sql").read_text("utf-8")
+
+
+def test_long_passages_are_indexed_in_part_by_postgresql(world, deployed, tmp_path, capsys):
+    texts = ["word " * 50_000, "ö" * writing.INDEXED]
+    passages = write_rows(tmp_path / "passages.parquet", tables.PASSAGES, zip("ab", texts, strict=True))
+    output = deployed("bm25", passages=passages, targets="pgvector") / "pgvector"
+    assert "left(text, 200000)" in (output / "schema.sql").read_text("utf-8")
+    assert "PostgreSQL indexes only the first 200000 characters of passages with more: 1" in capsys.readouterr().err
+    assert "Of 1 passage, the first 200000 characters" in (output / "README.md").read_text("utf-8")
+    assert (output / "passages.tsv").read_text("utf-8").splitlines()[1] == f"b\t{texts[1]}"
+
+
+def test_a_query_whose_results_bm25_scores_alike_is_checked(world, deployed, tmp_path):
+    """It is the eleventh; older versions of an engine get it wrong."""
+    texts = tables.read_queries(world / "queries.parquet")
+    last = {"q10": texts.pop("q10")}
+    queries = write_rows(tmp_path / "queries.parquet", tables.QUERIES, (texts | last).items())
+    output = deployed("dense", "bm25", method="linear", weights=[*WEIGHTS], queries=queries, targets="parquet")
+    asked = read_json(output / "check.json")["queries"]
+    assert [one["query_id"] for one in asked] == [*(f"q{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 11)), "q10"]
+    assert len({score for _, score in asked[-1]["bm25"]}) == 1 < len(asked[-1]["bm25"])
+    assert run_check(output)[0] == 0
