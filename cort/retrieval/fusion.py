@@ -68,18 +68,24 @@ def untied(scores: npt.NDArray[np.floating], offsets: Integers) -> Scores:
     """
     import numpy as np
 
-    rounded = np.asarray(scores, dtype=np.float32)
+    ordered = np.asarray(scores, dtype=np.float32)
     ranking = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    by = np.lexsort((-rounded, ranking))
-    ordered = rounded[by]
+    by = None
+    if ((ordered[1:] > ordered[:-1]) & (ranking[1:] == ranking[:-1])).any():
+        by = np.lexsort((-ordered, ranking))
+        ordered = ordered[by]
     above, below = ordered[:-1], ordered[1:]
     # Of single precision; six decimals round Anserini's steps by up to three times as much.
     spacing = np.spacing(np.maximum(np.abs(above), np.abs(below))).astype(np.float64)
     steps = above.astype(np.float64) - below
     is_tied = ((steps <= spacing) | (np.abs(steps - STEP) <= 3 * spacing)) & (ranking[1:] == ranking[:-1])
-    first = np.maximum.accumulate(np.where(np.concatenate([[False], is_tied])[: len(by)], 0, np.arange(len(by))))
+    places = np.arange(len(ordered))
+    places[1:][is_tied] = 0
+    first = ordered[np.maximum.accumulate(places)].astype(np.float64)
+    if by is None:
+        return first
     values = np.empty(len(by))
-    values[by] = ordered[first]
+    values[by] = first
     return values
 
 
@@ -151,6 +157,16 @@ def weigh(scores: Iterable[Scores], weights: Iterable[Any]) -> Scores:
     return functools.reduce(operator.add, added)
 
 
+def grouped(queries: Integers, by: Integers) -> Integers:
+    """Group rows, which are in some order, by query; each group keeps this order."""
+    import numpy as np
+
+    # Of such small numbers, the sort takes linear time.
+    own = queries[by].astype(np.uint16 if len(queries) == 0 or queries.max() < 1 << 16 else np.int64)
+    order: Integers = by[np.argsort(own, kind="stable")]
+    return order
+
+
 @dataclass(frozen=True)
 class Pool:
     """The documents of several queries that any component has, by query, then by doc_id.
@@ -174,10 +190,14 @@ class Pool:
         from cort.formats.ids import sort_keys
 
         doc_ids = pa.concat_arrays([run.doc_ids.cast("string") for run in runs])
-        queries = np.concatenate([run.query_numbers() for run in runs])
-        documents, codes = np.unique(sort_keys(doc_ids), return_inverse=True)
-        _, first, places = np.unique(queries * len(documents) + codes, return_index=True, return_inverse=True)
+        queries, keys = np.concatenate([run.query_numbers() for run in runs]), sort_keys(doc_ids)
+        by = grouped(queries, np.argsort(keys))
+        is_first = np.ones(len(by), dtype=bool)
+        is_first[1:] = (np.diff(queries[by]) != 0) | (keys[by[1:]] != keys[by[:-1]])
+        places = np.empty(len(by), dtype=np.int64)
+        places[by] = np.cumsum(is_first) - 1
         ends = np.cumsum([len(run.doc_ids) for run in runs])
+        first = by[is_first]
         return cls(runs, queries[first], doc_ids.take(first), np.split(places, ends[:-1]))
 
     def ranks(self) -> Integers:
@@ -224,7 +244,7 @@ class Pool:
 
         query_ids = self.runs[0].query_ids
         # The sort is stable, and the documents of a query are ordered by id.
-        by = np.lexsort((-scores, self.queries))
+        by = grouped(self.queries, np.argsort(-scores, kind="stable"))
         sizes = np.bincount(self.queries, minlength=len(query_ids))
         return top(Run.of_sizes(query_ids, sizes, self.doc_ids.take(by), scores[by]), depth)
 
@@ -238,7 +258,7 @@ def interleave(pool: Pool, settings: FusionSettings) -> Scores:
 
     ranks, count = pool.ranks(), len(pool.runs)
     turns = np.where(ranks > 0, ranks * count + np.arange(count)[:, None], np.iinfo(np.int64).max).min(axis=0)
-    by = np.lexsort((turns, pool.queries))
+    by = grouped(pool.queries, np.argsort(turns))
     sizes = np.bincount(pool.queries)
     scores = np.empty(len(by))
     scores[by] = 1 / (np.arange(1, len(by) + 1) - np.repeat(np.cumsum(sizes) - sizes, sizes))
