@@ -19,7 +19,6 @@ import logging
 import sys
 from dataclasses import MISSING, replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -38,7 +37,6 @@ from cort.evaluation.measures import read_qrels
 from cort.evaluation.names import parse_measures
 from cort.evaluation.options import JudgedOptions, MeasureOptions, SplitOptions
 from cort.evaluation.overlap import Overlap, overlaps
-from cort.evaluation.sparsity import measure_sparsity
 from cort.evaluation.values import check_named, read_values
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
@@ -258,36 +256,12 @@ def measure_consistency(options: ConsistencyOptions) -> None:
     log.info("%d queries, %d not in the reference; C from %.3f to %.3f", len(run), missing, values[0], values[-1])
 
 
-@options_class
-class SparsityOptions(SplitOptions):
-    """Count the terms of a sparse encoder's queries and passages.
-
-    Reads:  the impacts of the queries of a split, and of all passages (parquet)
-    Writes: a JSON file (`cort.evaluation.sparsity.Sparsity`)
-    """
-
-    queries: str = required("PARQUET")
-    passages: tuple[str, ...] = required("PARQUET", "all shards")
-    encoder: str = required("NAME", "written into the output")
-
-
-def analyze_sparsity(options: SparsityOptions) -> None:
-    """Count, write and log."""
-    queries = tables.iter_batches(options.queries, tables.IMPACTS)
-    passages = chain.from_iterable(tables.iter_batches(path, tables.IMPACTS) for path in options.passages)
-    result = measure_sparsity(options.encoder, options.split, queries, passages)
-    write_artifact(options.output, result)
-    terms = f"{result.query_terms:.1f} terms per query, {result.passage_terms:.1f} per passage"
-    log.info("%s, FLOPS %.3f", terms, result.flops)
-
-
 COMMANDS: Commands = {
     "agreement": (AgreementOptions, measure_agreement),
     "depths": (DepthOptions, analyze_depths),
     "disagreements": (DisagreementOptions, find_disagreements),
     "overlap": (OverlapOptions, measure_overlap),
     "consistency": (ConsistencyOptions, measure_consistency),
-    "sparsity": (SparsityOptions, analyze_sparsity),
 }
 main = main_of_commands(COMMANDS)
 

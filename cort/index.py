@@ -150,7 +150,10 @@ def impacts_of(files: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
 
 def index_impacts(options: ImpactOptions) -> None:
     """Build the index; it does not depend on how passages are divided into shards."""
-    rows = sum(tables.count_rows(file, tables.IMPACTS) for file in options.passages)
+    rows, terms = 0, 0
+    for batch in chain.from_iterable(tables.iter_batches(file, tables.IMPACTS) for file in options.passages):
+        rows, terms = rows + len(batch), terms + len(batch["tokens"].flatten())
+    log.info("%.1f terms per passage, which decide how long searches take", terms / max(rows, 1))
     kind = ["-collection", "JsonVectorCollection", "-impact", "-pretokenized"]
     documents = impacts_of(options.passages)
     anserini.build(options, options.output, rows, options.passages[0], documents, kind, (anserini.IMPACTS, ""))

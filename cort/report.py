@@ -22,7 +22,6 @@ from cort.evaluation.curves import Depths
 from cort.evaluation.disagreements import Disagreements
 from cort.evaluation.inspection import Finding
 from cort.evaluation.overlap import Overlap, P
-from cort.evaluation.sparsity import Sparsity
 from cort.experiment.experiment import Experiment
 from cort.experiment.recipes import chosen_values, describe_training
 from cort.experiment.stored import read_experiment
@@ -65,7 +64,6 @@ class Options:
     depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
     audits: tuple[str, ...] = optional((), "what `cort.audit` wrote, a file per index and split", "JSON")
     curves: tuple[str, ...] = optional((), "training curves", "NAME=CSV")
-    sparsities: tuple[str, ...] = optional((), "what `cort.analyze sparsity` wrote", "JSON")
     selections: tuple[str, ...] = optional((), "how the best model of each training was chosen", "NAME=JSON")
     disagreements: tuple[str, ...] = optional((), "what `cort.analyze disagreements` wrote", "JSON")
     models: tuple[str, ...] = optional((), "encoders and re-rankers, to report how much they truncate", "NAME=FOLDER")
@@ -186,7 +184,6 @@ def build(options: Options) -> dict[str, str]:
         trainings=[sections.summarize(curve) for curve in curves],
         selections={name: read_artifact(path, Selection) for name, path in chosen.items()},
         settings={name: describe_training(values) for (_, name), values in chosen_values(experiment).items()},
-        sparsities=titled(experiment, (read_artifact(path, Sparsity) for path in options.sparsities)),
         disagreements=titled(experiment, (read_artifact(path, Disagreements) for path in options.disagreements)),
         reproduction=reproduction,
         filters={

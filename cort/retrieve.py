@@ -369,6 +369,7 @@ class ImpactRunOptions(LuceneSearchOptions, SearchOptions):
 def retrieve_by_impacts(options: ImpactRunOptions) -> None:
     """Search for all queries and write a run."""
     query_ids, *vectors = (column.to_pylist() for column in tables.read_table(options.queries, tables.IMPACTS).columns)
+    log.info("%.1f terms per query", sum(map(len, vectors[0])) / max(len(query_ids), 1))
     # One after the other, as a text repeats each token hundreds of times.
     queries = ((query_id, as_text(*vector)) for query_id, *vector in zip(query_ids, *vectors, strict=True))
     _search_lucene(options, [IMPACTS], queries, len(query_ids), BY_IMPACTS)

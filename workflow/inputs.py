@@ -25,7 +25,6 @@ from cort.settings.config import (
     files_of,
     is_copied,
     is_imported,
-    is_sparse,
     one_or_more,
     sources,
 )
@@ -366,17 +365,6 @@ def audits(experiment: Experiment) -> list[str]:
     ]
 
 
-def sparsities(experiment: Experiment) -> list[str]:
-    """Return the numbers of terms of each sparse encoder on the splits that systems with it are evaluated on."""
-    sparse = [name for name in experiment.used_models("encoders") if is_sparse(experiment.config["encoders"][name])]
-    return [
-        experiment.at(paths.SPARSITY, split=split, encoder=name)
-        for split in experiment.evaluated_splits
-        for name in sparse
-        if split in experiment.with_model("encoders", name)
-    ]
-
-
 def disagreements(experiment: Experiment) -> list[str]:
     """Disagreements on every evaluated split with runs of both systems."""
     both = experiment.config["evaluation"]["disagreements"]
@@ -485,7 +473,6 @@ def of_report(experiment: Experiment) -> dict[str, list[str] | dict[str, str]]:
         "depths_files": depths(experiment),
         "audits": audits(experiment),
         "disagreements": disagreements(experiment),
-        "sparsities": sparsities(experiment),
         "curves": of_trainings(paths.CURVE),
         "selections": of_trainings(paths.SELECTION),
         "filters": filters(experiment),

@@ -436,7 +436,8 @@ def deployment(experiment: Experiment, wildcards: Wildcards) -> Words:
     options = [option for name in names for option in experiment.systems[name].options("")]
     for index in filter(None, (experiment.systems[name].lexical_index() for name in names)):
         options.append(Option("language", experiment.config["lexical"][index]["language"], f"lexical.{index}.language"))
-    return _words([option for option in options if option.name != "normalization"])
+    # Engines have one normalisation, and the term-based part is the one that is named as BM25's.
+    return _words([option for option in options if option.name not in ("normalization", "term_based")])
 
 
 def _words(options: list[Option]) -> Words:

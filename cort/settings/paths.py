@@ -88,7 +88,6 @@ LATE_VECTORS = "results/{dataset}/token_embeddings/{reranker}/passages.{shard}.a
 IMPACTS = "results/{dataset}/embeddings/{encoder}/passages.{shard}.parquet"
 QUERY_IMPACTS = "results/{dataset}/embeddings/{encoder}/queries.{split}.parquet"
 IMPACT_INDEX = "results/{dataset}/impacts/{encoder}/manifest.json"
-SPARSITY = "results/{dataset}/sparsity/{encoder}.{split}.json"
 GRAPH = "results/{dataset}/{index}/{encoder}/"
 AUDIT = "results/{dataset}/audit/{split}/{encoder}.{index}.json"
 SCORES = "results/{dataset}/scores/{reranker}/{split}.parquet"

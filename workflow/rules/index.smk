@@ -207,19 +207,3 @@ rule audit_ivfpq:
         "exec python -m cort.audit ivfpq --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
         " --qrels {input.qrels:q} --kind {wildcards.index} --index {params.index:q} {params.options:q}"
         " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
-
-
-rule sparsity:
-    input:
-        queries=paths.QUERY_IMPACTS,
-        passages=shards(paths.IMPACTS),
-    output:
-        paths.SPARSITY,
-    resources:
-        mem_mb=growing(4000, per_mb=1),
-        runtime=growing(60),
-    message:
-        "Count the terms of {wildcards.encoder} on {wildcards.split}"
-    shell:
-        "exec python -m cort.analyze sparsity --queries {input.queries:q} --passages {input.passages:q}"
-        " --encoder {wildcards.encoder:q} --split {wildcards.split:q} --output {output:q} --log {log:q}"
