@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cort import deploy
 from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparison, Comparisons
 from cort.experiment.checks import load
 from cort.experiment.stored import write_experiment
@@ -336,3 +337,6 @@ def test_the_language_can_be_changed_when_a_deployment_is_filled_in(folder, buil
     assert [one.config["lexical"]["bm25"]["language"] for one in (main, synthetic)] == ["de", "de"]
     words = settings.deployment(main, SimpleNamespace(deployment="search"))
     assert words[words.index("--language") + 1] == "de"
+    # The stage has all these options.
+    known = {f"--{field.name.replace('_', '-')}" for field in fields(deploy.Options)}
+    assert {word for word in words if word.startswith("--")} <= known
