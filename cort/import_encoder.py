@@ -67,17 +67,8 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         found = f"a file that does not only have tensors and plain values ({shorten(_reason(error), COMPLAINT_LENGTH)})"
         fix = "download it again, or ask its authors for the state_dict alone"
         raise input_error(path, found, "a Lightning checkpoint or a state_dict", fix) from error
-    tensors = content.get("state_dict", content) if isinstance(content, dict) else content
-    if not isinstance(tensors, dict) or not tensors:
-        raise input_error(path, f"a {type(tensors).__name__} without tensors", "a state_dict", FIX)
-    for name, value in tensors.items():
-        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            found = f"{shorten(str(name))}, a {type(value).__name__}"
-            raise input_error(path, found, "only names and tensors", FIX)
-        if value.layout is not torch.strided or value.is_meta or value.is_quantized:
-            found = f"{shorten(name)}, which is quantized, sparse or without values"
-            raise input_error(path, found, "plain tensors", "save them as such")
-    return tensors
+    tensors = content.get("state_dict", content) if isinstance(content, dict) else {}
+    return {name: value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
 
 
 def _reason(error: Exception) -> str:
@@ -101,26 +92,6 @@ def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     }
 
 
-def fit(path: str | Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Check released tensors, and convert them to single precision.
-
-    :param expected: the encoder's tensors, by the authors' names, which these will replace.
-    """
-    import torch
-
-    from cort.models.loading import check_numbers, check_tensors
-
-    kept = {name: value for name, value in tensors.items() if name in expected or not DROPPED.fullmatch(name)}
-    shape, wanted_shape = (tuple(part["f1.weight"].shape) if "f1.weight" in part else () for part in (kept, expected))
-    if len(shape) == len(wanted_shape) == 2 and shape[0] != wanted_shape[0]:
-        raise input_error(path, f"f1.weight of shape {shape}", str(wanted_shape), f"set dimension to {shape[0]}")
-    check_tensors(path, kept, expected, FIX)
-    single = {name: value.to(torch.float32) for name, value in kept.items()}
-    # Numbers beyond single precision are now infinite.
-    check_numbers(path, single, FIX)
-    return single
-
-
 @options_class
 class Options(EncoderSettings):
     """Options of this stage."""
@@ -135,6 +106,7 @@ def stage(options: Options) -> None:
     """Read, check, and write both folders."""
     from cort.models.card import write_card
     from cort.models.encoder import new_encoder
+    from cort.models.loading import check_tensors
 
     tensors = read_tensors(options.weights)
     # All drawn weights are replaced.
@@ -143,7 +115,11 @@ def stage(options: Options) -> None:
     parts = {PREFIX: encoder.transformer, "f1.": encoder.projection}
     layers = {part: layer for part, layer in parts.items() if layer}
     own = {f"{part}{name}": value for part, layer in layers.items() for name, value in layer.state_dict().items()}
-    tensors = fit(options.weights, rename(tensors, encoder.transformer.base_model_prefix), own)
+    tensors = rename(tensors, encoder.transformer.base_model_prefix)
+    tensors = {name: value for name, value in tensors.items() if name in own or not DROPPED.fullmatch(name)}
+    sizes = [len(part["f1.weight"]) for part in (tensors, own) if "f1.weight" in part]
+    fix = f"set dimension to {sizes[0]}" if len(set(sizes)) > 1 else FIX
+    check_tensors(options.weights, tensors, own, fix)
     for part, layer in layers.items():
         layer.load_state_dict({name.removeprefix(part): tensors[name] for name in own if name.startswith(part)})
     for piece in ("best", "last"):

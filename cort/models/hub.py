@@ -59,9 +59,6 @@ def open_tokenizer(folder: Path, fix: str, tokenizer: Any = None) -> Any:
     from transformers import AutoTokenizer
 
     settings = Settings(folder / "tokenizer_config.json")
-    # Without a limit, it is a huge floating-point number.
-    settings.limit("model_max_length", float)
-    settings.get("model_input_names", list[str])
     try:
         if tokenizer is None:
             options = {"use_fast": True, "trust_remote_code": False, "local_files_only": True}

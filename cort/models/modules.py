@@ -26,11 +26,10 @@ from cort.models.layout import (
     TASKS,
     Module,
     Settings,
-    model_max_length,
     modules_of,
     transformer_settings,
 )
-from cort.models.loading import check_numbers, check_transformer, check_types, without_flash
+from cort.models.loading import check_transformer, without_flash
 from cort.models.precision import refuse_wrong
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
@@ -60,10 +59,6 @@ PACKAGES = ("sentence_transformers.", "pylate.models.Dense.")
 WEIGHTS = "model.safetensors"
 # Modules with weights in a file of their own.
 WEIGHTED = ("Dense", "StaticEmbedding", "SparseStaticEmbedding")
-# Modules with settings that have no defaults.
-CONFIGURED = ("Dense", "Pooling", "WordWeights")
-# Settings of a Transformer that limit its texts.
-LENGTHS = ("max_seq_length", "query_length", "document_length")
 # Arguments of a transformer or its tokenizer that do not change the result; others could also name files elsewhere.
 HARMLESS = {"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "trust_remote_code", "padding_side"}
 ARGUMENTS = tuple(f"{of}_{name}" for of in ("model", "config", "tokenizer", "processor") for name in ("args", "kwargs"))
@@ -96,6 +91,7 @@ class TextModel(nn.Module):
         self.layers = nn.ModuleList(model.children() if layers is None else layers)
         self._saved = (model,)  # not registered: the layers are
         self.framings = {kind: framing_of(model, kind) for kind in TASKS}
+        fuse_activations(self)
         for module in self.transformers():
             module.register_forward_hook(partial(_in_single_precision, module.module_output_name))
 
@@ -164,6 +160,14 @@ def _write_argument(folder: Path, model: nn.Module) -> None:
 def takes_pooler(model: nn.Module) -> bool:
     """Tell whether a class of transformers has the argument that leaves out the pooler."""
     return "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
+
+
+def fuse_activations(model: nn.Module) -> None:
+    """Replace transformers' ``gelu_new`` (ALBERT's), eight operations, by torch's, which is the same up to rounding."""
+    for module in model.modules():
+        for name, child in module.named_children():
+            if type(child).__name__ == "NewGELUActivation":
+                setattr(module, name, nn.GELU("tanh"))
 
 
 #: tasks of sentence-transformers -> kinds of texts; pairs have no task
@@ -260,7 +264,6 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: st
         except Exception as error:  # the library, transformers and safetensors raise errors of many kinds
             found = f"no complete model ({reason_of(error)})"
             raise input_error(folder, found, f"a {CLASSES[kind]} of sentence-transformers", fix) from error
-    check_numbers(folder, model.state_dict(), FIX)
     for name in TASKS:
         first = route(model, name)[0]
         if hasattr(first, "model"):
@@ -291,19 +294,11 @@ def _check_module(root: Path, module: Module, kind: str) -> None:
         raise input_error(root / MODULES, found, ", ".join(KNOWN), ELSEWHERE)
     if module.name in WEIGHTED and not (module.folder / WEIGHTS).is_file():
         raise input_error(module.folder, f"no safetensors weights of the module {module.name}", WEIGHTS, CONVERT)
-    if module.name in CONFIGURED and not (module.folder / "config.json").is_file():
-        found = f"no config.json of the module {module.name}"
-        raise input_error(module.folder, found, f"the files that {MODULES} names", FIX)
-    if module.name in WEIGHTED:
-        check_types(module.folder)
-        if (path := (own := Settings(module.folder / "config.json")).get("path")) is not None:
-            raise input_error(own.path, f"weights in {shorten(str(path))}", f"weights in {WEIGHTS}", CONVERT)
+    if module.name in WEIGHTED and (path := (own := Settings(module.folder / "config.json")).get("path")) is not None:
+        raise input_error(own.path, f"weights in {shorten(str(path))}", f"weights in {WEIGHTS}", CONVERT)
     if module.name in ("Transformer", "MLMTransformer"):
         check_weights(module.folder)
         settings = transformer_settings(module.folder)
-        for name in LENGTHS:
-            settings.limit(name)
-        model_max_length(module.folder)
         default = {"sparse": "fill-mask", "cross_encoder": "sequence-classification"}.get(kind, "feature-extraction")
         task = settings.get("transformer_task", str) or (default if not module.type else "feature-extraction")
         if module.name == "MLMTransformer":

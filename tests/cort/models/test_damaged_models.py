@@ -135,7 +135,6 @@ def other(model, kind, **sizes):
 GPT2 = other("GPT2Model", "gpt2", n_embd=32, n_layer=1, n_head=2, n_positions=48)
 DECODER = other("BertModel", "bert", is_decoder=True, **BERT)
 T5 = other("T5Model", "t5", d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2)
-NAN, INFINITE = torch.full((32, 64), torch.nan), torch.full((32, 64), torch.inf)
 IN, KIND = f"/{TRANSFORMER}", "/config_sentence_transformers.json"
 LAYER_2, SECOND = "encoder.layer.2.attention.output.LayerNorm.bias", "encoder.layer.1.attention.output.LayerNorm.bias"
 NONE = "found no complete model ("
@@ -150,13 +149,10 @@ FAULTS = [
     ("encoder", put("encoder.layer.2.x", torch.ones(2)), IN, "found the unknown tensor 'encoder.layer.2.x'"),
     ("pairs", put("bert.encoder.layer.2.x", torch.ones(2), ""), "", "found the unknown tensor 'bert.encoder.layer.2.x"),
     ("encoder", put(LAYER, torch.ones(32, 63)), IN, f"{LAYER} of shape (32, 63), expected (32, 64)"),
-    ("encoder", put(LAYER, torch.ones(32, 64, dtype=torch.int64)), IN, f"'{LAYER}' of type I64, expected floating"),
-    *(("encoder", put(LAYER, value), "", "t.dense.weight' with NaN or infinite values") for value in (NAN, INFINITE)),
     ("encoder", put("cls.predictions.bias", torch.ones(2)), IN, "found the unknown tensor 'cls.predictions.bias'"),
     ("pairs", without("classifier.weight", ""), "", "found no tensor 'classifier.weight'"),
     ("pairs", several_classes, "", "found a classifier of 2 classes, expected one"),
     ("encoder, start", without("linear.bias", DENSE), "", "linear.bias"),
-    ("encoder, start", put("linear.bias", torch.full((8,), torch.inf), DENSE), "", "linear.bias' with NaN or infinite"),
     *(("encoder", pickled(f"{part}/{WEIGHTS}"), f"/{part}", "found no safet") for part in (TRANSFORMER, QUERY, DENSE)),
     ("encoder", holds(f"{TRANSFORMER}/{WEIGHTS}", b"half"), IN, NONE),
     ("knrm", holds(WEIGHTS, b"\x00" * 20), "", "found no re-ranker ("),
@@ -164,16 +160,10 @@ FAULTS = [
     # Configs that do not match the weights.
     ("encoder", config(num_hidden_layers=3), IN, f"found no tensor '{LAYER_2}' and 15 more"),
     ("encoder", config(num_hidden_layers=1), IN, f"found the unknown tensor '{SECOND}' and 15 more"),
-    ("encoder", config(num_hidden_layers=10**9), f"{IN}/{CONFIG}", "found num_hidden_layers 1000000000, expected"),
     ("encoder", config(hidden_size=10**6), IN, "embeddings.LayerNorm.bias of shape (32,), expected (1000000,)"),
-    ("encoder", config(vocab_size=10**12), f"{IN}/{CONFIG}", "found vocab_size 1000000000000, expected"),
-    ("encoder", config(layer_norm_eps=float("nan")), f"{IN}/{CONFIG}", "found layer_norm_eps nan, expected"),
     ("encoder", config(hidden_size="x"), IN, NONE),
-    ("encoder", config(max_position_embeddings=0), f"{IN}/{CONFIG}", "found max_position_embeddings 0, expected more"),
-    ("encoder", config(chunk_size_feed_forward=7), f"{IN}/{CONFIG}", "found chunk_size_feed_forward 7, expected 0"),
     ("encoder", config(pad_token_id=500), IN, NONE),
     # Tensors of the same names and shapes.
-    ("encoder", config(model_type="roberta"), IN, "found the model_type roberta of a 'BertModel', expected bert"),
     ("encoder", config(model_type="roberta", architectures=None, num_hidden_layers=3), IN, "no tensor 'encoder.lay"),
     ("encoder", config(model_type="nope"), IN, NONE),
     ("base, base of pairs", GPT2, "", "found a gpt2, a decoder, expected an encoder of text like BERT"),
@@ -196,7 +186,6 @@ FAULTS = [
     # Settings.
     ("encoder", says(f"{TRANSFORMER}/{SETTINGS}", document_length=49), "", "passage_length: found 49, expected 3 to"),
     ("encoder", says(f"{QUERY}/{SETTINGS}", query_length=2), "", "query_length: found 2, expected 3 to 48 tokens"),
-    ("encoder", says(f"{TRANSFORMER}/{SETTINGS}", document_length="x"), f"{IN}/{SETTINGS}", "found 'x' at document"),
     ("encoder", says(f"{TRANSFORMER}/{SETTINGS}", transformer_task="any-to-any"), f"{IN}/{SETTINGS}", "found the Tran"),
     ("pairs", says(SETTINGS, query_length=49), "", "query_length: found 49, expected 3 to 48 tokens for this model"),
     ("knrm", says("reranker.json", max_length=None), "/reranker.json", "found null at max_length, expected a whole"),
