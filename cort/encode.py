@@ -15,28 +15,27 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats import shards, tables
+from cort.formats.records import Integers
 from cort.formats.shards import Tokens, precision_of_queries, read_precision
-from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
+from cort.models.shards import Job, PassageOptions, compute_texts, refuse_others, table_writer
 from cort.models.tokenizer import fingerprint
-from cort.models.truncation import log_truncation
 from cort.retrieval.impacts import MOST_TERMS, quantised
 from cort.runtime.commands import Commands, main_of_commands
-from cort.runtime.errors import input_error, shorten
+from cort.runtime.errors import shorten
 from cort.runtime.options import optional, options_class, required
 from cort.settings import models
 from cort.settings.fields import as_key
 
 if TYPE_CHECKING:
-    import torch
-
     from cort.models.encoder import Encoder, Texts
     from cort.models.late_interaction import InteractingTexts, LateInteraction
     from cort.models.sparse_encoder import SparseEncoder
@@ -102,25 +101,20 @@ class ImpactOptions(EncodeOptions):
 
 
 def encode_block(
-    rows: tuple[int, int], encoder: Encoder, texts: Texts, device: torch.device, precision: str, storage: str
+    job: Job, rows: Integers, encoder: Encoder, texts: Texts, storage: shards.Storage = "fp32"
 ) -> pa.RecordBatch:
-    """Encode the rows [start, end) as ids and vectors, of length 1 or 0 if the encoder normalizes.
+    """Encode rows as ids and vectors, of length 1 or 0 if the encoder normalizes.
 
-    :param precision: of the encoder, for messages.
     :raises InputError: for NaN or infinite values, or vectors of another length.
     """
-    start, end = rows
-    vectors = texts.vectors(encoder, np.arange(start, end), device)  # (rows, e)
-    ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
+    vectors, ids = texts.vectors(encoder, rows, job.device), texts.ids(rows)  # (rows, e)
     lengths = vectors.norm(dim=-1)  # (rows,)
     # Static embeddings of unknown symbols, and of an empty text, are zeros, which no normalization changes.
     unit = ((lengths - 1).abs() < TOLERANCE) | (lengths == 0)  # (rows,)
-    right = unit if encoder.unit_length else lengths.isfinite()
-    if not bool(right.all()):
-        row = int((~right).nonzero()[0])
-        found = f"in {precision} a vector of length {float(lengths[row]):.4g} of the text {shorten(ids[row].as_py())}"
-        expected = "length 1" if encoder.unit_length else "finite numbers"
-        raise input_error(texts.tokens.path, found, expected, "use precision fp32 or train the encoder again")
+    wanted = (unit if encoder.unit_length else lengths.isfinite()).cpu().numpy()
+    found = f"in {job.precision} a vector of length {float(lengths[int(wanted.argmin())]):.4g}"
+    expected = "length 1" if encoder.unit_length else "finite numbers"
+    refuse_others(wanted, ids, texts.tokens.path, found, expected)
     return shards.vector_batch(ids, vectors.cpu().numpy(), storage)
 
 
@@ -139,26 +133,19 @@ def count_zeros(
         log.warning("%s: the vectors of %d texts are zero and score 0, the first is %s", source, count, first)
 
 
-def encode_token_block(
-    rows: tuple[int, int], model: LateInteraction, texts: InteractingTexts, device: torch.device, precision: str
-) -> pa.RecordBatch:
-    """Encode the rows [start, end) as ids and token vectors.
+def encode_token_block(job: Job, rows: Integers, model: LateInteraction, texts: InteractingTexts) -> pa.RecordBatch:
+    """Encode rows as ids and token vectors.
 
-    :param precision: of the model, for messages.
     :raises InputError: for NaN or infinite values, also in half precision.
     """
-    start, end = rows
-    vectors, _, counts = texts.vectors(model, np.arange(start, end), device)
-    ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
+    vectors, _, counts = texts.vectors(model, rows, job.device)
+    ids = texts.ids(rows)
     with np.errstate(over="ignore"):
         stored = vectors.astype(np.float16)  # (tokens, dimension)
     finite = np.isfinite(stored).all(axis=1)  # (tokens,)
-    if not finite.all():
-        token = int((~finite).argmax())
-        passage = shorten(ids[int(np.searchsorted(np.cumsum(counts), token, side="right"))].as_py())
-        found = f"in {precision} a token vector of the text {passage} with {float(np.abs(vectors[token]).max()):.4g}"
-        fix = "use precision fp32 and similarity cosine, or train the model again"
-        raise input_error(texts.tokens.path, found, "finite numbers up to 65504", fix)
+    wrong = np.bincount(np.repeat(np.arange(len(rows)), counts)[~finite], minlength=len(rows)) > 0  # (rows,)
+    found = f"in {job.precision} a token vector with {float(np.abs(vectors).max(initial=0)):.4g}"
+    refuse_others(~wrong, ids, texts.tokens.path, found, "finite numbers up to 65504")
     return shards.token_vector_batch(ids, stored, counts)
 
 
@@ -170,7 +157,6 @@ def encode_vectors(options: VectorOptions) -> None:
     encoder = load_encoder(options.model, options.precision)
     tokens = Tokens(options.tokens, fingerprint(options.model))
     texts = texts_of(tokens, encoder, options.kind)
-    log_truncation(log, options.tokens, tokens.lengths, texts.max_length - texts.template.extra)
     model, dimension = model_fingerprint(options.model), encoder.dimension
     if options.passages is not None:
         stored = shards.open_shards([options.passages], model)[0].precision
@@ -178,26 +164,13 @@ def encode_vectors(options: VectorOptions) -> None:
     elif encoder.transformer is None and options.precision == "auto":
         options = replace(options, precision="fp32")
 
-    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        job.place(encoder)
-        return lambda rows: encode_block(rows, encoder, texts, job.device, job.precision, options.storage)
-
     def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
-        shards.write_shard(
-            options.output,
-            count_zeros(options.tokens, map(shards.from_batch, batches)),
-            model=model,
-            dimension=dimension,
-            count=count,
-            storage=options.storage,
-            precision=precision,
-        )
+        blocks = count_zeros(options.tokens, map(shards.from_batch, batches))
+        made: dict[str, Any] = {"model": model, "dimension": dimension, "count": count, "storage": options.storage}
+        shards.write_shard(options.output, blocks, **made, precision=precision)
 
-    decisive, files = ("kind", "storage"), [options.tokens]
-    shard, lengths = options.shard, texts.lengths(np.arange(len(tokens)))
-    done = compute_shard(
-        "cort.encode vectors", options, shard, lengths, BLOCK, prepare, write, decisive, files, items="texts"
-    )
+    compute = partial(encode_block, encoder=encoder, texts=texts, storage=options.storage)
+    done = compute_texts("cort.encode vectors", options, encoder, texts, BLOCK, compute, write, ("kind", "storage"))
     log.info("encoded %s", done)
 
 
@@ -208,39 +181,29 @@ def encode_tokens(options: TokenOptions) -> None:
     model = load_late_interaction(options.model, options.precision)
     tokens = Tokens(options.tokens, fingerprint(options.model))
     texts = model.texts(tokens, "passage")
-    log_truncation(log, options.tokens, tokens.lengths, texts.max_length - texts.template.extra)
-
-    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        job.place(model)
-        return lambda rows: encode_token_block(rows, model, texts, job.device, job.precision)
 
     def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
         shards.write_token_shard(options.output, batches, origin_of(options.model, model), count, precision)
 
-    files, shard, lengths = [options.tokens], options.shard, texts.lengths(np.arange(len(tokens)))
-    done = compute_shard(
-        "cort.encode tokens", options, shard, lengths, TOKEN_BLOCK, prepare, write, (), files, items="texts"
-    )
+    compute = partial(encode_token_block, model=model, texts=texts)
+    done = compute_texts("cort.encode tokens", options, model, texts, TOKEN_BLOCK, compute, write)
     log.info("encoded %s", done)
 
 
 def encode_impact_block(
-    rows: tuple[int, int], encoder: SparseEncoder, texts: Texts, device: torch.device, most: int | None
+    job: Job, rows: Integers, encoder: SparseEncoder, texts: Texts, most: int | None
 ) -> pa.RecordBatch:
-    """Encode the rows [start, end) as ids and impacts, of at most `most` tokens each.
+    """Encode rows as ids and impacts, of at most `most` tokens each.
 
     :raises InputError: for NaN or infinite weights.
     """
     import torch
 
-    start, end = rows
     with torch.inference_mode():
-        weights = texts.encode(encoder, np.arange(start, end), device).cpu().numpy()  # (rows, vocabulary)
-    ids = texts.tokens.ids.slice(start, end - start).combine_chunks()
-    finite = np.isfinite(weights).all(axis=1)  # (rows,)
-    if not finite.all():
-        found = f"a weight that is no finite number, of the text {shorten(ids[int(finite.argmin())].as_py())}"
-        raise input_error(texts.tokens.path, found, "finite numbers", "use precision fp32 or train the encoder again")
+        weights = texts.encode(encoder, rows, job.device).cpu().numpy()  # (rows, vocabulary)
+    ids = texts.ids(rows)
+    found = f"in {job.precision} a weight that is no finite number"
+    refuse_others(np.isfinite(weights).all(axis=1), ids, texts.tokens.path, found)
     encoded = [quantised(row, most) for row in weights]
     columns = [ids, *([impacts[column] for impacts in encoded] for column in (0, 1))]
     arrays = [pa.array(column, kind) for column, kind in zip(columns, tables.IMPACTS.types, strict=True)]
@@ -253,24 +216,16 @@ def encode_impacts(options: ImpactOptions) -> None:
     from cort.models.sparse_encoder import load_sparse_encoder
 
     encoder = load_sparse_encoder(options.model, options.precision)
-    tokens = Tokens(options.tokens, fingerprint(options.model))
-    texts = texts_of(tokens, encoder, options.kind)
-    log_truncation(log, options.tokens, tokens.lengths, texts.max_length - texts.template.extra)
-    most = MOST_TERMS if options.kind == "query" else None
+    texts = texts_of(Tokens(options.tokens, fingerprint(options.model)), encoder, options.kind)
     if options.passages is not None:
         precision = precision_of_queries(read_precision(options.passages), options.precision)
         options = replace(options, precision=precision)
-
-    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        job.place(encoder)
-        return lambda rows: encode_impact_block(rows, encoder, texts, job.device, most)
-
-    shard, write = options.shard, table_writer(options.output, tables.IMPACTS)
-    lengths = texts.lengths(np.arange(len(tokens)))
-    files = [options.tokens]
-    done = compute_shard(
-        "cort.encode impacts", options, shard, lengths, TOKEN_BLOCK, prepare, write, ("kind",), files, items="texts"
+    most = MOST_TERMS if options.kind == "query" else None
+    compute, write = (
+        partial(encode_impact_block, encoder=encoder, texts=texts, most=most),
+        table_writer(options.output, tables.IMPACTS),
     )
+    done = compute_texts("cort.encode impacts", options, encoder, texts, TOKEN_BLOCK, compute, write, ("kind",))
     log.info("encoded %s", done)
 
 

@@ -27,7 +27,7 @@ from cort.formats.ids import positions
 from cort.formats.lines import Parts, place_of
 from cort.formats.records import Integers, offsets_of
 from cort.formats.shards import Tokens
-from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
+from cort.models.shards import Job, PassageOptions, compute_texts, refuse_others, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.errors import input_error, shorten
@@ -38,8 +38,6 @@ from cort.settings import lexical
 from cort.settings.fields import as_key
 
 if TYPE_CHECKING:
-    import torch
-
     from cort.models.batching import FramedTexts
     from cort.models.weigher import Vocabulary, Weigher
 
@@ -67,14 +65,9 @@ class WeighOptions(PassageOptions):
 
 
 def weigh_block(
-    block: tuple[int, int],
-    weigher: Weigher,
-    passages: FramedTexts,
-    vocabulary: Vocabulary,
-    device: torch.device,
-    options: WeighOptions,
+    job: Job, rows: Integers, weigher: Weigher, passages: FramedTexts, vocabulary: Vocabulary, options: WeighOptions
 ) -> pa.RecordBatch:
-    """Weight the terms of the passages in a range of rows.
+    """Weight the terms of the passages in some rows.
 
     :raises InputError: for a NaN or infinite weight.
     """
@@ -83,19 +76,16 @@ def weigh_block(
     from cort.models.transformer import forward_by_length
     from cort.models.weigher import term_weights, words_of
 
-    rows = np.arange(*block)
     with torch.inference_mode():
-        numbers = forward_by_length(weigher, passages.sequences(rows), device).float().cpu().numpy()  # (rows, length)
-    ids = passages.tokens.ids.slice(block[0], len(rows)).to_pylist()
+        numbers = forward_by_length(weigher, passages.sequences(rows), job.device).float().cpu().numpy()
+    ids = passages.ids(rows)
+    inside = np.arange(numbers.shape[1]) < passages.lengths(rows)[:, None]  # (rows, length)
+    finite = (np.isfinite(numbers) | ~inside).all(axis=1)  # (rows,)
+    refuse_others(finite, ids, options.model, f"in {job.precision} a weight that is no finite number")
     documents = []
-    for doc_id, row, predicted in zip(ids, rows.tolist(), numbers, strict=True):
+    for doc_id, row, predicted in zip(ids.to_pylist(), rows.tolist(), numbers, strict=True):
         words, first = words_of(passages, vocabulary, row)
-        weights = predicted[first]
-        if not np.isfinite(weights).all():
-            wrong = weights[~np.isfinite(weights)][0]
-            found = f"the weight {wrong} in {options.precision}, in passage {shorten(doc_id)}"
-            raise input_error(options.model, found, "finite numbers", "use precision fp32 or another model")
-        weighed = term_weights(words, weights.tolist(), options.scale, options.square_root)
+        weighed = term_weights(words, predicted[first].tolist(), options.scale, options.square_root)
         documents.append(Weighted(doc_id, list(weighed), list(weighed.values())))
     return to_batch(documents)
 
@@ -107,19 +97,10 @@ def predict_weights(options: WeighOptions) -> None:
 
     vocabulary = load_vocabulary(options.model)
     weigher, template = load_weigher(options.model, options.passage_length)
-    tokens = Tokens(options.tokens, fingerprint(options.model))
-    passages = FramedTexts(tokens, template, options.passage_length)
-
-    def prepare(job: Job) -> partial[pa.RecordBatch]:
-        job.place(weigher)
-        return partial(
-            weigh_block, weigher=weigher, passages=passages, vocabulary=vocabulary, device=job.device, options=options
-        )
-
-    decisive = ("passage_length", "scale", "square_root")
-    write, files = table_writer(options.output, tables.TERM_WEIGHTS), [options.tokens]
-    lengths = passages.lengths(np.arange(len(tokens)))
-    done = compute_shard("cort.weigh predict", options, options.shard, lengths, BLOCK, prepare, write, decisive, files)
+    passages = FramedTexts(Tokens(options.tokens, fingerprint(options.model)), template, options.passage_length)
+    compute = partial(weigh_block, weigher=weigher, passages=passages, vocabulary=vocabulary, options=options)
+    write, decisive = table_writer(options.output, tables.TERM_WEIGHTS), ("passage_length", "scale", "square_root")
+    done = compute_texts("cort.weigh predict", options, weigher, passages, BLOCK, compute, write, decisive, "passages")
     log.info("weighed %s", done)
 
 

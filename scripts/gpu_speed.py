@@ -25,7 +25,9 @@ from cort.formats.shards import Tokens, open_shards, write_shard
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder, texts_of
 from cort.models.settings import EncoderSettings, PairSettings
+from cort.models.shards import Job
 from cort.retrieval.exact import ExactIndex
+from cort.runtime.progress import Counter
 from scripts.bench import common, training
 from scripts.rehearsal import generate
 
@@ -81,7 +83,7 @@ def models(where: torch.device, folder: Path, peaks: Mapping[str, float]) -> Ite
                 speed = training.train(place, triples, ("-m", "cort.train"), how)
                 yield f"train {name}{kind}, {precision}", speed, "triples/s", 3 * of_triples / count * speed / peak
             encoder.place(where, precision)
-            seconds = median_of(encode_block, (0, count), encoder, texts, where, precision, "fp32")
+            seconds = median_of(encode_block, Job(where, precision, Counter(count, "texts")), block, encoder, texts)
             share = operations(texts.lengths(block)) / seconds / peak
             yield f"encode {name}, {precision}", count / seconds, "passages/s", share
             reranker.place(where, precision)

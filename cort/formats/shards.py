@@ -352,10 +352,12 @@ class Tokens:
         self.ids: pa.ChunkedArray = table["id"]
         self._tokens: pa.ChunkedArray = table["tokens"]
         self._values: list[npt.NDArray[np.int32]] = [chunk.values.to_numpy() for chunk in self._tokens.chunks]
-        self._offsets = [chunk.offsets.to_numpy() for chunk in self._tokens.chunks]
-        self._first_row = offsets_of([len(offsets) - 1 for offsets in self._offsets])
+        offsets = [chunk.offsets.to_numpy() for chunk in self._tokens.chunks]
+        self._first_row = offsets_of([len(ends) - 1 for ends in offsets])
         #: number of tokens of each row, shape (rows,)
-        self.lengths: Integers = np.concatenate([np.empty(0, np.int64), *map(np.diff, self._offsets)])
+        self.lengths: Integers = np.concatenate([np.empty(0, np.int64), *map(np.diff, offsets)])
+        #: position of each row's first token in its chunk, shape (rows,)
+        self._starts = np.concatenate([np.empty(0, np.int32), *(ends[:-1] for ends in offsets)])
 
     def batches(self) -> Iterator[tuple[pa.Array, pa.ListArray]]:
         """Yield (ids, token ids) in the batches in which they were written."""
@@ -365,10 +367,15 @@ class Tokens:
         return int(self._first_row[-1])
 
     def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
-        chunk = int(np.searchsorted(self._first_row, row, side="right")) - 1
-        local = row - int(self._first_row[chunk])
-        offsets = self._offsets[chunk]
-        return self._values[chunk][offsets[local] : offsets[local + 1]]
+        return self.beginnings(np.array([row]), self.lengths[[row]])
+
+    def beginnings(self, rows: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+        """Concatenate the first `counts[i]` tokens of each of the rows, (sum of counts,)."""
+        chunks, starts = np.searchsorted(self._first_row, rows, side="right") - 1, self._starts[rows]
+        places = zip(chunks.tolist(), starts.tolist(), (starts + counts).tolist(), strict=True)
+        return np.concatenate(
+            [np.empty(0, np.int32), *(self._values[chunk][start:end] for chunk, start, end in places)]
+        )
 
     def rows_of(self, ids: pa.Array | pa.ChunkedArray, source: str | Path) -> Integers:
         """Return the rows of ids; the error for an unknown id names `source`."""

@@ -2,56 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from cort.formats.records import Integers
 from cort.formats.shards import Tokens
 from cort.models.layout import TASKS
 from cort.models.tokenizer import Template
 from cort.runtime.errors import input_error
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 #: row numbers, and numbers of tokens by row
 Rows: TypeAlias = npt.NDArray[np.integer]
 Lengths: TypeAlias = npt.NDArray[np.integer]
 Ids: TypeAlias = npt.NDArray[np.int32]
-Frame = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # token ids, segment ids
+
+
+class Part(NamedTuple):
+    """A part of each sequence: the first `counts[i]` tokens of a row of texts, or a constant, in one segment."""
+
+    source: Tokens | Sequence[int]
+    rows: Rows
+    counts: Lengths
+    segment: int
+
+    def take(self, chosen: Rows) -> Part:
+        """Select sequences."""
+        return self._replace(rows=self.rows[chosen], counts=self.counts[chosen])
+
+    def ids(self) -> Ids:
+        """Concatenate the tokens of all sequences, (sum of counts,)."""
+        if isinstance(self.source, Tokens):
+            return self.source.beginnings(self.rows, self.counts)
+        return np.tile(np.array(self.source, np.int32), int(self.counts.sum()) // max(len(self.source), 1))
+
+
+def constant(tokens: Sequence[int], times: Lengths, segment: int) -> Part:
+    """Make a part of the same tokens in each sequence, `times[i]` times."""
+    return Part(tokens, times, times * len(tokens), segment)
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences for a transformer, created on demand: ``frame(i)`` has ``lengths[i]`` tokens.
+    """Sequences for a transformer, each of some parts; their tokens are read when a batch is made.
 
-    `source` is the file they come from, for error messages; `kind` that of single texts, "query" or "passage".
+    `place` is the file they come from, for error messages; `kind` that of single texts, "query" or "passage".
     """
 
-    lengths: Lengths
-    frame: Callable[[int], Frame]
+    parts: tuple[Part, ...]
     template: Template
-    source: str = ""
+    place: str = ""
     kind: str | None = None
 
-    def take(self, rows: Rows) -> Sequences:
-        """Select rows, in this order."""
-        return replace(self, lengths=self.lengths[rows], frame=lambda row: self.frame(int(rows[row])))
+    @cached_property
+    def lengths(self) -> Lengths:
+        """Numbers of tokens, (sequences,)."""
+        lengths: Lengths = np.sum([part.counts for part in self.parts], axis=0)
+        return lengths
 
-    def batch(self, rows: Rows) -> dict[str, Any]:
-        """Frame and pad rows; tensors of shape (rows, longest), and the task as sentence-transformers names it.
+    def take(self, chosen: Rows) -> Sequences:
+        """Select sequences, in this order."""
+        return Sequences(tuple(part.take(chosen) for part in self.parts), self.template, self.place, self.kind)
+
+    def batch(self, chosen: Rows) -> dict[str, Any]:
+        """Pad sequences: ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (chosen, longest).
+
+        The ``task`` names the kind of texts as sentence-transformers does.
 
         :raises InputError: for a token id that is not in the tokenizer's vocabulary.
         """
-        batch: dict[str, Any] = pad([self.frame(int(row)) for row in rows], self.template.pad, self.template.left)
-        for token in map(int, batch["input_ids"].aminmax()):
+        import torch
+
+        some = self.take(chosen)
+        # An empty text has no token, if its tokenizer adds none; models need a column.
+        shape = len(chosen), int(some.lengths.max(initial=1))
+        starts = shape[1] * np.arange(shape[0]) + (shape[1] - some.lengths if self.template.left else 0)
+        ids = np.full(shape, self.template.pad, np.int64)
+        mask, segments = np.zeros((2, *shape), np.int64)
+        for part in some.parts:
+            places = consecutive(starts, part.counts)
+            ids.reshape(-1)[places], mask.reshape(-1)[places] = part.ids(), 1
+            segments.reshape(-1)[places] = part.segment
+            starts = starts + part.counts
+        for token in (int(ids.min()), int(ids.max())) if ids.size else ():
             if not 0 <= token < self.template.vocabulary:
                 expected = f"ids below the tokenizer's {self.template.vocabulary}"
-                raise input_error(self.source, f"the token id {token}", expected, "delete it and tokenize again")
+                raise input_error(self.place, f"the token id {token}", expected, "delete it and tokenize again")
+        arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
+        batch: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return batch | ({"task": TASKS[self.kind]} if self.kind else {})
+
+
+def consecutive(starts: Rows, counts: Lengths) -> Integers:
+    """Concatenate the ranges that begin at `starts` and have `counts` numbers."""
+    before: Integers = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(counts.sum())
 
 
 @dataclass(frozen=True)
@@ -68,57 +118,57 @@ class FramedTexts:
         lengths: Lengths = np.minimum(self.tokens.lengths[rows] + self.template.extra, self.max_length)
         return lengths
 
-    def frame(self, row: int) -> Frame:
-        """Frame the text of a row."""
-        return frame_text(self.tokens[row], self.template, self.max_length)
+    def ids(self, rows: Rows) -> pa.Array:
+        """Look up the ids of the texts in consecutive rows."""
+        return self.tokens.ids.slice(int(rows[0]), len(rows)).combine_chunks()
 
     def sequences(self, rows: Rows) -> Sequences:
-        """Frame the texts of some rows."""
-        lengths, source = self.lengths(rows), str(self.tokens.path)
-        return Sequences(lengths, lambda row: self.frame(int(rows[row])), self.template, source, self.kind)
+        """Frame the texts of some rows, all tokens in the same segment."""
+        template, once = self.template, np.ones_like(rows)
+        kept = np.minimum(self.tokens.lengths[rows], self.max_length - template.extra)
+        parts = (
+            constant(template.before, once, template.segment),
+            Part(self.tokens, rows, kept, template.segment),
+            constant(template.after, once, template.segment),
+        )
+        return Sequences(parts, template, str(self.tokens.path), self.kind)
 
 
-def frame_text(tokens: Ids, template: Template, max_length: int) -> Frame:
-    """Truncate a text to `max_length` tokens, special tokens included, all in the same segment."""
-    kept = tokens[: max_length - template.extra]
-    ids = np.concatenate([template.before, kept, template.after]).astype(np.int64)
-    return ids, np.full(len(ids), template.segment, dtype=np.int64)
-
-
-def frame_pair(query: Ids, passage: Ids, template: Template, query_length: int | None, max_length: int) -> Frame:
-    """Join a query of up to `query_length` tokens and a passage, up to `max_length`; both include special tokens.
+def framed_pairs(
+    queries: Part, passages: Part, template: Template, query_length: int | None, max_length: int, place: str = ""
+) -> Sequences:
+    """Join queries of up to `query_length` tokens and passages, up to `max_length`; both include special tokens.
 
     Without a `query_length`, the longer text loses tokens until both fit, as with `longest_first` of transformers.
+
+    :param queries: whole texts, as are `passages`.
     """
-    room = max_length - template.pair_extra
+    room, once = max_length - template.pair_extra, np.ones_like(queries.counts)
     if query_length is not None:
-        query = query[: query_length - template.query_extra]
+        most = np.full_like(queries.counts, query_length - template.query_extra)
     else:
-        query = query[: room // 2 if len(query) <= len(passage) else room - min(len(passage), room // 2)]
-    room -= len(query)
-    if len(passage) > room:
-        passage = np.concatenate([passage[: max(room - len(template.cut), 0)], template.cut]).astype(np.int32)
-    first = np.concatenate([template.before, query, template.between])
-    # The tokens between the texts belong to the first segment, like BERT's `[SEP]`.
-    ids = np.concatenate([first, passage, template.after]).astype(np.int64)
-    segments = np.full(len(ids), template.second_segment, dtype=np.int64)
-    segments[: len(first)] = 0
-    return ids, segments
+        half, shorter = room // 2, queries.counts <= passages.counts
+        most = np.where(shorter, half, room - np.minimum(passages.counts, half))
+    query, query_end = _truncated(queries, most, template.query_cut, 0)
+    passage, passage_end = _truncated(
+        passages, room - query.counts - query_end.counts, template.cut, template.second_segment
+    )
+    parts = (
+        constant(template.before, once, 0),
+        *(query, query_end),
+        # The tokens between the texts belong to the first segment, like BERT's `[SEP]`.
+        constant(template.between, once, 0),
+        *(passage, passage_end),
+        constant(template.after, once, template.second_segment),
+    )
+    return Sequences(parts, template, place)
 
 
-def pad(frames: Sequence[Frame], pad_id: int, left: bool = False) -> dict[str, Tensor]:
-    """Stack frames into ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (batch, longest)."""
-    import torch
-
-    # An empty text has no token, if its tokenizer adds none; models need a column.
-    shape = len(frames), max(1, *(len(ids) for ids, _ in frames))
-    input_ids = np.full(shape, pad_id, dtype=np.int64)
-    mask, segments = np.zeros((2, *shape), dtype=np.int64)
-    for row, (ids, types) in enumerate(frames):
-        part = slice(shape[1] - len(ids), None) if left else slice(len(ids))
-        input_ids[row, part], mask[row, part], segments[row, part] = ids, 1, types
-    batch = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": segments}
-    return {name: torch.from_numpy(array) for name, array in batch.items()}
+def _truncated(texts: Part, most: Lengths, end: Sequence[int], segment: int) -> tuple[Part, Part]:
+    """Cut longer texts, and end these with the same tokens."""
+    longer = texts.counts > most
+    kept = np.where(longer, np.maximum(most - len(end), 0), texts.counts)
+    return texts._replace(counts=kept, segment=segment), constant(end, longer.astype(np.int64), segment)
 
 
 def by_length(lengths: Lengths, token_budget: int) -> Iterator[npt.NDArray[np.intp]]:
@@ -133,3 +183,8 @@ def by_length(lengths: Lengths, token_budget: int) -> Iterator[npt.NDArray[np.in
         size = max(token_budget // longest, 1)
         yield rows[start : start + size]
         start += size
+
+
+def padded_tokens(lengths: Lengths, token_budget: int) -> int:
+    """Count the tokens of rows, padded in the batches of `by_length`."""
+    return sum(len(rows) * int(lengths[rows[0]]) for rows in by_length(lengths, token_budget))

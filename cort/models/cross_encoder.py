@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cort.formats.shards import Tokens
-from cort.models.batching import Frame, Ids, Lengths, Rows, Sequences, frame_pair
+from cort.models.batching import Lengths, Part, Rows, Sequences, framed_pairs
 from cort.models.building import SCORES, dense, new_transformer, set_tokenizer
 from cort.models.layout import has_modules
 from cort.models.modules import TextModel, load_modules, route
@@ -121,30 +120,24 @@ class Pairs:
 
     def sequences(self, queries: Rows, passages: Rows) -> Sequences:
         """Frame the pairs of some rows."""
+        sides = (
+            Part(self.queries, queries, self.queries.lengths[queries], 0),
+            Part(self.passages, passages, self.passages.lengths[passages], 0),
+        )
+        return self.join(*sides, f"{self.queries.path}, {self.passages.path}")
 
-        def frame(row: int) -> Frame:
-            return self.join(self.queries[queries[row]], self.passages[passages[row]])
+    def join(self, queries: Part, passages: Part, place: str) -> Sequences:
+        """Join whole queries and passages."""
+        model = self.model
+        return framed_pairs(queries, passages, model.template, model.query_length, model.max_length, place)
 
-        source = f"{self.queries.path}, {self.passages.path}"
-        return Sequences(self.lengths(queries, passages), frame, self.model.template, source)
-
-    def join(self, query: Ids, passage: Ids) -> Frame:
-        """Join a query and a passage."""
-        return frame_pair(query, passage, self.model.template, self.model.query_length, self.model.max_length)
-
-    def texts(self, queries: Rows, passages: Rows) -> int:
-        """Count the texts that go through the model: one per pair."""
-        return len(queries)
+    def passes(self, queries: Rows, passages: Rows) -> list[Lengths]:
+        """Return the lengths of the texts in each pass through the model: a single one, with a text per pair."""
+        return [self.lengths(queries, passages)]
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count the tokens of joined pairs."""
-        model, template = self.model, self.model.template
-        query_lengths = self.queries.lengths[queries]
-        if model.query_length is not None:
-            query_lengths = np.minimum(query_lengths, model.query_length - template.query_extra)
-        total = query_lengths + self.passages.lengths[passages] + template.pair_extra
-        lengths: Lengths = np.minimum(total, model.max_length)
-        return lengths
+        return self.sequences(queries, passages).lengths
 
 
 def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw") -> CrossEncoder:

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.shards import Tokens
-from cort.models.batching import Frame, Ids, Lengths, Rows
+from cort.models.batching import Part, Sequences, constant
 from cort.models.cross_encoder import Pairs
 from cort.models.layout import tokenizer_folder
 from cort.models.loading import check_tensors, load_transformer, read_settings
@@ -128,19 +128,18 @@ def pool_kernels(
 class WordPairs(Pairs):
     """Pairs of queries and passages, concatenated without special tokens."""
 
-    def join(self, query: Ids, passage: Ids) -> Frame:
-        """Concatenate a query and a passage, each truncated to its limit."""
-        query, passage = query[: self.model.query_length], passage[: self.model.max_length]
-        ids = np.concatenate([query, passage]).astype(np.int64)
-        segments = np.repeat([QUERY, PASSAGE], [len(query), len(passage)])
+    def join(self, queries: Part, passages: Part, place: str) -> Sequences:
+        """Concatenate queries and passages, each truncated to its limit."""
+        query, passage = (
+            part._replace(counts=np.minimum(part.counts, most), segment=segment)
+            for part, most, segment in (
+                (queries, self.model.query_length, QUERY),
+                (passages, self.model.max_length, PASSAGE),
+            )
+        )
+        template, empty = self.model.template, (query.counts + passage.counts == 0).astype(np.int64)
         # Two empty texts become a token that belongs to neither.
-        return (ids, segments) if len(ids) else (np.array([self.model.template.pad]), np.array([PASSAGE + 1]))
-
-    def lengths(self, queries: Rows, passages: Rows) -> Lengths:
-        """Count the tokens of pairs."""
-        query_lengths = np.minimum(self.queries.lengths[queries], self.model.query_length)
-        total: Lengths = query_lengths + np.minimum(self.passages.lengths[passages], self.model.max_length)
-        return np.maximum(total, 1)
+        return Sequences((query, passage, constant((template.pad,), empty, PASSAGE + 1)), template, place)
 
 
 def new_kernel_pooling(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cort.formats.shards import Origin, Tokens
-from cort.models.batching import Frame, FramedTexts, Lengths, Rows, Sequences
+from cort.models.batching import FramedTexts, Lengths, Rows, Sequences, constant
 from cort.models.building import TOKENS, dense, routed
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import check_lengths
@@ -177,14 +177,13 @@ class InteractingTexts(FramedTexts):
             kept = padded[counting].float().cpu().numpy()  # (tokens, dimension + 1)
         return TokenVectors(kept[:, :-1], kept[:, -1], counting.sum(1).cpu().numpy())
 
-    def frame(self, row: int) -> Frame:
-        """Frame and pad the text of a row; tokens that pad it have the segment -1."""
-        ids, segments = super().frame(row)
+    def sequences(self, rows: Rows) -> Sequences:
+        """Frame and pad the texts of some rows; tokens that pad them have the segment -1."""
+        framed = super().sequences(rows)
         if self.expansion is None:
-            return ids, segments
-        missing = max(self.expansion.length - len(ids), 0)
-        ids = np.pad(ids, (0, missing), constant_values=self.expansion.token)
-        return ids, np.pad(segments, (0, missing), constant_values=-1)
+            return framed
+        missing = np.maximum(self.expansion.length - framed.lengths, 0)
+        return replace(framed, parts=(*framed.parts, constant((self.expansion.token,), missing, -1)))
 
     def lengths(self, rows: Rows) -> Lengths:
         """Count the tokens of framed texts."""
@@ -213,9 +212,9 @@ class InteractingPairs(Pairs):
         ]
         return torch.cat(parts)
 
-    def texts(self, queries: Rows, passages: Rows) -> int:
-        """Count the distinct texts, each of which goes through the model."""
-        return len(np.unique(queries)) + len(np.unique(passages))
+    def passes(self, queries: Rows, passages: Rows) -> list[Lengths]:
+        """Return the lengths of the distinct queries, and of the distinct passages."""
+        return [self._of(kind).lengths(np.unique(rows)) for kind, rows in (("query", queries), ("passage", passages))]
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count, for each pair, the tokens of its texts that no earlier pair has."""

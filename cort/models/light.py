@@ -16,11 +16,13 @@ import numpy.typing as npt
 from safetensors.numpy import load_file
 from threadpoolctl import ThreadpoolController
 
-from cort.models.batching import Frame, Ids, frame_text
 from cort.models.layout import LONGEST, PROMPTS, Module, Settings, modules_of, read_length
 from cort.models.tokenizer import Template, load_template
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
+Ids: TypeAlias = npt.NDArray[np.int32]
+#: token ids and segment ids of a text, (length,) each
+Frame: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 Weights: TypeAlias = Mapping[str, Vectors]
 Config: TypeAlias = Mapping[str, Any]
 
@@ -110,7 +112,8 @@ def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vector
     libraries = ThreadpoolController()
 
     def encode(ids: Ids) -> Vectors:
-        state: Any = (frame := frame_text(ids, template, length))
+        framed = [*template.before, *ids[: length - template.extra], *template.after]
+        state: Any = (frame := (np.array(framed, np.int64), np.full(len(framed), template.segment)))
         # Threads cost more than they gain for so few tokens.
         with libraries.limit(limits=1, user_api="blas"):
             for layer in layers:

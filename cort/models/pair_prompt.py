@@ -40,9 +40,9 @@ class PairPrompt:
     def frame(self, tokenizer: Tokenizer, template: Template) -> Template:
         """Put the tokens of the prompt into a template; those of the tokenizer's own around it must be there."""
         before, between, after = (tuple(_ids(tokenizer, piece)) for piece in self.pieces)
-        cut = tuple(_ids(tokenizer, self.passage[1]))
-        frame: dict[str, Any] = {"before": before, "between": between, "after": after + template.after, "cut": cut}
-        return replace(template, **frame, second_segment=0, prompt=True)
+        query_cut, cut = (tuple(_ids(tokenizer, text[1])) for text in (self.query, self.passage))
+        frame: dict[str, Any] = {"before": before, "between": between, "after": after + template.after}
+        return replace(template, **frame, cut=cut, query_cut=query_cut, second_segment=0, prompt=True)
 
     def save(self, folder: Path, template: Template) -> None:
         """Write what the stage `tokenize` puts around texts, and how many tokens the rest of the prompt has."""

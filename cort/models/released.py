@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 
 from cort.formats.shards import Tokens
+from cort.models.batching import Sequences
 from cort.models.cross_encoder import CrossEncoder, check_lengths
 from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
 from cort.models.late_interaction import LateInteraction, similarity_of
@@ -41,8 +43,10 @@ IRRELEVANT = re.compile("(not |non |no |ir|un|non)(relevant|related|match)|negat
 OWN = "own"
 # Tokens of a pair that T5 was trained on.
 T5_LENGTH = 512
-# Words of the texts that show how a model frames them; the longest is truncated unless the limit is higher.
-PROBES = ("a", "a title. And a text: 1 2 3?", "word " * 1_000)
+# Texts that show how a model frames them. The longest, whose beginning is unlike its end, is truncated unless the limit
+# is higher.
+PROBES = ("a", "a title. And a text: 1 2 3?", "b a " + "a b " * 1_000)
+FIRST = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,7 @@ def _cross_encoder(folder: Path, model: Any, wanted: Mapping[str, Any]) -> Cross
         module.query_length = length
     reranker = CrossEncoder(model)
     check_lengths("--", reranker)
+    _check_pairs(folder, reranker)
     return reranker
 
 
@@ -209,9 +214,10 @@ def _set_lengths(model: Any, wanted: Mapping[str, Any], of_passages: str = "pass
             if length is not None:
                 module.tokenizer.model_max_length = length
             continue
-        longest = min(int(module.tokenizer.model_max_length), most_tokens(module.model))
         if length is None:
-            length = min(getattr(module, f"{TASKS[kind]}_length") or longest, longest)
+            # The length of a kind of texts takes precedence over that of all.
+            own = getattr(module, f"{TASKS[kind]}_length") or int(module.tokenizer.model_max_length)
+            length = min(own, most_tokens(module.model))
         else:
             check_length(option, length, framing_of(model, kind).template.extra + 1, module.model)
             if kind == "query" and module.query_expansion:
@@ -233,27 +239,43 @@ def _truncate(model: Any, dimension: int) -> None:
 
 
 def check_framing(folder: Path, model: TextModel) -> None:
-    """Compare how this project and sentence-transformers frame a few texts.
+    """Compare how this project and sentence-transformers frame a few texts, or pairs.
 
     :raises InputError: if they differ, as with truncation on the left.
     """
     for kind, task in TASKS.items():
         module = route(model.saved, kind)[0]
-        length = model.framings[kind].length
         prompt = model.saved.prompts.get(task) or ""
         for probe in PROBES:
             theirs = module.preprocess([probe], prompt=prompt, task=task)
-            backend = getattr(module.tokenizer, "backend_tokenizer", module.tokenizer)
-            backend.no_truncation()
-            backend.no_padding()
-            ids = backend.encode(f"{prompt}{probe}", add_special_tokens=False).ids
-            tokens = Tokens.of_texts([np.array(ids, np.int32)])
+            tokens = _tokens(module, f"{prompt}{probe}")
             texts = model.texts(tokens, kind) if isinstance(model, LateInteraction) else texts_of(tokens, model, kind)
-            ours = texts.frame(0)[0].tolist()
-            if ours != theirs["input_ids"].reshape(-1).tolist():
-                found = f"a tokenizer that frames or truncates {kind} texts in a way of its own"
-                expected = f"special tokens around a text of up to {length} tokens, truncated on the right"
-                raise input_error(folder, shorten(found, COMPLAINT_LENGTH)[1:-1], expected, ELSEWHERE)
+            _refuse_difference(folder, kind, model.framings[kind].length, texts.sequences(FIRST), theirs)
+
+
+def _check_pairs(folder: Path, model: CrossEncoder) -> None:
+    module = route(model.saved, "passage")[0]
+    around = (model.prompt.query, model.prompt.passage) if model.prompt else (("", ""), ("", ""))
+    # Sentence-transformers has no limit of queries alone.
+    queries = PROBES if model.query_length is None else PROBES[:1]
+    for pair in product(queries, PROBES):
+        theirs = model.saved.preprocess([pair])
+        sides = (_tokens(module, f"{start}{text}{end}") for text, (start, end) in zip(pair, around, strict=True))
+        _refuse_difference(folder, "pairs of", model.max_length, model.pairs(*sides).sequences(FIRST, FIRST), theirs)
+
+
+def _tokens(module: Any, text: str) -> Tokens:
+    backend = getattr(module.tokenizer, "backend_tokenizer", module.tokenizer)
+    backend.no_truncation()
+    backend.no_padding()
+    return Tokens.of_texts([np.array(backend.encode(text, add_special_tokens=False).ids, np.int32)])
+
+
+def _refuse_difference(folder: Path, kind: str, length: int, ours: Sequences, theirs: Mapping[str, Any]) -> None:
+    if ours.batch(FIRST)["input_ids"].reshape(-1).tolist() != theirs["input_ids"].reshape(-1).tolist():
+        found = f"a tokenizer that frames or truncates {kind} texts in a way of its own"
+        expected = f"special tokens around a text of up to {length} tokens, truncated on the right"
+        raise input_error(folder, shorten(found, COMPLAINT_LENGTH)[1:-1], expected, ELSEWHERE)
 
 
 def _relevant_label(module: Any) -> int:

@@ -7,16 +7,23 @@ blocks are kept until the shard is complete, and an interrupted shard resumes af
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.checkpoints import FinishedBlocks
+from cort.formats.records import Integers
 from cort.formats.shards import KEY, shard_range
+from cort.models.truncation import log_truncation
 from cort.runtime.devices import lease
+from cort.runtime.errors import input_error, shorten
 from cort.runtime.options import optional, options_class, required, thread_count
 from cort.runtime.progress import Counter
 from cort.settings import models
@@ -25,10 +32,12 @@ from cort.settings.fields import PrecisionOrAuto, as_key
 if TYPE_CHECKING:
     import torch
 
-    from cort.models.batching import Lengths
+    from cort.models.batching import FramedTexts, Lengths
     from cort.models.modules import TextModel
     from cort.models.rerankers import Reranker
     from cort.models.weigher import Weigher
+
+log = logging.getLogger(__name__)
 
 #: first row of each block, and the row after its last
 Ranges: TypeAlias = list[tuple[int, int]]
@@ -120,6 +129,46 @@ def compute_shard(
         forget(options.checkpoints)
     finished.remove(numbers)
     return f"{count} of {len(lengths)} {items} on {device} in {precision}"
+
+
+def compute_texts(
+    stage: str,
+    options: PassageOptions,
+    model: TextModel | Weigher,
+    texts: FramedTexts,
+    size: int,
+    compute: Callable[[Job, Integers], pa.RecordBatch],
+    write: Callable[[Iterator[pa.RecordBatch], int, str], None],
+    decisive: Sequence[str] = (),
+    items: str = "texts",
+) -> str:
+    """Compute a shard of framed texts with `compute_shard`, and log how much of them is truncated.
+
+    :param compute: computes the texts in some rows.
+    """
+    log_truncation(log, options.tokens, texts.tokens.lengths, texts.max_length - texts.template.extra)
+    lengths = texts.lengths(np.arange(len(texts.tokens)))
+
+    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
+        job.place(model)
+        return lambda block: compute(job, np.arange(*block))
+
+    files = [options.tokens]
+    return compute_shard(stage, options, options.shard, lengths, size, prepare, write, decisive, files, items=items)
+
+
+def refuse_others(
+    wanted: npt.NDArray[np.bool_], ids: pa.Array, place: str | Path, found: str, expected: str = "finite numbers"
+) -> None:
+    """Refuse the first text for which a number is not as wanted, (texts,), such as NaN.
+
+    :param found: what is wrong, and in which precision.
+    """
+    if not wanted.all():
+        text = shorten(ids[int(wanted.argmin())].as_py())
+        raise input_error(
+            place, f"{found} of the text {text}", expected, "use precision fp32, or train the model again"
+        )
 
 
 def table_writer(output: str, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch], int, str], None]:

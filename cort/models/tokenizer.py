@@ -48,8 +48,9 @@ class Template:
     vocabulary: int = field(default=sys.maxsize, compare=False)
     segment: int = 0
     segments: bool = True
-    #: tokens that end a truncated passage, and whether batches are filled on the left
+    #: tokens that end a truncated passage and a truncated query, and whether batches are filled on the left
     cut: tuple[int, ...] = ()
+    query_cut: tuple[int, ...] = ()
     left: bool = False
     #: whether the tokens are those of a prompt, which are not counted in the length of a query
     prompt: bool = False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,17 +18,19 @@ import torch
 from torch import Tensor, nn
 
 from cort.formats.artifacts import write_artifact
+from cort.models.card import write_card
 from cort.models.layout import model_fingerprint
 from cort.models.transformer import identity
 from cort.runtime.errors import InputError, input_error
+from cort.runtime.files import atomic_folder
 from cort.runtime.options import read_options
 from cort.runtime.progress import Counter
 from cort.training.checkpoints import Checkpoints
 from cort.training.microbatches import (
     Forward,
     MicroBatch,
+    Room,
     Rows,
-    activation_limit,
     halve_transformers,
     make_accelerator,
 )
@@ -42,14 +45,11 @@ log = logging.getLogger(__name__)
 Options = TypeVar("Options", bound=TrainingOptions)
 Result = TypeVar("Result")
 
-#: options that affect paths, speed, checkpoints and failure, but not the weights
-NOT_DECISIVE = (
-    *("output", "output_curve", "output_selection", "events", "threads", "processes"),
-    *("checkpoints", "checkpoint_every", "require_gain"),
-)
 #: part of torch's message about an op without a deterministic CUDA kernel
 NOT_DETERMINISTIC = "does not have a deterministic implementation"
 POINTS_OF_CURVE = 200
+# In a model card.
+FIXED = "Fix wrongly decoded texts first, as in training: `ftfy.fix_encoding(text)`."
 #: names of the curve's columns in TensorBoard
 TAGS = {
     "loss": "loss/training",
@@ -65,8 +65,8 @@ TAGS = {
 class Task:
     """What is trained.
 
-    `split` joins the mini-batches of an update, given as positions of their examples, into micro-batches up to a number
-    of tokens. `losses` computes one number per mini-batch of a micro-batch, `validate` evaluates held-out examples, and
+    `split` joins the mini-batches of an update, given as positions of their examples, into micro-batches while there is
+    room. `losses` computes one number per mini-batch of a micro-batch, `validate` evaluates held-out examples, and
     `save` writes the model under a name. `unranked` is the measure of the validation candidates in the order of the
     first stage, which a re-ranker should exceed.
     """
@@ -74,7 +74,7 @@ class Task:
     model: nn.Module
     examples: int
     examples_per_epoch: int
-    split: Callable[[Rows, int, float], list[MicroBatch]]
+    split: Callable[[Rows, int, Room], list[MicroBatch]]
     losses: Callable[[MicroBatch, Forward], Tensor]
     validate: Callable[[Forward], Validation]
     save: Callable[[str], None]
@@ -116,13 +116,23 @@ def make_deterministic(seed: int, threads: int) -> None:
 
 def _identity(options: TrainingOptions, examples: int) -> str:
     """Identify a training by everything that affects its result; paths and the number of processes may change."""
-    values: dict[str, Any] = vars(options)
-    files = options.files()
-    decisive = {name: value for name, value in values.items() if name not in {*files, *NOT_DECISIVE, "base_model"}}
-    if decisive.get("start"):
-        decisive["start"] = model_fingerprint(decisive["start"])
-    inputs = [values[name] for name in files]
-    return identity(stage_name(options), decisive | {"examples": examples}, inputs, options.base_model)
+    decisive = options.decisive() | {"examples": examples}
+    start = vars(options).get("start")
+    if start:
+        decisive["start"] = model_fingerprint(start)
+    inputs = [vars(options)[name] for name in options.files()]
+    return identity(stage_name(options), decisive, inputs, options.base_model)
+
+
+def save_trained(model: Any, name: str, options: TrainingOptions) -> None:
+    """Write the model folder of a name, "best" or "last", with its card, atomically."""
+    output = Path(options.output)
+    settings = {key: value for key, value in options.decisive().items() if value is not None}
+    with atomic_folder(output / name) as folder:
+        model.save(folder)
+        kind = type(model.saved).__name__ if hasattr(model, "saved") else None
+        notes = [FIXED] if options.cleaning == "fixed" else []
+        write_card(folder, output.name, None if vars(options).get("term_weights") else kind, settings, notes)
 
 
 def fit(
@@ -185,7 +195,8 @@ class _Loop:
         with self.preemption.answering(), self._open_events() as self.events:
             self._train()
         now, sign = self.progress, -1.0 if settings.by_measure else 1.0
-        start, best = (sign * (value or 0.0) for value in (now.start, now.best))
+        # Adding 0 turns -0.0 into 0.0.
+        start, best = (sign * (value or 0.0) + 0.0 for value in (now.start, now.best))
         selection = Selection(settings.best_model_metric, start, best, now.best_step, self.task.unranked)
         report_gain(selection, settings.require_gain)
         if self.first:
@@ -205,8 +216,7 @@ class _Loop:
                 if 0 < self.settings.patience <= self.progress.stale:
                     log.info("no better model in %d validations: training ends", self.settings.patience)
                     break
-                with enough_memory(self.settings):
-                    self._run_or_rerun(partial(self._update, step))
+                self._run_or_rerun(partial(self._update, step))
                 self.preemption.leave_if_asked()
                 self._close_row()
                 if step < self.updates:
@@ -215,17 +225,18 @@ class _Loop:
 
     def _run_or_rerun(self, work: Callable[[], Result]) -> Result:
         """Run `work`; if an op has no deterministic CUDA kernel, warn and run it again without determinism."""
-        try:
-            return work()
-        except RuntimeError as error:
-            if NOT_DETERMINISTIC not in str(error):
-                raise
-            op = str(error).partition(",")[0]
-            log.warning("%s; another training with the same settings would give a slightly different model", op)
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            self.state.optimizer.zero_grad()
-            self.state.rewind()
-            return work()
+        with enough_memory(self.settings):
+            try:
+                return work()
+            except RuntimeError as error:
+                if NOT_DETERMINISTIC not in str(error):
+                    raise
+                op = str(error).partition(",")[0]
+                log.warning("%s; another training with the same settings would give a slightly different model", op)
+                torch.use_deterministic_algorithms(True, warn_only=True)
+                self.state.optimizer.zero_grad()
+                self.state.rewind()
+                return work()
 
     def _update(self, step: int) -> None:
         losses: list[tuple[MicroBatch, Tensor]] = []
@@ -233,7 +244,7 @@ class _Loop:
         # The last update may have fewer examples.
         examples = np.arange((step - 1) * self.per_update, min(step * self.per_update, self.task.examples))
         size = min(self.settings.batch_size, len(examples))
-        batches = self.task.split(examples, size, activation_limit(self.settings, self.accelerator.num_processes))
+        batches = self.task.split(examples, size, self.forward.room)
         for batch in batches:
             last = batch is batches[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cort.formats import tables
 from cort.formats.shards import Tokens
+from cort.models.batching import Lengths
 from cort.models.cross_encoder import Pairs
 from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
@@ -20,10 +21,9 @@ from cort.models.transformer import counted
 from cort.runtime.errors import input_error
 from cort.runtime.options import read_options
 from cort.runtime.progress import Counter
-from cort.training.loop import Task
+from cort.training.loop import Task, save_trained
 from cort.training.losses import RERANKER_OBJECTIVES
-from cort.training.microbatches import Forward, MicroBatch, Rows, join_by_length, join_consecutive
-from cort.training.saving import save_trained
+from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive
 from cort.training.selection import Validation, read_candidates
 from cort.training.settings import RerankerTraining
 
@@ -48,14 +48,13 @@ class PairTexts:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def split(self, examples: Rows, _: int, limit: float) -> list[MicroBatch]:
-        """Join examples up to `limit` tokens: those of similar length or, if pairs share texts, consecutive ones."""
-        rows, sizes = self._rows(examples)
-        tokens = self.pairs.lengths(self.queries[rows], self.passages[rows])
-        tokens = np.add.reduceat(tokens, np.cumsum(sizes) - sizes)
-        if self.pairs.shared:
-            return join_consecutive(examples, 1, tokens, limit)
-        return join_by_length(examples, tokens, limit)
+    def split(self, examples: Rows, _: int, room: Room) -> list[MicroBatch]:
+        """Join examples as far as there is room: those of similar length or, if pairs share texts, consecutive ones."""
+        if not self.pairs.shared:
+            rows, sizes = self._rows(examples)
+            lengths = self.pairs.lengths(self.queries[rows], self.passages[rows])
+            examples = examples[np.argsort(-np.add.reduceat(lengths, np.cumsum(sizes) - sizes), kind="stable")]
+        return join_consecutive(examples, 1, lambda some: room.tokens(self.passes(some)), room.limit)
 
     def losses(self, batch: MicroBatch, forward: Forward) -> Tensor:
         """Compute the loss of each example of a micro-batch; returns (examples,)."""
@@ -68,10 +67,10 @@ class PairTexts:
         relevance[inside] = torch.from_numpy(self.relevance[rows]).to(scores.device)
         return self.loss(logits, relevance)
 
-    def texts(self, batch: MicroBatch) -> int:
-        """Count the texts that go through the model for a micro-batch."""
-        rows, _ = self._rows(batch[:, 0])
-        return self.pairs.texts(self.queries[rows], self.passages[rows])
+    def passes(self, examples: Rows) -> list[Lengths]:
+        """Return the lengths of the texts that go through the model for some examples, for each pass."""
+        rows, _ = self._rows(examples)
+        return self.pairs.passes(self.queries[rows], self.passages[rows])
 
     def _rows(self, examples: Rows) -> tuple[Rows, Rows]:
         """Return the rows of the examples' pairs, and the number of pairs of each example."""
@@ -119,7 +118,6 @@ def make_task(options: RerankerTraining) -> Task:
         for path, queries in zip((options.pairs, options.validation_pairs), caches, strict=True)
     )
     candidates = read_candidates(options)
-    parts = validation.split(np.arange(len(validation)), 1, options.tokens_at_once)
     blocks: list[tuple[Rows, Rows]] = []
     if candidates:
         rows = candidates.rows(caches[1], passages)
@@ -127,7 +125,11 @@ def make_task(options: RerankerTraining) -> Task:
         blocks = list(zip(*(np.split(column, cuts) for column in rows), strict=True))
 
     def validate(forward: Forward) -> Validation:
-        total = sum(map(validation.texts, parts)) + sum(validation.pairs.texts(*block) for block in blocks)
+        parts = validation.split(np.arange(len(validation)), 1, forward.room)
+        passes = [validation.passes(part[:, 0]) for part in parts] + [
+            validation.pairs.passes(*block) for block in blocks
+        ]
+        total = sum(len(lengths) for texts in passes for lengths in texts)
         with Counter(total, "texts in validation") as counter, counted(model, counter):
             loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
             if candidates is None:

@@ -6,6 +6,7 @@ A re-ranker ranks each query's own candidates.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +31,8 @@ from cort.training.settings import TrainingOptions
 # No measure for choosing models goes deeper.
 MAXIMUM_DEPTH = 1_000
 QUERIES_AT_ONCE = 256
+# Numbers of the vectors of a block of passages: a quarter of a gigabyte. Vectors of a vocabulary's size are large.
+NUMBERS_AT_ONCE = 1 << 26
 
 
 class Validation(NamedTuple):
@@ -96,16 +99,27 @@ class Pool:
     queries: Rows
     passages: Rows
 
-    def value(self, queries: Tensor, passages: Tensor, similarity_of: Similarity) -> float:
-        """Measure how vectors (queries, e) rank vectors (passages, e)."""
-        depth = min(MAXIMUM_DEPTH, len(passages))
-        parts = []
-        for block in torch.split(queries, QUERIES_AT_ONCE):
-            best = similarity_of(block, passages).topk(depth, dim=1)  # (block, depth)
-            parts.append((best.values.double().cpu().numpy(), best.indices.cpu().numpy()))
-        scores, columns = (np.concatenate(arrays).reshape(-1) for arrays in zip(*parts, strict=True))
-        offsets = np.arange(0, len(scores) + 1, depth)
-        return self.candidates.value(Run(self.query_ids, offsets, self.doc_ids.take(pa.array(columns)), scores))
+    def blocks(self, size: int) -> list[Rows]:
+        """Divide the passages into blocks whose vectors, of this size, are in memory at once."""
+        most = max(NUMBERS_AT_ONCE // size, 1)
+        return np.split(self.passages, range(most, len(self.passages), most))
+
+    def value(self, queries: Tensor, blocks: Iterable[Tensor], similarity_of: Similarity) -> float:
+        """Measure how vectors (queries, e) rank all passages, whose vectors (block, e) come in blocks."""
+        depth, parts = min(MAXIMUM_DEPTH, len(self.passages)), torch.split(queries, QUERIES_AT_ONCE)
+        found = [(part.new_empty(len(part), 0), part.new_empty(len(part), 0, dtype=torch.int64)) for part in parts]
+        first = 0
+        for passages in blocks:
+            numbers = torch.arange(first, first + len(passages), device=passages.device)
+            for place, part in enumerate(parts):
+                scores = torch.cat([found[place][0], similarity_of(part, passages)], dim=1)
+                columns = torch.cat([found[place][1], numbers.expand(len(part), -1)], dim=1)
+                best = scores.topk(min(depth, scores.shape[1]), dim=1)  # (part, depth)
+                found[place] = best.values, columns.gather(1, best.indices)
+            first += len(passages)
+        values, places = (torch.cat(tensors).reshape(-1).cpu() for tensors in zip(*found, strict=True))
+        offsets, doc_ids = np.arange(0, len(values) + 1, depth), self.doc_ids.take(pa.array(places.numpy()))
+        return self.candidates.value(Run(self.query_ids, offsets, doc_ids, values.double().numpy()))
 
 
 def make_pool(candidates: Candidates, queries: Tokens, passages: Tokens) -> Pool:

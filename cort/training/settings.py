@@ -19,6 +19,11 @@ from cort.training.outcome import LOSS
 
 #: metavars of the options that name input files
 FILES = ("PARQUET", "ARROW", "TREC")
+#: options that affect paths, speed, checkpoints and failure, but not the weights, and those that name folders
+NOT_DECISIVE = (
+    *("output", "output_curve", "output_selection", "events", "threads", "processes"),
+    *("checkpoints", "checkpoint_every", "require_gain", "base_model", "start"),
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,11 @@ class TrainingOptions(TrainingSettings):
     validation_run: str | None = optional(None, "with a measure: candidates for the pool", "TREC")
     validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
     relevance_level: int = as_key(Split, "relevance_level")
+
+    def decisive(self) -> dict[str, Any]:
+        """Return the options that affect the weights, but for files and folders."""
+        others = {*self.files(), *NOT_DECISIVE}
+        return {option.name: getattr(self, option.name) for option in fields(self) if option.name not in others}
 
     def files(self) -> list[str]:
         """List the options whose files affect the result."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.interruption import Interrupted, Requests, exit_status
-from cort.training.checkpoints import Checkpoint, Checkpoints
+from cort.training.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 from cort.training.microbatches import exchange
 from cort.training.outcome import CurvePoint
 from cort.training.selection import Validation
@@ -118,14 +118,10 @@ class TrainingState:
             tensors |= _with_prefix(f"{OPTIMIZER}.{index}", moments)
         return Checkpoint(self.progress.step, tensors, state)
 
-    def restore(self, checkpoint: Checkpoint | None) -> bool:
-        """Restore the checkpoint that the first process has read; return whether there was one."""
-        tensors, state = (checkpoint.tensors, checkpoint.state) if checkpoint else ({}, None)
-        self.best = _part(BEST, tensors)
-        shared = {name: tensor for name, tensor in tensors.items() if not name.startswith(f"{BEST}.")}
-        tensors, state = _share(self.accelerator, shared, state)
-        if state is None:
-            return False
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Restore what `capture` returned; all processes must call this together."""
+        tensors, state = checkpoint.tensors, checkpoint.state
+        self.best = _part(BEST, tensors) if self.accelerator.is_main_process else {}
         self.progress = Progress(**state["progress"])
         self.progress.curve = [CurvePoint(*point) for point in state["progress"]["curve"]]
         self.model.load_state_dict(_part(MODEL, tensors))
@@ -137,7 +133,6 @@ class TrainingState:
         if self.accelerator.process_index < len(state["random"]):
             restore_random_states(state["random"][self.accelerator.process_index], self.accelerator.device)
         self.mark()
-        return True
 
     def _restore_optimizer(self, moments: dict[str, Tensor]) -> None:
         indices = {name.split(".")[0] for name in moments}
@@ -179,22 +174,6 @@ def _part(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
 
 
-def _share(accelerator: Any, tensors: dict[str, Tensor], state: Any) -> tuple[dict[str, Tensor], Any]:
-    """Send the tensors and the JSON value of the first process to all processes."""
-    if accelerator.num_processes == 1:
-        return tensors, state
-    message = [{name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}, state]
-    torch.distributed.broadcast_object_list(message, src=0)
-    layout, state = message
-    shared = {}
-    for name, (shape, dtype) in layout.items():
-        tensor = tensors[name] if accelerator.is_main_process else torch.empty(shape, dtype=dtype)
-        tensor = tensor.to(accelerator.device)
-        torch.distributed.broadcast(tensor, src=0)
-        shared[name] = tensor.cpu()
-    return shared, state
-
-
 class PreemptionHandler:
     """Resumes from the newest checkpoint; writes one from time to time, and when a signal asks to end the training.
 
@@ -215,10 +194,11 @@ class PreemptionHandler:
         if self._checkpoints is None:
             yield
             return
-        if self._state.restore(self._checkpoints.newest() if self._accelerator.is_main_process else None):
+        if checkpoint := self._newest(self._checkpoints):
+            self._state.restore(checkpoint)
             self._written = self._position()
-            step = self._state.progress.step
-            log.info("resumed at update %d of %d from %s", step, self._updates, self._checkpoints.path(step))
+            path = self._checkpoints.path(checkpoint.step)
+            log.info("resumed at update %d of %d from %s", checkpoint.step, self._updates, path)
         self._last = time.monotonic()
         try:
             with self._requests:
@@ -230,6 +210,12 @@ class PreemptionHandler:
             if self._several and self._requests.received == signal.SIGTERM:
                 signal.raise_signal(signal.SIGTERM)
             raise
+
+    def _newest(self, checkpoints: Checkpoints) -> Checkpoint | None:
+        """Read the newest checkpoint, in all processes the one that the first has found."""
+        found = checkpoints.newest() if self._accelerator.is_main_process else None
+        step = int(exchange(self._accelerator, found.step if found else -1)[0][0])
+        return found if found or step < 0 else read_checkpoint(checkpoints.path(step))[1]
 
     def ask(self, *values: float) -> list[float]:
         """Find out whether any process was asked to end or a checkpoint is due; return the first process's `values`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +21,13 @@ from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder
 from cort.models.tokenizer import fingerprint, load_template
 from cort.models.transformer import counted
 from cort.runtime.errors import input_error, shorten
-from cort.runtime.options import read_options
+from cort.runtime.options import options_class, read_options
 from cort.runtime.progress import Counter
+from cort.settings.models import Sparsity
 from cort.training.guide import Guide, encode_start, report_left_out
-from cort.training.loop import Task
+from cort.training.loop import Task, save_trained
 from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES
-from cort.training.microbatches import Forward, MicroBatch, Rows, join_consecutive
-from cort.training.regularizer import Regularizer
-from cort.training.saving import save_trained
+from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive
 from cort.training.selection import Validation, make_pool, read_candidates
 from cort.training.settings import EncoderTraining
 
@@ -96,6 +96,45 @@ class Teacher:
         return scores
 
 
+class EqualTexts:
+    """Which passages a model reads as the same text, although their ids differ."""
+
+    def __init__(self, texts: Texts, rows: Rows) -> None:
+        self._rows, most = np.unique(rows), texts.max_length - texts.template.extra
+        read = (texts.tokens[row][:most].tobytes() for row in self._rows.tolist())
+        _, self._numbers = np.unique([blake2b(text, digest_size=16).digest() for text in read], return_inverse=True)
+
+    def among(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Compare passages (..., n) with one another, (..., n, n)."""
+        numbers = self._numbers[np.searchsorted(self._rows, rows)]
+        same: npt.NDArray[np.bool_] = numbers[..., :, None] == numbers[..., None, :]
+        return same
+
+
+def flops(vectors: Tensor) -> Tensor:
+    """Sum up the squared mean weight of each token (Paria et al., 2020): (..., texts, vocabulary) gives (...)."""
+    return vectors.mean(-2).square().sum(-1)
+
+
+@options_class
+class Regularizer(Sparsity):
+    """The FLOPS of queries and passages, times weights that first grow quadratically (Formal et al., 2021)."""
+
+    def growth(self, progress: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """Return the part of the weights at a `progress` from 0 to 1 of the training."""
+        share = self.flops_warmup
+        return np.minimum(progress / share, 1) ** 2 if share else np.ones_like(progress)
+
+    def __call__(self, queries: Tensor, passages: Tensor, progress: npt.NDArray[np.floating]) -> Tensor:
+        """Compute the penalty of each mini-batch, (mini-batches,).
+
+        :param queries: (mini-batches, n, vocabulary); `passages` (mini-batches, 2n, vocabulary).
+        :param progress: of each mini-batch, (mini-batches,).
+        """
+        penalty = self.query_flops * flops(queries) + self.passage_flops * flops(passages)
+        return penalty * torch.from_numpy(self.growth(progress)).to(penalty)
+
+
 @dataclass(frozen=True)
 class TripleTexts:
     """Triples as returned by `read_triples`, their texts, their loss, and what the loss needs to know about them."""
@@ -106,17 +145,21 @@ class TripleTexts:
     objective: Callable[[Batch], Tensor]
     judgements: KnownPairs | None = None
     teacher: Teacher | None = None
+    equal: EqualTexts | None = None
     guide: Guide | None = None
     regularizer: Regularizer | None = None
 
     def __len__(self) -> int:
         return len(self.triples[0])
 
-    def split(self, examples: Rows, size: int, limit: float) -> list[MicroBatch]:
-        """Join consecutive mini-batches of `size` triples up to `limit` tokens."""
-        queries, positives, negatives = self.triples[:, examples]
-        passages = self.passages.lengths(positives) + self.passages.lengths(negatives)
-        return join_consecutive(examples, size, self.queries.lengths(queries) + passages, limit)
+    def split(self, examples: Rows, size: int, room: Room) -> list[MicroBatch]:
+        """Join consecutive mini-batches of `size` triples as far as there is room."""
+
+        def tokens(some: Rows) -> int:
+            queries, *passages = self.triples[:, some]
+            return room.tokens([self.queries.lengths(queries), self.passages.lengths(np.concatenate(passages))])
+
+        return join_consecutive(examples, size, tokens, room.limit)
 
     def losses(self, batch: MicroBatch, forward: Forward) -> Tensor:
         """Compute the loss of each mini-batch of a micro-batch; returns (mini-batches,)."""
@@ -152,20 +195,31 @@ class Batch:
 
         A query's own positive is always relevant, whatever the judgements say.
         """
-        queries, positives, negatives = self.rows
-        passages = np.concatenate([positives, negatives], axis=-1)  # (mini-batches, 2n)
-        relevant = positives[..., :, None] == passages[..., None, :]  # (mini-batches, n, 2n)
+        return torch.from_numpy(self._relevant()).to(self.queries.device)
+
+    def _relevant(self) -> npt.NDArray[np.bool_]:
+        queries, positives, _ = self.rows
+        relevant: npt.NDArray[np.bool_] = positives[..., :, None] == self._passages()[..., None, :]
         if self.texts.judgements:
-            relevant |= self.texts.judgements.find(queries[..., :, None], passages[..., None, :]) >= 0
-        return torch.from_numpy(relevant).to(self.queries.device)
+            relevant |= self.texts.judgements.find(queries[..., :, None], self._passages()[..., None, :]) >= 0
+        return relevant  # (mini-batches, n, 2n)
+
+    def _passages(self) -> Rows:
+        return np.concatenate(self.rows[1:], axis=-1)  # (mini-batches, 2n)
 
     @property
     def others(self) -> Tensor:
-        """Which passages other than the query's own positive are, or may be, relevant, (mini-batches, n, 2n)."""
-        others = self.relevant
+        """Which passages other than the query's own positive are, or may be, relevant, (mini-batches, n, 2n).
+
+        These include passages with the text of a relevant one.
+        """
+        others = self._relevant()
+        if self.texts.equal:
+            others = (others.astype(np.float32) @ self.texts.equal.among(self._passages())) > 0
         if self.texts.guide:
-            others |= torch.from_numpy(self.texts.guide.too_near(self.rows)).to(others.device)
-        return others & ~torch.eye(*others.shape[-2:], dtype=torch.bool, device=others.device)
+            others |= self.texts.guide.too_near(self.rows)
+        others &= ~np.eye(*others.shape[-2:], dtype=np.bool_)
+        return torch.from_numpy(others).to(self.queries.device)
 
     @property
     def margins(self) -> Tensor:
@@ -224,13 +278,15 @@ def make_task(options: EncoderTraining) -> Task:
     objective = make_objective(options.loss, options, similarity)
 
     def read(queries: Tokens, triples: str, qrels: str | None, scores: str | None) -> TripleTexts:
+        rows = read_triples(triples, queries, cache)
         return TripleTexts(
-            read_triples(triples, queries, cache),
+            rows,
             texts_of(queries, encoder, "query"),
             passages,
             objective,
             read_judgements(qrels, options.relevance_level, queries, cache) if qrels else None,
             Teacher(scores, queries, cache) if scores else None,
+            EqualTexts(passages, rows[1:]) if ENCODER_OBJECTIVES[options.loss].guided else None,
         )
 
     training = read(caches[0], options.triples, options.qrels, options.teacher_scores)
@@ -252,14 +308,15 @@ def make_task(options: EncoderTraining) -> Task:
         # Complete mini-batches as in training, so that both losses have the same number of negatives per query.
         size = min(options.batch_size, len(validation))
         examples = np.arange(len(validation) // size * size)
-        parts = validation.split(examples, size, options.tokens_at_once)
+        parts = validation.split(examples, size, forward.room)
         total = validation.triples.size + (len(pool.queries) + len(pool.passages) if pool else 0)
         with Counter(total, "texts in validation") as counter, counted(encoder, counter):
             loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
             if pool is None:
                 return Validation(loss)
-            vectors = forward(validation.queries.sequences(pool.queries)), forward(passages.sequences(pool.passages))
-            return Validation(loss, pool.value(*vectors, SIMILARITIES[similarity]))
+            queries = forward(validation.queries.sequences(pool.queries))  # (queries, e)
+            blocks = (forward(passages.sequences(rows)) for rows in pool.blocks(queries.shape[1]))
+            return Validation(loss, pool.value(queries, blocks, SIMILARITIES[similarity]))
 
     def save(name: str) -> None:
         save_trained(encoder, name, options)

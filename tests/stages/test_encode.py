@@ -148,11 +148,11 @@ def test_blocks_of_an_interrupted_shard_serve_other_shards_in_their_precision(
     whole = contents(name, [run(model, tmp_path / "bf16.arrow", command=name, precision="bf16")])
     made, limit, encode_block = [], 32, getattr(encode, function)
 
-    def block(rows, *arguments):
+    def block(job, rows, **named):
         if rows[0] >= limit:
             raise KeyboardInterrupt
         made.append(rows[0])
-        return encode_block(rows, *arguments)
+        return encode_block(job, rows, **named)
 
     monkeypatch.setattr(precision, "measure", lambda device: "bf16")
     monkeypatch.setattr(encode, function, block)
@@ -252,8 +252,8 @@ def test_token_vectors_that_overflow_half_precision_are_refused(refused, make_re
         folder / "1_Dense" / "model.safetensors", lambda weights: [tensor.mul_(1e6) for tensor in weights.values()]
     )
     line = refused(**options(folder, caches, tmp_path / "a.arrow", command="tokens"))
-    assert line.startswith(f"{caches['passages']}: found in fp32 a token vector of the text '")
-    assert "expected finite numbers up to 65504; " in line
+    assert line.startswith(f"{caches['passages']}: found in fp32 a token vector with ")
+    assert "of the text 'd0', expected finite numbers up to 65504; " in line
 
 
 def test_a_model_without_token_vectors_is_refused(refused, make_reranker, caches, tmp_path):

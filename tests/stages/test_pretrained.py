@@ -241,6 +241,12 @@ def test_pairs_are_truncated_as_in_sentence_transformers(make, world, tmp_path, 
     check_logits(folder, take_in(folder, tmp_path / "model", "cross_encoder"), pairs, tmp_path)
 
 
+def test_a_reranker_that_frames_pairs_in_its_own_way_is_refused(make, refuse):
+    folder = write_classifier(make, 1)
+    change_json(folder / TOKENIZER, truncation_side="left")
+    assert "found a tokenizer that frames or truncates pairs" in refuse(folder, "cross_encoder")
+
+
 @pytest.mark.parametrize("segments", [True, False])
 def test_the_tokenizer_says_whether_there_are_segments(make, world, tmp_path, segments):
     folder = write_classifier(make, 1)
@@ -346,26 +352,17 @@ DENSE, SETTINGS = "2_Dense", "sentence_bert_config.json"
 #: change of a folder of BERT, Pooling, Dense, Normalize -> what the complaint names
 BAD = {
     "LSTM": (edit_pooling(type="sentence_transformers.models.LSTM"), "the module 'sentence_transformers.models.LSTM'"),
-    "missing folder": (edit_pooling(path="7_Pooling"), "7_Pooling: found no config.json of the module Pooling"),
     "code of an unknown type": (edit(CONFIG, auto_map={"AutoModel": "modeling.X"}, model_type="x"), "auto_map"),
     "pickled Dense": (leave_pickle, "no safetensors weights of the module Dense"),
     "adapter": (
         lambda folder: write_json(folder / "adapter_config.json", {"peft_type": "LORA"}),
         "the adapter 'adapter_config.json'",
     ),
-    "two sets": (lambda folder: write_shards(folder, both=True), "two sets of weights, model.safetensors and model.s"),
-    "integer shards": (lambda folder: write_shards(folder, torch.int64), "of type I64, expected floating point"),
-    "8 bits": (put("", "pooler.dense.bias", torch.ones(32, dtype=torch.float8_e4m3fn)), "of type F8_E4M3, expected"),
     "quantized": (edit(CONFIG, quantization_config={"quant_method": "fp8"}), "quantized weights"),
-    "integers in a Dense": (put(DENSE, "linear.weight", torch.ones(8, 32, dtype=torch.int8)), "of type "),
     "Dense with bias": (edit(f"{DENSE}/config.json", bias=False), "linear.bias"),
     "Dense of another size": (edit(f"{DENSE}/config.json", out_features=9), "linear."),
     "left": (edit(TOKENIZER, truncation_side="left"), "a tokenizer that frames or truncates query texts"),
     "no padding token": (edit(TOKENIZER, pad_token=None), "pad_token"),
-    "no list of inputs": (edit(TOKENIZER, model_input_names="x"), "'x' at model_input_names, expected a list"),
-    "length 0": (edit(TOKENIZER, model_max_length=0), "0 at model_max_length, expected 1 or more"),
-    "negative limit": (edit(SETTINGS, max_seq_length=-1), "-1 at max_seq_length, expected 1 or more"),
-    "quoted length": (edit(TOKENIZER, model_max_length="512"), "'512' at model_max_length, expected a number"),
     "argument": (edit(SETTINGS, model_args={"subfolder": ".."}), "model_args 'subfolder' of the Transformer"),
     "another tokenizer": (edit(SETTINGS, tokenizer_name_or_path="../other"), "tokenizer_name_or_path of the Tr"),
     "weights elsewhere": (edit(f"{DENSE}/{CONFIG}", path="../idf.json"), "weights in '../idf.json'"),

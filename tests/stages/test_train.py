@@ -236,7 +236,9 @@ def measured_alone(folder, qrels, caches, world, measure, depth):
     return means(evaluate_run(run, qrels, [measure]), [measure])[measure]
 
 
-def test_the_best_model_is_that_of_the_best_measure(trained, by_measure, tmp_path, qrels, caches, world):
+def test_the_best_model_is_that_of_the_best_measure(trained, by_measure, tmp_path, qrels, caches, world, monkeypatch):
+    # Vectors of seven passages at once.
+    monkeypatch.setattr("cort.training.selection.NUMBERS_AT_ONCE", 7 * 16)
     curve = trained(**by_measure, learning_rate=0.004, validate_every=3)
     rows = [row for row in curve if row["validation_loss"] is not None]
     values = [row["validation_measure"] for row in rows]

@@ -4,8 +4,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cort.models.batching import by_length, frame_pair, frame_text, pad
+from cort.formats.shards import Tokens
+from cort.models.batching import FramedTexts, by_length
 from cort.models.tokenizer import Template
+from tests.support.framing import frame_pair
 
 BERT = Template(before=(2,), after=(3,), between=(3,), second_segment=1, pad=0)
 ROBERTA = Template(before=(0,), after=(2,), between=(2, 2), second_segment=0, pad=1)
@@ -74,8 +76,8 @@ def test_without_a_limit_of_queries_the_longer_text_is_truncated_as_by_transform
 
 def test_padding_has_the_pad_token_no_attention_and_segment_0():
     template = replace(ROBERTA, segment=1)
-    frames = [frame_text(tokens, template, 9) for tokens in (ids(10, 11, 12), ids(20))]
-    batch = pad(frames, ROBERTA.pad)
+    tokens, rows = Tokens.of_texts([ids(10, 11, 12), ids(20)]), np.arange(2)
+    batch = FramedTexts(tokens, template, 9).sequences(rows).batch(rows)
     assert batch["input_ids"].tolist() == [[0, 10, 11, 12, 2], [0, 20, 2, 1, 1]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
     assert batch["token_type_ids"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from cort.formats.shards import Tokens
-from cort.models.batching import frame_pair, pad
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.settings import PairSettings
 from cort.runtime.errors import InputError
+from tests.support.framing import frame_pair
 
 CPU = torch.device("cpu")
 SETTINGS = PairSettings(query_length=8, max_length=24)
@@ -48,7 +48,8 @@ def test_the_linear_head_is_a_layer_on_the_state_of_the_first_token(lm, caches):
 
     model = new_cross_encoder(lm, LINEAR, 3).eval()
     pairs = pairs_of(model, caches)
-    batch = pad([frame_pair(pairs.queries[3], pairs.passages[5], model.template, 8, 24)], model.template.pad)
+    ids, segments = map(torch.from_numpy, frame_pair(pairs.queries[3], pairs.passages[5], model.template, 8, 24))
+    batch = {"input_ids": ids[None], "token_type_ids": segments[None], "attention_mask": torch.ones_like(ids)[None]}
     with torch.inference_mode():
         states = AutoModel.from_pretrained(lm).eval()(**batch).last_hidden_state[0, 0]
         expected = model.layers[-1].linear(states)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from cort.formats.shards import Tokens
-from cort.models.batching import pad
 from cort.models.encoder import EncoderSettings, load_encoder, new_encoder, texts_of
 from cort.models.layout import model_fingerprint
 from cort.runtime.errors import InputError
@@ -25,8 +24,8 @@ def test_the_weighted_mean_weights_each_token_but_trains_no_weight(lm):
     )
     template = encoder.framings["passage"].template
     ids = [*template.before, 7, 9, 7, *template.after]
-    frame = np.array(ids), np.ones(len(ids), np.int64)
-    batch = pad([frame], template.pad) | {"task": "document"}
+    batch = {"input_ids": torch.tensor([ids]), "task": "document"}
+    batch |= {name: torch.ones_like(batch["input_ids"]) for name in ("attention_mask", "token_type_ids")}
     states = plain.token_vectors(batch)[0]  # (tokens, e)
     special = [*template.before, *template.after]
     expected = [weights.min() if token in special else weights[token] for token in ids]
@@ -36,6 +35,19 @@ def test_the_weighted_mean_weights_each_token_but_trains_no_weight(lm):
     assert not layer.emb_layer.weight.requires_grad
     with pytest.raises(InputError, match="pooling: found weighted_mean without passages"):
         new_encoder(lm, WEIGHTED, 3)
+
+
+def test_the_activation_of_an_albert_is_a_single_operation_with_the_same_result(make_base_model):
+    from transformers import AutoModel
+
+    folder = make_base_model(model_type="albert", embedding_size=16)
+    encoder, theirs = new_encoder(folder, MEAN, 3).eval(), AutoModel.from_pretrained(folder).eval()
+    names = [{type(module).__name__ for module in model.modules()} for model in (encoder.transformer, theirs)]
+    assert ["NewGELUActivation" in found for found in names] == [False, True]
+    ids = torch.arange(5, 45).reshape(2, 20)
+    with torch.inference_mode():
+        states = [model(input_ids=ids).last_hidden_state for model in (encoder.transformer, theirs)]
+    assert torch.allclose(*states, rtol=0, atol=1e-6)
 
 
 def test_vectors_are_in_the_order_of_the_rows_and_depend_on_the_seed(lm, caches):

@@ -9,6 +9,7 @@ from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGe
 from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts
 from cort.models.expander import Finite, Generator, load_expander
+from tests.support.framing import frame_of
 
 K, QUERIES, STEPS = 4, 3, 7
 
@@ -81,7 +82,7 @@ def test_beam_search_finds_the_queries_of_transformers(folder, world_of, beams, 
             Generator(model).generate(batch_of(passages, rows), queries, STEPS, seed=1, top_k=K, beams=beams).tolist()
         )
         for row, found in zip(rows, ours, strict=True):
-            ids = torch.from_numpy(passages.frame(row)[0])[None]
+            ids = torch.from_numpy(frame_of(passages.sequences(np.array([row])))[0])[None]
             settings = {"max_new_tokens": STEPS, "num_beams": beams, "num_return_sequences": queries}
             expected = theirs.generate(ids, **settings, do_sample=False).tolist()
             end = model.config.eos_token_id

@@ -9,6 +9,7 @@ from cort.formats.shards import Tokens
 from cort.models.late_interaction import find_punctuation, load_late_interaction, max_similarity, new_late_interaction
 from cort.models.settings import PairSettings
 from tests.conftest import saved
+from tests.support.framing import frame_of
 from tests.support.released import peer, take_a_step
 
 CPU = torch.device("cpu")
@@ -21,9 +22,9 @@ def make_pairs(lm, caches, **changes):
 
 def score_alone(model, pairs, query, passage):
     """The score of one pair, token by token, from the states of the transformer."""
-    framed = [model.texts(pairs.queries, "query").frame(query), model.texts(pairs.passages, "passage").frame(passage)]
     states = []
-    for ids, segments in framed:
+    for tokens, kind, row in ((pairs.queries, "query", query), (pairs.passages, "passage", passage)):
+        ids, segments = frame_of(model.texts(tokens, kind).sequences(np.array([row])))
         batch = {"input_ids": ids, "token_type_ids": segments, "attention_mask": np.ones_like(ids)}
         batch = {name: torch.from_numpy(value)[None] for name, value in batch.items()}
         states.append(model.transformer(**batch).last_hidden_state[0])

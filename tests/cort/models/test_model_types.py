@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cort.formats.shards import Tokens
-from cort.models.batching import FramedTexts, pad
+from cort.models.batching import FramedTexts
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder, texts_of
 from cort.models.loading import load_transformer
@@ -157,16 +157,17 @@ def test_sentence_transformers_cleans_texts_by_itself(make_encoder, tokens_of):
     assert difference(*found) > 1e-3
 
 
-def frames_of(model, lengths, kind="passage"):
+def batch_of(model, lengths, **task):
     """Texts of one token again and again, framed."""
-    template, most = model.framings[kind]
+    template, most = model.framings["passage"]
     texts = Tokens.of_texts([np.full(length, 7, np.int32) for length in lengths])
-    return [FramedTexts(texts, template, most).frame(row) for row in range(len(lengths))]
+    rows = np.arange(len(lengths))
+    return FramedTexts(texts, template, most).sequences(rows).batch(rows) | task
 
 
-def run(model, frames, **task):
+def run(model, batch):
     with torch.inference_mode():
-        return model(pad(frames, model.framings["passage"].template.pad) | task)
+        return model(batch)
 
 
 def test_every_type_takes_its_longest_input_and_no_longer(model_type):
@@ -174,10 +175,10 @@ def test_every_type_takes_its_longest_input_and_no_longer(model_type):
     assert most_tokens(load_transformer(folder)) == longest
     encoder = new_encoder(folder, EncoderSettings("cls", 8, longest, longest), 3).eval()
     reranker = new_cross_encoder(folder, PairSettings(12, longest), 3).eval()
-    [frame] = frames_of(encoder, [60])
-    assert len(frame[0]) == longest
-    assert torch.isfinite(run(encoder, [frame], task="document")).all()
-    assert torch.isfinite(run(reranker, [frame])).all()
+    batch = batch_of(encoder, [60])
+    assert batch["input_ids"].shape == (1, longest)
+    assert torch.isfinite(run(encoder, batch | {"task": "document"})).all()
+    assert torch.isfinite(run(reranker, batch)).all()
     for query_length, passage_length in ((longest + 1, 12), (12, longest + 1)):
         with pytest.raises(InputError, match=f"_length: found {longest + 1}, expected 3 to {longest} tokens for this"):
             new_encoder(folder, EncoderSettings("cls", 8, query_length, passage_length), 3)
@@ -202,10 +203,10 @@ def test_only_the_transformer_computes_in_half_precision(model_type, precision):
         "linear": (new_cross_encoder(folder, PairSettings(12, 16, head="linear"), 3), {}),
     }
     for name, (model, task) in made.items():
-        frames = frames_of(model, [3, 9, 12])
-        single = run(model.eval(), frames, **task)
+        batch = batch_of(model, [3, 9, 12], **task)
+        single = run(model.eval(), batch)
         model.place(CPU, precision)
-        rounded = run(model, frames, **task)
+        rounded = run(model, batch)
         assert half in {weight.dtype for weight in model.parameters()}, name
         assert torch.allclose(single, rounded, atol=0.05), name
         # If the output were rounded to half precision, they would be equal.

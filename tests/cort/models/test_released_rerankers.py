@@ -1,6 +1,7 @@
 """Released re-rankers agree with sentence-transformers, or with their papers' formulas written out here."""
 
 import json
+import re
 import string
 
 import numpy as np
@@ -10,6 +11,8 @@ from safetensors.torch import save_file
 
 from cort import pretrained
 from cort.models.rerankers import load_reranker
+from cort.models.tokenizer import load_tokenizer
+from tests.support.framing import FIRST, frame_of
 from tests.support.released import (
     change_json,
     copy_model,
@@ -108,7 +111,7 @@ def test_a_passage_is_truncated_before_the_query_and_the_end_of_the_prompt(judge
     (peer, _, folder), query = judge, " ".join(["what", *["birds"] * words])
     model = load_reranker(folder)
     caches = tokens_of(tmp_path, folder, [query], "query"), tokens_of(tmp_path, folder, [passage])
-    ids, _ = model.pairs(*caches).join(caches[0][0], caches[1][0])
+    ids, _ = frame_of(model.pairs(*caches).sequences(FIRST, FIRST))
     theirs = peer.preprocess([(query, passage)])["input_ids"][0]
     assert ids.tolist() == theirs.tolist()
     assert len(ids) == 120 or passage != LONG
@@ -118,12 +121,15 @@ def test_a_passage_is_truncated_before_the_query_and_the_end_of_the_prompt(judge
 
 def test_a_query_beyond_the_prompt_leaves_tokens_of_the_passage(judge, tmp_path):
     *_, folder = judge
-    [query], [passage] = tokens_of(tmp_path, folder, [LONG], "query"), tokens_of(tmp_path, folder, [LONG])
+    caches = tokens_of(tmp_path, folder, [LONG], "query"), tokens_of(tmp_path, folder, [LONG])
     model = load_reranker(folder)
-    ids, template = model.pairs([query], [passage]).join(query, passage)[0].tolist(), model.template
-    end = [*passage[:4], *template.cut, *template.after]
-    assert ids[-len(end) - len(template.between) :] == [*template.between, *end]
+    ids, template = frame_of(model.pairs(*caches).sequences(FIRST, FIRST))[0].tolist(), model.template
+    end = [*template.between, *caches[1][0][:4], *template.cut, *template.after]
+    assert ids[-len(end) :] == end
     assert len(ids) == 120
+    # Nothing of the prompt is lost, not even what is tokenized together with the end of a query.
+    text = load_tokenizer(folder).decode(ids)
+    assert re.fullmatch(r"Judge\.\n<Query>: (bird )*\w*\n<Document>: \w+( bird)*\w*\nAnswer:", text), text
 
 
 @pytest.mark.usefixtures("bf16")
@@ -203,7 +209,7 @@ def test_encoder_decoders_truncate_only_pairs_that_do_not_fit(t5, tmp_path, kind
     query, passage, end = "the wren " * 90, "small " * (20 if fits else 200), " Relevant:" * (kind == "monot5")
     folder = load(t5, tmp_path, kind)
     caches = tokens_of(tmp_path, folder, [query.strip()], "query"), tokens_of(tmp_path, folder, [passage.strip()])
-    ids = load_reranker(folder).pairs(*caches).join(caches[0][0], caches[1][0])[0].tolist()
+    ids = frame_of(load_reranker(folder).pairs(*caches).sequences(FIRST, FIRST))[0].tolist()
     tokenizer = AutoTokenizer.from_pretrained(t5)
     whole = tokenizer(f"Query: {query.strip()} Document: {passage.strip()}{end}")["input_ids"]
     assert (len(whole) <= 512) == fits
@@ -250,7 +256,8 @@ def multi_vector(source, folder, layout, **settings):
             old |= {"attend_to_expansion_tokens": False, "do_query_expansion": True}
             old |= {"skiplist_words": list(string.punctuation)} | settings
             change_json(folder / "config_sentence_transformers.json", **old)
-            write_json(folder / "sentence_bert_config.json", {"max_seq_length": 40, "do_lower_case": False})
+            # PyLate's own limit leaves out the token of the prefix.
+            write_json(folder / "sentence_bert_config.json", {"max_seq_length": 39, "do_lower_case": False})
     return MultiVectorEncoder(str(folder), device="cpu")
 
 

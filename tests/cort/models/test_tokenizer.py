@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from cort import tokenize
 from cort.formats import tables
 from cort.formats.shards import Tokens
-from cort.models.batching import frame_pair, frame_text
 from cort.models.tokenizer import Template, fingerprint, load_template, load_tokenizer
 from cort.runtime.errors import InputError
+from tests.support.framing import frame_pair, frame_text
 
 
 def roberta_folder(folder, pad="<pad>"):

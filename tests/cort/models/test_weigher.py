@@ -140,7 +140,7 @@ def test_an_infinite_weight_is_refused(released, tmp_path, complaint):
     tokenized(tmp_path, ["ba ko"])
     options = ["predict", *options_of(tmp_path, "--passage-length", 20)]
     line = complaint(weigh.main, options, tmp_path / "weights.parquet")
-    assert "in passage '0', expected finite numbers; use precision fp32" in line
+    assert "in fp32 a weight that is no finite number of the text '0', expected finite numbers; use precision" in line
 
 
 def test_the_vocabulary_is_the_tokenizers(lm):

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -41,9 +40,9 @@ class Record:
         self.model = model or Weights()
         self.parts, self.saved, self.seen, self.epochs = [], [], [], epochs
 
-    def split(self, examples, size, limit):
+    def split(self, examples, size, room):
         # So long that each mini-batch stands alone.
-        return join_consecutive(examples, size, np.full(len(examples), 10**6), limit)
+        return join_consecutive(examples, size, lambda some: 10**6 * len(some), room.limit)
 
     def losses(self, batch, forward):
         start, end = int(batch[0, 0]), int(batch[-1, -1]) + 1
@@ -307,15 +306,15 @@ def test_weight_decay_can_spare_biases_and_layer_normalisation():
     assert list(map(id, vectors["params"])) == list(map(id, spared))
 
 
-@pytest.mark.parametrize("gradient_checkpointing", [False, True])
-def test_full_memory_names_the_setting_to_lower(gradient_checkpointing):
+@pytest.mark.parametrize(("where", "gradient_checkpointing"), [("losses", False), ("losses", True), ("validate", True)])
+def test_full_memory_names_the_setting_to_lower(where, gradient_checkpointing):
     record = Record(rows(8))
-    record.losses = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+    setattr(record, where, Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
     with pytest.raises(InputError, match="tokens_at_once: found 8192, too many ") as caught:
         record.fit(gradient_checkpointing=gradient_checkpointing)
     assert ("gradient_checkpointing" in str(caught.value)) != gradient_checkpointing
     # Any other failure stays as it is.
-    record.losses = lambda *_: torch.ones(2) @ torch.ones(3)
+    setattr(record, where, lambda *_: torch.ones(2) @ torch.ones(3))
     with pytest.raises(RuntimeError, match="size"):
         record.fit()
 
@@ -339,3 +338,10 @@ def test_without_a_deterministic_kernel_work_is_rerun_without_determinism(caplog
     assert changed == [True]
     warnings = [one.getMessage() for one in caplog.records if one.levelno > logging.INFO and "loop" in one.name]
     assert [line.split(";")[0] for line in warnings] == ["some_kernel does not have a deterministic implementation"]
+
+
+def test_a_measure_of_0_has_no_sign():
+    record = Record(rows(8))
+    record.validate = lambda _: Validation(1.0, 0.0)
+    record.fit(best_model_metric="RR@10")
+    assert [str(value) for value in (record.selection.start, record.selection.best)] == ["0.0", "0.0"]

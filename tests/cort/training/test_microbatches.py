@@ -18,13 +18,12 @@ from cort.models.encoder import new_encoder, texts_of
 from cort.models.rerankers import new_reranker
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.training.loop import Task, fit
-from cort.training.losses import Pointwise, Triplet, pointwise_loss
+from cort.training.losses import NoSettings, Pointwise, Triplet, pointwise_loss, softmax_loss
 from cort.training.microbatches import (
     Forward,
-    activation_limit,
-    join_by_length,
     join_consecutive,
     make_accelerator,
+    room_of,
 )
 from cort.training.pairs import PairTexts
 from cort.training.selection import Validation
@@ -38,12 +37,12 @@ PLAIN = replace(SETTINGS, tokens_at_once=1)
 
 
 def test_consecutive_mini_batches_are_joined_up_to_the_limit():
-    examples, tokens = np.arange(10, 22), np.array([5, 5, 1, 1, 9, 9, 30, 30, 2, 2, 2, 2])
-    batches = join_consecutive(examples, 2, tokens, 20)
+    examples, tokens = np.arange(12), np.array([5, 5, 1, 1, 9, 9, 30, 30, 2, 2, 2, 2])
+    batches = join_consecutive(examples, 2, lambda some: tokens[some].sum(), 20)
     # 10 + 2 are 12, 18 more would be 30; 60 are too many, but cannot be parted.
-    expected = [([10, 11, 12, 13], 2), ([14, 15], 1), ([16, 17], 1), ([18, 19, 20, 21], 2)]
+    expected = [([0, 1, 2, 3], 2), ([4, 5], 1), ([6, 7], 1), ([8, 9, 10, 11], 2)]
     assert [(batch.reshape(-1).tolist(), len(batch)) for batch in batches] == expected
-    assert [len(batch) for batch in join_consecutive(examples, 2, tokens, math.inf)] == [6]
+    assert [len(batch) for batch in join_consecutive(examples, 2, len, math.inf)] == [6]
 
 
 def test_no_example_is_lost_and_no_limit_is_exceeded():
@@ -51,24 +50,21 @@ def test_no_example_is_lost_and_no_limit_is_exceeded():
         generator = np.random.default_rng(seed)
         size, count, limit = (int(generator.integers(1, high)) for high in (5, 30, 200))
         tokens = generator.integers(1, 60, size * count)
-        examples = np.arange(size * count) + 7
-        batches = join_consecutive(examples, size, tokens, limit)
-        assert np.concatenate(batches).reshape(-1).tolist() == examples.tolist()
-        totals = [tokens[batch - 7].sum() for batch in batches]
+        batches = join_consecutive(np.arange(size * count), size, lambda some, tokens=tokens: tokens[some].sum(), limit)
+        assert np.concatenate(batches).reshape(-1).tolist() == list(range(size * count))
+        totals = [tokens[batch].sum() for batch in batches]
         assert all(total <= limit or len(batch) == 1 for total, batch in zip(totals, batches, strict=True))
         # No micro-batch is smaller than it must be.
-        firsts = [tokens[batch[0] - 7].sum() for batch in batches]
+        firsts = [tokens[batch[0]].sum() for batch in batches]
         assert all(total + first > limit for total, first in zip(totals, firsts[1:], strict=False))
 
 
-def test_examples_that_do_not_touch_each_other_are_sorted_by_length():
-    batches = join_by_length(np.arange(5), np.array([3, 9, 4, 9, 1]), 18)
-    assert [batch.tolist() for batch in batches] == [[[1], [3]], [[2], [0], [4]]]
-
-
 def test_activations_that_are_computed_again_have_no_limit():
-    assert activation_limit(replace(SETTINGS, tokens_at_once=100), 3) == 300
-    assert activation_limit(replace(SETTINGS, gradient_checkpointing=True), 3) == math.inf
+    settings, device = replace(SETTINGS, tokens_at_once=100), torch.device("cpu")
+    assert room_of(settings, device, 3) == (300, 100)
+    assert room_of(replace(settings, gradient_checkpointing=True), device, 3) == (math.inf, 100)
+    # More at once would be more padding.
+    assert room_of(replace(settings, tokens_at_once=10**6), device, 1) == (10**6, 1_024)
 
 
 class Exact:
@@ -132,7 +128,7 @@ def exact(lm, caches, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        *((kind, {"tokens_at_once": 400}) for kind in ("triplet", "multilabel_margin", "pairs")),
+        *((kind, {"tokens_at_once": 600}) for kind in ("triplet", "multilabel_margin", "pairs")),
         ("multilabel_margin", {"tokens_at_once": 10**6}),
         *((kind, {"tokens_at_once": 60, "gradient_checkpointing": True}) for kind in ("triplet", "pairs")),
     ],
@@ -141,12 +137,35 @@ def test_the_update_is_that_of_one_mini_batch_after_the_other(exact, kind, chang
     plain, one_by_one, loss = exact.update(kind, PLAIN)
     together, batches, same_loss = exact.update(kind, replace(SETTINGS, **changes))
     assert len(one_by_one) == (30 if kind == "pairs" else 5)
-    assert len(batches) == {400: {"pairs": 2}.get(kind, 4), 10**6: 1, 60: 1}[changes["tokens_at_once"]]
+    assert (1 < len(batches) < len(one_by_one)) if changes == {"tokens_at_once": 600} else len(batches) == 1
     assert same_loss == pytest.approx(loss, abs=1e-12)
     for name, value in plain.items():
         # Adam turns rounding errors into steps where no gradient arrives.
         if not name.endswith("key.bias"):
             assert (together[name] - value).abs().max() < 1e-9, name
+
+
+@pytest.mark.parametrize("kind", ["triplet", "pairs", "late interaction"])
+def test_no_micro_batch_computes_more_padded_tokens_than_there_is_room_for(exact, kind):
+    if kind == "late interaction":
+        model = new_reranker(exact.lm, KINDS[kind][0], 1)
+        # Groups of three pairs of a query; passages occur in many groups.
+        queries, passages = np.repeat(np.arange(10), 3), exact.rows[1] % 4
+        loss = partial(softmax_loss, _=NoSettings())
+        pairs, starts = model.pairs(exact.queries, exact.passages), np.arange(0, 31, 3)
+        texts = PairTexts(queries, passages, np.tile([1, 0, 0], 10).astype(np.int32), starts, pairs, loss)
+    else:
+        model, texts = exact.pairs() if kind == "pairs" else exact.triples(kind)
+    size, sizes, computed = 2 if kind == "triplet" else 1, [], []
+    model.register_forward_pre_hook(lambda _, inputs: computed.append(inputs[0]["input_ids"].numel()))
+    forward = Forward(model, replace(SETTINGS, tokens_at_once=300), make_accelerator("fp32"))
+    for batch in texts.split(np.arange(len(texts)), size, forward.room):
+        computed.clear()
+        texts.losses(batch, forward)
+        assert sum(computed) <= 300
+        sizes.append(len(batch))
+    assert sum(sizes) == len(texts) // size
+    assert max(sizes) > 1
 
 
 #: settings of models, and whether they score pairs

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort.training.regularizer import Regularizer, flops
+from cort.training.triples import Regularizer, flops
 
 
 def test_flops_are_the_squared_mean_weights_of_tokens():
