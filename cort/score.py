@@ -13,27 +13,27 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.formats.records import Integers
 from cort.formats.runs import Run, read_run
 from cort.formats.shards import Tokens
-from cort.models.shards import Job, ModelOptions, compute_shard, table_writer
+from cort.models.shards import Job, ModelOptions, compute_shard, refuse_others, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import Limits, log_truncation, read_limits
 from cort.runtime import cli
-from cort.runtime.errors import input_error, shorten
+from cort.runtime.errors import input_error
 from cort.runtime.options import optional, options_class, required
 from cort.settings import models
 from cort.settings.fields import as_key
 
 if TYPE_CHECKING:
-    import torch
-
     from cort.models.cross_encoder import Pairs
     from cort.models.rerankers import Reranker
 
@@ -77,37 +77,30 @@ def look_up(pairs: Pairs, limits: Limits, table: pa.Table, source: str) -> tuple
     return queries, passages
 
 
-def make_scorer(
+def score_block(
+    block: tuple[int, int],
+    job: Job,
     model: Reranker,
     pairs: Pairs,
     places: tuple[Integers, Integers],
     table: pa.Table,
     source: str,
-    device: torch.device,
-    precision: str,
-) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-    """Return a function that scores the pairs in a range of rows.
+) -> pa.RecordBatch:
+    """Score the pairs in a range of rows of a table from `source`; `places` are rows of their queries and passages.
 
-    :param places: rows of the queries and passages.
-    :param source: of the pairs, for messages, as is the `precision`.
     :raises InputError: for NaN or infinite scores.
     """
     import torch
 
-    queries, passages = places
-
-    def score_block(block: tuple[int, int]) -> pa.RecordBatch:
-        part = slice(*block)
-        with torch.inference_mode():
-            scores = pairs.score(model, queries[part], passages[part], device).float().cpu().numpy()  # (block,)
-        rows = table[part]
-        for row in np.flatnonzero(~np.isfinite(scores)).tolist():
-            query_id, doc_id = (shorten(rows[name][row].as_py()) for name in ("query_id", "doc_id"))
-            found = f"the score {scores[row]} in {precision}, of query {query_id} and document {doc_id}"
-            raise input_error(source, found, "a finite number", "use precision fp32 or train the re-ranker again")
-        return rows.append_column("score", pa.array(scores)).combine_chunks().to_batches()[0]
-
-    return score_block
+    part = slice(*block)
+    queries, passages = (rows[part] for rows in places)
+    with torch.inference_mode():
+        scores = pairs.score(model, queries, passages, job.device).float().cpu().numpy()  # (block,)
+    rows = table[part]
+    ids = pc.binary_join_element_wise(rows["query_id"], rows["doc_id"], " ")
+    found = f"in {job.precision} a score that is no finite number"
+    refuse_others(np.isfinite(scores), ids, source, found, what="query and document")
+    return rows.append_column("score", pa.array(scores)).combine_chunks().to_batches()[0]
 
 
 @options_class
@@ -144,7 +137,7 @@ def stage(options: Options) -> None:
 
     def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
         job.place(model)
-        return make_scorer(model, pairs, places, table, source, job.device, job.precision)
+        return partial(score_block, job=job, model=model, pairs=pairs, places=places, table=table, source=source)
 
     write = table_writer(options.output, tables.SCORES)
     files = [*([options.triples] if options.triples else sorted(options.candidates)), options.queries, options.passages]

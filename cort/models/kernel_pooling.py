@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.shards import Tokens
-from cort.models.batching import Part, Sequences, constant
+from cort.models.batching import Lengths, Part, Rows, Sequences, constant
 from cort.models.cross_encoder import Pairs
 from cort.models.layout import tokenizer_folder
 from cort.models.loading import check_tensors, load_transformer, read_settings
@@ -140,6 +140,12 @@ class WordPairs(Pairs):
         template, empty = self.model.template, (query.counts + passage.counts == 0).astype(np.int64)
         # Two empty texts become a token that belongs to neither.
         return Sequences((query, passage, constant((template.pad,), empty, PASSAGE + 1)), template, place)
+
+    def lengths(self, queries: Rows, passages: Rows) -> Lengths:
+        """Count the tokens of pairs."""
+        query_lengths = np.minimum(self.queries.lengths[queries], self.model.query_length)
+        total: Lengths = query_lengths + np.minimum(self.passages.lengths[passages], self.model.max_length)
+        return np.maximum(total, 1)
 
 
 def new_kernel_pooling(

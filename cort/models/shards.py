@@ -158,17 +158,20 @@ def compute_texts(
 
 
 def refuse_others(
-    wanted: npt.NDArray[np.bool_], ids: pa.Array, place: str | Path, found: str, expected: str = "finite numbers"
+    wanted: npt.NDArray[np.bool_],
+    ids: pa.Array | pa.ChunkedArray,
+    place: str | Path,
+    found: str,
+    expected: str = "finite numbers",
+    what: str = "text",
 ) -> None:
-    """Refuse the first text for which a number is not as wanted, (texts,), such as NaN.
+    """Refuse the first text, or pair, whose numbers are not as wanted, (texts,).
 
-    :param found: what is wrong, and in which precision.
+    :param found: what is wrong, and in which precision; `what` the ids are those of.
     """
     if not wanted.all():
-        text = shorten(ids[int(wanted.argmin())].as_py())
-        raise input_error(
-            place, f"{found} of the text {text}", expected, "use precision fp32, or train the model again"
-        )
+        found += f" of the {what} {shorten(ids[int(wanted.argmin())].as_py())}"
+        raise input_error(place, found, expected, "use precision fp32, or train the model again")
 
 
 def table_writer(output: str, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch], int, str], None]:

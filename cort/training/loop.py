@@ -337,18 +337,19 @@ def share_of(losses: Tensor, batch: MicroBatch, examples: int) -> Tensor:
 
 
 def total_loss(step: int, losses: Sequence[tuple[MicroBatch, Tensor]], examples: int) -> float:
-    """Add up the losses of an update; only once per update, because reading a loss synchronizes with the GPU.
+    """Add up the losses of an update; read them only once, because that synchronizes with the GPU.
 
     :raises InputError: for a NaN or infinite loss.
     """
-    total = 0.0
+    total = sum(torch.stack([share_of(values, batch, examples) for batch, values in losses]).tolist())
+    if math.isfinite(total):
+        return float(total)
     for batch, values in losses:
         for position in torch.nonzero(~torch.isfinite(values)).flatten().tolist():
             first, last = batch[position, [0, -1]]
             place = f"the examples {first} to {last}" if last > first else f"the example {first}"
             raise diverged(step, f"the loss {values[position].item()} on {place}")
-        total += share_of(values, batch, examples).item()
-    return total
+    raise diverged(step, f"the loss {total}")
 
 
 @contextmanager
