@@ -163,7 +163,7 @@ def test_the_sample_is_of_judged_queries_and_of_the_seed():
         ("hnsw", {"widths": [5, 10]}, "--widths: found ef 10 at most, expected 20 (the depth) or more"),
         ("hnsw", {"widths": [30.5]}, "--widths: found ef 30.5, expected a whole number from 1"),
         ("onng", {"widths": [-1]}, "--widths: found epsilon -1, expected a number above -1"),
-        ("onng", {"depths": [20, 5]}, "--depths: found 20 5, "),
+        ("onng", {"depths": [20, 5]}, "--depths: found [20, 5], "),
         ("onng", {"measures": ["MRR"]}, "measures: found 'MRR', "),
     ],
 )

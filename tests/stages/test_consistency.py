@@ -55,7 +55,7 @@ def test_the_same_as_equation_5_on_random_runs(tmp_path):
 @pytest.mark.parametrize(
     ("reference", "depths", "words"),
     [
-        ("1", [2, 1], "--depths: found 2 1"),
+        ("1", [2, 1], "--depths: found [2, 1]"),
         ("2", [1], "f.trec, expected runs of the same split"),
     ],
 )

@@ -39,7 +39,7 @@ def test_trec_form(stage, options):
     [
         ({"1": ["b"]}, {}, "run.trec: found no document for query '2' (1 such queries)"),
         (RUN | {"1": [f"d{number}" for number in range(1001)]}, {}, "run.trec: found 1001 documents for query '1'"),
-        *((RUN, {"run_id": name}, f"--run-id: found '{name}'") for name in ("CoRT+BM25", "a" * 26, "two words", "")),
+        *((RUN, {"run_id": name}, "--run-id: found ") for name in ("CoRT+BM25", "a" * 26, "two words", "")),
     ],
 )
 def test_runs_that_would_be_rejected_are_refused(refused, options, run, more, words):
