@@ -7,7 +7,7 @@ torch. `search` and `encode` open models and indexes when they are first called.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -26,12 +26,17 @@ from cort.formats import tables
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.online.passages import Passages
-from cort.runtime.errors import input_error
+from cort.runtime.errors import InputError, input_error
 from cort.settings import paths
 from cort.settings.config import is_sparse
 
 if TYPE_CHECKING:
+    from cort.online.neural import QueryEncoder
     from cort.online.searcher import Searcher
+
+
+# Folders of a split.
+RUNS, MEASURES = (os.path.dirname(path) for path in (paths.RUN, paths.MEASURES))
 
 
 class Experiment:
@@ -45,7 +50,8 @@ class Experiment:
         self.folder = Path(folder)
         if not (self.folder / "runs").is_dir():
             raise input_error(self.folder, "no runs", "a folder of results", "run `snakemake`, or name another folder")
-        self._searchers: dict[str, Searcher] = {}
+        self._searcher: Searcher | None = None
+        self._encoders: dict[str, QueryEncoder] = {}
 
     def __repr__(self) -> str:
         return f"Experiment({str(self.folder)!r})"
@@ -80,11 +86,11 @@ class Experiment:
 
     def queries(self, split: str) -> pd.DataFrame:
         """Return the queries of a split: `query_id`, `text`."""
-        return _frame(tables.read_table(self._at(paths.QUERIES, split=split), tables.QUERIES))
+        return _frame(tables.read_table(self._file(paths.QUERIES, split), tables.QUERIES))
 
     def qrels(self, split: str) -> pd.DataFrame:
         """Return the judgements of a split: `query_id`, `doc_id`, `relevance`."""
-        return _frame(tables.read_table(self._at(paths.QRELS, split=split), tables.QRELS))
+        return _frame(tables.read_table(self._file(paths.QRELS, split), tables.QRELS))
 
     def passage(self, doc_id: str) -> str:
         """Return the text of a passage.
@@ -106,7 +112,7 @@ class Experiment:
 
     def measures(self, split: str) -> pd.DataFrame:
         """Return the mean measures of all systems on a split, a row per system."""
-        files = sorted(self._at(paths.MEASURES, split=split, system="x").parent.glob("*.json"))
+        files = sorted(self._file(MEASURES, split).glob("*.json"))
         all_measures = [read_artifact(file, Measures) for file in files]
         order = {name: number for number, name in enumerate(self.systems)}
         all_measures.sort(key=lambda measures: order.get(measures.system, len(order)))
@@ -129,29 +135,32 @@ class Experiment:
 
     def search(self, text: str, system: str, k: int = 10) -> pd.DataFrame:
         """Search for a query as `cort.search` does: `rank`, `doc_id`, `score`, `text` of the top k."""
-        answer, texts = self._searcher(system).answer(system, text, k)
+        answer, texts = self._open(system).answer(system, text, k)
         rows = [(one.rank, one.doc_id, one.score, text) for one, text in zip(answer.results, texts, strict=True)]
         return pd.DataFrame(rows, columns=["rank", "doc_id", "score", "text"])
 
-    def encode(self, texts: Sequence[str], encoder: str) -> npt.NDArray[np.float32]:
-        """Encode queries with an encoder; returns vectors of shape (texts, dimension)."""
+    def encode(self, texts: str | Sequence[str], encoder: str) -> npt.NDArray[np.float32]:
+        """Encode queries, or a single one, with an encoder; returns vectors of shape (texts, dimension)."""
         import torch
 
         from cort.online.neural import encoder_of
 
         dense = [name for name, model in self.settings["encoders"].items() if not is_sparse(model)]
         if encoder not in dense:
-            raise input_error(
-                "encoder", encoder, f"one of {', '.join(dense) or '(there is none)'}", "name one of these"
-            )
-        opened = encoder_of(self._results, encoder, torch.device("cpu"))
-        return opened.encode(opened.tokenize(list(texts)))
+            raise _unknown("encoder", encoder, dense)
+        if encoder not in self._encoders:
+            self._encoders[encoder] = encoder_of(self._results, encoder, torch.device("cpu"))
+        opened, queries = self._encoders[encoder], [texts] if isinstance(texts, str) else list(texts)
+        if not queries:
+            return np.empty((0, opened.shards[0].dimension), np.float32)
+        return opened.encode(opened.tokenize(queries))
 
     def close(self) -> None:
-        """End the processes that searches started."""
-        for searcher in self._searchers.values():
-            searcher.close()
-        self._searchers.clear()
+        """End the processes that searches started, and free the models."""
+        if self._searcher is not None:
+            self._searcher.close()
+        self._searcher = None
+        self._encoders.clear()
 
     def __enter__(self) -> Experiment:
         return self
@@ -161,14 +170,22 @@ class Experiment:
 
     def _known(self, system: str, split: str) -> str:
         """Refuse a split or a system without a run."""
-        names = sorted(path.stem for path in (self.folder / "runs" / split).glob("*.trec"))
-        if split not in self.splits:
-            raise input_error("split", split, f"one of {', '.join(self.splits)}", "name one of these")
+        names = sorted(path.stem for path in self._file(RUNS, split).glob("*.trec"))
         if system not in names:
-            raise input_error("system", system, f"one of {', '.join(names)}", "name one of these")
+            raise _unknown("system", system, names)
         return system
 
+    def _file(self, path: str, split: str) -> Path:
+        """Path of a file or folder of a split, which is refused if there is none."""
+        file, pattern = self._at(path, split=split), paths.within("", path, split="*").removeprefix("/")
+        if not file.exists():
+            start, end = pattern.split("*")
+            known = (str(one.relative_to(self.folder)) for one in self.folder.glob(pattern))
+            raise _unknown("split", split, sorted(one.removeprefix(start).removesuffix(end) for one in known))
+        return file
+
     def _values(self, system: str, split: str) -> Values:
+        self._file(MEASURES, split)
         return read_values(self._at(paths.PER_QUERY, split=split, system=self._known(system, split)))
 
     def _comparing(self, split: str) -> Tests:
@@ -180,14 +197,16 @@ class Experiment:
         made = self.settings["evaluation"]
         return Tests(made["confidence"], made["resamples"], made["alpha"], self.settings["seed"])
 
-    def _searcher(self, system: str) -> Searcher:
-        """Open a system once."""
+    def _open(self, system: str) -> Searcher:
+        """Open a system, in addition to those that are open."""
         from cort.online.searcher import open_searcher
 
-        if system not in self._searchers:
-            threads = len(os.sched_getaffinity(0))
-            self._searchers[system] = open_searcher(self._results, [system], threads=threads)
-        return self._searchers[system]
+        threads = len(os.sched_getaffinity(0))
+        if self._searcher is None:
+            self._searcher = open_searcher(self._results, [system], threads=threads)
+        elif system not in self._searcher.systems:
+            self._searcher.add(system, threads)
+        return self._searcher
 
 
 def open(folder: str | Path) -> Experiment:  # called as cort.open
@@ -201,3 +220,7 @@ def open(folder: str | Path) -> Experiment:  # called as cort.open
 def _frame(table: Any) -> pd.DataFrame:
     frame: pd.DataFrame = table.to_pandas()
     return frame
+
+
+def _unknown(what: str, found: str, known: Iterable[str]) -> InputError:
+    return input_error(what, found, f"one of {', '.join(known) or '(there is none)'}", "name one of these")

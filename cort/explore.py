@@ -1,6 +1,7 @@
 """Explore an experiment in a browser: the results of a split, and live searches with any open system.
 
-Serves the page that `snakemake` has written to this machine alone, and prints its address. Two systems answer any query
+Serves the page that `snakemake` has written to this machine alone, and prints its address, whose random token keeps
+other accounts of the machine away; --no-token leaves it out. Two systems answer any query
 side by side, with the time of each part, the reason for each rank and, for a query of the split, the rank in the stored
 run. The page's API is open to programs: /api/openapi.json. Ctrl-C ends the server.
 
@@ -26,6 +27,7 @@ import webbrowser
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
 from cort.online.options import SearchOptions, find_results, open_named
@@ -56,6 +58,7 @@ class Options(SearchOptions):
     )
     pool: int = optional(10, "results of each system that are judged, with --judgements", "N", ge=1)
     port: int = optional(PORT, f"of the address (default {PORT}); 0 for any free port", "N", ge=0)
+    no_token: bool = optional(False, "let every account of this machine read the collection, and judge")
     open: bool = optional(False, "open the page in a browser")
 
 
@@ -104,10 +107,11 @@ def stage(options: Options) -> None:
         line, started = Line(), time.perf_counter()
         opening = line.submit(partial(open_named, options, results, systems))
         try:
-            app = make_app(opening.result(), page / "data", line, port, judging)
+            token = "" if options.no_token else token_urlsafe(24)
+            app = make_app(opening.result(), page / "data", line, token, judging)
             log.info("opened %s in %.1f s; Ctrl-C to end", ", ".join(systems), time.perf_counter() - started)
             # Requests that come now wait in the socket until the server takes them.
-            announce(f"http://{host}:{port}/", options.open)
+            announce(f"http://{host}:{port}/" + (f"{token}/" if token else ""), options.open)
             number = serve(app, listener)
             status = 0 if number == signal.SIGINT else 128 + number
         except KeyboardInterrupt:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -212,9 +212,24 @@ def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Rank
     return [Ranking("", index.ids(rows), scores) for scores, rows in index.search(vectors, depth)]
 
 
+Opened = TypeVar("Opened")
+
+
+class OnDemand(dict[str, Opened]):
+    """What a function opens by name, once each."""
+
+    def __init__(self, open_one: Callable[[str], Opened]) -> None:
+        super().__init__()
+        self._open = open_one
+
+    def __missing__(self, name: str) -> Opened:
+        self[name] = self._open(name)
+        return self[name]
+
+
 @dataclass(frozen=True)
 class Models:
-    """Retrievers by name of the system, re-rankers by name of the model."""
+    """Retrievers by name of the system, re-rankers by name of the model; each is opened when it is first needed."""
 
     retrievers: Mapping[str, Retriever]
     rerankers: Mapping[str, Reranker]
@@ -291,23 +306,29 @@ class Opening:
 
 def open_models(
     results: Results,
-    needed: Mapping[str, System],
+    opened: Mapping[str, System],
     devices: Sequence[str],
     threads: int,
     lucene: Mapping[str, LuceneProcess],
 ) -> Models:
-    """Load encoders, vectors, indexes and re-rankers of the systems that are needed; `lucene` is open.
+    """Return the encoders, vectors, indexes and re-rankers of systems, loaded when they are first needed.
 
-    :raises InputError: if files belong to another model, or an audit does not reach its recall.
+    `opened` and `lucene` may get further systems and indexes later.
+
+    :raises InputError: when it is needed, for what belongs to another model, or an audit that misses its recall.
     """
     # Before tokenizers start threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
     torch.set_num_threads(threads)
     opening = Opening(results, devices, threads, lucene)
-    opened = {name: system.retriever(opening) for name, system in needed.items()}
-    retrievers = {name: retriever for name, retriever in opened.items() if retriever is not None}
-    names = dict.fromkeys(name for system in needed.values() if (name := system.reranker()) is not None)
-    return Models(retrievers, {name: opening.reranker(name) for name in names})
+
+    def retriever(name: str) -> Retriever:
+        found = opened[name].retriever(opening)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    return Models(OnDemand(retriever), OnDemand(opening.reranker))
 
 
 def _check_graph(graph: Graph, folder: Path, encoder: QueryEncoder) -> None:

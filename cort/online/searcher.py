@@ -106,7 +106,7 @@ class Searcher:
         self,
         results: Experiment,
         systems: Sequence[str],
-        lucene: Mapping[str, LuceneProcess],
+        lucene: dict[str, LuceneProcess],
         open_models: Callable[[], Models],
         passages: Passages,
     ) -> None:
@@ -129,10 +129,27 @@ class Searcher:
         """
         return self._open_models()
 
+    def add(self, system: str, threads: int) -> None:
+        """Open another system, which shares indexes and models with those that are open.
+
+        :raises InputError: for an unknown system, or a file that is missing or has changed.
+        """
+        needed = open_systems(self.results, [system])
+        verify(opened_files(needed.values()))
+        with _naming_missing_files(), ExitStack() as opened:
+            for index in filter(None, (one.lucene_index() for one in needed.values())):
+                if index.name not in self.lucene:
+                    self.lucene[index.name] = _open_lucene(index, threads, HEAP_MB, opened)
+            opened.pop_all()
+        self.opened |= needed
+        self.systems.append(system)
+        self.warm_up(system)
+
     def warm_up(self, system: str) -> None:
         """Search a few times with a system, which opens the models it needs."""
-        for text in WARM_UP:
-            self.search(system, text, self.depth)
+        with _naming_missing_files():
+            for text in WARM_UP:
+                self.search(system, text, self.depth)
 
     def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> Answer:
         """Search for one query.
@@ -277,9 +294,8 @@ def open_searcher(
         def open_models() -> Models:
             from cort.online.neural import open_models
 
-            with _naming_missing_files():
-                # A core is left for BM25, which runs in parallel.
-                return open_models(results, needed, devices, max(1, threads - bool(indexes)), processes)
+            # A core is left for BM25, which runs in parallel.
+            return open_models(results, searcher.opened, devices, max(1, threads - bool(indexes)), processes)
 
         searcher = Searcher(results, systems, processes, lambda: light or open_models(), passages.result())
         opened.callback(searcher.close)

@@ -1,8 +1,9 @@
 """The explorer's server: its page over open systems, for this machine alone, and an API for programs.
 
-It answers only requests to read, of limited length, that a browser or a program sends to this address by name (a name
-that another site has pointed here is refused), and requests of its own page to record a judgement, if it has a file for
-them. The searcher is not thread-safe, so requests queue for its one thread.
+Every address begins with a secret token, which other accounts of the machine do not know. The server answers only
+requests to read, of limited length, that a browser or a program sends to this machine by name (a name that another
+site has pointed here is refused), and requests of its own page to record a judgement, if it has a file for them. The
+searcher is not thread-safe, so requests queue for its one thread.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from secrets import compare_digest
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -44,6 +46,8 @@ log = logging.getLogger(__name__)
 Returned = TypeVar("Returned")
 
 ADDRESS, LAST_PORT = "127.0.0.1", 65_535
+#: this machine, at any port, because a port may be forwarded to another one
+HOST = re.compile(r"(?:127\.0\.0\.1|localhost)(?::[0-9]{1,5})?")
 #: requests that may wait for the thread
 MOST_WAITING = 256
 #: characters of a query, and bytes of an address, where a character takes up to 12
@@ -51,6 +55,7 @@ LONGEST_QUERY, LONGEST_ADDRESS = 1_000, 16_000
 #: results per system: maximum and default
 MOST_RESULTS, RESULTS = 1_000, 20
 METHODS, JUDGEMENTS = ("GET", "HEAD"), "/api/judgements"
+UNKNOWN = "none or another one, expected that of the address that the server printed; open that address"
 #: bytes of a judgement
 LENGTH, SHORT = re.compile("^[1-9][0-9]{0,3}$"), "1 to 9999"
 POLICY = (
@@ -75,11 +80,11 @@ JUDGE = '<link rel="stylesheet" href="judge.css">\n<script src="judge.js" defer>
 PAGE = Path(__file__).parents[1] / "reporting" / "explorer"
 
 
-def make_app(searcher: Searcher, folder: Path, line: Line, port: int, judging: Judging | None = None) -> ASGIApp:
+def make_app(searcher: Searcher, folder: Path, line: Line, token: str = "", judging: Judging | None = None) -> ASGIApp:
     """Make the server's application.
 
     :param folder: of the page's data.
-    :param port: requests that name another one are refused.
+    :param token: first part of every address; requests without it are refused, unless it is empty.
     :param judging: what the page lets a person judge.
     """
     api = Api(searcher, line, judging)
@@ -105,7 +110,7 @@ def make_app(searcher: Searcher, folder: Path, line: Line, port: int, judging: J
         routes=[Route(path, handler, methods=["GET", "POST"]) for path, handler in (answers | pages).items()],
         exception_handlers={HTTPException: _refuse, InputError: _refuse, Exception: _fail},
     )
-    return Guard(app, {f"{host}:{port}" for host in (ADDRESS, "localhost")}, JUDGEMENTS if judging else None)
+    return Guard(app, f"/{token}" if token else "", JUDGEMENTS if judging else None)
 
 
 def live_page(text: str, most: int) -> str:
@@ -127,9 +132,9 @@ def _file(path: Path | None) -> Response:
 class Guard:
     """Refuses requests before any work is done for them, and adds headers to every answer."""
 
-    def __init__(self, app: ASGIApp, hosts: set[str], written: str | None) -> None:
-        """Take requests to these hosts; only those to the path `written` may write."""
-        self.app, self.hosts, self.written = app, hosts, written
+    def __init__(self, app: ASGIApp, root: str, written: str | None) -> None:
+        """Take requests to paths that begin with the secret `root`; only those to the path `written` may write."""
+        self.app, self.root, self.written = app, root, written
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -142,16 +147,19 @@ class Guard:
             await send(message)
 
         if scope["type"] == "http":
-            refused = self._refusal(scope)
-            await (refused or self.app)(scope, receive, send_with_headers)
+            first, slash, rest = scope["path"].removeprefix("/").partition("/")
+            known = not self.root or (slash and compare_digest(f"/{first}".encode(), self.root.encode()))
+            path = f"/{rest}" if self.root else scope["path"]
+            refused = self._refusal(scope, path) if known else refusal(403, f"token: found {UNKNOWN}")
+            await (refused or self.app)({**scope, "path": path}, receive, send_with_headers)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: Scope, path: str) -> Response | None:
         headers = Headers(scope=scope)
         host = ", ".join(headers.getlist("host")).lower()
-        if host not in self.hosts:
-            expected = f"expected one of {', '.join(sorted(self.hosts))}"
+        if not HOST.fullmatch(host):
+            expected = "expected 127.0.0.1 or localhost"
             return refusal(421, f"Host: found {shorten(host)}, {expected}; open the address that the server printed")
-        judges = (scope["method"], scope["path"]) == ("POST", self.written)
+        judges = (scope["method"], path) == ("POST", self.written)
         if scope["method"] not in METHODS and not judges:
             expected = f"expected {' or '.join(METHODS)}; nothing here can be changed"
             return refusal(405, f"found {shorten(scope['method'])}, {expected}", {"Allow": ", ".join(METHODS)})
@@ -159,7 +167,7 @@ class Guard:
         if length > LONGEST_ADDRESS:
             expected = f"expected {LONGEST_ADDRESS:,} at most; shorten the query"
             return refusal(414, f"address: found {length:,} bytes, {expected}")
-        if scope["path"].startswith("/api/") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        if path.startswith("/api/") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return refusal(403, "found a request of another site's page, expected one of this page or of a program")
         return _refused_judgement(headers, host) if judges else None
 
@@ -234,7 +242,8 @@ class Api:
         return f"of the systems that are open here, {', '.join(self.searcher.systems)}"
 
     def _names(self, key: str, given: Mapping[str, str]) -> list[str]:
-        names = list(dict.fromkeys(given.get(key, "").split(",")))
+        # In an address, `+` is a blank, which no name has.
+        names = list(dict.fromkeys(given.get(key, "").replace(" ", "+").split(",")))
         for name in names:
             if name not in self.searcher.systems:
                 raise input_error(key, shorten(name), f"one {self._open}", "choose among these")

@@ -9,6 +9,7 @@ import pytest
 
 import cort
 from cort.formats.runs import read_run
+from cort.online import neural, searcher
 from tests.support.common import ROOT
 
 pytestmark = pytest.mark.slow
@@ -70,12 +71,31 @@ def test_search_answers_as_the_command_does(stage, results, capsys):
     assert found["score"].tolist() == pytest.approx([one["score"] for one in answer])
 
 
+def test_models_and_java_are_opened_once(results, monkeypatch):
+    opened = []
+    load, start = neural.load_encoder, searcher.LuceneProcess
+    monkeypatch.setattr(neural, "load_encoder", lambda *given: opened.append("encoder") or load(*given))
+    monkeypatch.setattr(searcher, "LuceneProcess", lambda *given: opened.append("Java") or start(*given))
+    with cort.open(results) as x:
+        alone = [x.search("neriga", system, k=3)["doc_id"].tolist() for system in ("bm25", "cort", "cort+bm25")]
+        one, two = x.encode("neriga balune", "encoder"), x.encode(["neriga", "balune"], "encoder")
+        assert x.encode([], "encoder").shape == (0, one.shape[1])
+    # One encoder searches, the other one encodes.
+    assert sorted(opened) == ["Java", "encoder", "encoder"]
+    assert (one.shape[0], two.shape[0]) == (1, 2)
+    assert {*alone[2]} <= {*alone[0], *alone[1]}
+
+
 @pytest.mark.parametrize(
     ("call", "line"),
     [
         (lambda x: x.run("corrt", "test"), r"^system: found corrt, expected one of .*bm25.*"),
         (lambda x: x.run("cort", "tset"), r"^split: found tset, expected one of "),
         (lambda x: x.encode(["a"], "nobody"), r"^encoder: found nobody, expected one of encoder"),
+        (lambda x: x.queries("tset"), r"^split: found tset, expected one of test, train, validation"),
+        (lambda x: x.qrels("tset"), r"^split: found tset, expected one of test, train, validation"),
+        (lambda x: x.measures("tset"), r"^split: found tset, expected one of test;"),
+        (lambda x: x.per_query("bm25", "train"), r"^split: found train, expected one of test;"),
         (lambda x: cort.open(x.folder / "runs"), r"found no runs, expected a folder of results"),
     ],
 )

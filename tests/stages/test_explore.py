@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import jsonschema
 import psutil
@@ -170,7 +170,7 @@ def test_results_are_judged_into_a_file_of_one_server(built, tmp_path):
         assert set(first["candidates"]) == found
         doc_id, text = next(iter(ask(address, "judgements", query_id=first["query_id"])[1]["texts"].items()))
         judged = {"query_id": first["query_id"], "doc_id": doc_id, "text": text, "relevance": 3}
-        headers = {"Content-Type": "application/json", "Origin": address.rstrip("/")}
+        headers = {"Content-Type": "application/json", "Origin": f"http://{urlsplit(address).netloc}"}
         request = urllib.request.Request(f"{address}api/judgements", json.dumps(judged).encode(), headers)  # noqa: S310
         with urllib.request.urlopen(request, timeout=PATIENCE) as response:  # noqa: S310
             assert json.load(response) == {}

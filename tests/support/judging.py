@@ -66,7 +66,7 @@ def main(folder, data, file, port):
     """Serve the page until this process is killed."""
     judging = judging_of(Path(folder), file)
     with listening(int(port)) as listener:
-        app = make_app(Scripted(), Path(data), Line(), int(port), judging)
+        app = make_app(Scripted(), Path(data), Line(), judging=judging)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         serve(app, listener)

@@ -78,14 +78,14 @@ def served(searcher, data, judging=None):
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        app = make_app(searcher, data, Line(), port, judging)
+        app = make_app(searcher, data, Line(), "token", judging)
         server = uvicorn.Server(uvicorn.Config(app, http="h11", lifespan="off", log_config=None, log_level="critical"))
         thread = threading.Thread(target=server.run, args=[[listener]], daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.01)
         try:
-            yield f"http://127.0.0.1:{port}/"
+            yield f"http://127.0.0.1:{port}/token/"
         finally:
             server.should_exit = server.force_exit = True
             thread.join(10)

@@ -134,8 +134,12 @@ function line(head, ...cells) {
   return element("tr", {}, element("th", { scope: "row" }, named(head)), ...columns);
 }
 
+// A spreadsheet would take a text that begins so for a formula.
+const harmless = (value) => (typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : value ?? "");
+
 function download(name, rows) {
-  const cell = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+  const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const cell = (value) => quoted(String(harmless(value)));
   const text = rows.map((row) => row.map(cell).join(",") + "\n").join("");
   const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
   element("a", { href: address, download: name.replace(/[^\w.+-]+/g, "_") }).click();
@@ -198,6 +202,9 @@ function marked(text, query) {
 const source = folderSource();
 const usualCount = String(Math.min(20, LIVE ?? 20));
 let index, state, compared = "", listed = "", current = "", rows = [], means = [], visible = [], asked = 0, follow;
+
+// Of a page where a person judges: its other mode, which knows nothing of the state.
+const judges = () => location.hash === "#judge";
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1)), faults = [];
@@ -888,7 +895,7 @@ function listen() {
   $("list").onscroll = drawRows;
   $("list").onkeydown = onListKey;
   $("charts").open = !matchMedia(NARROW).matches;
-  addEventListener("hashchange", update);
+  addEventListener("hashchange", () => judges() || update());
   new ResizeObserver(() => { drawRows(); drawMoves(); }).observe($("columns"));
 }
 
@@ -908,7 +915,7 @@ async function start() {
     ? `To keep it below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts were left out: ${kept}`
     : "All their texts are included.");
   listen();
-  await update();
+  if (!judges()) await update();
 }
 
 start().catch((error) => {

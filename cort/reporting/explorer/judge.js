@@ -157,7 +157,9 @@ addEventListener("hashchange", route);
 addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, select, textarea");
   if (judge.hidden || typing || event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (/^[0-3]$/.test(event.key)) give(Number(event.key));
+  // Some keyboards have digits only with the shift key: there, the key alone counts, too.
+  const digit = /^[0-9]$/.test(event.key) || event.shiftKey ? event.key : event.code.replace("Digit", "");
+  if (/^[0-3]$/.test(digit)) give(Number(digit));
   if (event.key === "u") withdraw();
 });
 route();

@@ -26,7 +26,7 @@ def judging(tmp_path):
 
 
 def client_of(judging, folder):
-    app = make_app(Scripted(), folder, Line(), PORT, judging)
+    app = make_app(Scripted(), folder, Line(), judging=judging)
     return TestClient(app, f"http://{HOST}", raise_server_exceptions=False)
 
 

@@ -53,9 +53,8 @@ def show(page, address):
 
 
 def wait_for(page):
-    """Wait until a text is shown, and until the page behind it, which is hidden, has all its data."""
+    """Wait until a text is shown."""
     page.wait_for_selector(READY)
-    page.wait_for_selector("#page[aria-busy=false]", state="attached")
 
 
 def press(page, key):
@@ -205,6 +204,25 @@ def test_keys_are_grades_only_of_a_text_and_nothing_tells_a_system_a_rank_or_a_s
     page.wait_for_selector(READY)
     press(page, "1")
     assert len(lines_of(tmp_path)) == 1
+
+
+def test_digits_of_a_french_keyboard_are_grades_without_the_shift_key(page, tmp_path):
+    for key, shift in (("&", False), ("1", True), ("!", True)):
+        event = {"key": key, "code": "Digit1", "shiftKey": shift, "bubbles": True}
+        page.evaluate("event => document.body.dispatchEvent(new KeyboardEvent('keydown', event))", event)
+        page.wait_for_selector(READY)
+    assert [line["relevance"] for line in lines_of(tmp_path)] == [1, 1]
+
+
+def test_judging_leaves_the_choice_of_systems_as_it_is(page):
+    page.evaluate("location.hash = 'a=short&b=bm25'")
+    page.wait_for_selector("#page[aria-busy=false]")
+    page.get_by_role("link", name="Judge").click()
+    page.wait_for_selector(READY)
+    assert page.input_value("#a") == "short"
+    page.get_by_role("link", name="Compare").click()
+    page.wait_for_selector("#page[aria-busy=false]")
+    assert page.locator(".ranking.of-a h3").inner_text() == "A short"
 
 
 def test_a_judgement_that_is_not_saved_is_reported(context, data, tmp_path):

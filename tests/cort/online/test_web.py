@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -27,8 +28,8 @@ def data(tmp_path):
     return tmp_path
 
 
-def app_of(data, searcher=None, line=None):
-    return web.make_app(searcher or Scripted(), data, line or Line(), PORT)
+def app_of(data, searcher=None, line=None, token=""):
+    return web.make_app(searcher or Scripted(), data, line or Line(), token)
 
 
 @pytest.fixture
@@ -47,13 +48,25 @@ def error_of(response):
 # Guards.
 
 
-@pytest.mark.parametrize("host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:80", f"[::1]:{PORT}"])
+@pytest.mark.parametrize("host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1.evil.example", f"[::1]:{PORT}"])
 def test_another_name_of_this_address_is_refused(client, host):
     for path in ("/", "/data/index.js", "/api/search?q=a&systems=bm25"):
         response = client.get(path, headers={"Host": host})
         assert response.status_code == 421
         assert "Host: found" in error_of(response)
-    assert client.get("/", headers={"Host": f"LOCALHOST:{PORT}"}).status_code == 200
+    # Another port may be forwarded to this one.
+    for name in (f"LOCALHOST:{PORT}", "127.0.0.1:80", "127.0.0.1"):
+        assert client.get("/", headers={"Host": name}).status_code == 200
+
+
+def test_without_the_token_of_the_address_nothing_is_answered(data):
+    client = TestClient(app_of(data, None, None, "secret"), f"http://{HOST}")
+    search = "api/search?q=a&systems=bm25"
+    for path in ("/", f"/{search}", "/secret", f"/secre/{search}", f"/secrets/{search}", f"/%C3%A9/{search}"):
+        response = client.get(path)
+        assert (response.status_code, "token: found" in error_of(response)) == (403, True)
+    for path in ("/secret/", "/secret/data/index.js", f"/secret/{search}"):
+        assert client.get(path).status_code == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "OPTIONS", "TRACE", "BREW"])
@@ -162,6 +175,20 @@ def test_each_system_answers_a_search(client, schemas):
         assert answer["milliseconds"] == {"bm25": 2.5, "merge": 0.25, "total": 2.75}
     found = client.get("/api/search", params={"q": "nothing", "systems": "bm25"}).json()
     assert (found["k"], found["systems"][0]["results"]) == (20, [])
+
+
+def test_a_plus_in_the_name_of_a_system_need_not_be_escaped(data):
+    client = TestClient(app_of(data, Named(["bm25", "cort+bm25"])), f"http://{HOST}")
+    for names in ("cort+bm25,bm25", "cort%2Bbm25,bm25"):
+        found = client.get(f"/api/search?q=a&systems={names}").json()
+        assert [answer["system"] for answer in found["systems"]] == ["cort+bm25", "bm25"]
+
+
+class Named(Scripted):
+    """Answers as BM25 by any name."""
+
+    def search(self, system, text, depth):
+        return replace(super().search("bm25", text, depth), system=system)
 
 
 def test_documents_are_found_by_their_best_passage(data, schemas):

@@ -283,6 +283,9 @@ def test_what_is_seen_can_be_downloaded(page, folder):
     assert [row["query_id"] for row in queries] == [f"q{one}" for one in ordered("bm25", "short")]
     assert {row["query"] for row in queries if row["query_id"] == "q0"} == {HOSTILE}
     assert float(queries[0]["difference"]) == difference(ordered("bm25", "short")[0], "bm25", "short")
+    # A spreadsheet would compute what begins like a formula.
+    cells = page.evaluate("['=1+1', '+1', '-a', '@a', -0.5, 'a-b'].map((value) => harmless(value))")
+    assert cells == ["'=1+1", "'+1", "'-a", "'@a", -0.5, "a-b"]
     results = downloaded(page, "text=CSV of both rankings")
     expected = [f"p{one}" for name in ("bm25", "short") for one in rankings(name)[0][:20]]
     assert [row["doc_id"] for row in results] == expected
