@@ -1,10 +1,7 @@
-"""Analyse runs by depth and by query, and what systems have in common.
+"""Analyse runs by depth, and what systems have in common.
 
 Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parquet --qrels qrels.parquet --depths 1 2 4
            8 16 --measures RR@10 nDCG@20 --system NAME --split dev --output depths.json
-       python -m cort.analyze disagreements --first cort.trec --second bm25.trec --first-name cort --second-name bm25
-           --split test --queries queries.parquet --qrels qrels.parquet --passages passages.parquet --number 5
-           --output disagreements.json
        python -m cort.analyze overlap --split eval --systems bm25 cort --runs bm25.trec cort.trec --queries
            queries.parquet --output overlap.json
        python -m cort.analyze agreement --split human --other model --queries human.parquet --other-queries
@@ -17,7 +14,7 @@ Usage: python -m cort.analyze depths --candidates run.trec --scores scores.parqu
 
 import logging
 import sys
-from dataclasses import MISSING, replace
+from dataclasses import MISSING
 from functools import partial
 
 import numpy as np
@@ -32,7 +29,6 @@ from cort.evaluation.curves import (
     reranked_at,
     saturation,
 )
-from cort.evaluation.disagreements import Disagreements, compare_runs, largest, make_example
 from cort.evaluation.measures import read_qrels
 from cort.evaluation.names import parse_measures
 from cort.evaluation.options import JudgedOptions, MeasureOptions, SplitOptions
@@ -42,13 +38,12 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.runs import read_run, refuse_other_queries, tag_of
 from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, relevant_passages
-from cort.retrieval.documents import as_documents, document_of, group_passages
+from cort.retrieval.documents import as_documents, group_passages
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import TunedOptions, check_tuned
 from cort.retrieval.rerank import candidate_scores, mix
 from cort.retrieval.tuning import own_weights, weight_of
 from cort.runtime.commands import Commands, main_of_commands
-from cort.runtime.errors import input_error, shorten
 from cort.runtime.options import optional, options_class, required
 from cort.settings import evaluation
 from cort.settings.collection import Aggregation, Split
@@ -99,54 +94,6 @@ def analyze_depths(options: DepthOptions) -> None:
     names = options.system, options.split
     write_artifact(options.output, Depths(*names, level, len(qrels), depths, measures, saturated))
     log.info("%d depths of %d judged queries; saturation %s", len(depths), len(qrels), saturated)
-
-
-@options_class
-class DisagreementOptions(Aggregation, JudgedOptions):
-    """Find the queries on which two systems disagree most, with the passages that show why (Table 6 of the CoRT paper).
-
-    The disagreement of a query is the difference between the reciprocal ranks of the two runs' best-ranked relevant
-    passages (0 where none was retrieved). The queries on which either system is furthest ahead are kept.
-
-    If passages are aggregated, ranks are those of documents, and a document is shown by the passage that counted.
-
-    Reads:  two runs, the queries, the judgements and the passages (streamed; only the texts shown are kept)
-    Writes: disagreements.json (`cort.evaluation.disagreements.Disagreements`): the queries, the relevant passage and
-            its two ranks, and the top passage of each system
-    """
-
-    first: str = required("TREC", "run of one system")
-    second: str = required("TREC", "run of the other")
-    first_name: str = required("NAME", "name of the first system")
-    second_name: str = required("NAME", "name of the second system")
-    queries: str = required("PARQUET")
-    passages: str = required("PARQUET")
-    number: int = as_key(Evaluation, "number_of_disagreements")
-
-
-def find_disagreements(options: DisagreementOptions) -> None:
-    """Compare the runs, and write the largest disagreements with their texts."""
-    if options.first_name == options.second_name:
-        again = f"{shorten(options.first_name)} again"
-        raise input_error("--second-name", again, "two different names", "give each run its own")
-    level = options.relevance_level
-    qrels = read_qrels(options.qrels, level)
-    both = [group_passages(read_run(path), options.aggregate) for path in (options.first, options.second)]
-    first, second = (replace(documents.run, doc_ids=documents.passages).by_query() for documents in both)
-    document = str if options.aggregate == "none" else document_of
-    compared = list(compare_runs(first, second, qrels, level, document))
-    chosen = largest(compared, options.number)
-    queries = tables.select_texts(options.queries, tables.QUERIES, [query.query_id for query in chosen])
-    shown = {doc_id for query in chosen for doc_id in (query.doc_id, query.top_first, query.top_second)}
-    passages = tables.select_texts(options.passages, tables.PASSAGES, filter(None, shown))
-    examples = [
-        make_example(query, qrels[query.query_id], level, queries[query.query_id], passages, document)
-        for query in chosen
-    ]
-    better = sum(query.advantage > 0 for query in compared)
-    names = options.split, options.first_name, options.second_name
-    write_artifact(options.output, Disagreements(*names, len(qrels), better, len(compared) - better, examples))
-    log.info("systems disagree on %d of %d queries, %d examples written", len(compared), len(qrels), len(chosen))
 
 
 @options_class
@@ -259,7 +206,6 @@ def measure_consistency(options: ConsistencyOptions) -> None:
 COMMANDS: Commands = {
     "agreement": (AgreementOptions, measure_agreement),
     "depths": (DepthOptions, analyze_depths),
-    "disagreements": (DisagreementOptions, find_disagreements),
     "overlap": (OverlapOptions, measure_overlap),
     "consistency": (ConsistencyOptions, measure_consistency),
 }

@@ -30,13 +30,12 @@ from cort.evaluation.comparisons import (
     compare,
     largest_differences,
     list_lengths,
-    verdict_lines,
 )
 from cort.evaluation.options import SplitOptions
 from cort.evaluation.values import check_named, read_recall, read_values, refuse_unlike
 from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
-from cort.reporting.labels import link
+from cort.reporting.format import address, verdict_lines
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import write_text
@@ -117,8 +116,8 @@ def stage(options: Options) -> None:
     rows = []
     for row in largest_differences(systems, options.baseline, texts):
         system, measure, query_id = map(str, row[:3])
-        address = options.explorer and link(options.explorer, system, options.baseline, query_id, measure)
-        rows.append((*row, address))
+        page = options.explorer
+        rows.append((*row, page and address(page, system, options.baseline, measure=measure, q=query_id)))
     write_text(options.output_queries, csv_text(columns, rows))
     write_artifact(options.output, compared)
     for line in verdict_lines(compared):

@@ -3,8 +3,7 @@
 The page lists all queries by the difference between two systems, and shows the two rankings of a query side by side.
 Queries without judgements come last; without any judgements, queries are listed by the overlap of their top results.
 The folder can be moved anywhere, and the page makes no network requests. Its data are scripts that load on demand:
-values per system, and the results of a few queries each. If the folder would exceed `--megabytes`, the texts of
-passages that every system ranks low are left out; ids, ranks, scores and relevant passages stay.
+values per system, and the results of a few queries each, with the texts of relevant passages and of `--texts` more.
 
 Reads:  runs and per-query measures of all systems, the queries, the judgements and the passages (streamed; the texts
         shown are kept on disk)
@@ -122,15 +121,8 @@ def stage(options: Options) -> None:
     )
     with temporary_folder(options.output) as parts, atomic_folder(options.output) as folder:
         texts = select_texts(options.passages, rankings.ids, relevant.doc_ids, parts)
-        written = write_page(folder, experiment, texts, options.megabytes)
-    size, queries, systems = written.bytes / 1e6, len(query_ids), len(options.systems)
-    log.info("%d queries, %d systems, %d texts, %.1f MB", queries, systems, written.texts, size)
-    if written.left_out:
-        share, others = 100 * written.left_out / written.texts, written.others
-        kept = "each query keeps those of its relevant passages and of %d more"
-        log.info(f"left out %.1f %% of the texts; {kept}", share, others)
-    if size > options.megabytes:
-        log.warning("%.1f MB, even without the texts that can be left out; reduce --results", size)
+        size = write_page(folder, experiment, texts, options.texts)
+    log.info("%d queries, %d systems, %.1f MB", len(query_ids), len(options.systems), size / 1e6)
 
 
 main = cli.main_of(Options, stage)

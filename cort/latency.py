@@ -1,9 +1,8 @@
 """Measure how long searches take: each part of each system, one query at a time and in batches.
 
-Every search goes through the searcher that answers users (`cort.online`), after a warm-up, and is made twice, but not
-at once: with the parts one after the other, whose sum Tables 4 and 5 of the CoRT paper report, and as deployed, with
-BM25 and the dense ranker in parallel. With GPUs, the vectors are also searched on the CPU and on each larger number
-of GPUs.
+Every search goes through the searcher that answers users (`cort.online`), after a warm-up, and is made twice: with the
+parts one after the other, whose sum Tables 4 and 5 of the CoRT paper report, and as deployed, with BM25 and the dense
+ranker in parallel. Models and vectors are on a GPU, if there is one.
 
 Reads:  the results of an experiment, queries (parquet); writes: JSON
 Usage:  python -m cort.latency --results results/msmarco --queries queries.dev.parquet --split dev --number 1000
@@ -128,48 +127,21 @@ def rows_of(
             yield row | {"overlap": ratio, "milliseconds": statistics}
 
 
-def device_sets(gpus: int) -> dict[str, list[str]]:
-    """Return the devices for the vectors by their name in rows; the first one is the default."""
-    if not gpus:
-        return {"cpu": ["cpu"]}
-    sets = {"1 GPU": ["cuda:0"], "cpu": ["cpu"]}
-    return sets | {f"{count} GPUs": [f"cuda:{number}" for number in range(count)] for count in range(2, gpus + 1)}
-
-
-def with_vectors(experiment: Experiment, systems: Sequence[str]) -> list[str]:
-    """Choose the systems whose time depends on where the vectors are: those with exact search in them."""
-    opened = experiment.systems
-    return [name for name in systems if any(opened[part].divisible for part in experiment.with_parts([name]))]
-
-
 def published_form(experiment: Experiment, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return mean ms by system and batch size, with the names of published numbers (config/papers).
+    """Return mean ms by system and batch size, with the names of published numbers (config/papers.csv).
 
     For systems that retrieve by vectors, this is the time of the search alone, with the encoding as ENCODER-queries;
-    for others, of all parts one after the other. With vectors on several GPUs, the name of each exact system is
-    followed by -2gpus and so on.
+    for others, of all parts one after the other.
     """
     published: dict[str, dict[str, float]] = {}
     for row in rows:
-        if row["device"] == "cpu" and any(other["device"] == "1 GPU" for other in rows):
-            continue
         means = {name: times["mean"] for name, times in row["milliseconds"].items()}
         system, size = experiment.systems[row["system"]], str(row["batch"])
         encoders = [name for section, name in system.models() if section == "encoders"]
-        part = "search" if encoders else "sequential"
-        published.setdefault(_published_name(experiment, row["system"], row["device"]), {})[size] = means[part]
-        if system.divisible and row["device"] in ("cpu", "1 GPU"):
+        published.setdefault(row["system"], {})[size] = means["search" if encoders else "sequential"]
+        if system.divisible:
             published.setdefault(f"{encoders[0]}-queries", {})[size] = means["tokenize"] + means["encode"]
     return [{"system": name, "split": split, "milliseconds": values} for name, values in published.items()]
-
-
-def _published_name(experiment: Experiment, system: str, device: str) -> str:
-    if not device.endswith("GPUs") or not with_vectors(experiment, [system]):
-        return system
-    parts = experiment.systems[system].parts()
-    if system == "+".join(parts):
-        return "+".join(_published_name(experiment, part, device) for part in parts)
-    return f"{system}-{device.split()[0]}gpus"
 
 
 @options_class
@@ -188,7 +160,7 @@ class Options(JavaOptions):
     batch: int = optional(32, "queries per batch", "N", ge=1)
     depth: int = as_key(General, "depth")
     systems: tuple[str, ...] = required("NAME")
-    gpus: int = as_key(Latency, "gpus", "at most; the workflow gives 0 where there are none", ge=0)
+    gpus: int = optional(1, "1, or 0 for the CPU", "N", ge=0, le=1)
     output: str = required("JSON")
 
 
@@ -228,7 +200,7 @@ def find_results(options: Options) -> Experiment:
 
 
 def measure_all(options: Options, results: Experiment, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:
-    """Measure all systems on the first set of devices, and those with vectors on the others."""
+    """Measure all systems."""
     import torch
 
     from cort.online.searcher import open_searcher
@@ -237,25 +209,16 @@ def measure_all(options: Options, results: Experiment, texts: Sequence[str], gpu
         for text in for_a_while(itertools.islice(itertools.cycle(texts), number)):
             searcher.search(name, text, options.depth)
 
-    sets = device_sets(min(gpus, torch.cuda.device_count()) if torch.cuda.is_available() else 0)
-    first, threads, memory_mb = next(iter(sets)), options.threads, options.memory_mb
-    opening = open_searcher(results, options.systems, devices=sets[first], threads=threads, memory_mb=memory_mb)
-    systems, number = list(options.systems), options.warm_up
-    rows: list[dict[str, Any]] = []
+    device, name = ("cuda:0", "1 GPU") if gpus and torch.cuda.is_available() else ("cpu", "cpu")
+    threads, memory_mb = options.threads, options.memory_mb
+    opening = open_searcher(results, options.systems, devices=[device], threads=threads, memory_mb=memory_mb)
     with closing(opening) as searcher:
-        for name, opened in searcher.opened.items():
+        for system, opened in searcher.opened.items():
             if opened.lexical_index():
-                warm_up(name, options.bm25_warm_up)
-        for device, devices in sets.items():
-            if device != first:
-                searcher.models.place(devices)
-                systems, number = with_vectors(results, options.systems), 1
-                # On the CPU the search alone is of interest.
-                systems = [name for name in systems if device != "cpu" or searcher.opened[name].divisible]
-            for name in systems:
-                warm_up(name, number)
-            rows += rows_of(searcher, systems, texts, options.depth, options.batch, device)
-    return rows
+                warm_up(system, options.bm25_warm_up)
+        for system in options.systems:
+            warm_up(system, options.warm_up)
+        return [*rows_of(searcher, options.systems, texts, options.depth, options.batch, name)]
 
 
 main = cli.main_of(Options, stage)

@@ -19,14 +19,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cort.evaluation.comparisons import Pair, Tests, compare
 from cort.evaluation.values import read_values, refuse_unlike
@@ -34,8 +32,9 @@ from cort.experiment.experiment import Experiment
 from cort.experiment.stored import NAME, read_experiment
 from cort.formats.tables import read_queries
 from cort.online.options import folder_of
-from cort.reporting.page import render
-from cort.reporting.tables import Column, Table, columns, in_formats
+from cort.reporting.format import best, count, plural, signed
+from cort.reporting.page import Section, render
+from cort.reporting.tables import Place, Table, files_of
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.files import write_text
@@ -56,8 +55,6 @@ PUBLISHED = " (published)"
 TESTS = Tests(Evaluation.confidence, Evaluation.resamples, Evaluation.alpha, General.seed)
 # Of one difference, an interval is undefined, and of two too wide to say anything.
 MIN_COLLECTIONS = 3
-FIRST = columns(measure="", system="")
-LAST = columns(mean="", difference="mean difference", low="from", high="to", collections="")
 NOTE = (
     "* differs significantly from {0}: p of the paired randomisation test ({1.resamples:,} random signs), corrected by "
     "Holm's method over the systems of a collection for each measure, is at most {1.alpha:g}; "
@@ -152,29 +149,29 @@ def tabulate(collections: list[Collection], baseline: str, measures: tuple[str, 
     import pandas as pd
 
     systems = dict.fromkeys([baseline, *(name for one in collections for _, name in one.means.index)])
-    rows = pd.MultiIndex.from_product([measures, systems])
-    means = pd.concat([one.means for one in collections], axis=1).reindex(rows)
-    rounded = means.round(3)
-    rounded[rows.get_level_values(1).str.endswith(PUBLISHED)] = np.nan
-    best = rounded == rounded.groupby(level=0).transform("max")
-    return Table(
-        [*FIRST, *(Column(one.name, one.title) for one in collections), *LAST],
-        with_averages(means, baseline).astype(object).replace(np.nan, None).reset_index().to_numpy().tolist(),
-        1,
-        places(best.to_numpy()),
-        places([[key in one.significant for one in collections] for key in rows]),
-        NOTE.format(baseline, TESTS, MIN_COLLECTIONS),
-    )
-
-
-def places(chosen: Any) -> set[tuple[int, int]]:
-    """List the places in the table of chosen cells, given as a row for each of the table, a column per collection."""
-    return {(row, column + len(FIRST)) for row, column in np.argwhere(chosen).tolist()}
+    rows = pd.MultiIndex.from_product([measures, systems], names=["measure", "system"])
+    names = [one.name for one in collections]
+    means = pd.concat([one.means for one in collections], axis=1, keys=names).reindex(rows)
+    frame = with_averages(means, baseline).reset_index()
+    ours = [place for place, (_, name) in enumerate(rows) if not name.endswith(PUBLISHED)]
+    bold, marked, links = set[Place](), set[Place](), dict[Place, str]()
+    for one in collections:
+        for measure in measures:
+            own = [place for place in ours if rows[place][0] == measure]
+            leaders = best({rows[place][1]: frame[one.name][place] for place in own})
+            bold |= {(place, one.name) for place in own if rows[place][1] in leaders}
+        marked |= {(place, one.name) for place, key in enumerate(rows) if tuple(key) in one.significant}
+        links |= {(place, one.name): one.report for place in range(len(rows)) if not pd.isna(frame[one.name][place])}
+    headings = {one.name: one.title for one in collections} | {"low": "from", "high": "to"}
+    formats = {"collections": count} | dict.fromkeys(("difference", "low", "high"), signed)
+    caption = "means over the queries of each collection, with links to its report. "
+    note = NOTE.format(baseline, TESTS, MIN_COLLECTIONS)
+    sets = frozenset(bold), frozenset(marked)
+    return Table("matrix", caption + note, frame, formats, headings, "measure", *sets, links, note)
 
 
 def with_averages(means: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """Add `LAST` to means, which have a column for each collection; NaN where a value is undefined."""
-    import pandas as pd
+    """Add averages to means, which have a column for each collection; NaN where a value is undefined."""
     from scipy import stats
 
     differences = means.sub(means.xs(baseline, level=1), level=0)
@@ -182,8 +179,8 @@ def with_averages(means: pd.DataFrame, baseline: str) -> pd.DataFrame:
     mean = differences.mean(axis=1)
     quantile = stats.t.ppf((1 + TESTS.confidence) / 2, number - 1)
     half = (differences.sem(axis=1) * quantile).where(number >= MIN_COLLECTIONS)
-    of_both = means.where(differences.notna()).mean(axis=1)
-    return pd.concat([means, of_both, mean, mean - half, mean + half, number], axis=1)
+    averages = {"mean": means.where(differences.notna()).mean(axis=1), "difference": mean, "low": mean - half}
+    return means.assign(**averages, high=mean + half, collections=number)
 
 
 def stage(options: Options) -> None:
@@ -197,6 +194,11 @@ def stage(options: Options) -> None:
         fix = "choose with --labels, or name other experiments"
         raise input_error("--experiments", f"{' and '.join(labels)} labels", "labels of one kind", fix)
     collections = grouped([one for each in experiments for one in read_collections(each, baseline, options)])
+    twice = Counter(one.name for one in collections)
+    collections = [
+        one._replace(name=f"{one.name} ({place})") if twice[one.name] > 1 else one
+        for place, one in enumerate(collections, start=1)
+    ]
     if not collections:
         raise input_error("--experiments", "no judgements", "a split with judgements", "name other experiments")
     doubts = [
@@ -207,10 +209,18 @@ def stage(options: Options) -> None:
     for doubt in doubts:
         log.warning("%s", doubt)
     table = tabulate(collections, baseline, options.measures)
-    systems = {str(row[1]) for row in table.rows if not str(row[1]).endswith(PUBLISHED)}
-    texts = in_formats("matrix", table)
+    systems = {name for name in table.frame["system"] if not name.endswith(PUBLISHED)}
+    found = plural(len(collections), "test collection", "test collections")
+    texts = files_of(table)
     texts["index.html"] = render(
-        "matrix.html.jinja", collections=collections, table=table, systems=len(systems), doubts=doubts
+        "base.html.jinja",
+        title="Systems by collection",
+        kicker=f"Labels: {labels[0] if options.labels is None else options.labels}",
+        lead=" ".join(
+            [f"{plural(len(systems), 'system', 'systems')} on {found}.", *(f"Warning: {one}." for one in doubts)]
+        ),
+        sections=[Section("matrix", "Means", [table])],
+        files=[*texts],
     )
     for name, text in texts.items():
         write_text(Path(options.output_folder) / name, text)

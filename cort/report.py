@@ -1,41 +1,43 @@
 """Write the report: one self-contained HTML page, the tables as CSV, Markdown and LaTeX, the figures as SVG.
 
-Reads: the settings of the results; measures per system and split; if given, comparisons with the baseline, measures by
-       re-ranking depth, audits of graph indexes, training curves, how models were chosen, disagreements, the counts of
-       filters, the benchmark files of the stages, latencies, the agreement of labels, and the provenance.
-Writes: index.html, tables/{systems,comparisons,lists,judged,audits,stages,latency,overlap}.{csv,md,tex} and
-       figures/{recall,depths,audits,training}.svg in the output folder. The page omits sections without input; the
-       files are always written.
-Usage: python -m cort.report --experiment experiment.yaml --measures-files measures/*.json --output-folder report
+Reads: the results of an experiment: its settings, and the files that `cort.reporting.results` lists, as far as they are
+       there; if given, the benchmark files of the stages, and published numbers to compare with
+Writes: index.html, tables/*.{csv,md,tex} and figures/*.svg in the output folder, and with published numbers
+       reproduction/index.html and reproduction/numbers.csv. The pages omit sections without input; the files are always
+       written.
+Usage: python -m cort.report --results results/pydocs --output-folder report
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from cort.evaluation.agreement import Agreement
-from cort.evaluation.comparisons import Comparisons, by_pair, disagreement, needed
-from cort.evaluation.curves import Depths
-from cort.evaluation.disagreements import Disagreements
+from cort.evaluation.comparisons import Comparisons
+from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.inspection import Finding
-from cort.evaluation.overlap import Overlap, P
+from cort.evaluation.measures import Measures
+from cort.evaluation.overlap import Overlap
 from cort.experiment.experiment import Experiment
 from cort.experiment.recipes import chosen_values, describe_training
-from cort.experiment.stored import read_experiment
-from cort.formats.artifacts import parse_assignments, read_artifact
+from cort.experiment.stored import NAME, read_experiment
+from cort.formats.artifacts import read_artifact
 from cort.models.truncation import Truncation, measure_texts, read_limits
-from cort.reporting import figures, panels, sections, tables
-from cort.reporting.headline import headlines
-from cort.reporting.inputs import read_curve, read_each, read_measures, read_origin, read_stages, titled
-from cort.reporting.page import render
-from cort.reporting.reproduction.fidelity import Reproduction
+from cort.reporting import figures, published, sections
+from cort.reporting.figures import embed
+from cort.reporting.format import address, headline, plural
+from cort.reporting.page import Section, render
+from cort.reporting.results import Latencies, Read, files_of, read_all, read_curve, read_jobs, read_origin
+from cort.reporting.tables import Table
+from cort.reporting.tables import files_of as files_of_table
 from cort.retrieval.audits import Audit
 from cort.retrieval.tuning import FoldedWeights, TunedWeights
 from cort.runtime import cli
-from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import write_text
 from cort.runtime.options import optional, options_class, required
 from cort.training.outcome import Selection
@@ -48,159 +50,192 @@ NO_DATA = {
     "audits": "No figure of graph indexes: none was measured.",
     "training": "No training figure: no training curve was given.",
 }
+TOP = "Share of the relevant passages among the top k results: the upper bound for a re-ranker of k candidates."
+SATURATION = (
+    "Quality after re-ranking against the number of candidates. Dashed drops mark saturation: doubling the candidates "
+    "adds less than 0.5 %."
+)
+SPEED = "Share of the exact top results that an index finds, by mean time per query in one thread."
+LOSSES = "Training loss (thin: as logged, thick: moving mean) and validation loss against the update step."
 
 
 @options_class
 class Options:
     """Options of this stage."""
 
-    experiment: str = required("YAML", "settings of the results")
-    measures_files: tuple[str, ...] = optional((), "measures of one system on one split each", "JSON")
-    overlaps: tuple[str, ...] = optional(
-        (), "what `cort.analyze overlap` wrote, a file per split without judgements", "JSON"
-    )
-    tuned: tuple[str, ...] = optional((), "weights that `cort.tune` chose for a system", "NAME=JSON")
-    comparisons: tuple[str, ...] = optional((), "what `cort.compare` wrote, a file per split", "JSON")
-    depths_files: tuple[str, ...] = optional((), "measures by number of re-ranked candidates", "JSON")
-    audits: tuple[str, ...] = optional((), "what `cort.audit` wrote, a file per index and split", "JSON")
-    curves: tuple[str, ...] = optional((), "training curves", "NAME=CSV")
-    selections: tuple[str, ...] = optional((), "how the best model of each training was chosen", "NAME=JSON")
-    disagreements: tuple[str, ...] = optional((), "what `cort.analyze disagreements` wrote", "JSON")
-    models: tuple[str, ...] = optional((), "encoders and re-rankers, to report how much they truncate", "NAME=FOLDER")
-    lengths: tuple[str, ...] = optional((), "lengths of passages or queries in tokens of a model", "NAME TEXT=JSON")
-    filters: tuple[str, ...] = optional((), "counts of examples that each filter kept and dropped", "NAME=JSON")
+    results: str = required("FOLDER", "results of an experiment")
+    papers: tuple[str, ...] = optional((), "published numbers to compare with", "CSV")
     benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; the folder may be missing", "FOLDER")
-    provenance: str | None = optional(None, "what `cort.provenance` wrote", "JSON")
-    inspection: str | None = optional(None, "what `cort.inspect` wrote", "JSON")
-    agreements: tuple[str, ...] = optional((), "what `cort.analyze agreement` wrote, a file per pair of splits", "JSON")
-    explorer: str | None = optional(None, "folder with an explorer per split, relative to the report", "FOLDER")
-    reproduction: str | None = optional(None, "what `cort.reproduction` wrote next to this report", "JSON")
-    latency_files: tuple[str, ...] = optional((), "what `cort.latency` wrote", "JSON")
     output_folder: str = required("FOLDER")
 
 
-def describe_systems(experiment: Experiment, options: Options) -> dict[str, str]:
+def describe_systems(experiment: Experiment, files: dict[str, str]) -> dict[str, str]:
     """Describe how each system works, with its tuned weights."""
     texts = {name: system.describe() for name, system in experiment.systems.items()}
-    for key, path in parse_assignments("--tuned", options.tuned).items():
+    for key, path in files.items():
         name, folded, split = key.partition(" on ")
         weights = read_artifact(path, FoldedWeights if folded else TunedWeights)
         shares = zip(*(fold.weights for fold in getattr(weights, "folds", [weights])), strict=True)
         ranges = (" to ".join(f"{share:g}" for share in sorted({min(own), max(own)})) for own in shares)
         parts = ", ".join(f"{part} {own}" for part, own in zip(weights.parts, ranges, strict=True))
-        texts[name] += (
-            f"{f'; {experiment.title_of_split(split)}' if folded else ''}: {parts} ({weights.queries} queries)"
-        )
+        texts[name] += f"{f'; {experiment.title_of_split(split)}' if folded else ''}: {parts}"
+        texts[name] += f" ({plural(weights.queries, 'query', 'queries')})"
     return texts
 
 
-def truncation_rows(options: Options) -> list[tuple[str, str, Truncation]]:
+def truncations(models: dict[str, str], lengths: dict[str, str]) -> list[tuple[str, str, Truncation]]:
     """Measure how much of its texts each model truncates: a row for each model and kind of text."""
-    files: dict[str, dict[str, str]] = {}
-    for key, path in parse_assignments("--lengths", options.lengths).items():
-        name, _, text = key.rpartition(" ")
-        files.setdefault(name, {})[text] = path
     rows = []
-    for name, folder in parse_assignments("--models", options.models).items():
-        limits = read_limits(folder)
-        if limits is None:
-            fix = "name the folder that has its weights"
-            raise input_error("--models", folder, "the folder of an encoder or re-ranker", fix)
-        measured = measure_texts(limits, files.get(name, {}))
-        rows += [(name, text, truncation) for text, truncation in measured.items()]
+    # A card stands for the folder of a model.
+    for name, folder in ((name, os.path.dirname(card)) for name, card in models.items()):
+        texts = {key.rpartition(" ")[2]: path for key, path in lengths.items() if key.rpartition(" ")[0] == name}
+        if os.path.isdir(folder) and (limits := read_limits(folder)) is not None:
+            rows += [(name, text, one) for text, one in measure_texts(limits, texts).items()]
     return rows
+
+
+def titled(experiment: Experiment, agreements: list[Agreement]) -> list[Agreement]:
+    """Name both splits as people read them."""
+    return [
+        replace(one, first=experiment.title_of_split(one.first), second=experiment.title_of_split(one.second))
+        for one in agreements
+    ]
+
+
+def headlines(measures: list[Measures], comparisons: list[Comparisons], dataset: str, baseline: str) -> list[str]:
+    """Say for each split which system is best by its first measure."""
+    lines = []
+    for split, block in sections.by_split(measures).items():
+        rows = [row for one in comparisons if one.split == split for row in one.comparisons]
+        name = next(iter(sections.names_of_measures(block)), "")
+        values = {one.system: one.mean.get(name) for one in block}
+        if any(value is not None for value in values.values()):
+            place = f"On {plural(block[0].queries, 'query', 'queries')} of {dataset}, {split}"
+            lines.append(f"{place}, {headline(values, rows, name, baseline)}")
+    return lines
+
+
+def verdicts(compared: Table, lists: Table) -> Section:
+    """Show the verdicts by the first measure; all measures, and the lengths of lists, are folded."""
+    pairs = compared.frame.drop_duplicates(["split", "system", "against"]).index
+    columns = ["split", "system", "verdict", "against", "measure", "difference", "low", "high", "p corrected", "remark"]
+    first = replace(compared.only(columns, pairs), caption="verdicts by the first measure.")
+    summary = "All measures: means, differences, p-values, queries won and lost; lengths of lists"
+    return Section("verdicts", "Verdicts", [first], folded=[compared, lists], summary=summary)
+
+
+def reproduction(options: Options, title: str, dataset: str, ours: list[published.Value]) -> dict[str, str]:
+    """Compare with published numbers: a page, and all numbers as CSV."""
+    joined = published.join(published.read_published(options.papers), ours)
+    known, total = int(joined["ours"].count()), len(joined)
+    shown = [
+        Section("coverage", "Coverage", [published.coverage(joined)]),
+        Section("numbers", "Numbers", published.tables(joined)),
+    ]
+    page = render(
+        "base.html.jinja",
+        title="Published numbers",
+        kicker=f"{dataset}: {title}",
+        lead=f"These results have a value of ours for {known} of {total} published numbers.",
+        sections=shown,
+        files=["numbers.csv", "../index.html"],
+    )
+    return {
+        "reproduction/numbers.csv": joined.to_csv(index=False, lineterminator="\n"),
+        "reproduction/index.html": page,
+    }
 
 
 def build(options: Options) -> dict[str, str]:
     """Read all inputs and build every file: path in the output folder -> text, the page last."""
-    experiment = read_experiment(options.experiment)
-    config = experiment.config
+    experiment = read_experiment(Path(options.results) / NAME)
+    config, files = experiment.config, files_of(experiment)
+    there = {kind: {name: path for name, path in own.items() if os.path.exists(path)} for kind, own in files.items()}
     baseline: str = config["evaluation"]["baseline"]
-    chosen = parse_assignments("--selections", options.selections)
-    measures = titled(experiment, read_measures(options.measures_files))
-    comparisons = titled(experiment, (read_artifact(path, Comparisons) for path in options.comparisons))
-    depths = titled(experiment, read_each(options.depths_files, Depths))
-    audits = titled(experiment, (read_artifact(path, Audit) for path in options.audits))
-    audited = sections.audit_blocks(audits, tables.names_of_measures(measures))
-    curves = [read_curve(*pair) for pair in parse_assignments("--curves", options.curves).items()]
-    stages = read_stages(options.benchmarks) if options.benchmarks else []
-    reproduction = read_artifact(options.reproduction, Reproduction) if options.reproduction else None
-    overlaps = [read_artifact(path, Overlap) for path in options.overlaps]
-    latencies = titled(experiment, (read_artifact(path, sections.Latencies) for path in options.latency_files))
-    systems = list(dict.fromkeys(result.system for result in measures))
-    if systems and baseline not in systems:
-        found, expected = f"the baseline {shorten(baseline)}", f"one of {', '.join(systems)}"
-        raise input_error(options.experiment, found, expected, "name the measures of this experiment")
-    written = {
-        "systems": tables.systems_table(measures, comparisons),
-        "comparisons": tables.comparisons_table(comparisons),
-        "lists": tables.lengths_table(comparisons),
-        "judged": sections.judged_table(measures),
-        "audits": sections.audits_table(audited),
-        "stages": tables.stages_table(stages),
-        "latency": sections.latency_table(latencies),
-        "overlap": sections.overlap_table(overlaps),
+
+    def read(kind: str, of: type[Read]) -> list[Read]:
+        return read_all(experiment, files[kind].values(), of)
+
+    measures, comparisons, depths = read("measures", Measures), read("comparisons", Comparisons), read("depths", Depths)
+    curves = {name: read_curve(path) for name, path in there["curves"].items()}
+    selections = {name: read_artifact(path, Selection) for name, path in there["selections"].items()}
+    filters = {name: read_artifact(path, dict[str, int]) for name, path in there["filters"].items()}
+    agreements = [read_artifact(path, Agreement) for path in there["agreements"].values()]
+    others = there["others"]
+    findings = read_artifact(others["inspection"], list[Finding]) if "inspection" in others else []
+    facts, inputs = read_origin(others["provenance"]) if "provenance" in others else ({}, [])
+    last = [name for section, name in experiment.trainings if config[section][name]["checkpoint"] == "last"]
+    pages = {
+        experiment.title_of_split(split): f"explore/{quote(split)}/index.html" for split, _ in experiment.ranked_runs
     }
-    look = panels.looks([*systems, *(result.system for result in depths)], baseline)
-    drawn = {
-        "recall": panels.recall_panels(measures, look),
-        "depths": panels.depth_panels(depths, look),
-        "audits": sections.audit_panels(audited),
-        "training": panels.training_panels(curves),
+    links = {
+        (one.split, row.system, row.baseline): address(pages[one.split], row.system, row.baseline)
+        for one in comparisons
+        for row in one.comparisons
     }
+
+    systems = sections.systems_table(measures, comparisons)
+    compared, lists = sections.comparisons_table(comparisons, links), sections.lengths_table(comparisons)
+    judged, overlap = sections.judged_table(measures), sections.overlap_table(read("overlaps", Overlap))
+    audits, latency = sections.audits_table(read("audits", Audit)), sections.latency_table(read("latencies", Latencies))
+    stages = sections.stages_table(read_jobs(options.benchmarks) if options.benchmarks else [])
+
+    looks = {name: place for place, name in enumerate(dict.fromkeys([baseline, *config["systems"]]))}
+    panels = {
+        "recall": sections.recall_panels(measures, looks),
+        "depths": sections.depth_panels(depths, looks),
+        "audits": sections.audit_panels(audits),
+        "training": sections.training_panels(curves),
+    }
+    pictures = {name: embed(shown) for name, shown in panels.items()}
+    answers = [*sections.answer_tables(measures, comparisons, baseline)]
+    truncated = sections.truncations_table(truncations(files["models"], there["lengths"]))
+    recipes = {name: describe_training(values) for (_, name), values in chosen_values(experiment).items()}
+    shown = [
+        Section("answer", "At a glance", answers, pictures["recall"], TOP),
+        Section("systems", "Systems", [systems], facts=describe_systems(experiment, there["tuned"])),
+        verdicts(compared, lists),
+        Section("overlap", "Splits without judgements", [overlap]),
+        Section("judged", "Unjudged passages", [sections.judged_table(sections.deeply_judged(measures))]),
+        Section("agreement", "Agreement of labels", [sections.agreement_table(titled(experiment, agreements))]),
+        Section("depths", "Re-ranking depth", [sections.depths_table(depths)], pictures["depths"], SATURATION),
+        Section("consistency", "Consistency", [sections.consistency_table(read("consistency", Consistency))]),
+        Section("audits", "Indexes", [audits], pictures["audits"], SPEED),
+        Section(
+            "training",
+            "Training",
+            [sections.trainings_table(curves, selections, last)],
+            pictures["training"],
+            LOSSES,
+            recipes if curves else {},
+        ),
+        Section("truncation", "Truncated texts", [truncated]),
+        Section("filters", "Kept and dropped", [sections.filters_table(filters)]),
+        Section("latency", "Latency", [latency]),
+        Section("stages", "Time and memory", [stages]),
+        Section("origin", "Provenance of the results", [sections.inputs_table(inputs)], facts=facts),
+    ]
+    made = {f"figures/{name}.svg": figures.draw(drawn, NO_DATA[name]) for name, drawn in panels.items()}
+    linked = [f"figures/{name}.svg" for name, drawn in panels.items() if drawn]
+    for table in (systems, compared, lists, judged, audits, stages, latency, overlap):
+        made |= {f"tables/{name}": text for name, text in files_of_table(table).items()}
+        linked += [f"tables/{table.name}.csv"] if len(table.frame) else []
+    if options.papers:
+        ours = [*published.values(measures, depths, there["latencies"].values())]
+        made |= reproduction(options, config["title"], config["dataset"], ours)
+        linked.append("reproduction/index.html")
     page = render(
         "report.html.jinja",
         title=config["title"],
-        dataset=config["dataset"],
-        baseline=baseline,
-        explorer=options.explorer,
-        last_models=[name for section, name in experiment.trainings if config[section][name]["checkpoint"] == "last"],
-        sections=sections,
-        tables=tables,
-        figures={name: figures.draw_inline(shown, name) for name, shown in drawn.items()},
-        headlines=headlines(config["dataset"], measures, comparisons, baseline),
-        measures=measures,
-        splits=list(dict.fromkeys([*(result.split for result in measures), *(result.split for result in overlaps)])),
-        overlaps=overlaps,
-        p=P,
-        findings=read_artifact(options.inspection, list[Finding]) if options.inspection else [],
-        agreements=[
-            replace(
-                agreement,
-                first=experiment.title_of_split(agreement.first),
-                second=experiment.title_of_split(agreement.second),
-            )
-            for agreement in (read_artifact(path, Agreement) for path in options.agreements)
-            if agreement.pairs
-        ],
-        descriptions=describe_systems(experiment, options),
+        kicker=config["dataset"],
+        headlines=headlines(measures, comparisons, config["dataset"], baseline),
         remarks=experiment.remarks(),
-        comparisons=comparisons,
-        by_pair=by_pair,
-        disagreement=disagreement,
-        needed=needed,
-        depths=depths,
-        audits=audited,
-        trainings=[sections.summarize(curve) for curve in curves],
-        selections={name: read_artifact(path, Selection) for name, path in chosen.items()},
-        settings={name: describe_training(values) for (_, name), values in chosen_values(experiment).items()},
-        disagreements=titled(experiment, (read_artifact(path, Disagreements) for path in options.disagreements)),
-        reproduction=reproduction,
-        filters={
-            name: counts
-            for name, path in parse_assignments("--filters", options.filters).items()
-            if (counts := read_artifact(path, dict[str, int]))
-        },
-        truncations=truncation_rows(options),
-        latencies=latencies,
-        published_latencies=sections.published_latencies(reproduction) if reproduction else [],
-        stages=stages,
-        origin=read_origin(options.provenance) if options.provenance else None,
+        findings=findings,
+        explorers=pages,
+        sections=shown,
+        files=linked,
     )
-    files = {f"figures/{name}.svg": figures.draw(shown, name, NO_DATA[name]) for name, shown in drawn.items()}
-    for name, table in written.items():
-        files |= tables.in_formats(f"tables/{name}", table)
-    return files | {"index.html": page}
+    return made | {"index.html": page}
 
 
 def stage(options: Options) -> None:
@@ -208,8 +243,7 @@ def stage(options: Options) -> None:
     files = build(options)
     for name, text in files.items():
         write_text(Path(options.output_folder) / name, text)
-    measures = len(options.measures_files)
-    log.info("%d measures files, %d files written to %s", measures, len(files), options.output_folder)
+    log.info("%d files written to %s", len(files), options.output_folder)
 
 
 main = cli.main_of(Options, stage)

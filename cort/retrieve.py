@@ -77,7 +77,6 @@ from cort.runtime.errors import input_error
 from cort.runtime.memory import free_memory
 from cort.runtime.options import optional, options_class, required, thread_count
 from cort.runtime.progress import track
-from cort.settings.evaluation import Latency
 from cort.settings.fields import as_key
 from cort.settings.lexical import LexicalIndex
 from cort.settings.systems import Width
@@ -102,7 +101,7 @@ class ExactOptions(SearchOptions):
     passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    gpus: int = as_key(Latency, "gpus", "GPUs that share the passages")
+    gpus: int = optional(1, "GPUs that share the passages", "N", ge=1, le=1024)
     memory_mb: int = optional(0, "memory, half of which may hold the vectors", "MB", ge=0)
 
 

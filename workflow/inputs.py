@@ -5,18 +5,15 @@ Each function takes the experiment first and a job's wildcards, if it needs them
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from cort.downloads import rehearsal
-from cort.experiment.checks import ConfigError
 from cort.experiment.deployment import checked_split, deployed_parts
 from cort.experiment.experiment import Experiment
 from cort.experiment.models import triples_file
-from cort.experiment.splits import labelled_twice
-from cort.reporting.reproduction.paper import find_mistakes, read_paper
+from cort.reporting import results as reports
 from cort.settings import paths
 from cort.settings.config import (
     INDEX_ADDITIONS,
@@ -332,58 +329,6 @@ def measured_on_both(experiment: Experiment, split: str, wildcards: Wildcards) -
     return of_systems(experiment, paths.PER_QUERY, getattr(wildcards, split), names)
 
 
-def depths(experiment: Experiment) -> list[str]:
-    """Curves by the number of re-ranked candidates, of all evaluated runs that have one."""
-    runs = experiment.evaluated_runs
-    reranked = [(split, name) for split, name in runs if experiment.systems[name].reranker() is not None]
-    return [experiment.at(paths.DEPTHS, split=split, system=name) for split, name in reranked]
-
-
-def overlaps(experiment: Experiment) -> list[str]:
-    """Overlaps of systems on the splits without judgements."""
-    splits = [split for split in experiment.unjudged_splits if experiment.on_split(split)]
-    return [experiment.at(paths.OVERLAP, split=split) for split in splits]
-
-
-def comparisons(experiment: Experiment) -> list[str]:
-    """Comparisons on every evaluated split with runs of the baseline and another system."""
-    splits = [split for split in experiment.evaluated_splits if len(experiment.compared(split)) > 1]
-    return [experiment.at(paths.COMPARISON, split=split) + ".json" for split in splits]
-
-
-def agreements(experiment: Experiment) -> list[str]:
-    """Comparisons of the labels of splits that have the same queries."""
-    return [experiment.at(paths.AGREEMENT, split=split, other=other) for split, other in labelled_twice(experiment)]
-
-
-def audits(experiment: Experiment) -> list[str]:
-    """Audits of every index on every evaluated split on which it is searched."""
-    return [
-        experiment.at(paths.AUDIT, split=split, encoder=encoder, index=index)
-        for split in experiment.evaluated_splits
-        for encoder, index in experiment.indexes_of(split)
-    ]
-
-
-def disagreements(experiment: Experiment) -> list[str]:
-    """Disagreements on every evaluated split with runs of both systems."""
-    both = experiment.config["evaluation"]["disagreements"]
-    splits = [split for split in experiment.evaluated_splits if {*both} <= {*experiment.on_split(split)}]
-    return [experiment.at(paths.DISAGREEMENTS, split=split) for split in splits] if both else []
-
-
-def consistency(experiment: Experiment) -> list[str]:
-    """Consistency factors, one file per system and split with a run of the reference."""
-    if (settings := experiment.config["evaluation"].get("consistency")) is None:
-        return []
-    return [
-        experiment.at(paths.CONSISTENCY, split=split, system=name)
-        for split in experiment.splits_of(settings["reference"])
-        for name in settings["systems"]
-        if split in experiment.splits_of(name)
-    ]
-
-
 # What people see.
 
 
@@ -392,23 +337,17 @@ def explorers(experiment: Experiment) -> list[str]:
     return [*dict.fromkeys(experiment.at(paths.EXPLORER, split=split) for split, _ in experiment.ranked_runs)]
 
 
+def reported(experiment: Experiment, *kinds: str) -> list[str]:
+    """Return the files that the report reads, of all kinds or some."""
+    files = reports.files_of(experiment)
+    return [file for kind in kinds or files for file in files[kind].values()]
+
+
 def searched(experiment: Experiment) -> list[str]:
     """List the files that are opened to measure latencies: models, vectors, indexes, passages."""
     names = experiment.with_parts(experiment.config["latency"]["systems"])
     files = dict.fromkeys(file for name in names for file in experiment.systems[name].files())
     return [experiment.at(paths.PASSAGES), *files]
-
-
-def latencies(experiment: Experiment) -> list[str]:
-    """Latencies that the workflow measures, if the config has a section for them."""
-    latency = experiment.config.get("latency")
-    return [experiment.at(paths.LATENCY, split=latency["split"])] if latency else []
-
-
-def all_latencies(experiment: Experiment) -> list[str]:
-    """Latencies that the workflow measures, and those that users put beside them."""
-    files = Path(experiment.at(paths.LATENCY, split="")).parent.glob("*.json")
-    return sorted({*latencies(experiment), *map(str, files)})
 
 
 def computed_in_auto(experiment: Experiment) -> list[str]:
@@ -421,83 +360,6 @@ def computed_in_auto(experiment: Experiment) -> list[str]:
             if experiment.config[section][name]["precision"] == "auto":
                 files.append(scores if system.reranker() else experiment.vectors(section, name)[0])
     return list(dict.fromkeys(files))
-
-
-def filters(experiment: Experiment) -> dict[str, str]:
-    """Return counts of dropped examples, by title."""
-    files = {"docstrings": experiment.at(paths.RAW_FILTERS)} if "pydocs" in experiment.config["collection"] else {}
-    files |= {"documents": experiment.at(paths.IMPORT_COUNTS)} if experiment.source else {}
-    for split in experiment.splits_with("generate"):
-        source = f"{experiment.generated_from}{' of documents' if experiment.copied_from else ''}"
-        title = f"{source} as queries of {experiment.title_of_split(split)}"
-        files[title] = experiment.at(paths.GENERATED_COUNTS, split=split)
-    for split in experiment.splits_with("judge"):
-        files[f"grades of {experiment.title_of_split(split)}"] = experiment.at(paths.GENERATED_COUNTS, split=split)
-    for split in experiment.config["splits"]:
-        files[f"judgements of {experiment.title_of_split(split)}"] = experiment.at(paths.JUDGEMENT_COUNTS, split=split)
-    for section, name in experiment.trainings:
-        source = LEARNERS[section]
-        files[f"{source} of {name}"] = experiment.at(paths.EXAMPLE_COUNTS, source=source, model=name, split="train")
-    return files
-
-
-def tuned_weights(experiment: Experiment) -> dict[str, str]:
-    """Tuned weights, by system; those that are tuned by folds, by system and split."""
-    files = {name: experiment.at(paths.WEIGHTS, system=name) for name in experiment.tuned_systems}
-    for split, name in experiment.evaluated_runs:
-        system = experiment.systems[name]
-        if system.folds() and system.parts():
-            files[f"{name} on {split}"] = system.tuned_files(split)[0]
-    return files
-
-
-def of_report(experiment: Experiment) -> dict[str, list[str] | dict[str, str]]:
-    """Return the files that the report reads, by its options; those of a mapping are given as NAME=FILE."""
-    config, models = (
-        experiment.config,
-        [(section, name) for section in LEARNERS for name in experiment.used_models(section)],
-    )
-    lengths = {}
-    for section, name in models:
-        base = config[section][name]["base_model"]
-        for text in ("passages", *(f"queries.{split}" for split in experiment.with_model(section, name))):
-            lengths[f"{name} {text}"] = experiment.at(paths.LENGTHS, base_model=base, text=text)
-
-    def of_trainings(path: str) -> dict[str, str]:
-        return {name: experiment.at(path, section=section, model=name) for section, name in experiment.trainings}
-
-    return {
-        "measures_files": files_per_run(experiment, paths.MEASURES),
-        "overlaps": overlaps(experiment),
-        "comparisons": comparisons(experiment),
-        "depths_files": depths(experiment),
-        "audits": audits(experiment),
-        "disagreements": disagreements(experiment),
-        "curves": of_trainings(paths.CURVE),
-        "selections": of_trainings(paths.SELECTION),
-        "filters": filters(experiment),
-        "tuned": tuned_weights(experiment),
-        "models": {name: experiment.weights(section, name) for section, name in models},
-        "lengths": lengths,
-        "latency_files": latencies(experiment),
-        "agreements": agreements(experiment),
-        "reproduction": [experiment.at(paths.REPRODUCTION) + "reproduction.json"] if config["papers"] else [],
-    }
-
-
-def files_in(files: list[str] | dict[str, str]) -> Iterable[str]:
-    """Yield the files of a list, or those with titles."""
-    return files.values() if isinstance(files, dict) else files
-
-
-def reproduced(experiment: Experiment) -> list[str]:
-    """Tables and figures for all papers, as outputs of a rule."""
-    files = []
-    for path in experiment.config["papers"]:
-        paper, name = read_paper(path), Path(path).stem
-        files += [f"tables/{name}.{table.name}.{ending}" for table in paper.tables for ending in TABLES]
-        files += [f"figures/{name}.{figure.name}.svg" for figure in paper.figures]
-    return [paths.REPRODUCTION + file for file in files]
 
 
 def submissions(experiment: Experiment) -> list[str]:
@@ -533,20 +395,5 @@ def deployed(experiment: Experiment, wildcards: Wildcards) -> dict[str, str | li
 def targets(experiment: Experiment) -> list[str]:
     """Return what an experiment makes; everything else is made for these."""
     files = files_per_run(experiment, paths.MEASURES) + submissions(experiment) + deployments(experiment)
-    files += [*latencies(experiment), *explorers(experiment), experiment.at(paths.EXPERIMENT)]
+    files += [*reported(experiment, "latencies"), *explorers(experiment), experiment.at(paths.EXPERIMENT)]
     return [*files, f"{experiment.at(paths.REPORT)}index.html"]
-
-
-def check_papers(files: Sequence[str]) -> None:
-    """Check all files of published numbers; those with equal names would overwrite each other's outputs.
-
-    :raises ConfigError: with a line per mistake.
-    """
-    lines = [
-        f"papers: found the name {name} {times} times, expected each once; rename a file"
-        for name, times in Counter(Path(path).stem for path in files).items()
-        if times > 1
-    ]
-    lines += [line for path in dict.fromkeys(files) for line in find_mistakes(path)]
-    if lines:
-        raise ConfigError("\n".join(lines))

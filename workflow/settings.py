@@ -466,13 +466,6 @@ def curve_depths(experiment: Experiment, wildcards: Wildcards) -> Words:
     return Words(option("depths", depths), {"evaluation.depths": depths})
 
 
-def disagreements(experiment: Experiment, wildcards: Wildcards) -> Words:
-    """Names of the systems that disagree."""
-    names = experiment.config["evaluation"]["disagreements"]
-    words = [*option("first_name", names[0]), *option("second_name", names[1])]
-    return Words(words, {"evaluation.disagreements": names})
-
-
 def compared_systems(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
     names, related = experiment.compared(wildcards.split), pairs(experiment, wildcards.split)
@@ -512,14 +505,3 @@ def submission(experiment: Experiment, wildcards: Wildcards) -> Words:
     if form != "trec":
         return Words((), {f"{place}.form": form})
     return Words(option("run_id", run_id), {f"{place}.form": form, f"{place}.run_id": run_id})
-
-
-def of_report(reported: dict[str, list[str] | dict[str, str]]) -> list[str]:
-    """Give the files that the report reads, as `inputs.of_report` lists them."""
-    words = []
-    for name, files in reported.items():
-        if isinstance(files, dict):
-            # A card stands for the folder of a model.
-            files = [f"{key}={os.path.dirname(file) if name == 'models' else file}" for key, file in files.items()]
-        words += option(name, files)
-    return words

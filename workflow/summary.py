@@ -10,18 +10,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cort.evaluation.comparisons import Comparisons, verdict_lines
+from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Measures
 from cort.experiment.checks import ConfigError, load
 from cort.formats.artifacts import read_artifact
-from cort.reporting.inputs import read_measures, titled
-from cort.reporting.labels import fixed, measure_label
-from cort.reporting.tables import by_split, names_of_measures
+from cort.reporting.format import fixed, mean_of, verdict_lines
+from cort.reporting.results import files_of, read_all
+from cort.reporting.sections import by_split, names_of_measures
 from cort.runtime.errors import InputError
 from cort.settings import paths
 from workflow.command_line import new_parser
-from workflow.inputs import comparisons, explorers, files_per_run
+from workflow.inputs import explorers
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,10 +36,9 @@ def main(argv: list[str] | None = None) -> int:
             lines = [f"{'warning: ' * finding.warns}{finding.text}\n" for finding in findings]
             sys.stdout.write("".join([*lines, f"{experiment.at(paths.INSPECTED_IDS)}\n"]))
             return 0
-        files = [path for path in comparisons(experiment) if Path(path).exists()]
-        compared = titled(experiment, (read_artifact(path, Comparisons) for path in files))
-        measured = filter(os.path.exists, files_per_run(experiment, paths.MEASURES))
-        measures = titled(experiment, read_measures([*measured]))
+        files = {kind: filter(os.path.exists, found.values()) for kind, found in files_of(experiment).items()}
+        compared = read_all(experiment, files["comparisons"], Comparisons)
+        measures = read_all(experiment, files["measures"], Measures)
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -58,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 def means(split: str, measures: Sequence[Measures]) -> str:
     """Write the means of a split, a line per system."""
     names = names_of_measures(measures)
-    rows = [[split, *map(measure_label, names)]]
+    rows = [[split, *map(mean_of, names)]]
     rows += [[system.system, *(fixed(system.mean.get(name)) for name in names)] for system in measures]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [

@@ -35,6 +35,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
 from cort.formats.yaml_files import read_yaml
+from cort.reporting.format import best_first, difference, fixed
 from cort.retrieval.tuning import TunedWeights
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import write_text
@@ -42,7 +43,7 @@ from cort.settings import paths
 from cort.settings.config import leaves
 from cort.settings.evaluation import Target
 from cort.settings.fields import NAME
-from workflow.inputs import comparisons
+from workflow.inputs import reported
 
 CONFIGS = Path("config/verdict")
 # Variables of `make` that name no file.
@@ -100,28 +101,22 @@ class Compared:
 
     def best_first(self) -> list[str]:
         """List the systems that are significantly better than the baseline, the best first, then the baseline."""
-        better = [(row.mean, row.system) for row in self.rows.values() if row.verdict == WIN]
-        return [*(system for _, system in sorted(better, reverse=True)), self.baseline]
+        return [*best_first({row.system: row.mean for row in self.rows.values() if row.verdict == WIN}), self.baseline]
 
     def table(self) -> Iterator[str]:
         """Write a line per system, the best first: mean, difference from the baseline, interval, verdict."""
         means = {name: row.mean for name, row in self.rows.items()}
         means[self.baseline] = next(iter(self.rows.values())).baseline_mean
         width = max(map(len, means))
-        for name in sorted(means, key=lambda name: (-means[name], name)):
-            more = f"  {difference(self.rows[name])}" if name in self.rows else ""
-            yield f"  {name:<{width}}  {means[name]:.3f}{more}"
-
-
-def difference(row: Comparison) -> str:
-    """Write a difference, its interval and the verdict."""
-    return f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]  {row.verdict}"
+        for name in best_first(means):
+            more = f"  {difference(self.rows[name])}  {self.rows[name].verdict}" if name in self.rows else ""
+            yield f"  {name:<{width}}  {fixed(means[name])}{more}"
 
 
 def read_compared(experiment: Experiment) -> list[Compared]:
     """Read the comparisons of a built experiment, a split each."""
     found = []
-    for path in comparisons(experiment):
+    for path in reported(experiment, "comparisons"):
         one: Comparisons = read_artifact(path, Comparisons)
         measure = experiment.config["splits"][one.split]["measures"][0]
         rows = one.against(one.baseline, measure)
@@ -302,7 +297,7 @@ def about_queries(request: Request, experiment: Experiment, synthetic: Experimen
         if found := compared.get(split):
             row = found.rows.get(system) or max(found.rows.values(), key=lambda row: row.mean)
             about = f"{found.labels} labels, {found.measure} on {found.queries} judged queries"
-            yield f"{about}: {row.system} {row.mean:.3f}  {difference(row)}"
+            yield f"{about}: {row.system} {fixed(row.mean)}  {difference(row)}  {row.verdict}"
         elif not experiment.is_judged(split):
             count = count_rows(experiment.at(paths.QUERIES, split=split), QUERIES)
             judging = f'make explore CONFIG={request.main} OPTIONS="--split {split} --judgements judgements.jsonl"'
@@ -360,7 +355,7 @@ def run(request: Request) -> None:
     check(request)
     prepare(request)
     experiment, synthetic = load(request.main), load(request.synthetic)
-    if not comparisons(synthetic):
+    if not reported(synthetic, "comparisons"):
         expected = f"{synthetic.config['evaluation']['baseline']}, another system and a judged split"
         raise input_error(request.synthetic, "nothing to compare", expected, "add what is missing")
     human = [split for split in experiment.evaluated_splits if experiment.labels_of(split) == "human"]

@@ -103,7 +103,7 @@ class Experiment:
     """Measure how long searches take, by part, for single queries and batches of 32, to the `depth` of runs; results
     are in `results/<dataset>/latency/<split>.json` and in the report. Without this section, nothing is measured."""
     papers: tuple[str, ...] = ()
-    """Files of published numbers that the results are compared with, like those in `config/papers`."""
+    """Files of published numbers that the results are compared with, like `config/papers.csv`."""
     submissions: dict[str, Submission] = named(NAME)
     """Submission files by name: `results/<dataset>/submissions/<name>.tsv` for the MS MARCO leaderboard, `.trec` for
     TREC. Runs that would be rejected there are refused."""

@@ -156,9 +156,6 @@ def _check_kept(experiment: Experiment) -> Iterator[str]:
 
 
 def _check_evaluation(evaluation: Config) -> Iterator[str]:
-    both = evaluation["disagreements"]
-    if both and len(set(both)) < 2:
-        yield f"evaluation.disagreements: found only {both[0]}, expected two systems or none; name another"
     for pair in evaluation["contrasts"]:
         if len(set(pair)) < len(pair):
             yield f"evaluation.contrasts: found {pair[0]} against itself, expected two systems; name another"

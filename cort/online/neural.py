@@ -150,13 +150,8 @@ class ExactSearch:
     """
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[str], threads: int) -> None:
-        self._shards, self._threads = shards, threads
-        self.place(devices)
-
-    def place(self, devices: Sequence[str]) -> None:
-        """Move the vectors to other devices."""
         memory_mb = memory_limit() // PART_OF_MEMORY >> 20
-        self._index = ExactIndex(self._shards, devices, self._threads, memory_mb, one_by_one=True)
+        self._index = ExactIndex(shards, devices, threads, memory_mb, one_by_one=True)
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
         """Rank all passages for each vector."""
@@ -233,11 +228,6 @@ class Models:
 
     retrievers: Mapping[str, Retriever]
     rerankers: Mapping[str, Reranker]
-
-    def place(self, devices: Sequence[str]) -> None:
-        """Move the vectors of exact search to other devices."""
-        for index in {index for _, index in self.retrievers.values() if isinstance(index, ExactSearch)}:
-            index.place(devices)
 
 
 class Opening:

@@ -1,204 +1,177 @@
-"""Panels drawn as SVG: the same data give the same bytes, readable in print, without colours and in dark mode."""
+"""Figures: lines by system, one pair of axes or several, as SVG; the same data give the same bytes."""
 
 from __future__ import annotations
 
+import base64
 import io
-import re
-from collections.abc import Sequence
-from math import log2
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup, escape
+from cort.reporting.format import count, fixed
 
-from cort.reporting.panels import Line, Panel
+if TYPE_CHECKING:
+    import pandas as pd
 
-INK, PAPER, GRID, SOFT = "#1b1b1b", "#ffffff", "#dcdcdc", "#5c5c5c"
-# After Okabe and Ito, darkened where needed for a contrast of 3:1 with white; the page has a lighter set for dark mode.
-COLOURS = (INK, "#0072b2", "#d55e00", "#00805c", "#a8478c", "#96690a", "#3a8fc4", "#7a1f4b", "#6b6b6b")
-VARIABLES = {colour: f"var(--line-{number})" for number, colour in enumerate(COLOURS)} | {
-    INK: "var(--ink)",
-    SOFT: "var(--soft)",
-    GRID: "var(--rule)",
-    PAPER: "var(--paper)",
-}
+# After Okabe and Ito, darkened where needed for a contrast of 3:1 with white; the first one is the baseline's.
+COLOURS = ("#1b1b1b", "#0072b2", "#d55e00", "#00805c", "#a8478c", "#96690a", "#3a8fc4", "#7a1f4b", "#6b6b6b")
 MARKERS = ("s", "o", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-
-# Inches of one panel; the legend below adds to its height.
-WIDTH, HEIGHT = 4.2, 2.75
-# Inches of one row of a legend, and from the axes down to the first row.
-LEGEND_ROW, LEGEND_OFFSET = 0.185, 0.53
-# Points: the mean width of a letter in a legend, and of its handle with gaps.
-LETTER, HANDLE = 4.8, 40.0
-FONT_SIZE = 9.0
+# Inches of one panel, and of a line of the legend below it.
+WIDTH, HEIGHT, LEGEND = 4.4, 2.9, 0.19
+# Points of a training that are drawn: more than a printed panel can show.
+POINTS = 400
 STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
-    **dict.fromkeys(("font.size", "axes.labelsize"), FONT_SIZE),
-    **dict.fromkeys(("legend.fontsize", "xtick.labelsize", "ytick.labelsize"), FONT_SIZE - 0.5),
-    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
-    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), SOFT),
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
-    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
-    "axes.titlesize": FONT_SIZE + 0.5,
+    "font.size": 9,
+    "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
-    "axes.linewidth": 0.8,
-    "grid.color": GRID,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dcdcdc",
     "grid.linewidth": 0.6,
-    "lines.linewidth": 1.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
     "lines.markersize": 4.5,
 }
 
 
-def draw(panels: Sequence[Panel], salt: str, nothing: str) -> str:
-    """Draw panels, two per row, as one SVG file on white, which says `nothing` without panels; `salt` seeds its ids."""
-    if not panels:
-        return missing(nothing)
-    svg = re.sub(r"<!DOCTYPE[^>]*>\n", "", _draw(panels, salt, PAPER))
-    titles, summaries = zip(*((panel.title, panel.summary) for panel in panels), strict=True)
-    return _describe(svg, "; ".join(titles), " ".join(summaries), salt)
+@dataclass(frozen=True)
+class Line:
+    """One line; `look` numbers a colour, a marker and dashes, 0 being the baseline's.
+
+    `kind` is "points" (with markers), "line", or "faint" (the raw data behind a smoothed line). A dashed line drops to
+    the axis at the x `drop`; `bars` are intervals of y, and `labels` stand beside the points.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    look: int
+    kind: str = "points"
+    drop: float | None = None
+    bars: Sequence[tuple[float, float]] = ()
+    labels: Sequence[str] = ()
 
 
-def draw_inline(panels: Sequence[Panel], salt: str) -> list[Markup]:
-    """Draw each panel for embedding in a page, with the colours and the font of the page."""
-    return [_draw_inline(panel, f"{salt}-{number}") for number, panel in enumerate(panels, start=1)]
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes; `ticks` of a logarithmic x axis, which is linear without them, or if one is not above 0."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+    ticks: Sequence[float] | None = None
+
+    @property
+    def summary(self) -> str:
+        """Say where each line ends, for people who do not see it."""
+        ends = [f"{one.label}: {fixed(one.y[-1])} at {fixed(one.x[-1], 1)}" for one in self.lines if one.label]
+        return f"{self.title}: {self.y_label} by {self.x_label}. {'; '.join(ends)}."
 
 
-def _draw_inline(panel: Panel, salt: str) -> Markup:
-    svg = _draw([panel], salt, "none")
-    svg = svg[svg.index("<svg ") :]
-    svg = re.sub(r" *<defs>\s*<style.*?</style>\s*</defs>\n", "", svg, count=1, flags=re.DOTALL)
-    svg = re.sub(r'width="([\d.]+)pt" height="[\d.]+pt" ', "", svg, count=1)
-    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, variable)
-    # Ids must not clash with those of other figures on the page.
-    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{salt}-", svg)
-    return Markup(_describe(svg, panel.title, panel.summary, salt))  # noqa: S704  # all text in it was escaped
+def lines_of(frame: pd.DataFrame, looks: dict[str, int], label: Callable[[str], str] = str) -> list[Line]:
+    """Make a line of each column with values, whose x is the index."""
+    columns = {str(name): frame[name].dropna() for name in frame.columns}
+    return [
+        Line(label(name), [*column.index], [*column], looks[name]) for name, column in columns.items() if len(column)
+    ]
 
 
-def missing(reason: str) -> str:
-    """Return an SVG file that says why there is no figure."""
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" width="480pt" height="60pt" viewBox="0 0 480 60" role="img">\n'
-        f" <title>{escape(reason)}</title>\n"
-        f' <rect width="480" height="60" fill="{PAPER}"/>\n'
-        f' <text x="240" y="34" font-size="11" font-family="sans-serif" text-anchor="middle" fill="{SOFT}">'
-        f"{escape(reason)}</text>\n</svg>\n"
-    )
+def thin(values: pd.Series) -> pd.Series:
+    """Keep at most `POINTS` points, evenly spaced, with the first and the last."""
+    import numpy as np
+
+    return values.iloc[np.unique(np.linspace(0, len(values) - 1, POINTS).round().astype(int))]
 
 
-def _describe(svg: str, title: str, text: str, salt: str) -> str:
-    """Give an SVG a title and a description for screen readers."""
-    names = f'<title id="{salt}-title">{escape(title)}</title>\n <desc id="{salt}-desc">{escape(text)}</desc>'
-    opened = f'<svg role="img" aria-labelledby="{salt}-title {salt}-desc" '
-    return re.sub(r"<svg ([^>]*>)", lambda match: f"{opened}{match.group(1)}\n {names}", svg, count=1)
-
-
-def _draw(panels: Sequence[Panel], salt: str, background: str) -> str:
+def draw(panels: Sequence[Panel], nothing: str) -> str:
+    """Draw panels, two per row, as an SVG file on white, which says `nothing` without panels."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    heights = [HEIGHT + LEGEND_OFFSET + LEGEND_ROW * max(map(_legend_rows, panels)) for _ in range(rows)]
+    columns = min(2, len(panels)) or 1
+    rows = -(-len(panels) // columns) or 1
+    longest = max((len(panel.lines) for panel in panels), default=0)
+    text = io.StringIO()
+    # The user's matplotlib settings must not change the figures.
     with matplotlib.rc_context():
-        # The user's matplotlib settings must not change the figures.
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({**STYLE, "svg.hashsalt": salt})
-        layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
-        figure = Figure(figsize=(WIDTH * columns, sum(heights)), layout=layout, facecolor=background)
+        # Of all ids in the file.
+        matplotlib.rcParams.update(STYLE | {"svg.hashsalt": "cort"})
+        height = HEIGHT + LEGEND * -(-longest // 2) if panels else 0.6
+        figure = Figure(figsize=(WIDTH * columns, height * rows), layout="constrained", facecolor="white")
         FigureCanvasSVG(figure)
-        for position, panel in enumerate(panels, start=1):
-            _draw_panel(figure.add_subplot(rows, columns, position, facecolor="none"), panel)
-        text = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(text, format="svg", metadata=nothing, facecolor=background)
+        for place, panel in enumerate(panels, start=1):
+            _draw(figure.add_subplot(rows, columns, place), panel)
+        if not panels:
+            figure.text(0.5, 0.5, nothing, ha="center", va="center")
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return text.getvalue()
 
 
-def _draw_panel(axes: Any, panel: Panel) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
-    from matplotlib.transforms import ScaledTranslation
+def embed(panels: Sequence[Panel]) -> list[tuple[str, str]]:
+    """Draw each panel for a page: address of the picture, and its description."""
+    pictures = (base64.b64encode(draw([panel], "").encode()).decode() for panel in panels)
+    return [(f"data:image/svg+xml;base64,{one}", panel.summary) for one, panel in zip(pictures, panels, strict=True)]
 
-    handles = [_draw_line(axes, line) for line in panel.lines]
-    named = [(handle, line.label) for handle, line in zip(handles, panel.lines, strict=True) if line.label]
+
+def _draw(axes: Any, panel: Panel) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
-    if panel.ticks:
+    for line in panel.lines:
+        _draw_line(axes, line)
+    if panel.ticks and min(panel.ticks) > 0:
         axes.set_xscale("log", base=2)
         left, right = axes.get_xlim()
         axes.set_xlim(min(left, panel.ticks[0]), max(right, panel.ticks[-1]))
         axes.xaxis.set_major_locator(FixedLocator(spread(panel.ticks)))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}" if value >= 1 else f"{value:g}"))
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    _draw_drops(axes, panel.lines)
-    axes.legend(
-        *zip(*named, strict=True),
-        loc="upper left",
-        # A fixed distance below the axes, which leaves room for the tick labels and the axis label.
-        bbox_to_anchor=(0, 0),
-        bbox_transform=axes.transAxes + ScaledTranslation(0, -LEGEND_OFFSET, axes.figure.dpi_scale_trans),
-        borderaxespad=0,
-        borderpad=0,
-        labelspacing=0.35,
-        columnspacing=1.6,
-        handlelength=3.2,
-        ncols=_legend_columns(panel),
-    )
-
-
-def _draw_line(axes: Any, line: Line) -> Any:
-    colour, marker, dashes = style_of(line.look)
-    # Like NaN, None leaves a gap.
-    style: dict[str, dict[str, Any]] = {
-        "faint": {"linewidth": 0.6, "alpha": 0.35},
-        "line": {"linestyle": "-"},
-        "points": {"marker": marker, "linestyle": dashes, "markeredgewidth": 0},
-    }
-    return axes.plot(line.x, line.y, color=colour, **style[line.kind])[0]
-
-
-def _draw_drops(axes: Any, lines: Sequence[Line]) -> None:
-    """Drop a dashed line from each saturation point to the x axis."""
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value) if value % 1 == 0 else f"{value:g}"))
     bottom, top = axes.get_ylim()
-    for line in lines:
-        if line.drop is not None and (height := line.y[line.x.index(line.drop)]) is not None:
-            # Each look has its own phase, so that two lines at the same x show both colours.
-            phase = (line.look * 3.5, (3.5, 3.5))
-            colour = style_of(line.look)[0]
-            axes.plot([line.drop, line.drop], [bottom, height], color=colour, linewidth=1.0, linestyle=phase)
+    for line in panel.lines:
+        if line.drop is not None:
+            end = line.y[line.x.index(line.drop)]
+            axes.plot([line.drop] * 2, [bottom, end], color=style_of(line.look)["color"], linewidth=1, linestyle="--")
     axes.set_ylim(bottom, top)
+    if any(line.label for line in panel.lines):
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.22), ncols=2)
 
 
-def style_of(look: int) -> tuple[str, str, Any]:
+def _draw_line(axes: Any, line: Line) -> None:
+    style = style_of(line.look)
+    if line.kind != "points":
+        style = {"color": style["color"]} | ({"linewidth": 0.6, "alpha": 0.4} if line.kind == "faint" else {})
+    axes.plot(line.x, line.y, label=line.label or "_", **style)
+    if line.bars:
+        pairs = zip(line.y, line.bars, strict=True)
+        below, above = zip(*((y - low, high - y) for y, (low, high) in pairs), strict=True)
+        axes.errorbar(line.x, line.y, yerr=(below, above), fmt="none", ecolor=style["color"], elinewidth=0.8)
+    for x, y, text in zip(line.x, line.y, line.labels, strict=False):
+        axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
+
+
+def style_of(look: int) -> dict[str, Any]:
     """Return colour, marker and dashes of a look: 0 is black and solid, others repeat only after 32."""
     if look == 0:
-        return COLOURS[0], MARKERS[0], DASHES[0]
+        return {"color": COLOURS[0], "marker": MARKERS[0], "linestyle": DASHES[0]}
     turn, colour = divmod(look - 1, len(COLOURS) - 1)
     # Each cycle through the colours shifts the dashes, so that combinations do not repeat soon.
-    return COLOURS[1 + colour], MARKERS[look % len(MARKERS)], DASHES[(colour + turn) % len(DASHES)]
+    dashes = DASHES[(colour + turn) % len(DASHES)]
+    return {"color": COLOURS[1 + colour], "marker": MARKERS[look % len(MARKERS)], "linestyle": dashes}
 
 
 def spread(ticks: Sequence[float]) -> list[float]:
     """Pick the ticks of a logarithmic axis whose labels do not touch: drop one too close to its right neighbour."""
-    least = (log2(ticks[-1]) - log2(ticks[0])) / 13
     kept = [ticks[-1]]
     for tick in reversed(ticks[:-1]):
-        if log2(kept[-1]) - log2(tick) >= least:
+        if kept[-1] / tick >= (ticks[-1] / ticks[0]) ** (1 / 13):
             kept.append(tick)
     return kept[::-1]
-
-
-def _legend_columns(panel: Panel) -> int:
-    longest = max((len(line.label) for line in panel.lines), default=0)
-    return max(1, min(3, int((WIDTH - 0.5) * 72 // (longest * LETTER + HANDLE))))
-
-
-def _legend_rows(panel: Panel) -> int:
-    return -(-sum(bool(line.label) for line in panel.lines) // _legend_columns(panel))

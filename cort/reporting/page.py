@@ -1,44 +1,47 @@
-"""Rendering templates: self-contained HTML pages, which have no scripts and load nothing, and Markdown."""
+"""Pages: self-contained HTML, which has no scripts and loads nothing."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort import __version__
-from cort.reporting import labels
-from cort.reporting.tables import MARKDOWN_SPECIAL
+from cort.reporting.format import typeset
+from cort.reporting.tables import Table
 
 
-def plain(text: str) -> str:
-    """Show untrusted text in Markdown as it is, on one line."""
-    return " ".join(text.split()).translate(MARKDOWN_SPECIAL)
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: tables, pictures with descriptions and a caption, facts by name, tables under a summary."""
+
+    name: str
+    heading: str
+    tables: Sequence[Table] = ()
+    pictures: Sequence[tuple[str, str]] = ()
+    caption: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    folded: Sequence[Table] = ()
+    summary: str = ""
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to show."""
+        return any(len(table.frame) for table in (*self.tables, *self.folded)) or bool(self.pictures or self.facts)
 
 
 def render(template: str, **shown: Any) -> str:
-    """Render a template. In HTML everything is escaped, except figures, which were escaped when drawn.
-
-    Templates of Markdown (`.md.jinja`) must use the filter `plain` for untrusted text.
-    """
+    """Render a template, with everything in it escaped."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=select_autoescape(["html.jinja"]),
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    shared = (labels.count, labels.fixed, labels.signed, labels.duration, labels.memory, labels.clip, labels.p_value)
-    environment.filters |= {filter.__name__: filter for filter in shared} | {"measure": labels.measure_label}
-    environment.filters |= {"json": json.dumps, "plain": plain}
-    known = {
-        "link": labels.link,
-        "page_of": labels.page_of,
-        "highlight": labels.highlight,
-        "interval": labels.shown_interval,
-    }
-    environment.globals |= {**known, "plural": labels.plural, "version": __version__, "missing": labels.MISSING}
+    environment.filters["typeset"] = typeset
+    environment.globals["version"] = __version__
     return environment.get_template(template).render(shown)

@@ -1,339 +1,524 @@
-"""What the sections of a report show: tables of each kind of result, and rows for the page."""
+"""What a report shows: a table for each kind of result, and panels of figures."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import floor, log10
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from cort.evaluation.agreement import Agreement
+from cort.evaluation.comparisons import TOO_FEW, Comparison, Comparisons
+from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.measures import FIRST, Measures
-from cort.evaluation.names import JUDGED_ONLY
-from cort.evaluation.overlap import Common, Overlap
-from cort.reporting.inputs import MEASURE, Curve, Hardware
-from cort.reporting.labels import MISSING, count, fixed, measure_label, plural
-from cort.reporting.panels import WINDOWS, Line, Panel
-from cort.reporting.reproduction.fidelity import NumberResult, Reproduction
-from cort.reporting.tables import Cell, Column, Table, by_split, columns, grouped
+from cort.evaluation.overlap import Overlap, P
+from cort.models.truncation import Truncation
+from cort.reporting.figures import Line, Panel, lines_of, thin
+from cort.reporting.format import (
+    MISSING,
+    best,
+    count,
+    disagreement,
+    duration,
+    fixed,
+    mean_of,
+    memory,
+    needed,
+    p_value,
+    percent,
+    plural,
+    signed,
+)
+from cort.reporting.results import Job, Latencies
+from cort.reporting.tables import Place, Table, frame_of
 from cort.retrieval.audits import Audit
 from cort.systems.timing import PARTS
+from cort.training.outcome import Selection
 
-# With more systems than this, the page shows each system's overlap with the baseline instead of all pairs.
-MOST_SYSTEMS = 10
+if TYPE_CHECKING:
+    import pandas as pd
 
 TOTALS = ("sequential", "concurrent")
 STATISTICS = ("p50", "p95", "p99", "mean")
-# Headings of `LatencyRow.cells`.
-HEADINGS = ("System", "Vectors on", "Queries at a time", *PARTS, *(f"{total} p50 / p95 / p99" for total in TOTALS))
+DIFFERENCES = dict.fromkeys(("difference", "low", "high"), signed)
+INTERVAL = {"low": "from", "high": "to"}
 
 
-def number_of_queries(systems: Sequence[Measures]) -> str:
-    """Say over how many queries the means of a split are, which may differ by system."""
-    numbers = sorted({system.queries for system in systems})
-    most = plural(numbers[-1], "query", "queries")
-    return most if len(numbers) == 1 else f"{count(numbers[0])} to {most}"
+def names_of_measures(measures: Iterable[Measures]) -> list[str]:
+    """List all measures, in the order in which they first appear."""
+    return list(dict.fromkeys(name for system in measures for name in system.mean))
 
 
-def incomplete_queries(systems: Sequence[Measures]) -> str:
-    """Say how many queries of a split have no relevant passage, no results, or few."""
-    parts = []
-    if without := max(row.without_relevant for row in systems):
-        parts.append(f"without a relevant passage ({count(without)})")
-    if empty := [f"{row.system} {count(row.without_results)}" for row in systems if row.without_results]:
-        parts.append(f"without results ({', '.join(empty)})")
-    if short := [f"{row.system} {count(row.short)}" for row in systems if row.short]:
-        parts.append(f"with fewer results than the largest cutoff ({', '.join(short)})")
-    return f"Means include queries {', '.join(parts)}." if parts else ""
+def by_split(measures: Iterable[Measures]) -> dict[str, list[Measures]]:
+    """Group measures by split, in the order in which these first appear."""
+    groups: dict[str, list[Measures]] = {}
+    for one in measures:
+        groups.setdefault(one.split, []).append(one)
+    return groups
+
+
+def bold_of(frame: pd.DataFrame, columns: Iterable[str]) -> frozenset[Place]:
+    """Find the best systems of each split by each measure."""
+    places = set[Place]()
+    for _, rows in frame.groupby("split", sort=False):
+        for column in columns:
+            chosen = {*best(dict(zip(rows["system"], rows[column], strict=True)))}
+            places |= {(row, column) for row in rows.index if frame["system"][row] in chosen}
+    return frozenset(places)
+
+
+def answer_tables(measures: Sequence[Measures], comparisons: Sequence[Comparisons], baseline: str) -> Iterator[Table]:
+    """Tabulate, for each split, systems against the baseline by the first measure, and the last measure."""
+    by = {one.split: one for one in comparisons}
+    for split, block in by_split(measures).items():
+        names = names_of_measures(block)
+        shown = list(dict.fromkeys([*names[:1], *names[-1:]]))
+        against = by[split].against(baseline, names[0]) if split in by and names else {}
+        rows: list[list[object]] = []
+        for one in block:
+            row = against.get(one.system)
+            found = (row.difference, row.difference_low, row.difference_high) if row else (None, None, None)
+            means = [one.mean.get(name) for name in shown]
+            compared = [row.verdict if row else "", *means[:1], *found] if against else means[:1]
+            rows.append([split, one.system, *compared, *means[1:]])
+        columns = ["verdict", *shown[:1], "difference", "low", "high"] if against else shown[:1]
+        frame = frame_of(rows, ["split", "system", *columns, *shown[1:]])
+        caption = f"{plural(block[0].queries, 'query', 'queries')}; the best in bold."
+        if against:
+            caption += f" Verdict: whether {mean_of(names[0])} differs significantly from {baseline}."
+        yield Table("", caption, frame, DIFFERENCES, INTERVAL, "split", bold_of(frame, shown))
+
+
+def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparisons] = ()) -> Table:
+    """Tabulate all systems by all measures; the best of a split are bold, significant differences marked.
+
+    Numbers of queries without results, and without a relevant passage, have a column unless all are 0.
+    """
+    names = names_of_measures(measures)
+    found = ("without_results", "without_relevant", "short")
+    lacks = [name for name in found if any(getattr(row, name) for row in measures)]
+    columns = ["split", "system", "queries", "relevant from", *lacks, *names]
+    frame = frame_of(
+        [
+            [one.split, one.system, one.queries, one.relevance_level, *(getattr(one, name) for name in lacks)]
+            + [one.mean.get(name) for name in names]
+            for one in measures
+        ],
+        columns,
+    )
+    differ = {
+        (one.split, row.system, row.measure)
+        for one in comparisons
+        for row in one.comparisons
+        if row.significant and row.baseline == one.baseline
+    }
+    marked = frozenset(
+        (row, name)
+        for row, (split, system) in enumerate(zip(frame["split"], frame["system"], strict=True))
+        for name in names
+        if (split, system, name) in differ
+    )
+    note = legend(comparisons[0]) if marked else ""
+    caption = f"means over the queries; the best of each column in bold. {note}".rstrip()
+    headings = {"short": "with fewer results than the largest cutoff"}
+    bold = bold_of(frame, names)
+    return Table("systems", caption, frame, {}, headings, block="split", bold=bold, marked=marked, note=note)
+
+
+def legend(compared: Comparisons) -> str:
+    """Explain the mark of a significant difference."""
+    return (
+        f"* differs significantly from {compared.baseline}: p of the paired randomisation test "
+        f"({count(compared.resamples)} random signs), corrected by Holm's method over the comparisons of the split for "
+        f"each measure, is at most {compared.alpha:g}."
+    )
+
+
+def comparisons_table(comparisons: Sequence[Comparisons], links: Mapping[tuple[str, str, str], str]) -> Table:
+    """Tabulate all comparisons; `links` lead to the explorer, by split, system and baseline."""
+    columns = ["split", "system", "against", "verdict", "measure", "mean", "its mean", "difference", "low", "high"]
+    columns += ["p", "p corrected", "won", "tied", "lost", "remark"]
+    rows: list[list[object]] = []
+    linked = {}
+    for split in comparisons:
+        pairs = len({(row.system, row.baseline) for row in split.comparisons})
+        for row in split.comparisons:
+            if link := links.get((split.split, row.system, row.baseline)):
+                linked[len(rows), "against"] = link
+            rows.append(
+                [
+                    split.split,
+                    row.system,
+                    row.baseline,
+                    row.verdict,
+                    mean_of(row.measure),
+                    row.mean,
+                    row.baseline_mean,
+                    row.difference,
+                    row.difference_low,
+                    row.difference_high,
+                    row.randomization_test,
+                    row.randomization_test_holm,
+                    row.won,
+                    row.tied,
+                    row.lost,
+                    remark(row, pairs),
+                ]
+            )
+    caption = (
+        "each system against its parts, its encoder before training, the baseline, and the systems it was to be "
+        "compared with: bootstrap intervals of the differences; p of the paired randomisation test, and corrected by "
+        "Holm's method over the pairs for each measure by itself, which decides the verdict; queries won and lost."
+    )
+    formats = DIFFERENCES | dict.fromkeys(columns[10:12], p_value)
+    return Table("comparisons", caption, frame_of(rows, columns), formats, INTERVAL, "split", links=linked)
+
+
+def remark(row: Comparison, pairs: int) -> str:
+    """Say what a verdict lacks, or why it seems to contradict its interval."""
+    if row.verdict == TOO_FEW:
+        return needed(row)
+    return disagreement(pairs) if row.disagrees else ""
+
+
+def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
+    """Tabulate the shortest lists that reach the recall of the baseline's longest."""
+    columns = ["split", "system", "shortest list", "its recall", "baseline", "baseline's list", "baseline's recall"]
+    rows = [
+        [one.split, row.system, row.depth, row.recall, one.baseline, row.baseline_depth, row.baseline_recall]
+        for one in comparisons
+        for row in one.list_lengths
+    ]
+    caption = "how many passages a system needs to reach the recall of the baseline's whole list."
+    return Table("lists", caption, frame_of(rows, columns), block="split")
 
 
 def judged_table(measures: Sequence[Measures]) -> Table:
     """Tabulate how many of the top results are unjudged, and the measures with and without them."""
-    known = [(row, row.judged) for row in measures if row.judged]
+    known = [(one, one.judged) for one in measures if one.judged]
     names = list(dict.fromkeys(name for _, judged in known for name in judged.mean))
-    heads = columns(split="", system="", queries="", judgements="", relevant="")
-    heads += columns(results=f"among the first {FIRST}", unjudged="unjudged of these")
-    heads += [Column(name, measure_label(name)) for name in names]
-    rows: list[list[Cell]] = [
+    columns = ["split", "system", "queries", "judgements", "relevant", f"top {FIRST}", "unjudged", "share", *names]
+    rows = [
         [
-            *(row.split, row.system, row.queries, judged.judgements, judged.relevant, judged.results, judged.unjudged),
+            one.split,
+            one.system,
+            one.queries,
+            judged.judgements,
+            judged.relevant,
+            judged.results,
+            judged.unjudged,
+            judged.unjudged / judged.results if judged.results else None,
             *map(judged.mean.get, names),
         ]
-        for row, judged in known
+        for one, judged in known
     ]
-    return Table(heads, rows, 1)
+    caption = (
+        f"results among the first {FIRST} of all queries without a judgement, which count as not relevant, and "
+        "measures after they are removed from the rankings (judged only)."
+    )
+    return Table("judged", caption, frame_of(rows, columns), {"share": percent}, block="split")
 
 
-def deeply_judged(measures: Sequence[Measures]) -> dict[str, list[Measures]]:
+def deeply_judged(measures: Sequence[Measures]) -> list[Measures]:
     """Select the splits with at least `FIRST` judgements per query, negative ones among them.
 
     If queries have one relevant passage and no other judgement, as in MS MARCO's dev, nearly all results are unjudged.
     """
-    return by_split(
-        row
-        for row in measures
-        if (judged := row.judged) and judged.judgements >= FIRST * row.queries and judged.relevant < judged.judgements
-    )
-
-
-def judged_only_names(systems: Sequence[Measures]) -> dict[str, str]:
-    """Map measures to their variants over judged passages only."""
-    names = [name for row in systems if row.judged for name in row.judged.mean]
-    return {name.replace(JUDGED_ONLY, ""): name for name in names if JUDGED_ONLY in name}
+    return [
+        one
+        for one in measures
+        if (judged := one.judged) and judged.judgements >= FIRST * one.queries and judged.relevant < judged.judgements
+    ]
 
 
 def overlap_table(overlaps: Sequence[Overlap]) -> Table:
-    """Tabulate all pairs of systems on all splits."""
-    heads = columns(split="", system="", other="", queries="", depth="", overlap="", same_first="same first passage")
-    heads += columns(rbo="RBO")
-    rows: list[list[Cell]] = [
-        [
-            *(overlap.split, pair.first, pair.second, overlap.queries, overlap.depth),
-            *(pair.overlap, pair.same_first, pair.rbo),
+    """Tabulate all pairs of systems on the splits without judgements."""
+    columns = ["split", "system", "other", "queries", "depth", "overlap", "same first", "RBO", "alone", "other alone"]
+    rows = []
+    for one in overlaps:
+        alone = dict(zip(one.systems, one.alone, strict=True))
+        rows += [
+            [
+                one.split,
+                pair.first,
+                pair.second,
+                one.queries,
+                one.depth,
+                pair.overlap,
+                pair.same_first,
+                pair.rbo,
+                alone[pair.first],
+                alone[pair.second],
+            ]
+            for pair in one.pairs
         ]
-        for overlap in overlaps
-        for pair in overlap.pairs
-    ]
-    return Table(heads, rows, 1)
+    caption = (
+        "no judgements, so there are no measures. Mean share of the top results (depth) that two systems have in "
+        f"common; share of queries with the same first result; rank-biased overlap (extrapolated, p = {P}); results "
+        "per query that no other system has there."
+    )
+    return Table("overlap", caption, frame_of(rows, columns), block="split")
 
 
-def overlap_rows(overlap: Overlap, baseline: str | None) -> dict[str, dict[str, Common | None]]:
-    """Pair each system with all others or, if there are many systems, with the baseline only."""
-    pairs = {(pair.first, pair.second): pair for pair in overlap.pairs}
-    pairs |= {(second, first): pair for (first, second), pair in pairs.items()}
-    others = overlap.systems
-    if len(others) > MOST_SYSTEMS:
-        others = [baseline if baseline in others else others[0]]
-    return {system: {other: pairs.get((system, other)) for other in others} for system in overlap.systems}
-
-
-@dataclass(frozen=True)
-class LatencyRow:
-    """`STATISTICS` of one system's latency by part, with its vectors on `device` and `batch` queries at a time."""
-
-    system: str
-    device: str
-    batch: int
-    searches: int
-    milliseconds: dict[str, dict[str, float]]
-
-    def get(self, part: str, statistic: str) -> float | None:
-        """Return a statistic of a part, or None if the system does not have that part."""
-        return self.milliseconds[part][statistic] if part in self.milliseconds else None
-
-    @property
-    def cells(self) -> list[str]:
-        """Format the row under `HEADINGS`."""
-        medians = [fixed(self.get(part, "p50"), 1) for part in PARTS]
-        totals = [
-            " / ".join(fixed(self.get(total, statistic), 1) for statistic in STATISTICS[:3])
-            if total in self.milliseconds
-            else MISSING
-            for total in TOTALS
-        ]
-        return [self.system, self.device, str(self.batch), *medians, *totals]
-
-
-@dataclass(frozen=True)
-class Latencies:
-    """What the stage `latency` measured on the queries of a split, and on which machine."""
-
-    split: str
-    queries: int
-    depth: int
-    threads: int
-    hardware: Hardware
-    software: dict[str, str | None]
-    rows: list[LatencyRow]
-
-    @property
-    def caption(self) -> str:
-        """Describe the rows, the machine and its software."""
-        machine = "; ".join([f"{self.hardware.processor}, {self.hardware.cores} cores", *self.hardware.gpus])
-        versions = ", ".join(f"{name} {version}" for name, version in self.software.items() if version)
-        return (
-            f"Milliseconds to retrieve the top {self.depth} results, for {self.queries} queries of {self.split} after "
-            "a warm-up: medians of the parts, the total with all parts in sequence (sequential), and the total as "
-            f"deployed, with BM25 running in parallel with the dense ranker (concurrent). {machine}; {self.threads} "
-            f"threads; {versions}."
-        )
-
-
-def published_latencies(reproduction: Reproduction) -> list[tuple[str, int, NumberResult]]:
-    """Select the published latencies in ms: title of the paper, queries at a time, the number."""
-    return [
-        (paper.title, int(number.measure.partition("@")[2] or 1), number)
-        for paper in reproduction.papers
-        for number in paper.numbers
-        if number.measure.partition("@")[0] == "latency"
-    ]
-
-
-def latency_table(latencies: Iterable[Latencies]) -> Table:
-    """Tabulate the medians of the parts and all statistics of the totals."""
-    heads = [
-        *columns(split="", system="", device="vectors on", batch="queries at a time", searches=""),
-        *(Column(f"{part}_p50", part, 1) for part in PARTS),
-        *(Column(f"{total}_{name}", f"{total} {name}", 1) for total in TOTALS for name in STATISTICS),
-    ]
+def agreement_table(agreements: Iterable[Agreement]) -> Table:
+    """Tabulate how far labels of two splits agree."""
+    columns = ["first", "second", "pairs", "kappa", "weighted kappa", "queries", "systems", "measure"]
+    columns += ["tau", "low", "high"]
     rows = [
         [
-            *(split.split, row.system, row.device, row.batch, row.searches),
-            *(row.get(part, "p50") for part in PARTS),
-            *(row.get(total, name) for total in TOTALS for name in STATISTICS),
+            one.first,
+            one.second,
+            one.pairs,
+            one.kappa,
+            one.weighted_kappa,
+            one.queries,
+            one.systems,
+            mean_of(one.measure) if one.measure else MISSING,
+            *(one.tau or (None, None, None)),
         ]
-        for split in latencies
-        for row in split.rows
+        for one in agreements
+        if one.pairs
     ]
-    return Table(heads, rows)
-
-
-@dataclass(frozen=True)
-class AuditRow:
-    """One search at one depth; `name` describes its index and width, which exact search lacks, as it lacks a loss."""
-
-    name: str
-    index: str
-    width: float | None
-    depth: int
-    recall: float
-    mean: float
-    median: float
-    faster: float | None
-    loss: dict[str, float]
-
-
-@dataclass(frozen=True)
-class AuditBlock:
-    """All searches over one encoder's vectors on one split, by depth; `caption` describes the data."""
-
-    split: str
-    encoder: str
-    caption: str
-    measures: list[str]
-    rows: list[AuditRow]
-
-
-def audit_blocks(audits: Sequence[Audit], order: Sequence[str] = ()) -> list[AuditBlock]:
-    """Group the audits by split and encoder, in the order given; measures in `order` come first."""
-    blocks = []
-    for (split, encoder), group in grouped(audits, lambda audit: (audit.split, audit.encoder)).items():
-        names = dict.fromkeys(name for audit in group for exact in audit.exact for name in exact.measures)
-        measures = list(dict.fromkeys([*(name for name in order if name in names), *names]))
-        queries = plural(group[0].queries, "query", "queries")
-        size = f"{queries}, {count(group[0].passages)} passages"
-        caption = "; ".join([f"{encoder} on {split}: {size}", *filter(None, map(_size, group))])
-        blocks.append(AuditBlock(split, encoder, caption, measures, list(_audit_rows(group))))
-    return blocks
-
-
-def _size(audit: Audit) -> str:
-    """Describe the size of an index and, if it is an IVF-PQ index, its number of candidates."""
-    parts = []
-    if audit.storage_bytes:
-        parts.append(f"{audit.index}: {count(max(round(audit.storage_bytes / 1e6), 1))} MB")
-    if audit.vectors_per_token:
-        parts.append(f"{count(audit.vectors_per_token)} candidates of each vector of a query")
-    return ", ".join(parts)
-
-
-def _audit_rows(audits: Sequence[Audit]) -> Iterator[AuditRow]:
-    for exact in audits[0].exact:
-        depth, times = exact.depth, exact.milliseconds
-        yield AuditRow("exact", "exact", None, depth, 1.0, times.mean, times.median, None, {})
-        for audit in audits:
-            # Exact search is timed anew in each audit, perhaps on another machine.
-            own = next((one.milliseconds.mean for one in audit.exact if one.depth == depth), times.mean)
-            for search in (search for search in audit.searches if search.depth == depth):
-                mean, median = search.milliseconds.mean, search.milliseconds.median
-                faster = own / mean if mean > 0 else None
-                name = f"{audit.index}, {audit.parameter} {search.width:g}"
-                yield AuditRow(name, audit.index, search.width, depth, search.recall, mean, median, faster, search.loss)
-
-
-def audits_table(blocks: Sequence[AuditBlock]) -> Table:
-    """Tabulate all searches, a block per split and encoder."""
-    measures = list(dict.fromkeys(name for block in blocks for name in block.measures))
-    heads = columns(split="", encoder="", depth="", index="", width="epsilon, ef or probes")
-    heads += columns(4, recall="recall of exact") + columns(2, mean_ms="mean (ms)", median_ms="median (ms)")
-    heads += columns(1, times_faster="times faster")
-    heads += columns(4, **{f"loss_{name}": f"loss of {name}" for name in measures})
-    rows: list[list[Cell]] = []
-    for block in blocks:
-        for row in block.rows:
-            width = int(row.width) if row.width is not None and row.width % 1 == 0 else row.width
-            cells: list[Cell] = [block.split, block.encoder, row.depth, row.index, width, row.recall]
-            rows.append([*cells, row.mean, row.median, row.faster, *map(row.loss.get, measures)])
-    return Table(heads, rows, 2)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One training in numbers, None where the curve has none. A measure, if there is one, decides the best step."""
-
-    name: str
-    steps: int
-    epochs: float | None
-    last_loss: float | None
-    best_validation_loss: float | None
-    best_measure: float | None
-    best_step: int | None
-    examples_per_second: float | None
-
-
-def summarize(curve: Curve) -> Summary:
-    """Summarize a training in a few numbers."""
-    losses, epochs, speeds = (curve.known(column)[1] for column in ("loss", "epoch", "examples_per_second"))
-    (steps, validation), (measured, measures) = curve.known("validation_loss"), curve.known(MEASURE)
-    best = None
-    if len(measures):
-        best = int(measured[np.argmax(measures)])
-    elif len(validation):
-        best = int(steps[np.argmin(validation)])
-    return Summary(
-        curve.name,
-        int(curve.columns["step"].max()),
-        float(epochs.max()) if len(epochs) else None,
-        # The mean of the last window, because the loss of a single batch says little.
-        float(losses[-max(1, len(losses) // WINDOWS) :].mean()) if len(losses) else None,
-        float(validation.min()) if len(validation) else None,
-        float(measures.max()) if len(measures) else None,
-        best,
-        float(np.median(speeds)) if len(speeds) else None,
+    caption = (
+        "Pairs of a query and a document that two splits judge: Cohen's kappa on relevant or not, and the kappa of "
+        "their grades with quadratic weights. Kendall's tau-b of the rankings of systems on the queries of both, with "
+        "its 95 % bootstrap interval."
     )
+    return Table("agreement", caption, frame_of(rows, columns), headings=INTERVAL)
 
 
-def audit_panels(blocks: Sequence[AuditBlock]) -> list[Panel]:
+def depths_table(depths: Sequence[Depths]) -> Table:
+    """Tabulate where measures saturate with the number of re-ranked candidates."""
+    columns = ["split", "system", "measure", "saturates at", "value there", "deepest", "value at deepest"]
+    rows = []
+    for one in depths:
+        for name, values in one.measures.items():
+            depth = one.saturation.get(name)
+            there = None if depth is None else values[one.depths.index(depth)]
+            rows.append([one.split, one.system, mean_of(name), depth, there, one.depths[-1], values[-1]])
+    caption = "number of re-ranked candidates whose doubling adds less than 0.5 %, with the measure there and at most."
+    return Table("depths", caption, frame_of(rows, columns), block="split")
+
+
+def depth_panels(depths: Sequence[Depths], looks: dict[str, int]) -> list[Panel]:
+    """Plot quality after re-ranking against the number of candidates: one panel per split and measure."""
+    panels = []
+    for split, name in dict.fromkeys((one.split, name) for one in depths for name in one.measures):
+        curves = [one for one in depths if one.split == split and name in one.measures]
+        lines = []
+        for one in curves:
+            known = [(x, y) for x, y in zip(one.depths, one.measures[name], strict=True) if y is not None]
+            if known:
+                x, y = zip(*known, strict=True)
+                lines.append(Line(one.system, x, y, looks[one.system], drop=one.saturation.get(name)))
+        ticks = sorted({depth for one in curves for depth in one.depths})
+        label = mean_of(name)
+        panels.append(Panel(f"{label}, {split}", "re-ranked candidates per query", label, lines, ticks))
+    return [panel for panel in panels if panel.lines]
+
+
+def consistency_table(factors: Sequence[Consistency]) -> Table:
+    """Tabulate RepBERT's consistency factor."""
+    columns = ["split", "system", "reference", "n", "C(n)"]
+    rows = [
+        [one.split, one.system, one.reference, depth, value]
+        for one in factors
+        for depth, value in zip(one.depths, one.consistency, strict=True)
+    ]
+    caption = "consistency factor: the share of a system's top n that the reference has in its top 1,000."
+    return Table("consistency", caption, frame_of(rows, columns), block="split")
+
+
+def recall_panels(measures: Sequence[Measures], looks: dict[str, int]) -> list[Panel]:
+    """Plot recall against the cutoff: one panel per split with at least two cutoffs, one line per system."""
+    import pandas as pd
+
+    panels = []
+    for split, block in by_split(measures).items():
+        means = {one.system: pd.Series(one.mean, dtype=float) for one in block}
+        frame = pd.DataFrame(means).filter(regex=r"^R@", axis=0)
+        frame.index = [int(name[2:]) for name in frame.index]
+        if len(frame := frame.sort_index()) > 1:
+            title = f"{split} ({plural(block[0].queries, 'query', 'queries')})"
+            lines = lines_of(frame, looks)
+            panels.append(Panel(title, "cutoff k (passages per query)", "recall@k", lines, [*frame.index]))
+    return panels
+
+
+def audits_table(audits: Sequence[Audit]) -> Table:
+    """Tabulate all searches, those of the exact one first."""
+    names = list(dict.fromkeys(name for one in audits for exact in one.exact for name in exact.measures))
+    columns = ["split", "encoder", "depth", "index", "width", "recall of exact", "mean (ms)", "median (ms)"]
+    columns += ["times faster", "index (MB)", *(f"loss of {mean_of(name)}" for name in names)]
+    rows: list[list[object]] = []
+    for place in dict.fromkeys((one.split, one.encoder) for one in audits):
+        group = [one for one in audits if (one.split, one.encoder) == place]
+        for exact in group[0].exact:
+            times = exact.milliseconds
+            start = [*place, exact.depth]
+            rows.append([*start, "exact", MISSING, 1.0, times.mean, times.median, None, None, *[None] * len(names)])
+            for one in group:
+                size = one.storage_bytes and one.storage_bytes / 1e6
+                # Exact search is timed anew in each audit, perhaps on another machine.
+                base = next((each.milliseconds.mean for each in one.exact if each.depth == exact.depth), times.mean)
+                for found in (found for found in one.searches if found.depth == exact.depth):
+                    own, width = found.milliseconds, f"{one.parameter} {found.width:g}"
+                    faster = base / own.mean if own.mean > 0 else None
+                    rows.append([*start, one.index, width, found.recall, own.mean, own.median, faster, size])
+                    rows[-1] += map(found.loss.get, names)
+    caption = (
+        "recall of the exact top results, and milliseconds per query, one after the other in one thread; losses are "
+        "relative to the exact ranking of the same depth."
+    )
+    digits = {"recall of exact": 4, "mean (ms)": 2, "median (ms)": 2, "times faster": 1, "index (MB)": 0}
+    formats = {name: _digits(number) for name, number in digits.items()}
+    formats |= {column: _digits(4) for column in columns[10:]}
+    return Table("audits", caption, frame_of(rows, columns), formats, block="split")
+
+
+def _digits(number: int) -> Callable[[float | None], str]:
+    return lambda value: fixed(value, number)
+
+
+def audit_panels(table: Table) -> list[Panel]:
     """Plot recall against time: a panel per split, encoder and depth, a line per index and one for exact search."""
     panels = []
-    for block in blocks:
-        for depth, (exact, *searches) in grouped(block.rows, lambda row: row.depth).items():
-            if not searches:
-                continue
-            indexes = grouped(sorted(searches, key=lambda row: row.mean), lambda row: row.index)
-            least = min(0.99, *(row.recall for row in searches))
-            lines = [Line("exact search", [exact.mean, exact.mean], [least, 1.0], 0, "line")]
-            for look, index in enumerate(dict.fromkeys(row.index for row in searches), start=1):
-                rows = indexes[index]
-                lines.append(Line(index.upper(), [row.mean for row in rows], [row.recall for row in rows], look))
-            title = f"{block.encoder}, {block.split}, top {count(depth)}"
-            best = (max(rows, key=lambda row: (row.recall, -row.mean)) for rows in indexes.values())
-            reached = [f"{row.name}: {fixed(row.recall)} in {fixed(row.mean, 2)} ms" for row in best]
-            ends = "; ".join([f"Exact search takes {fixed(exact.mean, 2)} ms", *reached])
-            summary = f"Recall of exact search against milliseconds per query, {title}. {ends}."
-            ticks = round_numbers([exact.mean, *(row.mean for row in searches)])
-            panels.append(Panel(title, "ms per query, one thread", "recall of exact search", lines, summary, ticks))
+    for (split, encoder, depth), rows in table.frame.groupby(["split", "encoder", "depth"], sort=False):
+        exact, searches = rows[rows["index"] == "exact"], rows[rows["index"] != "exact"]
+        if searches.empty:
+            continue
+        lines = [Line("exact search", [*exact["mean (ms)"]] * 2, [min(0.99, *searches["recall of exact"]), 1.0], 0)]
+        for look, (name, own) in enumerate(searches.groupby("index", sort=False), start=1):
+            own = own.sort_values("mean (ms)", kind="stable")
+            lines.append(Line(str(name).upper(), [*own["mean (ms)"]], [*own["recall of exact"]], look))
+        ticks = round_numbers([x for line in lines for x in line.x])
+        title = f"{encoder}, {split}, top {count(depth)}"
+        panels.append(Panel(title, "ms per query, one thread", "recall of exact search", lines, ticks))
     return panels
 
 
 def round_numbers(values: Sequence[float]) -> list[float]:
-    """Choose ticks of 1, 2 and 5 times a power of ten that enclose all values; at least two."""
-    positive = [value for value in values if value > 0]
-    if not positive:
-        return [0.1, 1.0]
-    low, high = floor(log10(min(positive))), floor(log10(max(positive))) + 1
-    marks = [float(f"{digit}e{power}") for power in range(low, high + 1) for digit in (1, 2, 5)]
-    first = bisect_right(marks, min(positive)) - 1
-    last = bisect_left(marks, max(positive))
+    """Choose ticks of 1, 2 and 5 times a power of ten that enclose all values; none if one is not above 0."""
+    if min(values) <= 0:
+        return []
+    powers = range(floor(log10(min(values))), floor(log10(max(values))) + 2)
+    marks = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
+    first = max(place for place, mark in enumerate(marks) if mark <= min(values))
+    last = min(place for place, mark in enumerate(marks) if mark >= max(values))
     return marks[first : max(last, first + 1) + 1]
+
+
+def trainings_table(
+    curves: Mapping[str, pd.DataFrame], selections: Mapping[str, Selection], last_models: Sequence[str]
+) -> Table:
+    """Tabulate the training runs in numbers, and which model is kept of each."""
+    columns = ["training", "updates", "epochs", "last loss", "best validation loss", "chosen by", "not re-ranked"]
+    columns += ["before training", "best", "kept", "examples per second"]
+    rows = []
+    for name, curve in curves.items():
+        losses, validation = curve["loss"].dropna(), curve["validation_loss"].dropna()
+        # The mean of the last part, because the loss of a single batch says little.
+        last = losses.iloc[-max(1, len(losses) // 40) :].mean() if len(losses) else None
+        chosen = selections.get(name)
+        values = [mean_of(chosen.metric), chosen.unranked, chosen.start, chosen.best] if chosen else ["", *[None] * 3]
+        rows.append(
+            [
+                name,
+                int(curve.index.max()),
+                curve["epoch"].max(),
+                last,
+                validation.min() if len(validation) else None,
+                *values,
+                kept(chosen, name in last_models),
+                curve["examples_per_second"].median(),
+            ]
+        )
+    caption = (
+        "The last loss is the mean over the last fortieth of the updates. The model kept is chosen by its validation "
+        "loss (lower is better) or a validation measure; not re-ranked: candidates in the order of the first stage."
+    )
+    formats = {column: _digits(4) for column in (*columns[3:5], *columns[6:9])}
+    formats |= {"epochs": _digits(1), "examples per second": _digits(1)}
+    return Table("trainings", caption, frame_of(rows, columns), formats)
+
+
+def kept(chosen: Selection | None, is_last: bool) -> str:
+    """Say which model of a training is kept."""
+    if is_last or chosen is None:
+        return "the last model" + (", as configured (checkpoint: last)" if is_last else "")
+    text = f"after update {count(chosen.best_step)}" if chosen.best_step else "the initial model: no update was better"
+    return text if chosen.better_than_unranked else f"{text}; no better than not re-ranking"
+
+
+def training_panels(curves: Mapping[str, pd.DataFrame]) -> list[Panel]:
+    """Plot raw and smoothed training loss and validation loss: one panel per training."""
+    panels = []
+    for name, curve in curves.items():
+        loss, validation = curve["loss"].dropna(), curve["validation_loss"].dropna()
+        smooth = loss.rolling(len(loss) // 40 + 1, center=True, min_periods=1).mean()
+        drawn = [("", loss, "faint", 1), ("training loss (moving mean)", smooth, "line", 1)]
+        drawn += [("validation loss", validation, "points", 2)]
+        thinned = [(label, thin(values), kind, look) for label, values, kind, look in drawn if len(values)]
+        lines = [Line(label, [*values.index], [*values], look, kind) for label, values, kind, look in thinned]
+        panels += [Panel(name, "update step", "loss", lines)] if lines else []
+    return panels
+
+
+def truncations_table(truncations: Iterable[tuple[str, str, Truncation]]) -> Table:
+    """Tabulate how much of its texts each model truncates."""
+    columns = ["model", "texts", "number", "mean tokens", "limit", "truncated texts", "truncated tokens"]
+    rows = [
+        [name, text, one.texts, one.mean_tokens, one.limit, one.cut_texts, one.cut_tokens]
+        for name, text, one in truncations
+    ]
+    caption = (
+        "Texts longer than the limit of a model, in tokens without special tokens. The limit for passages of a "
+        "cross-encoder assumes a query of mean length."
+    )
+    formats = {"truncated texts": percent, "truncated tokens": percent, "mean tokens": _digits(1)}
+    return Table("truncations", caption, frame_of(rows, columns), formats)
+
+
+def filters_table(filters: Mapping[str, Mapping[str, int]]) -> Table:
+    """Tabulate counts of kept and dropped examples."""
+    rows = [
+        (name, outcome.replace("_", " "), number) for name, own in filters.items() for outcome, number in own.items()
+    ]
+    caption = "Documents, judgements and examples that filters kept and dropped."
+    return Table("filters", caption, frame_of(rows, ["of", "outcome", "number"]))
+
+
+def latency_table(latencies: Sequence[Latencies]) -> Table:
+    """Tabulate the medians of the parts and all statistics of the totals."""
+    columns = ["split", "system", "vectors on", "queries at a time", "searches", *PARTS]
+    columns += [f"{total} {name}" for total in TOTALS for name in STATISTICS]
+    rows = [
+        [one.split, row.system, row.device, row.batch, row.searches]
+        + [row.milliseconds.get(part, {}).get("p50") for part in PARTS]
+        + [row.milliseconds.get(total, {}).get(name) for total in TOTALS for name in STATISTICS]
+        for one in latencies
+        for row in one.rows
+    ]
+    caption = (
+        "milliseconds of a search after a warm-up: medians of the parts, the total with all parts in sequence "
+        "(sequential), and as deployed, with BM25 running in parallel with the dense ranker (concurrent). "
+    )
+    caption += "; ".join(
+        f"Top {one.depth} of {plural(one.queries, 'query', 'queries')} on {one.machine}" for one in latencies
+    )
+    formats = {column: _digits(1) for column in columns[5:]}
+    return Table("latency", caption, frame_of(rows, columns), formats, block="split")
+
+
+def stages_table(jobs: Sequence[Job]) -> Table:
+    """Tabulate wall time and memory per stage."""
+    columns = ["stage", "jobs", "total (s)", "longest job (s)", "peak memory (MB)"]
+    formats = {"total (s)": duration, "longest job (s)": duration, "peak memory (MB)": memory}
+    headings = {"total (s)": "total", "longest job (s)": "longest job", "peak memory (MB)": "peak memory"}
+    caption = "Wall time of the jobs of a stage and of its longest job, and the peak memory of a single job."
+    return Table("stages", caption, frame_of(jobs, columns), formats, headings)
+
+
+def inputs_table(inputs: Sequence[tuple[str, int, str]]) -> Table:
+    """Tabulate the input files."""
+    rows = [(path, size, f"{digest[:16]}…") for path, size, digest in inputs]
+    return Table("", "Input files.", frame_of(rows, ["file", "bytes", "SHA-256"]))

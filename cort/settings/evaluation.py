@@ -19,9 +19,8 @@ class Explorer:
 
     results: int = setting(20, "results per ranking", "N", ge=1, le=1000)
     """Top results shown of each system."""
-    megabytes: int = setting(60, "maximum size of the folder, in millions of bytes", "MB", ge=1, le=10_000)
-    """Maximum size of its folder, per split. If it would be larger, the texts of passages that all systems rank low are
-    left out, and the page says so."""
+    texts: int = setting(50, "texts of each query, besides those of relevant passages", "N", ge=0, le=10_000)
+    """Texts of each query, besides those of its relevant passages: of the passages that any system ranks highest."""
 
 
 @section
@@ -60,10 +59,6 @@ class Evaluation:
     """Resamples of the bootstrap, and sign assignments of the randomisation test."""
     alpha: float = setting(0.05, "largest significant corrected p-value", "P", gt=0, le=0.5)
     """Significance level for p-values, which are corrected by Holm's method over the comparisons of a split."""
-    disagreements: tuple[str, ...] = setting((), names="systems", most=2)
-    """The two systems whose disagreements are shown; empty for none."""
-    number_of_disagreements: int = setting(4, "examples per side", "N", ge=1, le=1000)
-    """Examples per system: queries on which it is furthest ahead of the other."""
     explorer: Explorer = field(default_factory=Explorer)
     """The page that compares two systems query by query."""
     depths: tuple[int, ...] = setting(
@@ -115,8 +110,6 @@ class Latency:
     """How many of its queries are searched for, from the first on; fewer by a system that takes over five minutes."""
     systems: tuple[str, ...] = setting(unique=True, least=1)
     """Systems that are measured; those made from a published run cannot be."""
-    gpus: int = setting(1, "at most", "N", ge=1, le=1024, affects_results=False)
-    """GPUs requested; exact search is measured on the CPU and on every number of GPUs up to those available."""
 
 
 @section

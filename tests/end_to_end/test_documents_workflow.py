@@ -76,8 +76,6 @@ def built_with_documents(tmp_path_factory):
         },
         "evaluation": {
             "measures": ["RR@10", "R@5"],
-            "disagreements": ["dense", "bm25"],
-            "number_of_disagreements": 3,
             "depths": [10],
         },
         "submissions": {"board": {"system": "fused", "split": "test", "form": "trec"}},
@@ -138,7 +136,7 @@ def test_documents_are_measured(results, judged, system):
     assert found == pytest.approx(reciprocal_ranks(((one.query_id, one.doc_ids) for one in documents), judged))
 
 
-def test_the_curve_of_a_reranker_and_disagreements_are_of_documents(results, judged):
+def test_the_curve_of_a_reranker_is_of_documents(results, judged):
     top = {one.query_id: one.doc_ids[:10] for one in read_run(results / "runs/test/reranked.trec")}
     documents = {query_id: list(dict.fromkeys(map(document, doc_ids))) for query_id, doc_ids in top.items()}
     assert min(map(len, documents.values())) < 10
@@ -146,19 +144,6 @@ def test_the_curve_of_a_reranker_and_disagreements_are_of_documents(results, jud
     expected = reciprocal_ranks(documents.items(), judged)
     assert curve["depths"][0] == 10
     assert curve["measures"]["RR@10"][0] == pytest.approx(np.mean([*expected.values()]))
-    runs = {
-        name: {one.query_id: one.doc_ids for one, _ in oracle(read_run(results / f"runs/test/{name}.trec"))}
-        for name in SYSTEMS
-    }
-    examples = json.loads((results / "disagreements/test.json").read_text("utf-8"))["examples"]
-    assert examples
-    for example in examples:
-        relevant, query_id = example["relevant"], example["query_id"]
-        name = document(relevant["doc_id"])
-        assert judged[query_id, name] > 0
-        for key, system in (("rank_first", "dense"), ("rank_second", "bm25")):
-            ranking = runs[system][query_id]
-            assert relevant[key] == (ranking.index(name) + 1 if name in ranking else None)
 
 
 def test_the_explorer_shows_the_passage_that_counted_and_the_ranks_of_others(results, judged):

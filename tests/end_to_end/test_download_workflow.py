@@ -101,7 +101,7 @@ def publish(tree, server):
         files[f"tiny/{name}"]["size"] = len(content)
     (tree / "cort" / "downloads" / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
     # These stay files of this machine.
-    config["papers"] = ["mine/paper.yaml"]
+    config["papers"] = ["mine/paper.csv"]
     config["expanders"]["doc2query"]["file"] = "mine/predictions.zip"
     config["weighers"]["deepct"]["file"] = "mine/weighted.jsonl"
     text = yaml.safe_dump(config).replace("tiny/data/", "download:tiny/")

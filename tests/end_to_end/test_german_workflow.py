@@ -12,7 +12,7 @@ from scipy.stats import kendalltau
 from cort.evaluation.folds import draw_folds
 from cort.evaluation.values import read_values
 from cort.formats.runs import read_run
-from cort.reporting.labels import MINUS
+from cort.reporting.format import MINUS
 from tests.support import german
 from tests.support.explorer import unpack
 from tests.support.forking import snakemake
@@ -166,8 +166,8 @@ def test_the_report_shows_how_far_both_agree(results):
     assert found["weighted_kappa"] == pytest.approx(1 - observed / expected)
     assert (found["queries"], found["pairs"], found["systems"], found["measure"]) == (3, 4, 5, "nDCG@10")
     table = Outline((results / "report/index.html").read_text("utf-8")).tables["agreement-1"]
-    assert table[1][:3] == ["test and mine", "4", f"{found['kappa']:.3f}"]
-    assert table[1][4:7] == ["3", "5", "nDCG@10"]
+    assert table[1][:4] == ["test", "mine", "4", f"{found['kappa']:.3f}"]
+    assert table[1][5:8] == ["3", "5", "nDCG@10"]
     expected = kendalltau(*(np.round(sums(results, split), 9) for split in ("test", "mine"))).statistic
     assert found["tau"][0] == pytest.approx(expected)
-    assert table[1][7].startswith(f"{found['tau'][0]:.3f}".replace("-", MINUS))
+    assert table[1][8] == f"{found['tau'][0]:.3f}".replace("-", MINUS)

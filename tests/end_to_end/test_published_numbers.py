@@ -1,12 +1,13 @@
 """Published numbers of published runs, reproduced from the files to the page, on the real judgements of TREC DL."""
 
-import json
 from pathlib import Path
 
 import pytest
-import yaml
 
-from cort import collection, evaluate, import_run, reproduction, split
+from cort import collection, evaluate, import_run, split
+from cort.evaluation.measures import Measures
+from cort.formats.artifacts import read_artifact
+from cort.reporting.published import join, read_published, values
 from tests.support.common import command_line
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -14,28 +15,13 @@ META, SAMPLE = DATA / "msmarco-meta", DATA / "msmarco-sample"
 pytestmark = pytest.mark.skipif(not (META.exists() and SAMPLE.exists()), reason="the real data is not here")
 
 RUNS = {"bm25": "BM25", "tas-b": "D_BERT_KD_TASB"}
-PAPER = {
-    "title": "Runs of others",
-    "reference": "The files' own publishers",
-    "reasons": {"invented": "The number was made up."},
-    "tolerances": {"file": {"within": 0.0005, "because": "the same file by the same rules; rounding remains"}},
-    "tables": {
-        "table-1": {
-            "number": "Table 1",
-            "title": "nDCG@10 of published runs.",
-            "measure": "nDCG@10",
-            "tolerance": "file",
-            "columns": [{"label": "2019", "split": "dl19"}, {"label": "2020", "split": "dl20"}],
-            "rows": [
-                {"label": "BM25", "system": "bm25", "values": [0.5058, 0.4796]},
-                {"label": "TAS-B", "system": "tas-b", "values": [0.7210, 0.6854]},
-                {"label": "TAS-B, wrong", "system": "tas-b", "values": [{"value": 0.7220, "why": ["invented"]}, None]},
-                {"label": "Somebody else", "values": [0.5, 0.5]},
-                {"label": "Not run here", "system": "cort", "values": [0.6, None]},
-            ],
-        }
-    },
-}
+PUBLISHED = """paper,table,row,column,value,system,split,measure,candidates,note
+others,Table 1,BM25,2019,.5058,bm25,dl19,nDCG@10,,
+others,Table 1,BM25,2020,.4796,bm25,dl20,nDCG@10,,
+others,Table 1,TAS-B,2019,.7210,tas-b,dl19,nDCG@10,,
+others,Table 1,TAS-B,2020,.6854,tas-b,dl20,nDCG@10,,
+others,Table 1,Not run here,2019,.6,cort,dl19,nDCG@10,,
+"""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +47,7 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def numbers(tables):
-    """What the comparison says of each number, by row and column."""
+    """Differences of ours from what was published, by row and column."""
     measures = []
     for year in ("dl19", "dl20"):
         for system, name in RUNS.items():
@@ -74,18 +60,14 @@ def numbers(tables):
             outputs = ["--output", str(output), "--output-per-query", str(output.with_suffix(".parquet"))]
             outputs += ["--output-recall", str(output.with_suffix(".csv"))]
             assert evaluate.main(["--run", str(run), *queries, *judged, *named, *outputs]) == 0
-            measures.append(str(output))
-    (tables / "others.yaml").write_text(yaml.safe_dump(PAPER, sort_keys=False), "utf-8")
-    options = ["--title", "Rehearsal", "--dataset", "real", "--papers", str(tables / "others.yaml")]
-    assert reproduction.main([*options, "--measures-files", *measures, "--output-folder", str(tables / "out")]) == 0
-    found = json.loads((tables / "out" / "reproduction.json").read_text("utf-8"))["papers"][0]
-    assert found["counts"] == {"within": 4, "off": 1, "not run": 3, "cannot be computed": 0}
-    return {(one["row"], one["column"]): one for one in found["numbers"]}
+            measures.append(read_artifact(output, Measures))
+    (tables / "others.csv").write_text(PUBLISHED, "utf-8")
+    joined = join(read_published([tables / "others.csv"]), values(measures, [], []))
+    assert joined["ours"].count() == 4
+    return joined.set_index(["row", "column"])["difference"]
 
 
 @pytest.mark.parametrize("row", ["BM25", "TAS-B"])
 @pytest.mark.parametrize("column", ["2019", "2020"])
 def test_published_numbers_are_reproduced(numbers, row, column):
-    number = numbers[row, column]
-    assert number["mark"] == "within"
-    assert abs(number["ours"] - number["published"]) <= 0.0005
+    assert abs(numbers[row, column]) <= 0.0005

@@ -412,11 +412,10 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     (tree / "some.tsv").write_text("".join(judged), "utf-8")
     test = {"queries": test["queries"], "qrels": "some.tsv", "unjudged_queries": "keep"}
     page = _build(tree, config | {"splits": {"test": test}})
-    assert f"Means over {len(judged)} queries of test" in page
+    assert f"test: {len(judged)} queries; " in page
     index, values = (unpack(explorer / f"{name}.js")[1] for name in ("index", "values-0"))
     assert (len(index["ids"]), index["judged"]) == (QUERIES["test"], len(judged))
-    first = values["measures"][0]
-    known = [first["values"][place] is not None for place in first["places"]]
+    known = [value is not None for value in values["measures"][0]]
     assert known == [True] * len(judged) + [False] * (QUERIES["test"] - len(judged))
 
 

@@ -153,7 +153,7 @@ def test_few_queries_give_no_verdict_but_the_number_that_would(compared, capsys,
         write_values(tmp_path / f"{name}.parquet", values, QUERIES[:number], MEASURES[:1])
     found = compared(names=("bm25", "best"))
     (line,) = lines_of(capsys)
-    said = f"RR@10 {around.mean() + 0.2:+.3f}; {needed}"
+    said = f"MRR@10 {around.mean() + 0.2:+.3f}; {needed}"
     assert line.endswith(f"dev: TOO FEW QUERIES ({number})  best against bm25: {said}")
     row = row_of(found, "best")
     assert (row["verdict"], row["significant"]) == ("TOO FEW QUERIES", False)

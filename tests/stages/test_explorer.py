@@ -4,6 +4,7 @@ import pytest
 
 from cort import explorer
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, read_table
+from cort.settings.evaluation import Explorer
 from tests.support.common import contents, write_rows
 from tests.support.explorer import (
     MEASURES,
@@ -61,11 +62,6 @@ def values_of(page):
     return [data_of(page, f"values-{number}") for number in range(len(SYSTEMS))]
 
 
-def size_of(page):
-    """Bytes without the record of checksums."""
-    return sum(path.stat().st_size for path in page.rglob("[!.]*") if path.is_file())
-
-
 def test_queries_are_as_runs_and_judgements_have_them(page):
     records = queries_of(page)
     assert len(records) == QUERIES_COUNT
@@ -80,7 +76,8 @@ def test_queries_are_as_runs_and_judgements_have_them(page):
         ranks = [[one.index(doc) + 1 if doc in one else 0 for doc in relevant] for one in whole]
         assert record["ranks"] == ranks
         assert record["grades"] == [judged.get(int(one[1:])) for one in record["docs"]]
-        assert record["texts"] == [text_of_passage(int(one[1:])) for one in record["docs"]]
+        shown = record["docs"][: record["relevant"] + Explorer.texts]
+        assert record["texts"] == [text_of_passage(int(one[1:])) for one in shown]
         assert len(record["docs"]) == len(set(record["docs"]))
 
 
@@ -104,8 +101,7 @@ def test_values_are_those_of_all_queries(page, number):
     found = values_of(page)[number]
     expected = values(SYSTEMS[number])
     for column, measure in enumerate(MEASURES):
-        one = found["measures"][column]
-        assert [one["values"][place] for place in one["places"]] == [row[measure] for row in expected.values()]
+        assert found["measures"][column] == [row[measure] for row in expected.values()]
     for query, judged in judgements().items():
         ranking = rankings(SYSTEMS[number]).get(query, [])
         ranks = [rank for rank, one in enumerate(ranking, 1) if judged.get(one, 0) > 0]
@@ -121,7 +117,7 @@ def test_the_index_names_what_there_is(page):
     assert index["shards"][0] == 0
     means = [sum(row["RR@10"] for row in values(system).values()) for system in SYSTEMS]
     assert index["pair"] == [1 + (means[2] > means[1]), 0]
-    assert index["cut"]["left_out"] == 0
+    assert index["texts"] == Explorer.texts
 
 
 def test_the_same_inputs_give_the_same_bytes(explored, page):
@@ -130,27 +126,11 @@ def test_the_same_inputs_give_the_same_bytes(explored, page):
     assert contents(explored()) == once
 
 
-def test_texts_beyond_the_cap_are_left_out_and_relevant_ones_stay(explored, page, monkeypatch):
-    whole = queries_of(page)
-    units = (size_of(page) - 1500) // 100
-    cap = units * 100
-    monkeypatch.setattr("cort.reporting.explorer.page.BYTES_PER_MEGABYTE", 100)
-    monkeypatch.setattr("cort.reporting.explorer.page.RESERVE", 300)
-    cut_page = explored("--megabytes", str(units))
-    assert cap - 3000 < size_of(cut_page) <= cap
-    found, cut = queries_of(cut_page), data_of(cut_page, "index")["cut"]
-    missing = sum(text is None for one in found for text in one["texts"])
-    assert (cut["left_out"], cut["texts"]) == (missing, sum(len(one["texts"]) for one in found))
-    assert missing > 0
-    for before, after in zip(whole, found, strict=True):
-        kept = after["texts"].index(None) if None in after["texts"] else len(after["texts"])
-        assert kept >= min(after["relevant"] + cut["others"], len(after["texts"]))
-        assert after["texts"] == before["texts"][:kept] + [None] * (len(before["texts"]) - kept)
+@pytest.mark.parametrize("kept", [0, 7])
+def test_relevant_passages_and_the_first_of_the_others_have_their_texts(explored, page, kept):
+    for before, after in zip(queries_of(page), queries_of(explored("--texts", str(kept))), strict=True):
+        assert after["texts"] == before["texts"][: after["relevant"] + kept]
         assert {**after, "texts": None} == {**before, "texts": None}
-    # Ids and scores stay though they exceed the cap.
-    for one in queries_of(explored("--megabytes", "1")):
-        texts, relevant = one["texts"], one["relevant"]
-        assert [text is None for text in texts] == [False] * relevant + [True] * (len(texts) - relevant)
 
 
 def test_long_texts_end_with_their_length_and_results_may_be_fewer(explored, monkeypatch):
@@ -168,9 +148,7 @@ def test_queries_without_judgements_come_last_and_have_no_values(explored, page,
     assert not {"judged", "overlap"} & whole.keys()
     for system, found in zip(SYSTEMS, values_of(other), strict=True):
         reached = [one[MEASURES[0]] for one in values(system).values()]
-        measure = found["measures"][0]
-        shown = [measure["values"][place] for place in measure["places"]]
-        assert shown == [*reached[:30], *[None] * (len(reached) - 30)]
+        assert found["measures"][0] == [*reached[:30], *[None] * (len(reached) - 30)]
     for query, (found, judged) in enumerate(zip(queries_of(other), queries_of(page), strict=True)):
         assert {*found["docs"]} <= {*judged["docs"]}
         assert query >= 30 or found == judged

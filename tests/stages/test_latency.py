@@ -14,13 +14,13 @@ from cort.experiment.stored import needed_for, open_systems, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact
 from cort.online.searcher import WARM_UP, Searcher
-from cort.reporting.labels import MISSING
-from cort.reporting.reproduction.fidelity import Reproduction, read_latencies
-from cort.reporting.sections import Latencies, latency_table, published_latencies
+from cort.reporting.format import MISSING
+from cort.reporting.results import Latencies
+from cort.reporting.sections import latency_table
 from cort.reporting.tables import to_csv
 from cort.systems.timing import PARTS
 from tests.support.online import SYSTEMS, results_with, write_results
-from workflow.inputs import latencies, searched
+from workflow.inputs import reported, searched
 
 
 class Injected:
@@ -96,80 +96,43 @@ def test_slow_searches_are_measured_for_a_while(tmp_path, monkeypatch):
     assert row["searches"] == len(searcher.calls) == 2
 
 
-def row(system, kind, device="cpu", batch=1, **means):
+def row(system, batch=1, **means):
     times = {name: dict.fromkeys(("p50", "p95", "p99", "mean"), value) for name, value in means.items()}
-    fields = {"system": system, "kind": kind, "device": device, "batch": batch, "searches": 3, "overlap": None}
+    fields = {"system": system, "kind": "", "device": "cpu", "batch": batch, "searches": 3, "overlap": None}
     return fields | {"milliseconds": times}
 
 
 def test_numbers_have_the_names_of_the_published_ones(tmp_path):
     results = results_with(tmp_path, {**SYSTEMS, "dense+bm25": {"interleave": ["dense", "bm25"]}})
-    dense = {"tokenize": 1.0, "encode": 7.0, "search": 68.0, "sequential": 76.0}
     rows = [
-        row("bm25", "bm25", "1 GPU", bm25=38.0, sequential=38.0),
-        row("bm25", "bm25", "1 GPU", 32, bm25=290.0, sequential=290.0),
-        row("dense", "exact", "1 GPU", **dense),
-        row("dense", "exact", "cpu", **{**dense, "search": 900.0}),
-        row("dense", "exact", "4 GPUs", **{**dense, "search": 17.0}),
-        row("dense+bm25", "interleave", "1 GPU", sequential=114.0),
-        row("dense+bm25", "interleave", "4 GPUs", sequential=63.0),
-        row("reranked", "rerank", "4 GPUs", sequential=255.0),
+        row("bm25", bm25=38.0, sequential=38.0),
+        row("bm25", 32, bm25=290.0, sequential=290.0),
+        row("dense", tokenize=1.0, encode=7.0, search=68.0, sequential=76.0),
+        row("dense+bm25", sequential=114.0),
+        row("reranked", sequential=255.0),
     ]
     found = {one["system"]: one["milliseconds"] for one in latency.published_form(results, "dev", rows)}
     assert found == {
         "bm25": {"1": 38.0, "32": 290.0},
         "dense": {"1": 68.0},
         "encoder-queries": {"1": 8.0},
-        "dense-4gpus": {"1": 17.0},
         "dense+bm25": {"1": 114.0},
-        "dense-4gpus+bm25": {"1": 63.0},
-        "reranked-4gpus": {"1": 255.0},
+        "reranked": {"1": 255.0},
     }
 
 
-def test_vectors_are_measured_on_each_number_of_gpus_and_on_the_cpu():
-    assert latency.device_sets(0) == {"cpu": ["cpu"]}
-    assert latency.device_sets(2) == {"1 GPU": ["cuda:0"], "cpu": ["cpu"], "2 GPUs": ["cuda:0", "cuda:1"]}
-
-
-def measured(tmp_path, rows):
+def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
     hardware = {"processor": "Imagined <b>", "cores": 2, "memory_mb": 9, "gpus": ["One"]}
-    found = {"split": "dev", "queries": 3, "depth": 10, "threads": 2, "rows": rows, "hardware": hardware}
-    found |= {"latencies": [{"system": "bm25", "split": "dev", "milliseconds": {"1": 38.5, "32": 290.0}}]}
+    found = {"split": "dev", "queries": 3, "depth": 10, "threads": 2, "hardware": hardware}
+    found |= {"rows": [row("bm25", bm25=38.5, sequential=38.5)], "latencies": []}
     path = tmp_path / "dev.json"
     path.write_text(json.dumps(found | {"software": {"python": "3.11", "java": None, "torch": "2"}}))
-    return path
-
-
-def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
-    path = measured(tmp_path, [row("bm25", "bm25", bm25=38.5, sequential=38.5)])
-    found = read_artifact(path, Latencies)
-    lines = to_csv(latency_table([found])).splitlines()
-    assert lines[0].split(",")[5:11] == [f"{part}_p50" for part in PARTS]
+    table = latency_table([read_artifact(path, Latencies)])
+    lines = to_csv(table).splitlines()
+    assert lines[0].split(",")[5:11] == [*PARTS]
     assert lines[1] == "dev,bm25,cpu,1,3,,,,38.5,,,38.5,38.5,38.5,38.5,,,,"
-    assert "Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2." in found.caption
-    cells = ["bm25", "cpu", "1", *[MISSING] * 3, "38.5", *[MISSING] * 2, "38.5 / 38.5 / 38.5", MISSING]
-    assert [row.cells for row in found.rows] == [cells]
-    # Papers are compared with each of them.
-    [compared] = read_latencies(path)
-    assert (compared.system, compared.split, compared.milliseconds) == ("bm25", "dev", {"1": 38.5, "32": 290.0})
-
-
-def test_published_latencies_stand_beside_ours(tmp_path):
-    said = {"where": "table-4", "column": "ms", "system": None, "split": "dev", "quantity": "measure", "depth": None}
-    said |= {"difference": None, "within": 1, "because": "", "mark": "off", "not run because": None}
-    said |= {"why ours may differ": []}
-    numbers = [
-        said | {"row": "BM25", "measure": measure, "published": published, "ours": ours}
-        for measure, published, ours in (("latency@32", 290, None), ("latency", 38, 40.5), ("R@200", 73.8, 73.8))
-    ]
-    counts = {"within": 1, "off": 1, "not run": 1, "cannot be computed": 0}
-    paper = {"name": "cort", "title": "CoRT", "reference": "", "counts": counts, "numbers": numbers, "claims": []}
-    path = tmp_path / "reproduction.json"
-    path.write_text(json.dumps({"papers": [paper]}))
-    reproduction = read_artifact(path, Reproduction)
-    found = [(paper, batch, one.published, one.ours) for paper, batch, one in published_latencies(reproduction)]
-    assert found == [("CoRT", 32, 290.0, None), ("CoRT", 1, 38.0, 40.5)]
+    assert "Top 10 of 3 queries on Imagined <b>, 2 cores; One; 2 threads; python 3.11, torch 2" in table.caption
+    assert table.shown()[0][5:12] == [*[MISSING] * 3, "38.5", *[MISSING] * 2, "38.5"]
 
 
 # The config.
@@ -197,9 +160,9 @@ def experiment(tmp_path):
 def test_latencies_are_measured_on_request_after_what_is_opened(experiment):
     # Published runs and what is made from them cannot be searched.
     assert experiment().searchable == ["bm25"]
-    assert latencies(experiment()) == []
+    assert reported(experiment(), "latencies") == []
     measured = experiment(split="test", systems=["bm25"])
-    assert latencies(measured) == ["results/toy/latency/test.json"]
+    assert reported(measured, "latencies") == ["results/toy/latency/test.json"]
     files = ["results/toy/collection/passages.parquet", "results/toy/lexical/bm25/index/manifest.json"]
     assert searched(measured) == files
 

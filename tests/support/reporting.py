@@ -1,15 +1,18 @@
-"""What tests of the report and of the reproduction share: a paper, a name full of markup, and a check of pages."""
+"""What tests of reports share: a name full of markup, comparisons, and a check of pages."""
 
 from html.parser import HTMLParser
 
-import yaml
+from cort.evaluation.comparisons import Comparison
 
 NASTY = '<script>alert("1")</script> & {{ 7 * 7 }}'
-VOID = {"meta", "link", "br"}
+VOID = {"meta", "link", "br", "img"}
 
 
 class Outline(HTMLParser):
-    """A page: checks that tags are closed in order, and collects tags, ids, attributes and the cells of tables."""
+    """A page: checks that tags are closed in order, and collects tags, ids, attributes and the cells of tables.
+
+    Tables are named after their section and their place in it: `systems-1`.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -28,10 +31,11 @@ class Outline(HTMLParser):
     def handle_startendtag(self, tag, attrs) -> None:
         self.seen.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
-        if tag == "div" and "aria-labelledby" in dict(attrs):
-            self.rows = self.tables.setdefault(dict(attrs)["aria-labelledby"], [])
-        elif tag == "table" and self.open[-1] != "div":
-            self.rows = []
+        if tag == "section":
+            self.section, self.number = dict(attrs)["aria-labelledby"], 0
+        elif tag == "table":
+            self.number += 1
+            self.rows = self.tables.setdefault(f"{self.section}-{self.number}", [])
         elif tag == "tr":
             self.rows.append([])
         elif tag in ("td", "th"):
@@ -53,63 +57,16 @@ class Outline(HTMLParser):
         ids = self.values("id")
         assert len(ids) == len(set(ids))
         assert {one for label in self.values("aria-labelledby") for one in label.split()} <= {*ids}
-        assert not {"script", "img"} & {*self.seen}
-        assert not [value for value in self.values("src") + self.values("href") if "//" in value]
+        assert "script" not in self.seen
+        assert len(self.values("alt")) == self.seen.count("img")
+        assert all(value.startswith("data:image/svg+xml;base64,") for value in self.values("src"))
+        assert not [value for value in self.values("href") if "//" in value]
 
 
-CONSISTENCY = {"kind": "consistency", "title": "C", "split": "dev"}
-DEPTHS = {"kind": "depths", "title": "Quality", "split": "dev", "measure": "RR@10", "depths": [1, 2, 4]}
-DEPTHS |= {"tolerance": "exact"}
-SIZES = {"kind": "systems", "title": "Size", "x_label": "pairs", "split": "dev", "measure": "RR@10"}
-NOT_RUN = {"x": 10, "system": "none"}
-PAPER = {
-    "title": f"A paper {NASTY}",
-    "reference": "Nobody, 2020",
-    "reasons": {"seed": f"Another seed {NASTY}", "file": "Another file", "table": "All of it"},
-    "tolerances": {"near": {"within": 0.001, "because": "rounding"}, "exact": {"within": 0, "because": "a count"}},
-    "tables": {
-        "table-1": {
-            "number": "Table 1",
-            "title": "Numbers.",
-            "split": "dev",
-            "scale": 100,
-            "tolerance": "near",
-            "why": ["table"],
-            "columns": [
-                {"label": "MRR@10", "measure": "RR@10", "why": ["file"]},
-                {"label": "ms", "measure": "latency@32", "scale": 1},
-                {"label": "at 4", "measure": "RR@10", "depth": 4},
-            ],
-            "rows": [
-                {"label": "BM25", "system": "bm25", "values": [18.7, 290, None]},
-                {"label": "Both", "systems": ["both", None, "re"], "values": [{"value": 20, "why": ["seed"]}, 7, 31.5]},
-            ],
-        }
-    },
-    "figures": {
-        "figure-1": {
-            "number": "Figure 1",
-            "title": "Curves.",
-            "panels": [
-                {**DEPTHS, "series": [{"label": "Re", "system": "re", "saturation": 2, "published": [[1, 0.1]]}]},
-                {**CONSISTENCY, "series": [{"label": "F", "system": "bm25"}]},
-                {**SIZES, "series": [{"label": "Sizes", "points": [{"x": 1, "system": "bm25"}, NOT_RUN]}]},
-            ],
-        },
-        "figure-2": {
-            "number": "Figure 2",
-            "title": "Nothing of ours.",
-            "panels": [{**CONSISTENCY, "series": [{"label": "G", "system": "g"}]}],
-        },
-    },
-}
-
-
-def write_paper(folder, paper=None):
-    """Write a paper's file; its path."""
-    path = folder / "paper.yaml"
-    path.write_text(yaml.safe_dump(paper or PAPER, sort_keys=False), "utf-8")
-    return path
+def comparison(system, baseline="bm25", **changes):
+    """A comparison by RR@10."""
+    row = comparisons()["comparisons"][0]
+    return Comparison(**row | {"system": system, "baseline": baseline} | changes)
 
 
 def comparisons(split="dev", measures=(("RR@10", True), ("R@50", False))):

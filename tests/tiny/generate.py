@@ -118,14 +118,12 @@ def make_config(data: Path) -> dict[str, Any]:
         },
         "evaluation": {
             "measures": ["RR@10", "nDCG@20", "R@20", "R@50"],
-            "disagreements": ["cort", "bm25"],
-            "number_of_disagreements": 2,
             "contrasts": [["cort+bm25-cross", "cort"]],
             "depths": [1, 5, 20],
             "consistency": {"reference": "published", "systems": ["bm25", "cort"], "depths": [1, 5, 20]},
         },
         "audit": {"epsilons": [0.1, 0.2], "efs": [10, 50, 100], "depths": [10, 1000], "queries": 8},
-        "papers": [f"{data}/paper.yaml"],
+        "papers": [f"{data}/paper.csv"],
         "submissions": {
             "leaderboard": {"system": "bm25", "split": "test", "form": "msmarco"},
             "track": {"system": "cort+bm25", "split": "test", "form": "trec", "run_id": "tiny-1"},
@@ -133,33 +131,17 @@ def make_config(data: Path) -> dict[str, Any]:
     }
 
 
-def make_paper() -> dict[str, Any]:
+def make_paper() -> list[str]:
     """Publish numbers: BM25 does find all of its passages, nothing has a recall of 5 %, nobody ran the third system."""
-    curve = {"label": "CoRT+BM25", "system": "cort+bm25-cross", "published": [[1, 0.1], [5, 0.2]]}
     rows = [
-        {"label": "BM25", "system": "bm25", "values": [100, 100]},
-        {"label": "Worse", "system": "bm25", "values": [{"value": 5, "why": ["invented"]}, None]},
-        {"label": "Somebody else's", "values": [50, {"value": 60.5, "not_computed": "invented"}]},
+        "Table 1,BM25,R@20,1,bm25,test,R@20,,",
+        "Table 1,BM25,R@50,1,bm25,test,R@50,,",
+        "Table 1,Worse,R@20,.05,bm25,test,R@20,,",
+        "Table 1,Somebody else's,R@20,.5,,test,R@20,,another group's system",
+        "Figure 1,CoRT+BM25,at 5,.2,cort+bm25-cross,test,RR@10,5,",
     ]
-    table = {"number": "Table 1", "title": "Recall.", "split": "test", "scale": 100, "tolerance": "exact", "rows": rows}
-    columns = [{"label": "R@20", "measure": "R@20"}, {"label": "R@50", "measure": "R@50"}]
-    panels = [
-        {"kind": "depths", "title": "Quality", "split": "test", "measure": "RR@10", "series": [curve]},
-        {"kind": "consistency", "title": "C", "split": "test", "series": [{"label": "CoRT", "system": "cort"}]},
-    ]
-    tests = [
-        {"higher": {"system": "bm25", "measure": "R@20"}, "than": 0.5},
-        {"near": {"system": "cort+bm25-cross", "measure": "RR@10", "depth": 5}, "to": 0.1, "within": 1},
-    ]
-    return {
-        "title": "A tiny paper",
-        "reference": "Nobody, 2020",
-        "reasons": {"invented": "The number was made up."},
-        "tolerances": {"exact": {"within": 0.0005, "because": "The numbers are rounded to three decimals."}},
-        "tables": {"table-1": {**table, "columns": columns}},
-        "figures": {"figure-1": {"number": "Figure 1", "title": "Curves.", "panels": panels}},
-        "claims": [{"section": "1", "text": "BM25 finds most.", "split": "test", "tests": tests}],
-    }
+    header = "paper,table,row,column,value,system,split,measure,candidates,note"
+    return [header, *(f"A tiny paper,{row}" for row in rows)]
 
 
 def write_experiment(folder: str | Path, seed: int = 7) -> Path:
@@ -188,7 +170,7 @@ def write_experiment(folder: str | Path, seed: int = 7) -> Path:
         ]
         lines = [f"{query} Q0 {doc} {rank} {score} other" for query, rank, doc, score in ranked]
         _write(data / f"run.{name}.trec", lines)
-    (data / "paper.yaml").write_text(yaml.safe_dump(make_paper(), sort_keys=False), encoding="utf-8")
+    _write(data / "paper.csv", make_paper())
     config = folder / "tiny.yaml"
     config.write_text(yaml.safe_dump(make_config(data), sort_keys=False), encoding="utf-8")
     return config

@@ -15,11 +15,10 @@ from jsonschema import Draft202012Validator
 
 from cort.experiment.checks import ConfigError, complete, load, read
 from cort.experiment.keys import Experiment
-from cort.reporting.reproduction.keys import Paper
-from cort.reporting.reproduction.paper import read_paper
 from cort.retrieval.graphs import INDEXES
 from cort.runtime.keys import choices_of, keys_of
 from scripts.json_schema import schema_of
+from tests.support import coverage
 from tests.support.common import ROOT
 
 README = ROOT / "config" / "README.md"
@@ -83,7 +82,7 @@ RULES = {
     "rerankers": "encoders.*.teacher systems.*.reranker",
     "encoders": "encoders.*.start",
     "systems": """encoders.*.triples.system rerankers.*.pairs.system systems.*.interleave systems.*.fuse.systems
-        systems.*.rerank evaluation.baseline evaluation.contrasts evaluation.disagreements
+        systems.*.rerank evaluation.baseline evaluation.contrasts
         evaluation.consistency.reference evaluation.consistency.systems submissions.*.system""",
     "increasing": "evaluation.depths evaluation.consistency.depths audit.epsilons audit.efs audit.probes audit.depths",
 }
@@ -142,10 +141,8 @@ def subschemas(schema):
         yield schema
 
 
-@pytest.mark.parametrize(
-    ("schema", "least"), [(schema_of(Experiment), 50), (schema_of(Paper), 8)], ids=["config", "papers"]
-)
-def test_every_number_has_bounds(schema, least):
+def test_every_number_has_bounds():
+    schema, least = schema_of(Experiment), 50
     kinds = [["integer", "null"], ["integer", "string"], ["number", "string"], ["number", "object", "null"]]
     numbers = [part for part in subschemas(schema) if part.get("type") in ("integer", "number", *kinds)]
     assert len(numbers) > least
@@ -205,8 +202,8 @@ def test_ablation_is_valid_shares_what_msmarco_made_and_has_a_published_number(p
     # A model of the same name is the same model, so that none is trained twice or used for another.
     for section in ("encoders", "rerankers"):
         assert {name: whole[section].get(name, model) for name, model in config[section].items()} == config[section]
-    published = [number for file in config["papers"] for table in read_paper(file).tables for number in table.numbers]
-    assert any(one.system in config["systems"] for one in published)
+    computed = coverage.Measured(load(path))
+    assert any(computed.computes(number) for number in coverage.published())
 
 
 def test_the_experiments_of_the_matrix_have_the_same_systems_tuned_in_the_same_way():

@@ -13,6 +13,7 @@ from cort.experiment.checks import ConfigError, complete, load
 from cort.experiment.experiment import Experiment
 from cort.experiment.splits import labelled_twice, pairs_of_splits, splits_apart
 from cort.experiment.variants import VARIANTS
+from cort.reporting.results import files_of
 from cort.runtime.keys import keys_of, part_of
 from cort.settings.config import LEARNERS, any_of, is_trained
 from cort.settings.paths import MEASURES
@@ -20,7 +21,7 @@ from cort.systems.base import System
 from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, built, changed, complaints, completed, mistakes_in
 from workflow import inputs, settings
-from workflow.inputs import comparisons, excluded_queries, explorers, files_per_run, judgements, overlaps
+from workflow.inputs import excluded_queries, explorers, files_per_run, judgements, reported
 
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
 TRAINING_FILES = {kind: f"data/{kind}.train.tsv" for kind in ("queries", "qrels")}
@@ -266,7 +267,7 @@ def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements()
         for name in ("own", "own-cross", "folded")
     ]
     tuned = {"folded on test", "folded on dev", "own-cross on test", "own-cross on dev"}
-    assert inputs.tuned_weights(experiment).keys() == tuned
+    assert files_of(experiment)["tuned"].keys() == tuned
     # Neither the depth of validation runs nor what splits must not share changes.
     assert settings.depth(experiment, Wildcards(fromdict={"split": "validation"})) == ["--depth", "30"]
     alone = built(NOTHING_LEARNT | {"lexical bm25": {"tune": FOLDS}})
@@ -469,9 +470,11 @@ def test_splits_that_judge_the_same_queries_otherwise_are_compared():
 
 def test_an_experiment_without_judgements_has_runs_and_pages():
     experiment = built({"splits test": {"queries": "q.tsv"}, "systems cort-hnsw hnsw": {"ef": "auto"}})
-    assert experiment.evaluated_splits == comparisons(experiment) == files_per_run(experiment, MEASURES) == []
+    assert (
+        experiment.evaluated_splits == reported(experiment, "comparisons") == files_per_run(experiment, MEASURES) == []
+    )
     assert explorers(experiment) == ["results/tiny/report/explore/test/index.html"]
-    assert overlaps(experiment) == ["results/tiny/overlap/test.json"]
+    assert reported(experiment, "overlaps") == ["results/tiny/overlap/test.json"]
     del experiment.config["splits"]["validation"]
     wildcards = Wildcards(fromdict={"split": "test", "encoder": "encoder", "index": "hnsw"})
     assert experiment.systems["cort-hnsw"].audit_on("") == "results/tiny/audit/test/encoder.hnsw.json"
@@ -484,7 +487,7 @@ def test_each_system_is_made_once(monkeypatch):
     monkeypatch.setattr(System, "__init__", lambda self, of, name: (made.update([name]), make(self, of, name))[1])
     experiment = Experiment(completed())
     made.clear()
-    inputs.of_report(experiment)
+    reported(experiment)
     inputs.targets(experiment)
     for name in experiment.systems:
         settings.of_run(experiment, Wildcards(fromdict={"system": name, "split": "test"}))

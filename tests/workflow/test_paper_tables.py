@@ -8,7 +8,6 @@ import yaml
 
 from cort.experiment.checks import complete, extended, load, read
 from cort.experiment.experiment import Experiment
-from cort.reporting.reproduction.paper import read_paper
 from cort.settings.config import LEARNERS, is_trained, sources
 from tests.support import coverage
 from tests.support.common import ROOT
@@ -20,16 +19,15 @@ TABLES = {
     for path in sorted((ROOT / "config" / "tables").glob("*/*.yaml"))
 }
 PAPERS = {
-    "cort": "cort-2021",
-    "trec-2020": "cort-trec-2020",
-    "repbert": "repbert-2020",
-    "bert": "bert-reranking-2019",
+    "CoRT (2021)": "cort",
+    "CoRT at TREC 2020": "trec-2020",
+    "RepBERT (2020)": "repbert",
+    "Passage Re-ranking with BERT (2019)": "bert",
 }
 # The rest of this experiment is of other splits.
 OWN_SPLITS = "cort/6"
 BASE = {
     "systems cort-twice": {"fuse": {"systems": ["cort", "bm25"], "method": "rrf"}},
-    "evaluation disagreements": ["cort", "bm25"],
     "evaluation contrasts": [["cort-twice", "cort+bm25"], ["cort", "bm25"]],
     "evaluation consistency": {"reference": "bm25", "systems": ["cort", "cort-twice"]},
     "latency": {"split": "test", "systems": ["bm25", "cort-twice"]},
@@ -44,12 +42,12 @@ BASE = {
 
 def exhibits():
     """Map the tables, in the names of TABLE, to their numbers."""
-    papers = {folder: read_paper(ROOT / "config" / "papers" / f"{name}.yaml") for folder, name in PAPERS.items()}
-    return {
-        f"{folder}/{one.name.removeprefix('table-')}": one.numbers
-        for folder, paper in papers.items()
-        for one in paper.exhibits
-    }
+    found = {}
+    for number in coverage.published():
+        if folder := PAPERS.get(number["paper"]):
+            name = number["table"].lower().replace(" ", "-").removeprefix("table-")
+            found.setdefault(f"{folder}/{name}", []).append(number)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -95,23 +93,16 @@ def test_a_table_has_its_numbers_and_only_the_systems_and_splits_of_these(name, 
     config, numbers = complete(written, name), exhibits()[name]
     expected = computed(numbers, whole)
     assert computed(numbers, config) == expected
-    assert config["papers"] == [f"config/papers/{PAPERS[name.partition('/')[0]]}.yaml"]
-    # Latencies of parts, and of several GPUs, are measured with the system.
-    assert {*config["systems"]} == needed(whole, {number.system for number in expected} & whole["systems"].keys())
+    assert config["papers"] == ["config/papers.csv"]
+    # Latencies of parts are measured with the system.
+    assert {*config["systems"]} == needed(whole, {number["system"] for number in expected} & whole["systems"].keys())
     # Validation leaves out the queries of dev, so that is always there.
-    assert {*Experiment(config).evaluated_splits} - {"dev"} == {number.split for number in expected} - {"dev"}
+    assert {*Experiment(config).evaluated_splits} - {"dev"} == {number["split"] for number in expected} - {"dev"}
     assert {*config["splits"]} <= whole["splits"].keys() - {"eval"}
     shared = ("dataset", "seed", "collection", "lexical", "base_models", "encoders", "depth", "training_depth")
     assert [config[key] for key in shared] == [whole[key] for key in shared]
     for section in ("systems", "splits", "rerankers"):
         assert config[section].items() <= whole[section].items()
-
-
-def test_coverage_counts_a_table_and_names_who_computes_the_others(whole):
-    path = "config/tables/cort/1.yaml"
-    found = coverage.of_experiment(path, {coverage.MSMARCO: Experiment(whole)})
-    assert {one.by for one in found if one.number.where == "table-1"} == {path}
-    assert {one.by for one in found if one.number.where == "table-4"} == {path, coverage.MSMARCO}
 
 
 @pytest.mark.slow
@@ -159,12 +150,12 @@ def test_a_list_of_names_selects_entries(base):
 def test_references_to_what_is_left_out_are_mistakes(base):
     own = {"extends": str(base), "systems": ["bm25"], "rerankers": None}
     places = {line.split(": found")[0] for line in mistakes_in(own)}
-    assert {"evaluation.disagreements", "evaluation.contrasts"} <= places
+    assert {"evaluation.contrasts"} <= places
     assert all("expected" in line for line in mistakes_in(own))
 
 
 def test_a_mistake_of_the_other_experiment_remains_one(base, tmp_path):
     wrong = tmp_path / "wrong.yaml"
-    wrong.write_text(yaml.safe_dump(changed({**BASE, "evaluation disagreements": ["typo", "bm25"]})), "utf-8")
+    wrong.write_text(yaml.safe_dump(changed({**BASE, "evaluation baseline": "typo"})), "utf-8")
     (line,) = mistakes_in({"extends": str(wrong), "systems": [*read(base)["systems"]]})
-    assert line.startswith("evaluation.disagreements: found 'typo'")
+    assert line.startswith("evaluation.baseline: found 'typo'")

@@ -217,14 +217,6 @@ def test_a_config_with_mistakes_is_refused_before_a_plan(quick, call, fresh, tmp
     assert quick(fresh, None, "--configfile", tmp_path / "my exp.yaml", "--force")[0] == 1
 
 
-def test_mistakes_in_papers_are_refused(call, fresh, tmp_path):
-    path = altered(fresh, tmp_path / "paper.yaml", {"papers": ["none.yaml"]})
-    status, output = call("plan", fresh, "--configfile", path)
-    assert status == 1
-    (line,) = output.splitlines()
-    assert re.match(LINE, line), line
-
-
 def test_a_target_nobody_makes_is_refused(fresh, monkeypatch):
     monkeypatch.chdir(fresh)
     with pytest.raises(PlanError, match=r"^results/tiny/nothing: found no rule that makes it"):

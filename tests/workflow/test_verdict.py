@@ -264,7 +264,7 @@ def test_a_line_about_judged_queries_has_their_number(folder, build, monkeypatch
     monkeypatch.setattr(verdict, "unanswered", lambda experiment, split: [])
     experiment = load(CONFIGS / "docs.yaml")
     [line] = verdict.about_queries(None, experiment, experiment, "bm25")
-    assert line == "human labels, nDCG@10 on 3 judged queries: static 0.250  +0.000 [+0.000, +0.000]  LOSS"
+    assert line == "human labels, nDCG@10 on 3 judged queries: static 0.250  0.000 [0.000, 0.000]  LOSS"
 
 
 def add_reranked(path):

@@ -68,7 +68,6 @@ try:
     # Removes the key `extends`, and sections that the experiment leaves out of the one it extends.
     config.clear()
     config.update(completed)
-    inputs.check_papers(config["papers"])
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 

@@ -69,33 +69,6 @@ rule depths:
         " --output {output:q} --log {log:q}"
 
 
-rule disagreements:
-    input:
-        first=chosen(paths.RUN, system="evaluation.disagreements.0"),
-        second=chosen(paths.RUN, system="evaluation.disagreements.1"),
-        queries=paths.QUERIES,
-        qrels=paths.QRELS,
-        passages=paths.PASSAGES,
-    output:
-        paths.DISAGREEMENTS,
-    resources:
-        mem_mb=growing(2000, per_mb=8),
-        runtime=growing(60),
-    params:
-        options=options(
-            settings.disagreements,
-            "splits.{split}.relevance_level",
-            "collection.aggregate",
-            number="evaluation.number_of_disagreements",
-        ),
-    message:
-        "Find the queries of {wildcards.split} on which systems disagree most"
-    shell:
-        "exec python -m cort.analyze disagreements --first {input.first:q} --second {input.second:q} {params.options:q}"
-        " --queries {input.queries:q} --qrels {input.qrels:q} --passages {input.passages:q} --split {wildcards.split}"
-        " --output {output:q} --log {log:q}"
-
-
 rule overlap:
     input:
         runs=of(inputs.of_split, paths.measured_run(config)),

@@ -27,7 +27,7 @@ rule latency:
     # Nothing else may run meanwhile.
     threads: CORES or MOST_THREADS
     resources:
-        gpu=gpus("latency.gpus"),
+        gpu=gpus(1),
         mem_mb=growing(8000, per_mb=2),
         heap_mb=growing(2000),
         runtime=growing(480),
@@ -57,7 +57,7 @@ rule explorer:
             settings.explored,
             "splits.{split}.relevance_level",
             "collection.aggregate",
-            among("evaluation.explorer", "results", "megabytes"),
+            among("evaluation.explorer", "results", "texts"),
         ),
         title=lambda wildcards: experiment.title_of_split(wildcards.split),
         folder=subpath(output.page, parent=True),
@@ -79,7 +79,7 @@ rule provenance:
         tuned=[file for split, name in experiment.ranked_runs for file in experiment.systems[name].tuned_files(split)],
         # Only to rerun with every result.
         measures=inputs.files_per_run(experiment, paths.MEASURES),
-        overlaps=inputs.overlaps(experiment),
+        overlaps=inputs.reported(experiment, "overlaps"),
     output:
         paths.PROVENANCE,
     group:
@@ -94,43 +94,11 @@ rule provenance:
         " --sources {input.sources:q} --computed {input.computed:q} --output {output:q} --log {log:q}"
 
 
-rule reproduction:
-    input:
-        papers=config["papers"],
-        measures=inputs.files_per_run(experiment, paths.MEASURES),
-        depths=inputs.depths(experiment),
-        consistency=inputs.consistency(experiment),
-        latencies=inputs.all_latencies(experiment),
-    output:
-        page=report(f"{paths.REPRODUCTION}index.html", category="Reproduction"),
-        json=f"{paths.REPRODUCTION}reproduction.json",
-        numbers=f"{paths.REPRODUCTION}numbers.csv",
-        files=inputs.reproduced(experiment),
-    group:
-        "report"
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(15),
-    params:
-        options=options("title"),
-        folder=subpath(output.page, parent=True),
-    message:
-        "Compare the results of {wildcards.dataset} with published numbers"
-    shell:
-        "exec python -m cort.reproduction {params.options:q} --dataset {wildcards.dataset:q} --papers {input.papers:q}"
-        " --measures-files {input.measures:q} --depths-files {input.depths:q} --consistency-files {input.consistency:q}"
-        " --latency-files {input.latencies:q} --output-folder {params.folder:q} --log {log:q}"
-
-
-REPORTED = inputs.of_report(experiment)
-
-
 rule report:
     input:
         experiment=paths.EXPERIMENT,
-        provenance=paths.PROVENANCE,
-        inspection=paths.INSPECTION,
-        files=[file for files in REPORTED.values() for file in inputs.files_in(files)],
+        files=inputs.reported(experiment),
+        papers=config["papers"],
     output:
         page=report(f"{paths.REPORT}index.html", category="Report"),
         systems=table("systems"),
@@ -145,20 +113,23 @@ rule report:
             multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
             category="Figures",
         ),
+        reproduction=report(
+            multiext(paths.REPRODUCTION, "index.html", "numbers.csv") if config["papers"] else [],
+            category="Reproduction",
+        ),
     group:
         "report"
     resources:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
-        files=settings.of_report(REPORTED),
+        results=paths.at(paths.DATASET, config),
         benchmarks=f"benchmarks/{config['dataset']}",
         folder=subpath(output.page, parent=True),
     message:
         "Write the report of {wildcards.dataset}"
     shell:
-        "exec python -m cort.report --experiment {input.experiment:q} {params.files:q} --provenance {input.provenance:q}"
-        " --inspection {input.inspection:q} --benchmarks {params.benchmarks:q} --explorer explore"
+        "exec python -m cort.report --results {params.results:q} --papers {input.papers:q} --benchmarks {params.benchmarks:q}"
         " --output-folder {params.folder:q} --log {log:q}"
 
 

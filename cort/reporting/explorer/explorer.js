@@ -52,10 +52,7 @@ function folderSource() {
       starts = index.shards;
       return index;
     },
-    async values(system) {
-      const { measures, ...found } = await load(`values-${system}`);
-      return { measures: measures.map(({ values, places }) => places.map((place) => values[place])), ...found };
-    },
+    values: (system) => load(`values-${system}`),
     async query(place) {
       const number = starts.findLastIndex((start) => start <= place);
       return (await load(`results-${number}`))[place - starts[number]];
@@ -166,7 +163,7 @@ async function copy(text) {
 const say = (text) => { $("status").textContent = text; };
 const complain = (text) => Object.assign($("message"), { textContent: text, hidden: !text });
 
-// Words of the query, as cort/reporting/labels.py marks them; of scripts without blanks, as the browser finds them.
+// Words of the query, of scripts without blanks as the browser finds them.
 
 const SEGMENTER = typeof Intl.Segmenter === "function" ? new Intl.Segmenter(undefined, { granularity: "word" }) : null;
 
@@ -177,22 +174,16 @@ function parts(text) {
   return Array.from(SEGMENTER.segment(text), ({ segment, isWordLike }) => [segment, isWordLike]);
 }
 
-function stem(word) {
-  const ending = ["ing", "ed", "es", "s"].find((one) => word.endsWith(one));
-  if (ending && word.length - ending.length >= 3 && !/(ss|us|is)$/.test(word)) {
-    word = word.slice(0, -ending.length);
-    if (/^(ing|ed)$/.test(ending) && word.length > 3 && /([^aeiouls])\1$/.test(word)) word = word.slice(0, -1);
-  }
-  for (const last of [/[ey]$/, /i$/]) if (word.length > 3) word = word.replace(last, "");
-  return word;
-}
+// Words that say nothing about a passage.
+const COMMON = new Set(("a about am an and any are as at be been being but by can could did do does for from had has have he "
+  + "her his how i if in into is it its many may me more most much must my no nor not of off on or our she should so some "
+  + "such than that the their them then there these they this those to too until up us was we were what when where which "
+  + "while who whom whose why will with would you your").split(" "));
 
 function marked(text, query) {
-  const stop = new Set(index.stop_words), wanted = new Set();
-  const known = (word) => !stop.has(word) && wanted.has(stem(word));
-  for (const [part, isWord] of parts(query.toLowerCase())) if (isWord && !stop.has(part)) wanted.add(stem(part));
-  const found = document.createDocumentFragment(), mark = (part) => element("mark", {}, part);
-  found.append(...parts(text).map(([part, isWord]) => (isWord && known(part.toLowerCase()) ? mark(part) : part)));
+  const wanted = new Set(parts(query.toLowerCase()).flatMap(([part, isWord]) => (isWord && !COMMON.has(part) ? part : [])));
+  const found = document.createDocumentFragment(), known = (part) => wanted.has(part.toLowerCase());
+  found.append(...parts(text).map(([part, isWord]) => (isWord && known(part) ? element("mark", {}, part) : part)));
   found.normalize();
   return found;
 }
@@ -271,7 +262,6 @@ const WITHOUT_JUDGEMENTS = {
   sorts: {
     difference: ["Least in common first", () => by((row) => -row.overlap)],
     against: ["Most in common first", () => by((row) => row.overlap)],
-    rbo: ["Lowest rank-biased overlap first", () => by((row) => -row.rbo)],
     file: SORTS.file,
   },
   filters: {
@@ -299,19 +289,7 @@ function common(ofA, ofB, place) {
   const [a, b] = [ofA[place], ofB[place]], longest = Math.max(a.length, b.length);
   const shared = a.filter((doc) => b.includes(doc)).length, overlap = longest ? shared / longest : 0;
   const alone = [a.length - shared, b.length - shared];
-  return { overlap, alone, rbo: rankBiasedOverlap(a, b, index.p), same: longest > 0 && a[0] === b[0] };
-}
-
-// As in cort/evaluation/overlap.py.
-function rankBiasedOverlap(...lists) {
-  const p = lists.pop(), [short, long] = lists.sort((a, b) => a.length - b.length);
-  const inCommon = (depth) => long.slice(0, depth).filter((doc) => short.slice(0, depth).includes(doc)).length;
-  if (!short.length) return 0;
-  const ended = inCommon(short.length) / short.length;
-  return long.reduce((sum, _, place) => {
-    const depth = place + 1, agreement = (inCommon(depth) + ended * Math.max(0, depth - short.length)) / depth;
-    return sum + agreement * p ** place * (depth < long.length ? 1 - p : 1);
-  }, 0);
+  return { overlap, alone, same: longest > 0 && a[0] === b[0] };
 }
 
 async function compare() {
@@ -439,7 +417,6 @@ function showCommon() {
   const shares = [
     [`In common among the top ${index.overlap} ${noun()}s`, mean(rows.map((row) => row.overlap))],
     [`Queries with the same top ${noun()}`, mean(rows.map((row) => Number(row.same)))],
-    [`Rank-biased overlap of the top ${index.overlap} (p = ${index.p})`, mean(rows.map((row) => row.rbo))],
   ];
   const alone = [state.a, state.b].map((name, side) => line(name, mean(rows.map((row) => row.alone[side])).toFixed(1)));
   $("means").replaceChildren(
@@ -729,14 +706,13 @@ function result(one) {
   const passageId = query.docs[doc], id = documentOf(passageId);
   const kind = grade >= index.relevance_level ? "relevant" : grade === null ? "unjudged" : "irrelevant";
   const judged = kind === "unjudged" ? "not judged" : `${kind === "relevant" ? "" : "not "}relevant, grade ${grade}`;
-  const text = query.texts[doc], long = text !== null && text.length > CLIP;
+  const text = query.texts[doc], long = text?.length > CLIP;
   const passage = element("p", { class: "passage", dir: "auto" });
   const show = (whole) => {
     const shown = whole || !long ? text : `${text.slice(0, CLIP).replace(/\s+\S*$/, "")} …`;
     passage.replaceChildren(marked(shown, row.text));
   };
-  const left_out = `The text was left out to keep the page below ${count(index.cut.megabytes)} MB.`;
-  if (text === null) passage.append(element("i", {}, left_out)); else show(false);
+  if (text === undefined) passage.append(element("i", {}, "The page has the texts of higher ranks alone.")); else show(false);
   const more = opener("Whole text", `Whole text of ${id}`, (open, made) => {
     made.textContent = open ? "Less text" : "Whole text";
     show(open);
@@ -856,9 +832,9 @@ function reasons({ system, rank, score, about, columns, rows, parts }) {
 function downloadQueries() {
   const measured = index.measures.length > 0, first = `overlap@${index.overlap}`;
   const values = (row) => (measured ? [row.a, row.b, row.difference, state.measure]
-    : [row.overlap, Number(row.same), row.rbo, ...row.alone]);
+    : [row.overlap, Number(row.same), ...row.alone]);
   const head = ["query_id", "query", ...(measured ? [state.a, state.b, "difference", "measure"]
-    : [first, "same_first_passage", "rbo", "alone_a", "alone_b"])];
+    : [first, "same_first_passage", "alone_a", "alone_b"])];
   const lines = visible.map((row) => [row.id, row.text, ...values(row)]);
   download(`${index.dataset}.${index.split}.queries.csv`, [head, ...lines]);
 }
@@ -909,11 +885,8 @@ async function start() {
   if (index.aggregate) for (const one of Object.values(FILTERS)) one[0] = one[0].replace("passage", "document");
   $("links").hidden = LIVE;
   [$("k").max, $("k").value] = [LIVE, usualCount];
-  const { texts, left_out, megabytes, others } = index.cut;
-  const kept = `each query keeps those of its relevant passages and of at least ${count(others)} more, ranked highest.`;
-  $("cut").textContent = `The top ${count(index.depth)} results of each system. ` + (left_out
-    ? `To keep it below ${count(megabytes)} MB, ${count(left_out)} of ${count(texts)} texts were left out: ${kept}`
-    : "All their texts are included.");
+  $("cut").textContent = `The top ${count(index.depth)} results of each system, with the texts of relevant passages and of `
+    + `the ${count(index.texts)} that are ranked highest.`;
   listen();
   if (!judges()) await update();
 }

@@ -1,4 +1,4 @@
-"""The folder of an explorer's page: the page itself, and data files that give it JSON, within a limit on bytes."""
+"""The folder of an explorer's page: the page itself, and data files that give it JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import base64
 import itertools
 import json
 import math
-import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,25 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.evaluation.measures import Qrels
-from cort.evaluation.overlap import P
 from cort.evaluation.values import Values
 from cort.formats.ids import positions
 from cort.formats.tables import PASSAGES, arrow_writer, iter_batches, open_arrow
 from cort.reporting.explorer.rankings import UNKNOWN, Rankings
-from cort.reporting.labels import STOP_WORDS
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.progress import track
 
 ASSETS = ("index.html", "explorer.js", "explorer.css")
-BYTES_PER_MEGABYTE = 1_000_000
-# Bytes reserved for what is written last: the counts of texts left out, and the record of checksums.
-RESERVE = 50_000
 # Limits of a file of results, which is small so that a query loads quickly. Results are those of all systems.
 RESULTS_PER_SHARD, QUERIES_PER_SHARD = 12_000, 20
 # Depth at which rankings of a split without judgements are compared.
 COMMON = 10
-# Compression ratio of English text. With text that compresses better, more texts than necessary are left out.
-BYTES_PER_PACKED_BYTE = 1.9
 # Characters kept of a passage, so that no single passage fills a file.
 LONGEST = 5_000
 KEPT = pa.schema([("text", pa.string()), ("length", pa.int32())])
@@ -109,30 +101,29 @@ class Experiment:
     aggregate: str = "none"
 
 
-@dataclass(frozen=True)
-class Written:
-    """The size of a page's folder, its number of texts, and how many of them were left out.
+def write_page(folder: Path, experiment: Experiment, texts: Texts, kept: int) -> int:
+    """Write all files; return their size in bytes.
 
-    Every query keeps the texts of its relevant passages and of at least `others` more.
+    :param kept: number of texts of each query, besides those of relevant passages.
     """
-
-    bytes: int
-    texts: int
-    left_out: int
-    others: int
-
-
-def write_page(folder: Path, experiment: Experiment, texts: Texts, megabytes: int) -> Written:
-    """Write all files; the index last, because it says what was left out."""
     data, rankings, qrels = folder / "data", experiment.rankings, experiment.qrels
     data.mkdir()
     query_ids = experiment.values[0].query_ids
     size = sum((folder / name).write_bytes((Path(__file__).parent / name).read_bytes()) for name in ASSETS)
+
+    def write(name: str, content: Any) -> int:
+        return (data / f"{name}.js").write_bytes(pack(name, content))
+
     for system, values in enumerate(experiment.values):
-        name = f"values-{system}"
-        size += (data / f"{name}.js").write_bytes(pack(name, values_of(values, rankings, system, qrels)))
+        size += write(f"values-{system}", values_of(values, rankings, system, qrels))
     queries, systems, depth = rankings.top.shape
     bounds = shard_bounds(queries, systems, depth)
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
+        records = [
+            describe_query(query, rankings, qrels[query_ids[query]], texts, kept, experiment.aggregate)
+            for query in range(start, end)
+        ]
+        size += write(f"results-{number}", records)
     index = {
         "dataset": experiment.dataset,
         "split": experiment.split,
@@ -141,31 +132,19 @@ def write_page(folder: Path, experiment: Experiment, texts: Texts, megabytes: in
         "measures": experiment.values[0].measures,
         "relevance_level": experiment.relevance_level,
         "depth": depth,
+        "texts": kept,
         "ids": query_ids,
         "queries": [*experiment.texts],
         "shards": bounds[:-1],
-        "stop_words": sorted(STOP_WORDS),
     }
     judged = sum(map(bool, qrels.values()))
     if not judged:
-        index |= {"overlap": COMMON, "p": P}
+        index["overlap"] = COMMON
     elif judged < len(query_ids):
         index["judged"] = judged
     if experiment.aggregate != "none":
         index["aggregate"] = experiment.aggregate
-    limit = megabytes * BYTES_PER_MEGABYTE - size - len(pack("index", index)) - RESERVE
-    records = (
-        describe_query(query, rankings, qrels[query_id], texts, experiment.aggregate)
-        for query, query_id in enumerate(query_ids)
-    )
-    count = left_out = 0
-    others = sys.maxsize
-    for number, shard in enumerate(shards(records, bounds, limit)):
-        size += (data / f"results-{number}.js").write_bytes(shard.content)
-        count, left_out, others = count + shard.texts, left_out + shard.left_out, min(others, shard.others)
-    cut = {"megabytes": megabytes, "texts": count, "left_out": left_out, "others": others}
-    size += (data / "index.js").write_bytes(pack("index", {**index, "cut": cut}))
-    return Written(size, count, left_out, others)
+    return size + write("index", index)
 
 
 def _first_pair(values: Sequence[Values]) -> tuple[int, int]:
@@ -174,35 +153,6 @@ def _first_pair(values: Sequence[Values]) -> tuple[int, int]:
         return min(1, len(values) - 1), 0
     means = [float(np.nanmean(system.values[:, 0])) for system in values]
     return max(range(1, len(means)), key=means.__getitem__, default=0), 0
-
-
-class Query(NamedTuple):
-    """A query as the page reads it, and the texts of its passages, some of which may be left out of the page.
-
-    In the record, `docs` are ids: `relevant` relevant passages, followed by the top results of all systems. `grades`
-    has None for an unjudged passage. `rankings` has indexes into `docs`, per system. `ranks` has the ranks of the
-    relevant passages in the complete runs, per system; 0 where they were not retrieved.
-
-    If passages are aggregated, `docs` are passages that stand for their documents, possibly several for one, and
-    `about` says which others were retrieved, per system like `rankings`.
-    """
-
-    record: dict[str, Any]
-    texts: list[str]
-
-    def cut(self, others: int) -> dict[str, Any]:
-        """Keep the texts of the relevant passages and of the first `others`."""
-        kept = self.record["relevant"] + others
-        return {**self.record, "texts": [*self.texts[:kept], *[None] * len(self.texts[kept:])]}
-
-
-class Shard(NamedTuple):
-    """A file of results: texts that each query keeps besides those of relevant passages; all texts; texts left out."""
-
-    content: bytes
-    others: int
-    texts: int
-    left_out: int
 
 
 def pack(name: str, content: Any) -> bytes:
@@ -214,14 +164,11 @@ def pack(name: str, content: Any) -> bytes:
 def values_of(values: Values, rankings: Rankings, system: int, qrels: Qrels) -> dict[str, Any]:
     """Describe a system on all queries: values by measure, first rank of a relevant passage, whether the top is judged.
 
-    A measure has few distinct values; each query refers to one of them, None for a query without judgements. If no
-    query has judgements, the top `COMMON` passages are added, because systems are then compared by overlap.
+    The values are None for a query without judgements. If no query has judgements, the top `COMMON` passages are added,
+    because systems are then compared by overlap.
     """
-    measures = []
-    for column in range(len(values.measures)):
-        distinct, places = np.unique(values.values[:, column], return_inverse=True)
-        known = [None if math.isnan(value) else value for value in distinct.tolist()]
-        measures.append({"values": known, "places": places.ravel().tolist()})
+    columns = values.values.T.tolist()
+    measures = [[None if math.isnan(value) else value for value in column] for column in columns]
     first, judged = [], []
     for query, query_id in enumerate(values.query_ids):
         ranks = rankings.ranks[system][rankings.offsets[query] : rankings.offsets[query + 1]]
@@ -236,19 +183,28 @@ def values_of(values: Values, rankings: Rankings, system: int, qrels: Qrels) -> 
 
 
 def describe_query(
-    query: int, rankings: Rankings, judged: dict[str, int], texts: Texts, aggregate: str = "none"
-) -> Query:
-    """Gather the results of all systems for a query: passages by their best rank, then in the order of systems."""
+    query: int, rankings: Rankings, judged: dict[str, int], texts: Texts, kept: int, aggregate: str = "none"
+) -> dict[str, Any]:
+    """Gather the results of all systems for a query: passages by their best rank, then in the order of systems.
+
+    In the record, `docs` are ids: `relevant` relevant passages, followed by the top results of all systems. `grades`
+    has None for an unjudged passage, `texts` the texts of the relevant passages and of `kept` more. `rankings` has
+    indexes into `docs`, per system. `ranks` has the ranks of the relevant passages in the complete runs, per system; 0
+    where they were not retrieved.
+
+    If passages are aggregated, `docs` are passages that stand for their documents, possibly several for one, and
+    `about` says which others were retrieved, per system like `rankings`.
+    """
     span = slice(rankings.offsets[query], rankings.offsets[query + 1])
     relevant, top = rankings.relevant[span].tolist(), rankings.top[query]
     tops = [row[row != UNKNOWN].tolist() for row in top]
     listed = top.T.ravel()
     place = {number: at for at, number in enumerate(dict.fromkeys([*relevant, *listed[listed != UNKNOWN].tolist()]))}
     numbers = np.array(list(place), dtype=np.int32)
-    docs = rankings.ids.take(pa.array(numbers)).to_pylist()
     record = {
-        "docs": docs,
+        "docs": rankings.ids.take(pa.array(numbers)).to_pylist(),
         "grades": [judged.get(doc_id) for doc_id in rankings.documents.take(pa.array(numbers)).to_pylist()],
+        "texts": texts[numbers[: len(relevant) + kept]],
         "relevant": len(relevant),
         "ranks": rankings.ranks[:, span].tolist(),
         "rankings": [[place[number] for number in ranking] for ranking in tops],
@@ -256,42 +212,10 @@ def describe_query(
     }
     if aggregate != "none":
         record["about"] = [lists[query].as_py() for lists in rankings.about]
-    return Query(record, texts[numbers])
+    return record
 
 
 def shard_bounds(queries: int, systems: int, results: int) -> list[int]:
     """List the first query of each shard, then the number of queries."""
     size = max(1, min(QUERIES_PER_SHARD, RESULTS_PER_SHARD // max(1, systems * results)))
     return [*range(0, queries, size), queries]
-
-
-def fit(name: str, queries: Sequence[Query], others: int, limit: float) -> Shard:
-    """Pack queries with the texts of relevant passages and of up to `others` more, as many as fit into `limit` bytes.
-
-    The texts of relevant passages, ids and scores are packed even beyond the limit.
-    """
-    # texts[n]: bytes of the texts if n others are kept per query.
-    texts = np.zeros(1 + max(len(query.texts) for query in queries))
-    for query in queries:
-        sizes = np.cumsum([0, *(len(text.encode()) for text in query.texts)])[query.record["relevant"] :]
-        texts += np.pad(sizes, (0, len(texts) - len(sizes)), "edge")
-    others = min(others, len(texts) - 1)
-    while True:
-        content = pack(name, [query.cut(others) for query in queries])
-        if len(content) <= limit or others == 0:
-            left_out = sum(max(0, len(query.texts) - query.record["relevant"] - others) for query in queries)
-            return Shard(content, others, sum(len(query.texts) for query in queries), left_out)
-        wanted = texts[others] - BYTES_PER_PACKED_BYTE * (len(content) - limit)
-        others = max(0, min(others - 1, int(np.searchsorted(texts, wanted, side="right")) - 1))
-
-
-def shards(queries: Iterator[Query], bounds: Sequence[int], limit: float) -> Iterator[Shard]:
-    """Pack all queries into shards of at most `limit` bytes in total, unless ids and scores alone exceed it."""
-    others = sys.maxsize
-    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
-        share = limit * (end - start) / (bounds[-1] - start)
-        # Shards are much alike, so the search starts a little above the previous number.
-        shard = fit(f"results-{number}", [*itertools.islice(queries, end - start)], others + others // 16 + 1, share)
-        others = shard.others if shard.left_out else sys.maxsize
-        limit -= len(shard.content)
-        yield shard

@@ -28,8 +28,8 @@ from cort.formats.runs import read_candidates, read_run, write_run
 from cort.formats.topics import iter_queries
 from cort.formats.yaml_files import read_yaml
 from cort.import_run import read_published
-from cort.reporting.inputs import read_curve, read_origin, read_stages
-from cort.reporting.reproduction.fidelity import read_latencies
+from cort.reporting.published import read_published as read_numbers
+from cort.reporting.results import read_curve, read_jobs, read_origin
 from cort.retrieval.lucene import read_parameters
 from cort.runtime.errors import InputError
 from tests.support.archives import tar_of, zip_of
@@ -196,7 +196,7 @@ ORIGIN = {
     "written": "today",
     "inputs": [{"path": "a", "bytes": 2, "sha256": "e"}],
 }
-LATENCY = {"latencies": [{"system": "s", "split": "dev", "milliseconds": {"1": 2.5}}]}
+NUMBERS = "paper,table,row,column,value,system,split,measure,candidates,note\na,b,c,d,.5,bm25,dev,AP,,\n"
 TABLE = _written(tables.write_table, GRADES)
 # The name of a file, a function that writes a good one, and the reader.
 READERS = {
@@ -244,10 +244,10 @@ READERS = {
     "artifact": ("a.json", _written(write_artifact, RECORD), lambda path: read_artifact(path, Record)),
     "JSON": ("a.json", _json([1, {"a": None}]), lambda path: read_json(path).items()),
     "origin": ("p.json", _json(ORIGIN), read_origin),
-    "latencies": ("l.json", _json(LATENCY), read_latencies),
+    "numbers": ("n.csv", _text(NUMBERS), lambda path: read_numbers([path])),
     "parameters": ("b.json", _json({"k1": 0.9, "b": 0.4}), read_parameters),
-    "curve": ("c.csv", _curve, lambda path: read_curve("x", path)),
-    "benchmark": ("b.tsv", _text("s\tmax_rss\n1.5\t-\n2\t300\n"), lambda path: read_stages(path.parent)),
+    "curve": ("c.csv", _curve, read_curve),
+    "benchmark": ("b.tsv", _text("s\tmax_rss\n1.5\t-\n2\t300\n"), lambda path: read_jobs(path.parent)),
 }
 # What is put into files: pieces that have a meaning in some format, and any bytes.
 PIECES = [

@@ -1,1 +1,0 @@
-"""Published numbers: read, compared with ours, and shown."""

@@ -1,0 +1,258 @@
+"""Which files of an experiment's results a report shows, and what is in them."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from cort.experiment.experiment import Experiment
+from cort.experiment.splits import labelled_twice
+from cort.formats.artifacts import read_artifact, read_json
+from cort.runtime.errors import input_error
+from cort.settings import paths
+from cort.settings.config import LEARNERS, Config
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Read = TypeVar("Read")
+log = logging.getLogger(__name__)
+
+# Libraries whose version can change a number.
+LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
+# What Snakemake writes where it measured nothing.
+UNKNOWN = frozenset({"-", "NA", "nan", "NaN", ""})
+
+
+# Files.
+
+
+def files_of(experiment: Experiment) -> dict[str, dict[str, str]]:
+    """Return the files that the report of an experiment reads, by their kind and what they are about."""
+    config, at, runs = experiment.config, experiment.at, experiment.evaluated_runs
+
+    def of_runs(path: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+        return {f"{name} on {split}": at(path, split=split, system=name) for split, name in pairs}
+
+    def of_trainings(path: str) -> dict[str, str]:
+        return {name: at(path, section=section, model=name) for section, name in experiment.trainings}
+
+    models = [(section, name) for section in LEARNERS for name in experiment.used_models(section)]
+    factors: Config = config["evaluation"].get("consistency") or {"reference": None, "systems": []}
+    return {
+        "measures": of_runs(paths.MEASURES, runs),
+        "overlaps": {
+            split: at(paths.OVERLAP, split=split) for split in experiment.unjudged_splits if experiment.on_split(split)
+        },
+        "comparisons": {
+            split: at(paths.COMPARISON, split=split) + ".json"
+            for split in experiment.evaluated_splits
+            if len(experiment.compared(split)) > 1
+        },
+        "depths": of_runs(paths.DEPTHS, [(split, one) for split, one in runs if experiment.systems[one].reranker()]),
+        "consistency": of_runs(
+            paths.CONSISTENCY,
+            [
+                (split, name)
+                for name in factors["systems"]
+                for split in experiment.splits_of(factors["reference"])
+                if split in experiment.splits_of(name)
+            ],
+        ),
+        "audits": {
+            f"{encoder} {kind} on {split}": at(paths.AUDIT, split=split, encoder=encoder, index=kind)
+            for split in experiment.evaluated_splits
+            for encoder, kind in experiment.indexes_of(split)
+        },
+        "curves": of_trainings(paths.CURVE),
+        "selections": of_trainings(paths.SELECTION),
+        "filters": _filters(experiment),
+        "tuned": _tuned(experiment),
+        "models": {name: experiment.weights(section, name) for section, name in models},
+        "lengths": {
+            f"{name} {text}": at(paths.LENGTHS, base_model=config[section][name]["base_model"], text=text)
+            for section, name in models
+            for text in ("passages", *(f"queries.{split}" for split in experiment.with_model(section, name)))
+        },
+        "latencies": {split: at(paths.LATENCY, split=split) for split in [config["latency"]["split"]]}
+        if "latency" in config
+        else {},
+        "agreements": {
+            f"{split} {other}": at(paths.AGREEMENT, split=split, other=other)
+            for split, other in labelled_twice(experiment)
+        },
+        "others": {"provenance": at(paths.PROVENANCE), "inspection": at(paths.INSPECTION)},
+    }
+
+
+def _filters(experiment: Experiment) -> dict[str, str]:
+    """Return counts of dropped examples, by title."""
+    at = experiment.at
+    files = {"docstrings": at(paths.RAW_FILTERS)} if "pydocs" in experiment.config["collection"] else {}
+    files |= {"documents": at(paths.IMPORT_COUNTS)} if experiment.source else {}
+    for split in experiment.splits_with("generate"):
+        source = f"{experiment.generated_from}{' of documents' if experiment.copied_from else ''}"
+        title = f"{source} as queries of {experiment.title_of_split(split)}"
+        files[title] = at(paths.GENERATED_COUNTS, split=split)
+    for split in experiment.splits_with("judge"):
+        files[f"grades of {experiment.title_of_split(split)}"] = at(paths.GENERATED_COUNTS, split=split)
+    for split in experiment.config["splits"]:
+        files[f"judgements of {experiment.title_of_split(split)}"] = at(paths.JUDGEMENT_COUNTS, split=split)
+    for section, name in experiment.trainings:
+        source = LEARNERS[section]
+        files[f"{source} of {name}"] = at(paths.EXAMPLE_COUNTS, source=source, model=name, split="train")
+    return files
+
+
+def _tuned(experiment: Experiment) -> dict[str, str]:
+    """Tuned weights, by system; those that are tuned by folds, by system and split."""
+    files = {name: experiment.at(paths.WEIGHTS, system=name) for name in experiment.tuned_systems}
+    for split, name in experiment.evaluated_runs:
+        system = experiment.systems[name]
+        if system.folds() and system.parts():
+            files[f"{name} on {split}"] = system.tuned_files(split)[0]
+    return files
+
+
+# Contents.
+
+
+def read_all(experiment: Experiment, files: Iterable[str], kind: type[Read]) -> list[Read]:
+    """Read artifacts, whose splits get the names that people read; a file that is not there is left out."""
+    found = []
+    for path in files:
+        if not os.path.exists(path):
+            log.warning("%s is not there, and left out", path)
+            continue
+        one: Any = read_artifact(path, kind)
+        found.append(replace(one, split=experiment.title_of_split(one.split)) if hasattr(one, "split") else one)
+    return found
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input file; `bytes` is its size."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine."""
+
+    processor: str
+    cores: int
+    memory_mb: int
+    gpus: list[str]
+
+
+@dataclass(frozen=True)
+class LatencyRow:
+    """Percentiles and means in ms of one system's latency by part, with `batch` queries at a time."""
+
+    system: str
+    device: str
+    batch: int
+    searches: int
+    milliseconds: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """What the stage `latency` measured on the queries of a split, and on which machine."""
+
+    split: str
+    queries: int
+    depth: int
+    threads: int
+    hardware: Hardware
+    software: dict[str, str | None]
+    rows: list[LatencyRow]
+
+    @property
+    def machine(self) -> str:
+        """Describe the machine and its software."""
+        hardware = "; ".join([f"{self.hardware.processor}, {self.hardware.cores} cores", *self.hardware.gpus])
+        versions = ", ".join(f"{name} {version}" for name, version in self.software.items() if version)
+        return f"{hardware}; {self.threads} threads; {versions}"
+
+
+class Job(NamedTuple):
+    """All jobs of one rule; `peak_mb` is None if no job ran long enough to be measured."""
+
+    rule: str
+    jobs: int
+    seconds: float
+    longest: float
+    peak_mb: float | None
+
+
+def read_curve(path: str | Path) -> pd.DataFrame:
+    """Read the curve of a training, whose index is the update step.
+
+    :raises InputError: if the file is not one that a training wrote.
+    """
+    import pandas as pd
+
+    try:
+        curve = pd.read_csv(path, index_col="step").astype(float)
+        curve[["loss", "validation_loss", "epoch", "examples_per_second"]]
+    except (OSError, ValueError, KeyError) as error:
+        found = " ".join(str(error).split())
+        raise input_error(path, found, "the curve of a training", "train again") from None
+    # A diverged training writes nan or inf as its loss: a gap in the figure.
+    return curve.where(curve.abs() < math.inf)
+
+
+def read_jobs(folder: str | Path) -> list[Job]:
+    """Sum up the benchmark files of Snakemake in a folder, `RULE/**/*.tsv`, by rule, the longest first.
+
+    A damaged file is left out with a warning: a job that outlived a killed workflow may have written it, too.
+    """
+    seconds, peaks = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+    for file in sorted(Path(folder).rglob("*.tsv")):
+        rule = file.relative_to(folder).parts[0].removesuffix(".tsv")
+        try:
+            with file.open(encoding="utf-8") as lines:
+                for cells in csv.DictReader(lines, delimiter="\t"):
+                    for known, cell in ((seconds, cells["s"]), (peaks, cells["max_rss"])):
+                        known[rule] += [] if cell in UNKNOWN else [float(cell)]
+        except (KeyError, TypeError, ValueError) as error:
+            log.warning("%s: found %s, expected seconds and memory of jobs (left out)", file, error)
+    jobs = [
+        Job(rule, len(own), math.fsum(own), max(own), max(peaks[rule], default=None))
+        for rule, own in seconds.items()
+        if own
+    ]
+    return sorted(jobs, key=lambda job: (-job.seconds, job.rule))
+
+
+def read_origin(path: str | Path) -> tuple[dict[str, str], list[tuple[str, int, str]]]:
+    """Read facts by name, and path, bytes and SHA-256 of the inputs, as `cort.provenance` recorded them."""
+    record = read_json(path)
+    code, software = record["code"], record["software"]
+    hardware: Hardware = record["hardware"].read(Hardware)
+    commit, changed = code["commit"].read(str | None), code["modified"].read(bool | None)
+    packages = {name.lower(): version for name, version in software["packages"].read(dict[str, str]).items()}
+    facts = {
+        "Program": f"cort {code['version'].read(str)}",
+        "Commit": commit and commit + (" with changes" if changed else ""),
+        "Written": record["written"].read(str),
+        "Machine": f"{hardware.processor}, {hardware.cores} cores, {hardware.memory_mb / 1024:.0f} GiB of memory",
+        "Graphics cards": "; ".join(hardware.gpus),
+        "System": software["system"].read(str),
+        "Python": software["python"].read(str),
+        "Java": software["java"].read(str | None),
+        "Libraries": ", ".join(f"{name} {packages[name]}" for name in LIBRARIES if name in packages),
+    }
+    inputs = record["inputs"].read(list[Input])
+    return {name: text for name, text in facts.items() if text}, [(one.path, one.bytes, one.sha256) for one in inputs]
