@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,10 +61,6 @@ class Tokenizer:
         converted = [f"{before}{text}{after}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
         encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-
-    def names(self, tokens: Iterable[int]) -> list[str]:
-        """Return tokens as the vocabulary spells them."""
-        return [self._tokenizer.id_to_token(int(token)) or "" for token in tokens]
 
 
 class LightSearch:

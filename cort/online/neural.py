@@ -26,7 +26,7 @@ from cort.formats.shards import (
 )
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
-from cort.models.late_interaction import InteractingPairs, load_late_interaction, origin_of
+from cort.models.late_interaction import load_late_interaction, origin_of
 from cort.models.layout import model_fingerprint
 from cort.models.precision import settle
 from cort.models.rerankers import load_reranker
@@ -115,11 +115,6 @@ class TokenEncoder:
         texts = self.model.texts(Tokens.of_texts(tokens), "query")
         return by_query(texts.vectors(self.model, np.arange(len(tokens)), self.device))
 
-    def pairs(self, query: str, passage: str) -> InteractingPairs:
-        """Pair a query with a passage, each being row 0."""
-        queries, passages = self.tokenize([query]), self.tokenize([passage], "passage")
-        return self.model.pairs(Tokens.of_texts(queries), Tokens.of_texts(passages))
-
 
 class Reranker:
     """A re-ranker, and the token ids of all passages, mapped from their cache."""
@@ -190,12 +185,6 @@ class ImpactSearch:
     def search(self, vectors: Sequence[Impacts], depth: int) -> list[Ranking]:
         """Rank passages for the impacts of each query."""
         return self.lucene.search([_text(vector) for vector in vectors], BY_IMPACTS, depth)
-
-    def explain(self, vector: Impacts, doc_id: str) -> list[tuple[int, int, int]]:
-        """Return the tokens of both a query and a passage: id, impact in the query, and impact in the passage."""
-        impacts = dict(zip(*(numbers.tolist() for numbers in vector), strict=True))
-        terms = self.lucene.explain(_text(vector), BY_IMPACTS, doc_id)
-        return [(int(term.term), impacts[int(term.term)], round(term.score)) for term in terms]
 
 
 def _text(vector: Impacts) -> str:

@@ -104,15 +104,3 @@ class Case(Protocol):
 
     def reason(self, about: str, **more: object) -> Reason:
         """Make the reason of the passage's rank and score."""
-
-    def model(self, name: str, rank: int, score: float) -> Reason:
-        """Explain a re-ranker's score of the passage, as far as it has parts."""
-
-    def matches(self) -> Reason:
-        """Explain the score by the matches of tokens that late interaction adds up."""
-
-    def shared_tokens(self) -> Rows:
-        """List the tokens of both query and passage: which of them it expands, its impacts in both, their product."""
-
-    def nearest_tokens(self) -> tuple[Sequence[Any], str]:
-        """Return the nearest tokens of the passage, and the similarity of the encoder."""

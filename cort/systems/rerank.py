@@ -11,11 +11,12 @@ from cort.settings import paths
 from cort.settings.config import listed
 from cort.settings.systems import Reranking
 from cort.systems.base import Option, Rule, System
+from cort.systems.live import Reason
 from cort.systems.mistakes import check_tuning
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.systems.live import Batch, Case, Reason, Rows
+    from cort.systems.live import Batch, Case, Rows
 
 
 class Rerank(System):
@@ -164,5 +165,8 @@ class Rerank(System):
             ):
                 normalized = float(normalize(values, "min-max")[0][place])
                 row += [normalized, share, share * normalized]
-        reasons.insert(0, case.model(reranker, rank, float(scores[place])))
+        model = f"{reranker} reads query and passage together: its score has no parts."
+        reasons.insert(
+            0, Reason(reranker, self.config["rerankers"][reranker]["kind"], rank, float(scores[place]), model)
+        )
         return case.reason(about, columns=columns, rows=rows, total=self.opened_weight < 1, parts=reasons)

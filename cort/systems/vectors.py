@@ -19,7 +19,7 @@ from cort.systems.base import LuceneIndex, Option, Rule, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.systems.live import Batch, Case, Opening, Reason, Retriever
+    from cort.systems.live import Batch, Opening, Retriever
 
 Files: TypeAlias = "dict[str, str | list[str]]"
 
@@ -74,17 +74,6 @@ class VectorSearch(System):
     def queries(self, split: str) -> Files:
         """Name what passages are searched with."""
         return {"queries": self.results.at(paths.QUERY_VECTORS, encoder=self.encoder, split=split)}
-
-    def explain(self, case: Case) -> Reason:
-        """Show the most similar passage token for each query token, because a vector has no parts."""
-        matches, similarity = case.nearest_tokens()
-        about = (
-            f"The score is the similarity ({similarity.replace('_', ' ')}) of one vector of the query and one of the "
-            "passage, which has no parts. For orientation, the table shows the passage token with the most similar "
-            "vector (cosine) for each query token. These values do not add up to the score."
-        )
-        rows: list[list[str | float | int | None]] = [[match.token, match.match, match.similarity] for match in matches]
-        return case.reason(about, columns=["token", "nearest in the passage", "cosine"], rows=rows)
 
     def models(self) -> list[tuple[str, str]]:
         """Name the model."""
@@ -174,18 +163,6 @@ class Sparse(VectorSearch):
         """Open the encoder; the index is open."""
         return opening.sparse(self.encoder)
 
-    def explain(self, case: Case) -> Reason:
-        """List the tokens that query and passage share, and which of them expansion has added."""
-        rows = sorted(case.shared_tokens(), key=lambda row: -float(row[-1] or 0))
-        if not rows:
-            return case.reason("Query and passage share no token.")
-        about = (
-            "Each token adds the product of its weights in query and passage, which are 100 times the model's. A "
-            "text that does not contain a token was expanded by it. The score is the sum, slightly lowered among ties."
-        )
-        columns = ["token", "expansion of", "in the query", "in the passage", "adds"]
-        return case.reason(about, columns=columns, rows=rows, total=True)
-
 
 class TokenSearch(VectorSearch):
     """What searches of the token vectors of a re-ranker have in common."""
@@ -217,10 +194,6 @@ class TokenSearch(VectorSearch):
         """Give the precision of the model, too."""
         precision = Option("precision", self.model["precision"], f"{self.section}.{self.encoder}.precision")
         return [precision, *super().options(split)]
-
-    def explain(self, case: Case) -> Reason:
-        """Name the most similar token of the passage for each token of the query."""
-        return case.matches()
 
 
 class LateInteraction(TokenSearch):
