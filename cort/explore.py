@@ -38,8 +38,8 @@ from cort.runtime.options import optional, options_class
 from cort.settings import paths
 
 if TYPE_CHECKING:
+    from cort.online.line import Line
     from cort.online.searcher import Searcher
-    from cort.online.web import Line
     from cort.systems.results import Results
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def stage(options: Options) -> None:
     """Open the systems, serve the page until a signal comes; Ctrl-C is not an error."""
     from cort.experiment.stored import open_systems
     from cort.online.judging import Judging
-    from cort.online.web import Line, listening, make_app, serve
+    from cort.online.line import Line, listening
 
     results = find_results(options)
     page = find_page(results, options.split)
@@ -107,6 +107,9 @@ def stage(options: Options) -> None:
         line, started = Line(), time.perf_counter()
         opening = line.submit(partial(open_named, options, results, systems))
         try:
+            # While systems are opened, because it takes a moment.
+            from cort.online.web import make_app, serve
+
             token = "" if options.no_token else token_urlsafe(24)
             app = make_app(opening.result(), page / "data", line, token, judging)
             log.info("opened %s in %.1f s; Ctrl-C to end", ", ".join(systems), time.perf_counter() - started)

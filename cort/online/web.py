@@ -9,47 +9,38 @@ searcher is not thread-safe, so requests queue for its one thread.
 from __future__ import annotations
 
 import asyncio
-import errno
-import json
 import logging
 import re
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from secrets import compare_digest
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import uvicorn
-from starlette.applications import Starlette
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cort.formats.judgements import parse_judgement
-from cort.formats.yaml_files import read_yaml
 from cort.online.judging import Judging
+from cort.online.line import Line
 from cort.online.searcher import Searcher, check_query
 from cort.online.why import explain
 from cort.runtime.errors import InputError, input_error, shorten
 
 log = logging.getLogger(__name__)
 
-Returned = TypeVar("Returned")
-
-ADDRESS, LAST_PORT = "127.0.0.1", 65_535
 #: this machine, at any port, because a port may be forwarded to another one
 HOST = re.compile(r"(?:127\.0\.0\.1|localhost)(?::[0-9]{1,5})?")
-#: requests that may wait for the thread
-MOST_WAITING = 256
 #: characters of a query, and bytes of an address, where a character takes up to 12
 LONGEST_QUERY, LONGEST_ADDRESS = 1_000, 16_000
 #: results per system: maximum and default
@@ -80,6 +71,112 @@ JUDGE = '<link rel="stylesheet" href="judge.css">\n<script src="judge.js" defer>
 PAGE = Path(__file__).parents[1] / "reporting" / "explorer"
 
 
+ABOUT = (
+    "Answers of `python -m cort.explore`, at the address that it prints: only GET, and POST of judgements, from this "
+    "machine. A refused request has the status 4xx, or 503 if too many wait, and a one-line `error`."
+)
+
+
+class Parameters(BaseModel):
+    """Parameters of an address; others are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Wanted(Parameters):
+    """A query, names of systems, separated by commas, and the number of results of each."""
+
+    q: str = Field(max_length=LONGEST_QUERY)
+    systems: str
+    k: int | None = Field(None, ge=1, le=MOST_RESULTS)
+
+
+class Asked(Parameters):
+    """A query, a system, and any passage."""
+
+    q: str = Field(max_length=LONGEST_QUERY)
+    system: str
+    doc_id: str
+
+
+class Of(Parameters):
+    """A query whose texts are read."""
+
+    query_id: str | None = None
+
+
+class Found(BaseModel):
+    """A passage, or a document if passages are aggregated: then, `passage` is the one that counted.
+
+    `about` has numbers and ranks of the document's passages, the one that counted first: `3 (rank 2), 1 (rank 5)`.
+    """
+
+    rank: int
+    doc_id: str
+    score: float
+    text: str
+    passage: str | None = None
+    about: str | None = None
+
+
+class Answer(BaseModel):
+    """Results, best first, and the time of each part; `total` is less than their sum where parts ran in parallel."""
+
+    system: str
+    results: list[Found]
+    milliseconds: dict[str, float]
+
+
+class Answers(BaseModel):
+    """The results of each system, in the order in which they are named."""
+
+    query: str
+    k: int
+    systems: list[Answer]
+
+
+class Explained(BaseModel):
+    """What a score is made of: a table, whose last column adds up to it if `total` is true, and reasons of parts."""
+
+    system: str
+    kind: str
+    rank: int | None
+    score: float | None
+    about: str
+    columns: list[str]
+    rows: list[list[str | float | int | None]]
+    total: bool
+    parts: list[Explained]
+
+
+class Explanation(Explained):
+    """The explanation of a passage for a query."""
+
+    query: str
+    doc_id: str
+
+
+class Candidate(BaseModel):
+    """A query, and the ids of what is judged for it."""
+
+    query_id: str
+    query: str
+    candidates: list[str]
+
+
+class Candidates(BaseModel):
+    """Queries, and judgements as query, candidate and grade, in the order of judging."""
+
+    queries: list[Candidate]
+    judgements: list[tuple[str, str, int]]
+
+
+class Texts(BaseModel):
+    """Texts of candidates; of a document, the passage that counted for a system."""
+
+    texts: dict[str, str]
+
+
 def make_app(searcher: Searcher, folder: Path, line: Line, token: str = "", judging: Judging | None = None) -> ASGIApp:
     """Make the server's application.
 
@@ -87,10 +184,8 @@ def make_app(searcher: Searcher, folder: Path, line: Line, token: str = "", judg
     :param token: first part of every address; requests without it are refused, unless it is empty.
     :param judging: what the page lets a person judge.
     """
-    api = Api(searcher, line, judging)
     text = (PAGE / "index.html").read_text("utf-8")
-    page = live_page(text.replace("</head>", JUDGE) if judging else text, api.most)
-    document = read_yaml(Path(__file__).with_name("openapi.yaml"))
+    page = live_page(text.replace("</head>", JUDGE) if judging else text, min(MOST_RESULTS, searcher.depth))
     files = {name: PAGE / name for name in ("explorer.js", "explorer.css", "judge.css", "judge.js")}
     files |= {f"data/{path.name}": path for path in folder.glob("*.js")}
 
@@ -100,16 +195,21 @@ def make_app(searcher: Searcher, folder: Path, line: Line, token: str = "", judg
     async def file(request: Request) -> Response:
         return _file(files.get(request.path_params["name"]))
 
-    async def openapi(_: Request) -> Response:
-        return answer(document)
-
-    answers = {"/api/search": api.search, "/api/why": api.why, "/api/openapi.json": openapi}
-    answers |= {JUDGEMENTS: api.judgements} if judging else {}
-    pages = {"/": index, "/index.html": index, "/{name:path}": file}
-    app = Starlette(
-        routes=[Route(path, handler, methods=["GET", "POST"]) for path, handler in (answers | pages).items()],
-        exception_handlers={HTTPException: _refuse, InputError: _refuse, Exception: _fail},
+    refusals: Any = {HTTPException: _refuse, InputError: _refuse, RequestValidationError: _invalid, Exception: _fail}
+    app = FastAPI(
+        title="Search an experiment",
+        version="1",
+        description=ABOUT,
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        exception_handlers=refusals,
     )
+    add_search(app, searcher, line)
+    if judging is not None:
+        add_judging(app, searcher, line, judging)
+    for path, handler in {"/": index, "/index.html": index, "/{name:path}": file}.items():
+        app.add_route(path, handler, ["GET"], include_in_schema=False)
     return Guard(app, f"/{token}" if token else "", JUDGEMENTS if judging else None)
 
 
@@ -184,51 +284,21 @@ def _refused_judgement(headers: Headers, host: str) -> Response | None:
     return None
 
 
-class Api:
-    """Answers in JSON."""
+def add_search(app: FastAPI, searcher: Searcher, line: Line) -> None:
+    """Add searches and explanations; FastAPI describes them by the names, types and docstrings here."""
+    most = min(MOST_RESULTS, searcher.depth)
+    known = f"one of the systems that are open here, {', '.join(searcher.systems)}"
 
-    def __init__(self, searcher: Searcher, line: Line, judging: Judging | None = None) -> None:
-        self.searcher, self.line, self.judging = searcher, line, judging
-        self.most = min(MOST_RESULTS, searcher.depth)
+    def opened(key: str, text: str) -> list[str]:
+        # In an address, `+` is a blank, which no name has.
+        names = list(dict.fromkeys(text.replace(" ", "+").split(",")))
+        for name in names:
+            if name not in searcher.systems:
+                raise input_error(key, shorten(name), known, "choose among these")
+        return names
 
-    async def search(self, request: Request) -> Response:
-        """Search with some systems, one after the other."""
-        given = _parameters(request, "q", "systems", "k")
-        query, names, count = _query(given), self._names("systems", given), self._count(given)
-
-        def work() -> list[dict[str, Any]]:
-            return [self._answer(name, query, count) for name in names]
-
-        systems = await self.line.result(work, request.receive)
-        return answer({"query": query, "k": count, "systems": systems})
-
-    async def why(self, request: Request) -> Response:
-        """Explain a result."""
-        given = _parameters(request, "q", "system", "doc_id")
-        query, doc_id, names = _query(given), given.get("doc_id", ""), self._names("system", given)
-        if len(names) > 1:
-            raise input_error("system", f"{len(names)} names", f"one {self._open}", "choose one")
-        reason = await self.line.result(lambda: explain(self.searcher, names[0], query, doc_id), request.receive)
-        return answer({"query": query, "doc_id": doc_id, **asdict(reason)})
-
-    async def judgements(self, request: Request) -> Response:
-        """Record a judgement, list the candidates of a query, or say what is judged."""
-        query_id = _parameters(request, "query_id").get("query_id")
-        body = await request.body() if request.method == "POST" else b""
-        try:
-            return answer(await self.line.result(partial(self._judged, query_id, body), request.receive))
-        except OSError as error:
-            raise HTTPException(507, f"the judgement is not saved: {error.strerror}; judge again") from error
-
-    def _judged(self, query_id: str | None, body: bytes) -> dict[str, Any]:
-        judging, passages = cast("Judging", self.judging), self.searcher.passages
-        if body:
-            judging.judge(parse_judgement("judgement", body), passages)
-            return {}
-        return judging.state() if query_id is None else {"texts": judging.texts(query_id, passages)}
-
-    def _answer(self, name: str, query: str, count: int) -> dict[str, Any]:
-        found, texts = self.searcher.answer(name, query, count)
+    def search_with(name: str, query: str, count: int) -> dict[str, Any]:
+        found, texts = searcher.answer(name, query, count)
         results = [
             # The shortest decimals that identify scores of single precision.
             {"rank": result.rank, **result._asdict(), "score": float(str(np.float32(result.score))), "text": text}
@@ -237,53 +307,62 @@ class Api:
         milliseconds = {part: round(value, 3) for part, value in found.milliseconds.items()}
         return dict(system=name, results=results, milliseconds=milliseconds)
 
-    @property
-    def _open(self) -> str:
-        return f"of the systems that are open here, {', '.join(self.searcher.systems)}"
+    @app.get("/api/search", response_model=Answers, response_model_exclude_none=True)
+    async def search(wanted: Annotated[Wanted, Query()], request: Request) -> Any:
+        """Search with some systems, one after the other."""
+        check_query(wanted.q)
+        names, count = opened("systems", wanted.systems), wanted.k or min(RESULTS, most)
+        if count > most:
+            raise input_error("k", str(count), f"a number from 1 to {most}", "ask for fewer")
 
-    def _names(self, key: str, given: Mapping[str, str]) -> list[str]:
-        # In an address, `+` is a blank, which no name has.
-        names = list(dict.fromkeys(given.get(key, "").replace(" ", "+").split(",")))
-        for name in names:
-            if name not in self.searcher.systems:
-                raise input_error(key, shorten(name), f"one {self._open}", "choose among these")
-        return names
+        def work() -> list[dict[str, Any]]:
+            return [search_with(name, wanted.q, count) for name in names]
 
-    def _count(self, given: Mapping[str, str]) -> int:
-        text = given.get("k", str(min(RESULTS, self.most)))
-        if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= self.most:
-            raise input_error("k", shorten(text), f"a number from 1 to {self.most}", "fix it")
-        return int(text)
+        return {"query": wanted.q, "k": count, "systems": await line.result(work, request.receive)}
 
-
-def _query(given: Mapping[str, str]) -> str:
-    query = given.get("q", "")
-    check_query(query)
-    if len(query) > LONGEST_QUERY:
-        raise input_error("q", f"{len(query):,} characters", f"{LONGEST_QUERY:,} at most", "shorten the query")
-    return query
+    @app.get("/api/why", response_model=Explanation)
+    async def why(asked: Annotated[Asked, Query()], request: Request) -> Any:
+        """Explain how a system ranks a passage."""
+        check_query(asked.q)
+        name, *more = opened("system", asked.system)
+        if more:
+            raise input_error("system", f"{len(more) + 1} names", known, "choose one")
+        reason = await line.result(lambda: explain(searcher, name, asked.q, asked.doc_id), request.receive)
+        return {"query": asked.q, "doc_id": asked.doc_id, **asdict(reason)}
 
 
-def _parameters(request: Request, *known: str) -> dict[str, str]:
-    """Return the parameters of a request; none may be unknown or repeated."""
-    pairs, fix = request.query_params.multi_items(), "see /api/openapi.json"
-    for key, _ in pairs:
-        if key not in known:
-            raise input_error("address", shorten(key), f"only {', '.join(known)}", fix)
-    if len(dict(pairs)) < len(pairs):
-        raise input_error("address", "a parameter twice", f"{', '.join(known)}, each once", fix)
-    return dict(pairs)
+def add_judging(app: FastAPI, searcher: Searcher, line: Line, judging: Judging) -> None:
+    """Add what a person judges."""
 
+    @app.get(JUDGEMENTS, response_model=Candidates | Texts)
+    async def candidates(of: Annotated[Of, Query()], request: Request) -> Any:
+        """List candidates and judgements; or the texts of a query's candidates.
 
-def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Make a response of JSON, in UTF-8."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return Response(text.encode(), status, headers, "application/json")
+        Candidates are the first results of the stored runs of all systems, in an order that tells nothing about ranks.
+        """
+        query_id = of.query_id
+        if query_id is None:
+            return await line.result(judging.state, request.receive)
+        return {"texts": await line.result(lambda: judging.texts(query_id, searcher.passages), request.receive)}
+
+    @app.post(JUDGEMENTS)
+    async def judge(request: Request) -> dict[str, str]:
+        """Judge a candidate, or withdraw its judgement (`relevance` is null): query_id, doc_id, text, relevance.
+
+        Only from the page of this server. `text` is the beginning of the candidate's text. 0 is irrelevant, 1 related,
+        2 partly or not clearly answers, 3 perfectly answers. The answer comes when the judgement is on disk.
+        """
+        one = parse_judgement("judgement", await request.body())
+        try:
+            await line.result(lambda: judging.judge(one, searcher.passages), request.receive)
+        except OSError as error:
+            raise HTTPException(507, f"the judgement is not saved: {error.strerror}; judge again") from error
+        return {}
 
 
 def refusal(status: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Make a response with a one-line error."""
-    return answer({"error": " ".join(error.split())}, status, headers)
+    """Make a response with a one-line error, in JSON."""
+    return JSONResponse({"error": " ".join(error.split())}, status, headers)
 
 
 def _refuse(_: Request, error: Exception) -> Response:
@@ -292,80 +371,18 @@ def _refuse(_: Request, error: Exception) -> Response:
     return refusal(400, str(error))
 
 
+def _invalid(_: Request, error: Exception) -> Response:
+    first = cast("RequestValidationError", error).errors()[0]
+    name, found = first["loc"][-1], "nothing" if first["type"] == "missing" else shorten(str(first["input"]))
+    wanted = (
+        "no such parameter" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Input should be ")
+    )
+    return refusal(400, f"{name}: found {found}, expected {wanted}; see /api/openapi.json")
+
+
 def _fail(_: Request, error: Exception) -> Response:
     log.error("a request failed because of a bug in this program, not because of its input", exc_info=error)
     return refusal(500, "a bug in the server; its log has the details")
-
-
-@contextmanager
-def listening(port: int) -> Iterator[socket.socket]:
-    """Listen at a port of this machine's own address, or at any free one if it is 0.
-
-    :raises InputError: if another program uses the port, or it does not exist.
-    """
-    fix = "give another --port, or 0 for any free one"
-    if port > LAST_PORT:
-        raise input_error("--port", str(port), f"{LAST_PORT} at most", fix)
-    # Because the protocol is named, asyncio sends the parts of an answer at once; otherwise, every second one waits for
-    # 40 ms.
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        # The port of a server that has just ended is free.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((ADDRESS, port))
-            listener.listen()
-        except OSError as error:
-            why = "that another program uses" if error.errno == errno.EADDRINUSE else f"({error.strerror})"
-            raise input_error("--port", f"{port} {why}", "a free one", fix) from None
-        yield listener
-
-
-class Line:
-    """A queue of work for a single thread."""
-
-    def __init__(self, most: int = MOST_WAITING) -> None:
-        """Let at most `most` requests wait."""
-        self.most, self._waiting = most, 0
-        self._pool = ThreadPoolExecutor(1, "searching")
-        self._open: set[Future[Any]] = set()
-
-    def submit(self, work: Callable[[], Returned]) -> Future[Returned]:
-        """Let the thread do something."""
-        future = self._pool.submit(work)
-        self._open.add(future)
-        future.add_done_callback(self._open.discard)
-        return future
-
-    async def result(self, work: Callable[[], Returned], receive: Receive) -> Returned:
-        """Wait for a result of the thread; the work does not begin if the client has disconnected by then.
-
-        :raises HTTPException: if too many requests wait already, or the client has disconnected.
-        """
-        if self._waiting >= self.most:
-            raise HTTPException(503, f"{self._waiting} requests wait already: ask again later")
-        self._waiting += 1
-        done = asyncio.wrap_future(self.submit(work))
-        disconnected = asyncio.ensure_future(_disconnected(receive))
-        both: set[asyncio.Future[Any]] = {done, disconnected}
-        try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not done.done():
-                raise HTTPException(499, "the client has disconnected")
-            return done.result()
-        finally:
-            self._waiting -= 1
-            for future in both:
-                future.cancel()
-
-    def end(self) -> bool:
-        """Accept no more work; return False if some is still running, which nothing can stop."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        return all(future.done() for future in set(self._open))
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def serve(app: ASGIApp, listener: socket.socket) -> int:

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from cort.formats.tables import PASSAGES, QUERIES, write_table
 from cort.online.judging import Judging
-from cort.online.web import Line, listening, make_app, serve
+from cort.online.line import Line, listening
+from cort.online.web import make_app, serve
 from tests.support.explorer import (
     PASSAGES_COUNT,
     QUERIES_COUNT,

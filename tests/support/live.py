@@ -10,8 +10,9 @@ import numpy as np
 import uvicorn
 
 from cort.formats.records import Ranking
+from cort.online.line import Line
 from cort.online.searcher import Answer, Result, Searcher, check_query
-from cort.online.web import Line, make_app
+from cort.online.web import make_app
 from cort.runtime.errors import InputError
 from tests.support.explorer import (
     QUERIES_COUNT,

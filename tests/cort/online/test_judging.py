@@ -8,7 +8,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from cort.online.judging import QUOTED
-from cort.online.web import Line, make_app
+from cort.online.line import Line
+from cort.online.web import make_app
 from cort.runtime.errors import InputError
 from tests.support.explorer import QUERIES_COUNT, number_of_passage, rankings, text_of_passage, text_of_query
 from tests.support.judging import judging_of, pool_of, write_judged
@@ -230,7 +231,7 @@ def test_wrong_bodies_and_parameters_are_refused(client, tmp_path):
     for body in (b"", b"{", b"\xff", b"[]", b"null", b'{"query_id": "q7"}'):
         response = client.post("/api/judgements", content=body, headers=JSON)
         assert response.status_code == (400 if body else 413), body
-    for parameters, found in (("q=7", "'q'"), ("query_id=x", "'x'")):
+    for parameters, found in (("q=7", "'7'"), ("query_id=x", "'x'")):
         assert f"found {found}" in error_of(client.get(f"/api/judgements?{parameters}"))
     # A request to read writes nothing.
     response = client.request("GET", "/api/judgements", content=json.dumps(judgement()), headers=JSON)

@@ -8,7 +8,7 @@ import pytest
 
 from cort import explorer, split
 from cort.formats.tables import QRELS, read_table
-from cort.online.web import listening
+from cort.online.line import listening
 from tests.support.browser import AXE, PATIENCE, faults_of, launched, needs_browser, watched
 from tests.support.explorer import HOSTILE, number_of_passage, text_of_passage, text_of_query, write_experiment
 from tests.support.judging import pool_of, write_judged
