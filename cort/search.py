@@ -1,4 +1,4 @@
-"""Search an experiment's collection: BM25, a dense ranker and both together, side by side, with the time of each part.
+"""Search an experiment's collection: BM25, a dense ranker and both together, with the time of each part.
 
 In a terminal, it prompts for queries until Ctrl-D, and opens the systems while the first one is typed. With --query, or
 with lines on standard input, it prints a JSON line per query and system: query, system, results (rank, doc_id, score,
@@ -19,7 +19,6 @@ import logging
 import re
 import shutil
 import sys
-import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,11 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROMPT = "query> "
-BETWEEN = "  "
 UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 MOST = 1_000_000
-#: fits rank, score and a word or two
-NARROWEST = 24
 
 
 def print_lines(searcher: Searcher, queries: Iterable[str], depth: int, source: str) -> None:
@@ -87,46 +83,22 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def show(answers: Sequence[tuple[Answer, Sequence[str]]], width: int) -> str:
-    """Show each answer, with its texts, in a column, or one below the other where the terminal is too narrow."""
-    column = (width - len(BETWEEN) * (len(answers) - 1)) // len(answers)
-    if column < NARROWEST:
-        lines = [line for answer, texts in answers for line in (*_cells(answer, texts, width), "")]
-        return "\n".join(_fit(line, width).rstrip() for line in lines)
-    sides = [_cells(answer, texts, column) for answer, texts in answers]
-    rows = itertools.zip_longest(*sides, fillvalue="")
-    return "\n".join(BETWEEN.join(_fit(cell, column) for cell in row).rstrip() for row in rows)
-
-
-def _cells(answer: Answer, texts: Sequence[str], width: int) -> list[str]:
-    """Return the lines of an answer: title, results, and the times of the parts."""
+def show(answer: Answer, texts: Sequence[str], width: int) -> str:
+    """Show an answer in as many columns as the terminal has: rank, score and text of each result, and the times."""
+    times = ", ".join(f"{part} {answer.milliseconds[part]:.1f}" for part in PARTS if part in answer.milliseconds)
+    head = f"{answer.system}: {answer.milliseconds['total']:.1f} ms ({times})"
     pairs = zip(answer.results, texts, strict=True)
-    rows = [(str(result.rank), text, f"{result.score:.4g}") for result, text in pairs]
-    ranks, scores = (max((len(row[place]) for row in rows), default=0) for place in (0, 2))
-    body = [f"{rank:>{ranks}} {_fit(text, width - ranks - scores - 2)} {score:>{scores}}" for rank, text, score in rows]
-    title, line = f"{answer.system}: {answer.milliseconds['total']:.1f} ms", "-" * width
-    # A name and its number stay on one line. The comma at the end of each line is removed.
-    words = " ".join(f"{timing},".replace(" ", "\xa0") for timing in timings(answer.milliseconds))
-    wrapped = textwrap.wrap(words, width + 1, break_long_words=False)
-    times = [timing.replace("\xa0", " ").removesuffix(",") for timing in wrapped]
-    return [title, line, *(body or ["(no results)"]), line, *times]
+    rows = [f"{result.rank:>4}  {result.score:<10.4g}  {text}" for result, text in pairs]
+    return "\n".join(fit(line, width) for line in [head, *(rows or ["(no results)"]), ""])
 
 
-def timings(milliseconds: Mapping[str, float]) -> list[str]:
-    """List the times of the parts that ran, and the total."""
-    return [f"{name} {milliseconds[name]:.1f}" for name in (*PARTS, "total") if name in milliseconds]
-
-
-def _fit(text: str, width: int) -> str:
-    """Cut or pad a text to terminal columns: a character takes up to two, and one that moves the cursor is a blank."""
-    shown, used = "", 0
-    for character in text:
-        printable = character if character.isprintable() else " "
-        size = 0 if unicodedata.combining(printable) else 2 if unicodedata.east_asian_width(printable) in "WF" else 1
-        if used + size > width:
-            break
-        shown, used = shown + printable, used + size
-    return shown + " " * (width - used)
+def fit(text: str, width: int) -> str:
+    """Cut a text to terminal columns: a character takes up to two, and one that moves the cursor is a blank."""
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    sizes = (
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in shown
+    )
+    return shown[: sum(used <= width for used in itertools.accumulate(sizes))]
 
 
 @options_class
@@ -180,8 +152,9 @@ def interact(open_searcher: Callable[[], Searcher], depth: int) -> None:
                     log.info("still opening")
                 searcher = opening.result()
                 try:
-                    answers = [worker.submit(searcher.answer, name, query, depth).result() for name in searcher.systems]
-                    _say(show(answers, shutil.get_terminal_size().columns))
+                    for name in searcher.systems:
+                        found = worker.submit(searcher.answer, name, query, depth).result()
+                        _say(show(*found, shutil.get_terminal_size().columns))
                 except InputError as error:
                     log.error("%s", error)
         except (EOFError, KeyboardInterrupt):

@@ -106,7 +106,7 @@ def test_any_query_is_answered_by_both_systems(page, address):
     common = set(expected_ids("bm25", NEW, 10)) & set(expected_ids("short", NEW, 10))
     assert page.locator(".moves path").count() == len(common)
     assert page.locator(".badge").count() == 0
-    assert "running" in page.locator("mark").all_text_contents()
+    assert "Rivers" in page.locator("mark").all_text_contents()
     assert page.locator("#list [aria-selected=true]").count() == 0
 
 
