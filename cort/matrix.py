@@ -164,10 +164,10 @@ def tabulate(collections: list[Collection], baseline: str, measures: tuple[str, 
         links |= {(place, one.name): one.report for place in range(len(rows)) if not pd.isna(frame[one.name][place])}
     headings = {one.name: one.title for one in collections} | {"low": "from", "high": "to"}
     formats = {"collections": count} | dict.fromkeys(("difference", "low", "high"), signed)
-    caption = "means over the queries of each collection, with links to its report. "
+    caption = "means over the queries of each collection, with links to its report; the best in bold."
     note = NOTE.format(baseline, TESTS, MIN_COLLECTIONS)
     sets = frozenset(bold), frozenset(marked)
-    return Table("matrix", caption + note, frame, formats, headings, "measure", *sets, links, note)
+    return Table("matrix", caption, frame, formats, headings, "measure", *sets, links, note)
 
 
 def with_averages(means: pd.DataFrame, baseline: str) -> pd.DataFrame:
@@ -219,7 +219,7 @@ def stage(options: Options) -> None:
         lead=" ".join(
             [f"{plural(len(systems), 'system', 'systems')} on {found}.", *(f"Warning: {one}." for one in doubts)]
         ),
-        sections=[Section("matrix", "Means", [table])],
+        sections=[Section("matrix", "Means", [table], text=table.note)],
         files=[*texts],
     )
     for name, text in texts.items():

@@ -16,7 +16,10 @@ from cort.reporting.tables import Table
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: tables, pictures with descriptions and a caption, facts by name, tables under a summary."""
+    """A part of a page: a text, tables, pictures with a caption, facts by name, and tables under a summary.
+
+    :ivar pictures: address and description of each.
+    """
 
     name: str
     heading: str
@@ -26,6 +29,7 @@ class Section:
     facts: Mapping[str, str] = field(default_factory=dict)
     folded: Sequence[Table] = ()
     summary: str = ""
+    text: str = ""
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to show."""

@@ -17,7 +17,7 @@ from cort import explore
 from cort.experiment.stored import read_experiment
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.online.web import listening
+from cort.online.line import listening
 from tests.support.common import texts_by_id, wait_until
 from tests.support.online import results_with, write_results
 from tests.support.processes import Python
