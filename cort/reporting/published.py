@@ -58,7 +58,7 @@ def read_published(paths: Sequence[str | Path]) -> pd.DataFrame:
                 raise ValueError(f"the columns {', '.join(frame.columns)}")
             frame["value"] = frame["value"].astype(float)
             frame["candidates"] = frame["candidates"].replace("", "0").astype(int)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, LookupError) as error:
             expected = f"published numbers, with the columns {', '.join(COLUMNS)}"
             raise input_error(path, " ".join(str(error).split()), expected, "fix the file") from None
         frames.append(frame)

@@ -204,9 +204,11 @@ def read_curve(path: str | Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        curve = pd.read_csv(path, index_col="step").astype(float)
+        curve = pd.read_csv(path).astype(float).set_index("step")
         curve[["loss", "validation_loss", "epoch", "examples_per_second"]]
-    except (OSError, ValueError, KeyError) as error:
+        if not curve.index.is_monotonic_increasing or not all(math.isfinite(step) for step in curve.index):
+            raise ValueError("steps that do not increase")
+    except (OSError, ValueError, TypeError, LookupError) as error:
         found = " ".join(str(error).split())
         raise input_error(path, found, "the curve of a training", "train again") from None
     # A diverged training writes nan or inf as its loss: a gap in the figure.

@@ -113,8 +113,8 @@ def test_pairs_are_compared_in_the_order_of_their_systems_and_each_has_a_line(co
     assert len(lines) == 7
     best = row_of({"comparisons": [row for row in rows if row["baseline"] == "same"]}, "best")
     numbers = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
-    assert lines[-1].endswith(f"dev: WIN              best against same: RR@10 {numbers}, p 0.0035; WIN in R@5")
-    assert "dev: NOT SIGNIFICANT  same against bm25: RR@10 +0.000 [+0.000, +0.000], p 1.0000" in lines[1]
+    assert lines[-1].endswith(f"dev: WIN              best against same: MRR@10 {numbers}, p 0.0035; WIN in R@5")
+    assert "dev: NOT SIGNIFICANT  same against bm25: MRR@10 0.000 [0.000, 0.000], p 1.0000" in lines[1]
 
 
 def test_further_pairs_change_only_the_corrected_values(compared, found):
