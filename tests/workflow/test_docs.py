@@ -13,6 +13,7 @@ from cort.experiment.keys import Experiment
 from cort.runtime.keys import keys_of, part_of
 from cort.runtime.reading import mistakes_in
 from tests.support.common import COMMIT, ROOT
+from tests.support.coverage import published
 from tests.support.workflow import RULES, command_of
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
