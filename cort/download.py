@@ -32,7 +32,7 @@ class Options:
     name: str = required(help="in the catalogue, for example msmarco/qrels.train.tsv")
     catalog: str | None = optional(None, "a catalogue other than this project's", "YAML")
     downloads: str = required("FOLDER", "for complete and partial downloads")
-    folder: str | None = optional(None, "your copies of the files; only read", "FOLDER")
+    folder: str | None = optional(None, "your copies of the files; only read", "FOLDER", may_be_empty=True)
     output: str = required("FILE")
 
 

@@ -13,7 +13,6 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import EXPANSIONS, IMPACTS, PASSAGES, QUERIES, TRIPLES, read_table
 from cort.online.searcher import open_searcher
-from cort.online.why import explain
 from cort.retrieval.audits import Audit
 from tests.support.common import read_curve, texts_by_id
 from tests.support.forking import snakemake
@@ -170,18 +169,6 @@ def test_sentence_transformers_gives_queries_the_same_impacts(results, texts, na
         impacts = np.zeros(len(expected))
         impacts[row["tokens"]] = row["impacts"]
         assert np.abs(impacts - expected).max() <= 0.5 + 1e-3
-
-
-def test_the_explanation_of_a_sparse_score_adds_up_and_marks_added_tokens(searcher, runs, texts):
-    text = texts[runs["free"][0].query_id]
-    tokenize = searcher.models.retrievers["free"].encoder.tokenize
-    own = set(tokenize.names(tokenize([text])[0]))
-    best = searcher.search("free", text, 5).results[0]
-    why = explain(searcher, "free", text, best.doc_id)
-    assert (why.kind, why.rank, why.columns[-1]) == ("sparse", 1, "adds")
-    assert sum(row[-1] for row in why.rows) == pytest.approx(best.score, abs=0.5)
-    assert all(row[2] * row[3] == row[4] for row in why.rows)
-    assert {row[0] for row in why.rows if "query" not in row[1]} <= own
 
 
 def test_latency_is_measured(results):

@@ -4,6 +4,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -229,9 +230,9 @@ def test_the_grid_is_ascending_and_samples_are_those_of_the_seed():
 
 def test_best_pairs_are_averaged_and_ties_go_to_the_lowest():
     pairs = lucene.make_grid([0.8, 0.9], [0.6, 0.7])
-    values = {pair: {"a": 0.0, "b": 0.5, "c": 0.0} for pair in pairs}
-    values[pairs[3]] = {"a": 1.0, "b": 0.5, "c": 0.0}
-    summary = tuning.summarise(values, [["a", "c"], ["b", "c"], ["b"]], "R@10")
+    values = np.tile([0.0, 0.5, 0.0], (len(pairs), 1))  # (pairs, queries)
+    values[3, 0] = 1
+    summary = tuning.summarise(pairs, values, [[0, 2], [1, 2], [1]], "R@10")
     assert summary["best"] == [{"k1": 0.9, "b": 0.7}, {"k1": 0.8, "b": 0.6}, {"k1": 0.8, "b": 0.6}]
     assert (summary["k1"], summary["b"]) == (round((0.9 + 0.8 + 0.8) / 3, 4), round((0.7 + 0.6 + 0.6) / 3, 4))
     assert len(summary["grid"]) == 3 * 4

@@ -9,7 +9,7 @@ from cort.formats.shards import Tokens
 from cort.models.late_interaction import load_late_interaction
 from cort.models.modules import TextModel
 from cort.online.neural import Model, Opening, TokenEncoder
-from cort.reporting.sections import audit_blocks
+from cort.reporting.sections import audits_table
 from cort.retrieval.audits import Audit
 from tests.conftest import without_record
 from tests.support.common import command_line
@@ -257,9 +257,9 @@ def test_the_recall_of_an_audit_is_that_of_the_runs(by_index, audited, folder, s
     assert recalls[0] < recalls[-1]
     assert (found.index, found.parameter, found.encoder, found.vectors_per_token) == ("ivfpq", "probes", "late", 30)
     assert found.storage_bytes == (folder / "index" / "lists.faiss").stat().st_size
-    (block,) = audit_blocks([found])
-    assert block.caption.endswith("; ivfpq: 1 MB, 30 candidates of each vector of a query")
-    assert block.rows[1].name == "ivfpq, probes 1"
+    searches = audits_table([found]).frame
+    assert [*searches["index"]][:2] == ["exact", "ivfpq"]
+    assert searches["width"][1] == "probes 1"
 
 
 def test_an_audit_encodes_queries_in_the_precision_of_the_passages(audited, placed, stage):
