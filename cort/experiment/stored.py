@@ -50,7 +50,11 @@ def read_experiment(path: str | Path) -> Experiment:
     if not path.is_file():
         raise input_error(path, "no such file", EXPECTED, "run `snakemake` first")
     verify([path])
-    return Experiment(Stored(path, read_yaml(path, EXPECTED)), path.parent)
+    config = Stored(path, read_yaml(path, EXPECTED))
+    for key in ("dataset", "shards", "depth", "systems"):
+        # A missing one is named here, before files of systems are.
+        config[key]
+    return Experiment(config, path.parent)
 
 
 def needed_for(experiment: Experiment, names: Iterable[str]) -> Config:
