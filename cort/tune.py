@@ -20,11 +20,12 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cort.evaluation.folds import draw_folds
 from cort.evaluation.measures import Qrels, evaluate_run, read_qrels
-from cort.evaluation.names import parse_measures
+from cort.evaluation.names import needed_depth, parse_measures
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
@@ -81,12 +82,12 @@ def draw_samples(query_ids: Sequence[str], samples: int, size: int, seed: int) -
 
 def measure_parameters(
     options: BM25TuneOptions, queries: Mapping[str, str], qrels: Qrels, grid: Sequence[Parameters]
-) -> tuning.Values:
+) -> npt.NDArray[np.float64]:
     """Search for `queries` (id -> text) with each pair, and measure (grid, queries)."""
     values = np.zeros((len(grid), len(queries)))
     columns = {query_id: column for column, query_id in enumerate(queries)}
     # What is below the measure's cut does not count.
-    depth = tuning.needed_depth(options.measure, options.depth, options.aggregate)
+    depth = needed_depth(options.measure, options.depth, options.aggregate)
     with LuceneProcess(options.index, options.threads, options.memory_mb, FORMS) as lucene:
         for row, pair in enumerate(track(grid, len(grid), "parameter pairs")):
             found = rank_all(lucene, queries.items(), pair.similarity, depth + options.exclusions.most)
@@ -103,7 +104,7 @@ def measure_parameters(
 
 
 def summarise(
-    grid: Sequence[Parameters], values: tuning.Values, samples: Sequence[Sequence[int]], measure: str
+    grid: Sequence[Parameters], values: npt.NDArray[np.float64], samples: Sequence[Sequence[int]], measure: str
 ) -> dict[str, Any]:
     """Average the best pairs of the samples; also list these pairs, and the value of every pair on every sample.
 

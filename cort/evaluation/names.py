@@ -62,3 +62,9 @@ def parse_measure(name: str) -> Measure | None:
     if request is None or (not request and judged_only):
         return None
     return Measure(name, request.format(cut), cut, judged_only is not None)
+
+
+def needed_depth(measure: str, depth: int, aggregate: str = "none") -> int:
+    """Return how many of `depth` results a measure depends on."""
+    [parsed] = parse_measures([measure])
+    return min(depth, parsed.cut or depth) if aggregate == "none" and not parsed.judged_only else depth

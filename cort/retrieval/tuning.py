@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, judged_ranks
-from cort.evaluation.names import parse_measures
+from cort.evaluation.names import needed_depth
 from cort.formats.artifacts import Node, read_artifact
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
@@ -196,12 +196,6 @@ def documents_on_grid(case: Case, grid: Values, judged: Sequence[str], depth: in
         rankings.append(Ranking(str(number), doc_ids, strictly_decreasing(scores[by])))
     run = as_documents(run_of(rankings), how)
     yield from judged_ranks(run, dict.fromkeys(run.query_ids, dict.fromkeys(judged, 0))).values()
-
-
-def needed_depth(measure: str, depth: int, aggregate: str = "none") -> int:
-    """Return how many of `depth` results a measure depends on."""
-    [parsed] = parse_measures([measure])
-    return min(depth, parsed.cut or depth) if aggregate == "none" and not parsed.judged_only else depth
 
 
 def measure_grid(
