@@ -21,6 +21,8 @@ from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_file
 from cort.runtime.options import optional, options_class, required
+from cort.settings.collection import Downloads
+from cort.settings.fields import as_key
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ class Options:
     name: str = required(help="in the catalogue, for example msmarco/qrels.train.tsv")
     catalog: str | None = optional(None, "a catalogue other than this project's", "YAML")
     downloads: str = required("FOLDER", "for complete and partial downloads")
-    folder: str | None = optional(None, "your copies of the files; only read", "FOLDER", may_be_empty=True)
+    folder: str = as_key(Downloads, "folder", "your copies of the files; only read", "FOLDER")
     output: str = required("FILE")
 
 

@@ -76,8 +76,8 @@ def test_each_file_is_made_by_the_rule():
 
 
 def test_a_file_to_come_is_no_missing_input(tmp_path):
-    config = complete(experiment(), "test")
-    assert [line.split(":")[0] for line in preflight.check_inputs(config, tmp_path)] == ["splits.dl19.queries"]
+    found = preflight.check_inputs(Experiment(complete(experiment(), "test")), tmp_path)
+    assert [line.split(":")[0] for line in found] == ["splits.dl19.queries"]
 
 
 PLAIN = {"queries": 503, "qrels": 429}

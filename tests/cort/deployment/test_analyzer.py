@@ -77,7 +77,7 @@ def test_the_analyzer_of_an_index_gives_the_tokens_of_anserini(tmp_path, target)
     assert {"the", "and", "dog's"}.isdisjoint(words)
 
 
-PARAMETERS = {"bm25": "bm25.trec", "k1": 0.9, "b": 0.4, "text": "words", "depth": 10, "vector": []}
+PARAMETERS = {"bm25": "bm25.trec", "k1": 0.9, "b": 0.4, "text": "words", "depth": 10, "vector": [], "zeros": []}
 
 
 # Anserini's analyzer of each language.

@@ -16,7 +16,7 @@ class Shared:
 @dataclass(frozen=True, kw_only=True)
 class Options(Shared):
     runs: tuple[str, ...] = required("TREC")
-    kind: Literal["query", "passage"] = optional("query")
+    kind: Literal["passage", "query"] = optional("query")
     grade: Literal[0, 1] = optional(1)
     exact: bool = optional(False)
     rate: float = optional(0.5)
@@ -67,7 +67,7 @@ def test_missing_values_are_refused(words):
     ("words", "line"),
     [
         ("--exact yes", "--exact: found 'yes', expected true or false; fix the value"),
-        ("--kind qurey", "--kind: found 'qurey', expected one of query, passage; did you mean query?"),
+        ("--kind qurey", "--kind: found 'qurey', expected one of passage, query; did you mean query?"),
         ("--grade 2", "--grade: found '2', expected one of 0, 1; choose one"),
         ("--part x", "--part: found 'x', expected one of held-out, rest; choose one"),
         ("--depths 1 x", "--depths: found 'x', expected an integer; fix the value"),
