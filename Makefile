@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results summary inspect verdict matrix explore plan why environment hnswlib test lint bench gpu-check drill rehearsal dress-rehearsal docs lock clean-cache clean
+.PHONY: results summary inspect verdict matrix explore plan why environment hnswlib test lint bench gpu-check crash-test full-size smoke-test docs lock clean-cache clean
 
 # FORCE=1 skips the check of input files.
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
@@ -141,23 +141,23 @@ gpu-check: $(VENV)/.installed-dev
 	CHECK_DEVICE=$(DEVICE) $(BIN)/python -m pytest tests/gpu
 	$(BIN)/python -m scripts.gpu_speed --device $(DEVICE)
 
-# Makes files like MS MARCO's in FOLDER/data, SCALE=1/256 of the size, and runs config/rehearsal.yaml on them in FOLDER.
+# Makes files like MS MARCO's in FOLDER/data, SCALE=1/256 of the size, and runs config/full-size.yaml on them in FOLDER.
 # Call again to resume; another SCALE needs another FOLDER.
-rehearsal: environment
+full-size: environment
 	test -d "$(or $(FOLDER),$(error set FOLDER=...))/data" || \
-		$(BIN)/python -m scripts.rehearsal --folder "$(FOLDER)/data" --scale $(or $(SCALE),1)
-	$(BIN)/snakemake --cores all --directory "$(FOLDER)" --configfile config/rehearsal.yaml
+		$(BIN)/python -m scripts.full_size --folder "$(FOLDER)/data" --scale $(or $(SCALE),1)
+	$(BIN)/snakemake --cores all --directory "$(FOLDER)" --configfile config/full-size.yaml
 
 # Runs shipped experiments with small files and models, unchanged but for the source of TREC-CAR's paragraphs.
 # DATA=FOLDER takes passages from samples of MS MARCO (default: ../shared/data if it exists, else made-up passages);
 # CONFIGS="config/nfcorpus.yaml" chooses experiments, KILLS=0 how often each is killed, SLURM=1 uses a SLURM on this machine.
-dress-rehearsal: $(VENV)/.installed-dev
-	DRESS_DATA="$(DATA)" DRESS_CONFIGS="$(CONFIGS)" DRESS_KILLS="$(KILLS)" DRESS_SLURM="$(SLURM)" \
-		$(BIN)/python -m pytest -s tests/end_to_end/test_dress_rehearsal.py
+smoke-test: $(VENV)/.installed-dev
+	SMOKE_DATA="$(DATA)" SMOKE_CONFIGS="$(CONFIGS)" SMOKE_KILLS="$(KILLS)" SMOKE_SLURM="$(SLURM)" \
+		$(BIN)/python -m pytest -s tests/end_to_end/test_smoke.py
 
 # Kills and resumes builds of the tests' tiny experiment. KILLS=100 SEED=2 for more.
-drill: $(VENV)/.installed-dev
-	DRILL_KILLS="$(KILLS)" DRILL_SEED="$(SEED)" $(BIN)/python -m pytest -s tests/end_to_end/test_drill.py -k beginning
+crash-test: $(VENV)/.installed-dev
+	CRASH_KILLS="$(KILLS)" CRASH_SEED="$(SEED)" $(BIN)/python -m pytest -s tests/end_to_end/test_crashes.py -k beginning
 
 $(VENV)/.installed-docs: requirements-docs.lock $(VENV)/.installed-dev
 	$(PIP) install --no-deps --requirement requirements-docs.lock

@@ -29,7 +29,7 @@ from cort.models.shards import Job
 from cort.retrieval.exact import ExactIndex
 from cort.runtime.progress import Counter
 from scripts.bench import common, training
-from scripts.rehearsal import generate
+from scripts.full_size import generate
 
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}

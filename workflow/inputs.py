@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cort.downloads import rehearsal
+from cort.downloads import smoke_test
 from cort.experiment.deployment import checked_split, deployed_parts
 from cort.experiment.experiment import Experiment
 from cort.experiment.models import triples_file
@@ -140,7 +140,7 @@ def raw_inputs(experiment: Experiment) -> list[str]:
     files += [triples_file(section, config[section][name]) for section, name in experiment.trainings]
     for section in INDEX_ADDITIONS:
         files += [config[section][name].get("file") for name in experiment.used_additions(section)]
-    files += [*config["papers"], str(rehearsal.FILE) if rehearsal.is_on() else None]
+    files += [*config["papers"], str(smoke_test.FILE) if smoke_test.is_on() else None]
     return list(dict.fromkeys(filter(None, files)))
 
 

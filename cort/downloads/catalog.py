@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from cort.downloads import rehearsal
+from cort.downloads import smoke_test
 from cort.formats.yaml_files import read_yaml
 from cort.runtime.errors import input_error, shorten, suggest
 
@@ -98,16 +98,16 @@ class Catalog:
 
 
 def load_catalog(path: str | Path | None = None) -> Catalog:
-    """Read a catalogue, by default that of the project or rehearsal."""
+    """Read a catalogue, by default that of the project or smoke test."""
     if path is None:
-        path = rehearsal.FILE.absolute() if rehearsal.is_on() else CATALOG
+        path = smoke_test.FILE.absolute() if smoke_test.is_on() else CATALOG
     return _load(path)
 
 
 @cache
 def _load(path: str | Path) -> Catalog:
-    if Path(path).name == rehearsal.FILE.name:
-        log.warning("%s: %s", path, rehearsal.NOTICE)
+    if Path(path).name == smoke_test.FILE.name:
+        log.warning("%s: %s", path, smoke_test.NOTICE)
     content = read_yaml(path, "a catalogue")
     entries = content["files"].items()
     files = {name: PublicFile(name, **{**entry, "urls": tuple(entry.get("urls", ()))}) for name, entry in entries}

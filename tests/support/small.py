@@ -15,7 +15,7 @@ from zipfile import ZIP_DEFLATED
 import yaml
 
 from cort.base_model import train_tokenizer
-from cort.downloads import rehearsal
+from cort.downloads import smoke_test
 from cort.downloads.catalog import CATALOG, load_catalog
 from tests.support.archives import tar_of, zip_of
 from tests.support.common import ROOT
@@ -73,7 +73,7 @@ def contents_of(catalog, passages):
     counts = enumerate(QUERIES.items())
     topics = {name: topics_of(passages, count, 5_000_000 + 10_000 * row) for row, (name, count) in counts}
     contents = _msmarco(passages, topics) | _predictions(passages) | _beir(passages) | _trec_car(passages, topics)
-    # Files that the dress rehearsal has no use for, of larger collections.
+    # Files that the smoke test has no use for, of larger collections.
     unused = {name for name, file in catalog.files.items() if file.urls} - contents.keys() - catalog.archives
     packed = {name: gzip.compress(tsv([[name]])) for name in unused if name.endswith(".gz")}
     contents |= {name: tsv([[name]]) for name in unused} | packed
@@ -294,7 +294,7 @@ def serve_model(server, name, revision, folder):
 def small_world(server, tree, data):
     """Put the catalogue of small files into a copy of the project; serve them, and all models."""
     catalog, passages = load_catalog(CATALOG), passages_of(data)
-    (tree / rehearsal.FILE).write_text(publish(server, catalog, contents_of(catalog, passages)), "utf-8")
+    (tree / smoke_test.FILE).write_text(publish(server, catalog, contents_of(catalog, passages)), "utf-8")
     # ir_datasets takes only as many paragraphs as TREC-CAR has.
     (tree / "paragraphs.tsv").write_bytes(tsv(zip(car_ids(passages).values(), passages.values(), strict=True)))
     config = tree / "config" / "trec-car.yaml"

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from cort.downloads import rehearsal
+from cort.downloads import smoke_test
 from cort.experiment.checks import ConfigError, complete, read
 from cort.experiment.downloads import file_pattern, resolve
 from cort.experiment.experiment import Experiment
@@ -72,8 +72,8 @@ except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 config.update(resolve(config))
-if rehearsal.is_on():
-    config["title"] = f"{rehearsal.NOTICE}: {config['title']}"
+if smoke_test.is_on():
+    config["title"] = f"{smoke_test.NOTICE}: {config['title']}"
 experiment = Experiment(config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cort.downloads import rehearsal
+from cort.downloads import smoke_test
 from cort.downloads.catalog import CATALOG, load_catalog, problem_with
 from tests.support.common import ROOT
 
@@ -109,24 +109,24 @@ def test_checksums_and_counts_hold_for_the_published_files(name, tmp_path):
 HERE = "http://127.0.0.1:1/a"
 
 
-def rehearse(folder, *urls):
+def serve_small(folder, *urls):
     files = {"a/b": {"urls": [*urls], "size": 3, "md5": "0" * 32}}
-    (folder / rehearsal.FILE).write_text(yaml.safe_dump({"files": files}), "utf-8")
+    (folder / smoke_test.FILE).write_text(yaml.safe_dump({"files": files}), "utf-8")
 
 
 def test_a_catalogue_in_the_working_folder_is_the_one_in_use_and_none_is_shipped(tmp_path, monkeypatch):
-    assert not (ROOT / rehearsal.FILE).exists()
+    assert not (ROOT / smoke_test.FILE).exists()
     monkeypatch.chdir(tmp_path)
-    assert (rehearsal.is_on(), "msmarco/collection.tsv" in load_catalog().files) == (False, True)
-    rehearse(tmp_path, HERE)
-    assert (rehearsal.is_on(), list(load_catalog().files)) == (True, ["a/b"])
+    assert (smoke_test.is_on(), "msmarco/collection.tsv" in load_catalog().files) == (False, True)
+    serve_small(tmp_path, HERE)
+    assert (smoke_test.is_on(), list(load_catalog().files)) == (True, ["a/b"])
     # One that is asked for is the one meant.
     assert "msmarco/collection.tsv" in load_catalog(CATALOG).files
 
 
-def test_downloads_of_a_rehearsal_are_kept_apart(tmp_path):
+def test_downloads_of_a_smoke_test_are_kept_apart(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from cort.settings import paths; print(paths.KEPT)"
-    for kept in ("results/.downloads", "results/.rehearsal"):
+    for kept in ("results/.downloads", "results/.smoke-test"):
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == kept
-        rehearse(tmp_path, HERE)
+        serve_small(tmp_path, HERE)

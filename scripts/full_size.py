@@ -1,9 +1,9 @@
-"""Make files with MS MARCO's counts and lengths, or a fraction of them, for config/rehearsal.yaml.
+"""Make files with MS MARCO's counts and lengths, or a fraction of them, for config/full-size.yaml.
 
 Words are numbers after the stop words. A query has words of one passage, which is its judged one. The same seed gives
 the same bytes. Writes collection.tsv, and queries and qrels of train, validation and dev.
 
-Usage: python -m scripts.rehearsal --folder FOLDER [--scale 1/64] [--seed 1]
+Usage: python -m scripts.full_size --folder FOLDER [--scale 1/64] [--seed 1]
 """
 
 from contextlib import ExitStack

@@ -1,6 +1,6 @@
 """A build that is killed, or runs out of disk, ends as one that nothing happened to.
 
-`make drill` runs the test of builds that are killed; DRILL_KILLS says how often, DRILL_SEED seeds the moments.
+`make crash-test` runs the test of builds that are killed; CRASH_KILLS says how often, CRASH_SEED seeds the moments.
 """
 
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("real_starts")
 RUN = "results/tiny/runs/test/cort.trec"
 VALIDATION_VECTORS = "results/tiny/embeddings/encoder/queries.validation.arrow"
 CALL = ("workflow.plan", "--run", "--configfile", TINY, "--", "--cores", 2, "--printshellcmds")
-KILLS, SEED = int(os.environ.get("DRILL_KILLS") or 25), int(os.environ.get("DRILL_SEED") or 1)
+KILLS, SEED = int(os.environ.get("CRASH_KILLS") or 25), int(os.environ.get("CRASH_SEED") or 1)
 LOG = """\
 [Sat Nov 21 15:00:00 2026]
 Job 2: Index the collection tiny

@@ -1,6 +1,6 @@
 """Shipped experiments, unchanged, from downloads to pages: files and models in small, mirrors that fail, and kills.
 
-`make dress-rehearsal` runs this; the variables DRESS_DATA, DRESS_CONFIGS, DRESS_KILLS and DRESS_SLURM choose.
+`make smoke-test` runs this; the variables SMOKE_DATA, SMOKE_CONFIGS, SMOKE_KILLS and SMOKE_SLURM choose.
 """
 
 import csv
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cort.downloads import rehearsal
+from cort.downloads import smoke_test
 from cort.downloads.catalog import CATALOG, load_catalog, problem_with
 from tests.support import small
 from tests.support.common import ROOT
@@ -26,11 +26,11 @@ from tests.support.slurm import Sandbox, variables
 pytestmark = pytest.mark.usefixtures("real_starts")
 
 CONFIGS = [f"config/{name}.yaml" for name in ("msmarco", "trec-car", "nfcorpus", "scifact")]
-ASKED = os.environ.get("DRESS_CONFIGS", "").split()
-KILLS, ON_SLURM = int(os.environ.get("DRESS_KILLS") or 2), bool(os.environ.get("DRESS_SLURM"))
+ASKED = os.environ.get("SMOKE_CONFIGS", "").split()
+KILLS, ON_SLURM = int(os.environ.get("SMOKE_KILLS") or 2), bool(os.environ.get("SMOKE_SLURM"))
 CASES = [*((config, ON_SLURM) for config in ASKED or CONFIGS), *([] if ASKED or ON_SLURM else [(CONFIGS[2], True)])]
 SAMPLES = ROOT.parent / "shared" / "data"
-DATA = Path(os.environ["DRESS_DATA"]) if os.environ.get("DRESS_DATA") else SAMPLES if SAMPLES.is_dir() else None
+DATA = Path(os.environ["SMOKE_DATA"]) if os.environ.get("SMOKE_DATA") else SAMPLES if SAMPLES.is_dir() else None
 # What would lead past the server, or to other code than the copy's.
 LEFT_OUT = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "PYTHONPATH")
 LEFT_OUT += ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
@@ -48,8 +48,8 @@ def test_every_file_of_the_catalogue_has_a_small_one_with_the_same_facts(tmp_pat
     catalog = load_catalog(CATALOG)
     contents = small.contents_of(catalog, small.passages_of(data))
     with serving() as server:
-        (tmp_path / rehearsal.FILE).write_text(small.publish(server, catalog, contents), "utf-8")
-    found = load_catalog(tmp_path / rehearsal.FILE).files
+        (tmp_path / smoke_test.FILE).write_text(small.publish(server, catalog, contents), "utf-8")
+    found = load_catalog(tmp_path / smoke_test.FILE).files
     assert found.keys() == catalog.files.keys()
     for name, file in found.items():
         stated = {key for key, value in vars(file).items() if value not in (None, ())}
@@ -112,7 +112,7 @@ def test_a_shipped_experiment_runs_from_downloads_to_pages_in_spite_of_kills(sce
     print(f"\n{config}: {total} jobs, {killed} kills, {time.monotonic() - began:.0f} s")  # noqa: T201 - shown by -s
     check_pages(scene.folder, config)
     # Nothing of it passes for more than it is: without the switch, all begins with the downloads.
-    (scene.folder / rehearsal.FILE).unlink()
+    (scene.folder / smoke_test.FILE).unlink()
     status, said = snakemake(scene.folder, "--dry-run", "--configfile", config)
     assert (status, {*FETCHED.findall(said)}) == (0, {*FETCHED.findall(planned)})
 
@@ -124,9 +124,9 @@ def check_pages(tree, config):
         # An ablation, which extends another.
         return
     results = tree / "results" / dataset
-    assert f">{rehearsal.NOTICE}: " in (results / "report" / "index.html").read_text("utf-8")
+    assert f">{smoke_test.NOTICE}: " in (results / "report" / "index.html").read_text("utf-8")
     provenance = json.loads((results / "provenance.json").read_text("utf-8"))
-    assert str(rehearsal.FILE) in {one["path"] for one in provenance["inputs"]}
+    assert str(smoke_test.FILE) in {one["path"] for one in provenance["inputs"]}
     if config in COMPUTED:
         with open(results / "report/reproduction/numbers.csv", encoding="utf-8", newline="") as file:
             assert sum(row["ours"] != "" for row in csv.DictReader(file)) == COMPUTED[config]
