@@ -2,8 +2,8 @@
 
 Reads:  queries (cort/formats/topics.py) and judgements (cort/formats/judgements.py), each in one or more files;
         passages.parquet
-Writes: queries and qrels as parquet, in the order of their files; JSON of how many judged passages were found by their
-        ids, by their texts, or not at all; CSV of what is odd (kind, query_id, doc_id)
+Writes: queries and qrels as parquet, in the order of their files; JSON of how many judged passages were matched by
+        id, by text, or not at all; CSV of what is odd (kind, query_id, doc_id)
 Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages passages.parquet
             --output-queries queries.parquet --output-qrels qrels.parquet [--hold-out 1000 --part rest --seed 42]
             [--without dev.parquet --sample 1000 --seed 42]
@@ -47,7 +47,7 @@ IDS, IDS_AT_ONCE = pa.schema([PASSAGES.field("doc_id")]), 1 << 20
 WITHOUT_TEXT, ABSENT = "judged queries without text", "judged documents absent"
 Oddities = list[tuple[str, str, str]]
 # Counts that are written even if they are 0.
-FOUND = ("judgements_found_by_id", "found_by_text", "gone", "withdrawn")
+FOUND = ("judgements_matched_by_id", "matched_by_text", "unmatched", "withdrawn")
 
 
 def read_files(

@@ -2,7 +2,7 @@
 
 Writes two experiments into `config/verdict`, builds them, and prints what they show. `NAME-synthetic.yaml` has queries
 made from the headings of the documents, or from first sentences if there are few headings; it compares systems and
-tunes weights. `NAME.yaml` has all words of the documents and the queries of people; it serves searches and is deployed.
+tunes weights. `NAME.yaml` has all words of the documents and the real user queries; it serves searches and is deployed.
 Each call writes both anew for what it names, unless somebody has edited one of them: then they are kept.
 
 Usage: python -m workflow.verdict --folder docs [--queries questions.txt [--qrels judgements.tsv]] [--model FOLDER]
@@ -57,7 +57,7 @@ NO_HEADINGS = ("found no headings with text below them", "found no query left")
 # Share of queries without results of BM25 above which a language is probably wrong.
 UNANSWERED = 0.2
 # The second line of each config; a digest of all other lines follows.
-UNEDITED = "# The next call writes this file anew, unless you edit it. config/README.md explains every key. "
+UNEDITED = "# The next call writes this file anew, unless you edit it. docs/reference.md explains every key. "
 # What this program deploys; nothing, until it knows the best system.
 DEPLOYED = rf"^deploy: \{{(?:search: \{{system: \S+, targets: \[{TARGETS}\]\}})?\}}$"
 
@@ -290,7 +290,7 @@ def weights_of(experiment: Experiment, system: str) -> str:
 
 
 def about_queries(request: Request, experiment: Experiment, synthetic: Experiment, system: str) -> Iterator[str]:
-    """Say what the queries of people show; if there are none, whether BM25 answers the generated ones."""
+    """Say what real user queries show; if there are none, whether BM25 answers the generated ones."""
     compared = {one.split: one for one in read_compared(experiment)}
     people = [split for split in experiment.ranked_splits if split != "sample"]
     for split in people:
@@ -301,7 +301,7 @@ def about_queries(request: Request, experiment: Experiment, synthetic: Experimen
         elif not experiment.is_judged(split):
             count = count_rows(experiment.at(paths.QUERIES, split=split), QUERIES)
             judging = f'make explore CONFIG={request.main} OPTIONS="--split {split} --judgements judgements.jsonl"'
-            yield f"{count} queries of people without judgements; to judge results: {judging}"
+            yield f"{count} user queries without judgements; to judge results: {judging}"
         yield from unanswered(experiment, split)
     if not people:
         yield from unanswered(synthetic, synthetic.evaluated_splits[0])
@@ -359,14 +359,14 @@ def run(request: Request) -> None:
         expected = f"{synthetic.config['evaluation']['baseline']}, another system and a judged split"
         raise input_error(request.synthetic, "nothing to compare", expected, "add what is missing")
     human = [split for split in experiment.evaluated_splits if experiment.labels_of(split) == "human"]
-    # First, because mistakes of people are in these files.
+    # First, because users' mistakes are in these files.
     if human:
         build(request.main, *(experiment.at(paths.QRELS, split=split) for split in human))
     build(request.synthetic)
     compared = read_compared(synthetic)[0]
     deploy_best(request.main, compared.best_first())
     build(request.main)
-    # Judgements of people say more than synthetic labels.
+    # Human labels say more than synthetic ones.
     enough = (one for one in read_compared(experiment) if one.labels == "human" and one.queries >= MIN_QUERIES)
     chosen_by = next(enough, compared)
     if chosen_by.best_first() != compared.best_first():
@@ -381,7 +381,7 @@ def main(argv: list[str] | None = None) -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m workflow.verdict", description=__doc__, formatter_class=form)
     parser.add_argument("--folder", required=True, help="documents", type=normpath)
-    parser.add_argument("--queries", help="of people: .txt with one per line, .tsv or .jsonl")
+    parser.add_argument("--queries", help="real user queries: .txt with one per line, .tsv or .jsonl")
     parser.add_argument("--qrels", help="judgements of these queries")
     parser.add_argument("--model", help="encoder: a folder, or a name on the hub with @COMMIT")
     parser.add_argument("--name", help="of the experiment (default: that of the folder)")

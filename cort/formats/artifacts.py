@@ -21,8 +21,8 @@ from cort.runtime.files import write_text
 Artifact = TypeVar("Artifact")
 
 KINDS: dict[type, str] = {
-    str: "a text",
-    int: "a whole number",
+    str: "a string",
+    int: "an integer",
     float: "a number",
     bool: "true or false",
     dict: "an object",

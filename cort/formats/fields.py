@@ -60,9 +60,9 @@ def checked_text(text: str) -> str:
 
 
 def checked_grade(value: str) -> int:
-    """Parse the grade of a judgement, a whole number, which some write as 1.0."""
+    """Parse the grade of a judgement, an integer, which some write as 1.0."""
     if not GRADE.fullmatch(value) or abs(grade := int(value.partition(".")[0])) > LARGEST_GRADE:
-        expected = f"a whole number from -{LARGEST_GRADE} to {LARGEST_GRADE}"
+        expected = f"an integer from -{LARGEST_GRADE} to {LARGEST_GRADE}"
         raise BadLine(f"the grade {shorten(value)}", expected, "correct the row")
     return grade
 

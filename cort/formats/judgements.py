@@ -179,7 +179,7 @@ def read_judged(
 
     :param passages: those of the collection (`tables.PASSAGES`).
     :param documents_of: names the documents of passages; None if passages are judged.
-    :return: judgements with their rows, in order; how many were found by their ids or texts, are gone or withdrawn.
+    :return: judgements with their rows, in order; how many match by id or by text, no longer match, or were withdrawn.
     """
     lines = [(row, parse_judgement(f"{path}: row {row}", line.encode())) for row, line in iter_lines(path) if line]
     last = {(one.query_id, one.doc_id or one.text): (row, one) for row, one in lines}
@@ -193,7 +193,7 @@ def read_judged(
         letters = _letters(batch["text"])
         for beginning, found in matches.items():
             found += ids.filter(pc.starts_with(letters, beginning)).to_pylist()
-    counts = dict.fromkeys(("judgements_found_by_id", "found_by_text", "gone", "withdrawn"), 0)
+    counts = dict.fromkeys(("judgements_matched_by_id", "matched_by_text", "unmatched", "withdrawn"), 0)
     qrels: dict[tuple[str, str], tuple[int, Qrel]] = {}
     for row, one in sorted(last.values(), key=itemgetter(0)):
         if one.relevance is None:
@@ -204,7 +204,7 @@ def read_judged(
         found = matches[beginning := beginnings[one.text]]
         by_id = one.doc_id in (known if documents_of else found)
         doc_ids = [one.doc_id] if by_id else found if len(beginning) >= SHORTEST else []
-        counts["judgements_found_by_id" if by_id else "found_by_text" if doc_ids else "gone"] += 1
+        counts["judgements_matched_by_id" if by_id else "matched_by_text" if doc_ids else "unmatched"] += 1
         qrels |= {(one.query_id, doc_id): (row, Qrel(one.query_id, doc_id, one.relevance)) for doc_id in doc_ids}
     return sorted(qrels.values()), counts
 

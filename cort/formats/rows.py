@@ -136,10 +136,10 @@ def value_of(record: Record, names: Sequence[str]) -> Any:
 
 
 def id_of(record: Record, names: Sequence[str], name: str) -> str:
-    """Return an id, which may be a whole number."""
+    """Return an id, which may be an integer."""
     value = value_of(record, names)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise BadLine(f"the {name} {shorten(value)}", "text or a whole number", "give the row an id")
+        raise BadLine(f"the {name} {shorten(value)}", "a string or an integer", "give the row an id")
     return writable_id(name, checked_unicode(name, str(value)))
 
 

@@ -46,7 +46,7 @@ class IndexKind:
 
         :raises InputError: for the first invalid width, or a depth that none of them allows.
         """
-        expected = "a whole number from 1" if self.whole else "a number above -1"
+        expected = "an integer from 1" if self.whole else "a number above -1"
         for width in widths:
             if not (float(width).is_integer() and width >= 1 if self.whole else -1 < width < float("inf")):
                 raise input_error(option, f"{self.parameter} {width:g}", expected, "fix the value")

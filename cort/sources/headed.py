@@ -1,8 +1,8 @@
 """Passages as they are indexed, and the queries that should find them: titles, headings or first sentences.
 
-Such a query must not find its passage because words were copied. Therefore no passage begins with title or headings,
-or all passages lose their first sentence: a single one that lacks it would stand out. With ``sentences``, passages do
-not overlap, as the one before would keep the sentence. A passage of one sentence keeps it.
+Such a query must not match its passage merely because it was copied from it. Therefore no passage begins with title or
+headings, or all passages lose their first sentence: a single one that lacks it would stand out. With ``sentences``,
+passages do not overlap, as the one before would keep the sentence. A passage of one sentence keeps it.
 """
 
 from collections.abc import Iterable, Iterator

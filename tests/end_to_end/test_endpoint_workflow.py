@@ -1,4 +1,4 @@
-"""A model makes queries of passages and judges what systems retrieve, beside queries of people; predicted queries."""
+"""A model makes queries of passages and judges what systems retrieve, beside real user queries; predicted queries."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Queries from the headings of a folder of Markdown files, beside an experiment with queries of people."""
+"""Queries from the headings of a folder of Markdown files, beside an experiment with real user queries."""
 
 import base64
 import json

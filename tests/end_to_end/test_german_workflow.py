@@ -141,7 +141,7 @@ def test_judgements_of_the_explorer_are_those_of_a_split(results):
     measures = json.loads((results / "measures/mine/german.json").read_text("utf-8"))
     assert (measures["queries"], measures["judged"]["judgements"], measures["judged"]["relevant"]) == (3, 4, 2)
     counts = json.loads((results / "collection/judgements.mine.json").read_text("utf-8"))
-    assert counts == {"judgements_found_by_id": 3, "found_by_text": 1, "gone": 1, "withdrawn": 1}
+    assert counts == {"judgements_matched_by_id": 3, "matched_by_text": 1, "unmatched": 1, "withdrawn": 1}
     assert json.loads((results / "collection/judgements.test.json").read_text("utf-8")) == {}
     page = (results / "report/index.html").read_text("utf-8")
     assert '<th scope="row">judgements of mine</th>' in page

@@ -188,7 +188,7 @@ def test_findings_agreements_filters_and_the_kept_model_of_each_training(tmp_pat
     agreement = Agreement("dev", "mine", 7, 1234, 0.5, None, 2, "RR@10", [-1.0, -1.0, 0.5])
     made.write("agreements", "dev mine", asdict(agreement))
     made.write("filters", "judgements of dev", {})
-    made.write("filters", "judgements of mine", {"judgements_found_by_id": 9, "withdrawn": 0})
+    made.write("filters", "judgements of mine", {"judgements_matched_by_id": 9, "withdrawn": 0})
     header = "step,epoch,loss,validation_loss,learning_rate,examples_per_second\n"
     for name, selection in {"e": ("loss", 2.5, 0.69, 1159), "r": ("RR@10", 0.2, 0.3, 7, 0.3)}.items():
         made.write("curves", name, f"{header}1,.5,nan,.7,1e-5,\n2,1,,.69,1e-5,9\n")

@@ -98,7 +98,7 @@ def test_judgements_may_quote_passages_and_those_of_passages_that_are_gone_are_c
     counts = tmp_path / "counts.json"
     found = files(output_counts=counts, qrels="\n".join(lines), names=QUOTED)
     assert found == ([("q1", "one")], [("q1", "d1", 1), ("q1", "d2", 3)])
-    expected = {"judgements_found_by_id": 1, "found_by_text": 1, "gone": 1, "withdrawn": 0}
+    expected = {"judgements_matched_by_id": 1, "matched_by_text": 1, "unmatched": 1, "withdrawn": 0}
     assert json.loads(counts.read_text()) == expected
     assert f"{tmp_path}/qrels.jsonl: {expected}" in logged(caplog)
     # If none is left, nothing can be measured.

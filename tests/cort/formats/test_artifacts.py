@@ -51,12 +51,12 @@ def test_unknown_members_are_ignored_and_integers_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"count": True}, "true at count, expected a whole number"),
+        ({"count": True}, "true at count, expected an integer"),
         ({"count": 10}, "10 at count, expected at most 9"),
         ({"good": 1}, "1 at good, expected true or false"),
         ({"best": []}, "[] at best, expected an object"),
         ({"best": {"text": "a"}}, "no 'place' at best"),
-        ({"parts": [{"text": "a", "place": 1}, {"text": 2}]}, "2 at parts[1].text, expected a text"),
+        ({"parts": [{"text": "a", "place": 1}, {"text": 2}]}, "2 at parts[1].text, expected a string"),
         ({"by_name": {"x": ["1"]}}, "'1' at by_name.x[0], expected a number"),
         ({"why not": "one"}, "'one' at why not, expected a list"),
         *((text, "unreadable content") for text in ('{"a": [1', "[" * 100_000, "\ufeff1", "")),

@@ -43,7 +43,7 @@ def written(tmp_path, *records):
 
 
 def counts(by_id=0, by_text=0, gone=0, withdrawn=0):
-    return {"judgements_found_by_id": by_id, "found_by_text": by_text, "gone": gone, "withdrawn": withdrawn}
+    return {"judgements_matched_by_id": by_id, "matched_by_text": by_text, "unmatched": gone, "withdrawn": withdrawn}
 
 
 def test_the_last_line_of_a_pair_counts_and_may_withdraw_it(tmp_path):

@@ -141,7 +141,7 @@ def test_20_judgements_by_keyboard_survive_a_crash_and_become_a_split(context, d
     assert split.main([*map(str, words)]) == 0
     expected = [(f"q{query}", f"p{passage}", grade) for (query, passage), grade in zip(judged, grades, strict=True)]
     assert [tuple(row.values()) for row in read_table(files["qrels"], QRELS).to_pylist()] == expected[:18]
-    counts = {"judgements_found_by_id": 18, "found_by_text": 0, "gone": 0, "withdrawn": 2}
+    counts = {"judgements_matched_by_id": 18, "matched_by_text": 0, "unmatched": 0, "withdrawn": 2}
     assert json.loads((tmp_path / "counts.json").read_text()) == counts
 
 
