@@ -41,8 +41,8 @@ inspect: environment
 	$(BIN)/python -m workflow.plan --run --configfile "$(CONFIG)" -- --until inspect
 	@$(BIN)/python -m workflow.summary --inspection --configfile "$(CONFIG)"
 
-# Compares systems on the documents of FOLDER and writes the best for search engines. QUERIES=questions.txt adds queries of
-# people, QRELS=judgements.tsv what is known about them, MODEL=FOLDER or NAME@COMMIT an encoder, NAME=... names the result.
+# Compares systems on the documents of FOLDER and writes the best for search engines. QUERIES=questions.txt adds real user
+# queries, QRELS=judgements.tsv their judgements, MODEL=FOLDER or NAME@COMMIT an encoder, NAME=... names the result.
 # The configs that it writes are in config/verdict.
 verdict: environment models/wordllama
 	@$(BIN)/python -m workflow.verdict --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(QUERIES),--queries "$(QUERIES)") \

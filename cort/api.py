@@ -1,7 +1,7 @@
 """Results of an experiment in Python: ``import cort; x = cort.open("results/pydocs")``.
 
 Runs, measures, queries and judgements are pandas frames with the field's column names; reading them does not import
-torch. `search` and `encode` open models and indexes when they are first called. See docs/api.md.
+torch. `search` and `encode` open models and indexes when they are first called. See docs/python.md.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Experiment:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the settings that made the results, with all defaults: the keys of config/README.md."""
+        """Return the settings that made the results, with all defaults: the keys of docs/reference.md."""
         return self._results.config
 
     @cached_property

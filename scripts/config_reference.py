@@ -1,4 +1,4 @@
-"""Write the reference of all config keys between the marker lines of config/README.md, and the schema for editors.
+"""Write docs/reference.md, the reference of all keys of a config, and the schema for editors.
 
 Usage: python -m scripts.config_reference           rewrites both
        python -m scripts.config_reference --check   exits with status 1 if one differs from cort/settings
@@ -19,37 +19,55 @@ from scripts.json_schema import schema_of
 
 Schema: TypeAlias = dict[str, Any]
 
-README = ROOT / "config" / "README.md"
-SCHEMA = "experiment.schema.json"
-BEGIN = "<!-- reference: written by scripts/config_reference.py from cort/settings -->"
-END = "<!-- end of the reference -->"
+REFERENCE = ROOT / "docs" / "reference.md"
+SCHEMA = ROOT / "config" / "experiment.schema.json"
+HEAD = """\
+<!-- Written by `python -m scripts.config_reference` from cort/settings. -->
+
+# Every key of an experiment
+
+In brackets: the type with its bounds, then the default; a key without a default is unset, unless it is *required*.
+Keys marked † change no result, so changing them reruns nothing. A key that repeats another part of the reference
+refers to it. Examples: [config](../config/README.md).
+"""
 MODELS = {"encoders": Encoder, "rerankers": Reranker}
-TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number", "boolean": "truth value"}
+TYPES = {"object": "mapping", "array": "list"}
+# Mappings that share at least so many keys with an earlier one refer to it.
+SHARED = 3
 
 
 def render(schema: Schema) -> str:
-    """Write a table for the keys outside sections, then one for each section."""
+    """Write the keys outside sections, then each section."""
     alone = {key: part for key, part in schema["properties"].items() if part.get("type") != "object"}
-    parts = [f"### Top level\n\n{_table(_rows(schema | {'properties': alone}, ''))}"]
+    seen: dict[str, Schema] = {}
+    parts = [HEAD, "\n".join(["## Top level", "", *_lines(schema | {"properties": alone}, "", seen), ""])]
     for key, part in schema["properties"].items():
         if key not in alone:
             need = " Required." if key in schema["required"] else ""
             pattern = part.get("propertyNames", {}).get("pattern")
             names = f" Names have {_letters(pattern)}." if pattern else ""
-            recipes = _recipes(key) if key in LEARNERS else ""
-            parts.append(f"### `{key}`\n\n{part['description']}{need}{names}\n\n{_table(_rows(part, key))}{recipes}")
+            entries = part["additionalProperties"] if pattern else part
+            path = f"{key}.<name>" if pattern else key
+            lines = [f"## {path}", "", f"{part['description']}{need}{names}", "", *_lines(entries, path, seen)]
+            recipes = _recipes(key) if key in LEARNERS else []
+            parts.append("\n".join([*lines, *recipes, ""]))
     return "\n".join(parts)
 
 
-def _recipes(section: str) -> str:
-    """Write a table of the values of each recipe."""
-    columns = [(name, False) for name in load_recipes()] + [(name, True) for name in load_recipes(random=True)]
+def _recipes(section: str) -> list[str]:
+    """Write a table of the values of each recipe that differ from the defaults."""
+    chosen = [name for name in load_recipes() if section in load_recipes()[name] and load_recipes()[name][section]]
+    columns = [(name, False) for name in chosen]
+    columns += [(name, True) for name in load_recipes(random=True) if section in load_recipes(random=True)[name]]
+    default = _of_recipe(section, "paper", random=False)
     values = [_of_recipe(section, name, random=random) for name, random in columns]
     rows = [
-        (f"`{path}`", *(f"`{_json(value_at(model, path))}`" for model in values)) for path in keys_of_recipes(section)
+        (f"`{path}`", *(f"`{_json(value_at(model, path))}`" for model in values))
+        for path in keys_of_recipes(section)
+        if any(value_at(model, path) != value_at(default, path) for model in values)
     ]
-    heads = ["Key", *(f"`recipe: {name}`{', random weights' if random else ''}" for name, random in columns)]
-    return "\n".join(["", *markdown(heads, rows, "---"), ""])
+    heads = ["Recipe", *(f"`{name}`{', random weights' if random else ''}" for name, random in columns)]
+    return ["", *markdown(heads, rows, "---")]
 
 
 def _of_recipe(section: str, name: str, *, random: bool) -> Config:
@@ -59,68 +77,66 @@ def _of_recipe(section: str, name: str, *, random: bool) -> Config:
     return with_defaults(with_recipes(config)[section]["x"], MODELS[section])
 
 
-def _rows(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
-    rest = schema.get("additionalProperties")
-    if isinstance(rest, dict) and rest.get("type") == "object":
-        yield from _rows(rest, f"{path}.<name>")
+def _lines(schema: Schema, path: str, seen: dict[str, Schema], indent: str = "") -> Iterator[str]:
+    """Write a line for each key of a mapping, below it those of its own keys."""
     for key, part in schema.get("properties", {}).items():
         place = f"{path}.{key}".lstrip(".")
-        note = " Changes no result and makes nothing run again." if part.get("affects_results") is False else ""
-        yield f"`{place}`", _type(part), _default(key, part, schema), _allowed(part), f"{part['description']}{note}"
-        yield from _rows(part, place)
+        mark = "" if part.get("affects_results", True) else " †"
+        values = "; ".join(filter(None, [_type(part), _default(key, part, schema)]))
+        yield f"{indent}- `{key}`{mark} ({values}): {part['description']}"
+        inner = part.get("properties", {})
+        other, same = _shared(inner, seen)
+        if inner:
+            seen[place] = inner
+        if same:
+            names = ", ".join(f"`{name}`" for name in same) if same.keys() != seen[other].keys() else "The keys"
+            yield f"{indent}  - {names} of `{other}`."
+        rest = {name: one for name, one in inner.items() if name not in same}
+        yield from _lines(part | {"properties": rest}, place, seen, f"{indent}  ")
 
 
-def _type(part: Schema) -> str:
+def _shared(inner: Schema, seen: dict[str, Schema]) -> tuple[str, Schema]:
+    """Find the mapping above that has the most keys of this one, unchanged: all of them, or several."""
+    found: tuple[str, Schema] = "", {}
+    for place, other in seen.items():
+        same = {name: part for name, part in inner.items() if other.get(name) == part}
+        if len(same) > len(found[1]) and (len(same) >= SHARED or same.keys() == inner.keys()):
+            found = place, same
+    return found
+
+
+def _type(part: Schema, plural: str = "") -> str:
     if "enum" in part:
-        return "choice"
+        return ", ".join(f"`{value}`" for value in part["enum"])
+    items = f"of {_type(part['items'], plural='s')}" if "items" in part else ""
     names = [part["type"]] if isinstance(part["type"], str) else part["type"]
-    words = " or ".join(TYPES.get(name, name) for name in names)
-    if "items" not in part:
-        return words
-    items = _type(part["items"])
-    return f"{words} of {items}" if items == "text" else f"{words} of {items}s"
+    kind = " or ".join(TYPES.get(name, name) for name in names)
+    bounds = _range(part) or (f"of {_letters(part['pattern'])}" if "pattern" in part else "")
+    return " ".join(filter(None, [f"{kind}{plural}", items, bounds]))
 
 
 def _default(key: str, part: Schema, schema: Schema) -> str:
     if key in schema.get("required", []):
-        return "required"
-    if "default" not in part:
-        return "not set"
-    return "" if part["default"] == {} else f"`{_json(part['default'])}`"
+        return "*required*"
+    return "" if part.get("default", {}) == {} else f"`{_json(part['default'])}`"
 
 
 def _json(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
     # YAML reads 2e-05 as text.
     return text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
 
 
-def _allowed(part: Schema) -> str:
-    items = part.get("items", {})
-    bounds = [
-        ", ".join(f"`{value}`" for value in part.get("enum", [])),
-        _letters(part["pattern"]) if "pattern" in part else "",
-        _range(part),
-        _range(items) and f"each {_range(items)}",
-        f"at least {part['minItems']}" if "minItems" in part else "",
-        f"at most {part['maxItems']}" if "maxItems" in part else "",
-    ]
-    return ", ".join(bound for bound in bounds if bound)
-
-
 def _range(part: Schema) -> str:
-    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    return ", ".join(f"{sign} {part[key]}" for key, sign in signs.items() if key in part)
+    low, high = part.get("minimum"), part.get("maximum")
+    low = f">{part['exclusiveMinimum']}" if "exclusiveMinimum" in part else low
+    high = f"<{part['exclusiveMaximum']}" if "exclusiveMaximum" in part else high
+    return "" if low is high is None else f"{'' if low is None else low}..{'' if high is None else high}"
 
 
 def _letters(pattern: str) -> str:
     match = re.fullmatch(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(.*)\]\*\$", pattern)
     return f"letters, digits and `{' '.join(match[1])}`" if match else f"`{pattern}`"
-
-
-def _table(rows: Iterator[tuple[str, ...]]) -> str:
-    escaped = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    return "\n".join([*markdown(["Key", "Type", "Default", "Allowed", "Meaning"], escaped, "---"), ""])
 
 
 def editor_schema() -> str:
@@ -143,11 +159,8 @@ def _standard(schema: Schema) -> Schema:
 
 def main() -> None:
     """Rewrite or check."""
-    args = parse(__doc__, check=False, readme=README)
-    before, _, rest = args.readme.read_text("utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    reference = f"{before}{BEGIN}\n\n{render(schema_of(Experiment))}\n{END}{after}"
-    for path, text in ((args.readme, reference), (args.readme.with_name(SCHEMA), editor_schema())):
+    args = parse(__doc__, check=False, reference=REFERENCE, schema=SCHEMA)
+    for path, text in ((args.reference, render(schema_of(Experiment))), (args.schema, editor_schema())):
         if not args.check:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -44,7 +44,7 @@ class Reranker(*classes_of(RERANKER_OBJECTIVES), models.Reranker):  # type: igno
 class Experiment:
     """Everything that determines the results of one experiment.
 
-    Defaults are the CoRT paper's where it gives a value; docs/papers.md lists the exceptions.
+    Defaults are the CoRT paper's where it gives a value; docs/reproduction.md lists the exceptions.
     """
 
     dataset: str = setting(pattern=NAME)

@@ -44,21 +44,20 @@ class Evaluation:
     measures: tuple[str, ...] = setting(
         ("RR@10", "nDCG@20", "R@50", "R@100", "R@200", "R@500", "R@1000"), measures=True, unique=True, least=1
     )
-    """Measures, named as ir_measures names them. The first decides verdicts and which system leads the report.
-    `nDCG(judged_only=True)@10` leaves out results without a judgement, `Judged@10` is the share of results with one,
-    `R_cap@100` is BEIR's capped recall."""
+    """Measures, named as in ir_measures. The first one decides verdicts and which system leads the report.
+    `nDCG(judged_only=True)@10` ignores unjudged results, `Judged@10` is the share of judged ones, `R_cap@100` BEIR's
+    capped recall."""
     baseline: str = setting("bm25", names="systems")
     """System the others are compared with."""
     contrasts: tuple[tuple[str, str], ...] = setting((), names="systems", unique=True)
-    """Further pairs of systems to compare, `[[a, b], ...]`: a against b. In any case, each system is compared with
-    `baseline`, with the systems it is made of, and with the same search by the encoder that its encoder was trained
-    from (`start`), if that is a system, too."""
+    """Further pairs to compare, `[[a, b], ...]`: a against b. Each system is always compared with `baseline`, with its
+    parts, and with the same search by the model that its encoder was trained from, if that is a system."""
     confidence: float = setting(0.95, "confidence of the intervals", "P", ge=0.5, le=0.999)
-    """Confidence level of the bootstrap intervals of means and differences."""
+    """Confidence level of bootstrap intervals."""
     resamples: int = setting(10000, "of the bootstrap, and of the randomisation test", "N", ge=100, le=1_000_000)
     """Resamples of the bootstrap, and sign assignments of the randomisation test."""
     alpha: float = setting(0.05, "largest significant corrected p-value", "P", gt=0, le=0.5)
-    """Significance level for p-values, which are corrected by Holm's method over the comparisons of a split."""
+    """Significance level of p-values, corrected by Holm's method over the comparisons of a split."""
     explorer: Explorer = field(default_factory=Explorer)
     """The page that compares two systems query by query."""
     depths: tuple[int, ...] = setting(
@@ -70,12 +69,12 @@ class Evaluation:
         increasing=True,
         least=1,
     )
-    """Numbers of re-ranked candidates at which every re-ranked system is measured, up to its re-ranker's depth."""
+    """Numbers of candidates at which every re-ranked system is measured."""
     depth_measures: tuple[str, ...] = setting(("RR@10", "nDCG@20"), measures=True, unique=True, least=1)
     """Measures at these depths."""
     consistency: Consistency | None = None
-    """RepBERT's consistency factor: the share of a system's top documents that are also in the top 1,000 of a reference
-    system, on every split that both have a run for."""
+    """RepBERT's consistency factor: the share of a system's top documents that a reference system has in its top 1,000.
+    """
 
 
 @section
@@ -87,17 +86,17 @@ class Audit:
     efs: tuple[int, ...] = setting(
         (20, 50, 100, 200, 500, 1000, 1500, 2000, 4000), ge=1, le=1_000_000, increasing=True, least=1
     )
-    """Values of ef, the search width of an HNSW index; each is measured at depths up to ef."""
+    """Values of ef, the search width of an HNSW index."""
     probes: tuple[int, ...] = setting((1, 2, 4, 8, 16, 32, 64), ge=1, le=100_000_000, increasing=True, least=1)
     """Numbers of lists probed, the search width of an IVF-PQ index."""
     candidates: int = setting(1024, "nearest vectors of each query, or of each of its tokens", "N", ge=1, le=10_000_000)
-    """Nearest vectors taken from an IVF-PQ index for each query or, with late interaction, each of its tokens."""
+    """Nearest vectors taken from an IVF-PQ index per query, or per query token."""
     depths: tuple[int, ...] = setting(
         (10, 100, 1000), "results per query", "N", ge=1, le=100_000, increasing=True, least=1
     )
     """Depths at which recall of the exact top results is measured."""
     queries: int | None = setting(500, nullable=True, ge=1, le=1_000_000_000)
-    """Judged queries drawn from each split, with the seed; null for all."""
+    """Judged queries drawn from each split; null: all."""
 
 
 @section
@@ -105,11 +104,11 @@ class Latency:
     """Measurement of how long searches take."""
 
     split: str
-    """Split whose queries are searched for."""
+    """Split whose queries are searched."""
     queries: int = setting(1000, "how many queries of the split are searched", "N", ge=1, le=1_000_000_000)
-    """How many of its queries are searched for, from the first on; fewer by a system that takes over five minutes."""
+    """How many queries are searched, from the first on; fewer if a system takes over five minutes."""
     systems: tuple[str, ...] = setting(unique=True, least=1)
-    """Systems that are measured; those made from a published run cannot be."""
+    """Systems to measure; those with a published run cannot be."""
 
 
 @section
@@ -121,14 +120,14 @@ class Submission:
     split: str
     """Split of the run; each of its queries needs results."""
     form: Literal["msmarco", "trec"]
-    """The leaderboard's three columns, or a TREC run."""
+    """The MS MARCO leaderboard's three columns, or a TREC run."""
     run_id: str | None = setting(
         None,
         "last field of each line of a TREC run; none: the leaderboard's format",
         "ID",
         pattern=RUN_ID,
     )
-    """With `trec`, the run's id: 1 to 25 letters, digits, `-` and `_`. If not set, the submission's name."""
+    """With `trec`, the run's id: 1 to 25 letters, digits, `-` and `_`; by default the submission's name."""
 
 
 @section
@@ -136,8 +135,7 @@ class Deployment:
     """A system in the formats of search engines."""
 
     system: str
-    """The system: BM25 over the plain passages, exact search by a dense encoder, or `fuse` of both by `rrf`,
-    or by `linear` with `min-max`. Weights, k1 and b that are tuned by folds are those chosen on all queries."""
+    """BM25 over the plain passages, exact search by a dense encoder, or `fuse` of both by `rrf`, or by `linear` with
+    `min-max`. Cross-validated weights, k1 and b are those chosen on all queries."""
     targets: tuple[Target, ...] = setting(unique=True, least=1)
-    """What loads it: `opensearch`, `elasticsearch`, `pgvector` (PostgreSQL), `parquet` (faiss, Qdrant, LanceDB and
-    others)."""
+    """What loads it: `opensearch`, `elasticsearch`, `pgvector` (PostgreSQL), `parquet` (faiss, Qdrant, LanceDB)."""

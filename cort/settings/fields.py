@@ -47,4 +47,4 @@ class Released:
     """Keys of all models that may come from a hub."""
 
     revision: str | None = setting(None, "commit of the hub repository; required for a hub name")
-    """Commit of the hub repository, all 40 digits, with `pretrained`; required with a hub name."""
+    """Commit of the hub repository, all 40 digits; required with a hub name."""

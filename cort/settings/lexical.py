@@ -31,9 +31,9 @@ class GridSearch:
     measure: str = as_key(Folds, "measure", default="R@1000")
     """Measure that the best k1 and b of a sample maximise."""
     folds: int | None = as_key(Folds, "folds", default=None)
-    """Instead of training queries, use the judged queries of each evaluated split, in this many folds: k1 and b for the
-    queries of a fold are chosen on (samples of) the queries of the other folds. Queries without judgements, and
-    searches, get the values chosen on all judged queries (of the first evaluated split)."""
+    """Cross-validate instead: the values for each fold of an evaluated split's judged queries are chosen on (samples
+    of) the other folds. Unjudged queries and searches use those chosen on all judged queries of the first such split.
+    """
 
 
 @section
@@ -41,21 +41,20 @@ class LexicalIndex:
     """An index for BM25, over the passages or over texts that are expanded or weighted."""
 
     expand: str | None = setting(None, names="expanders")
-    """Name under `expanders`; its queries are appended to each passage."""
+    """Name under `expanders`, whose queries are appended to each passage."""
     weigh: str | None = setting(None, names="weighers")
-    """Name under `weighers`; its weights replace the passages' term frequencies."""
+    """Name under `weighers`, whose weights replace term frequencies."""
     cleaning: Cleaning = "raw"
-    """Preprocessing of passages (with expansions) and queries: none (`raw`), wrongly decoded characters fixed
-    (`fixed`), or the filter of CoRT's authors, which keeps ASCII letters, digits and `.,!?;/:` (`cort`)."""
+    """Preprocessing of passages and queries: none (`raw`), repair of wrongly decoded characters (`fixed`), or the
+    filter of CoRT's authors, which keeps ASCII letters, digits and `.,!?;/:` (`cort`)."""
     language: Language = "en"
-    """Language of passages and queries (ISO 639-1), which chooses Anserini's analyser for both: how texts are divided
-    into words, stop words, stemming."""
+    """Language (ISO 639-1), which chooses Anserini's analyzer: tokens, stop words, stemming."""
     k1: float = setting(0.9, ge=0, le=1000)
     """Term frequency saturation."""
     b: float = setting(0.4, ge=0, le=1)
     """Length normalisation."""
     tune: GridSearch | None = None
-    """Choose k1 and b by grid search instead, as the mean of the best values on several samples of training queries."""
+    """Choose k1 and b by grid search: the mean of the best values on several samples of training queries."""
 
 
 @section
@@ -71,22 +70,22 @@ class Expander(Changing):
     """Document expansion: predicted queries, and how they are made."""
 
     file: str | None = None
-    """Published predictions for this collection: a line per passage, in the order of the passages (`.txt`, `.txt.gz`,
-    or the only file of a `.tar.gz`), as doc2query's were published; or a `.zip` of such files, one per sample and part
-    of the collection, named `*sample<number>.txt<part>-*`, as docTTTTTquery's were."""
+    """Published predictions for this collection: a line per passage, in their order (`.txt`, `.txt.gz`, or the only
+    file of a `.tar.gz`), like doc2query's; or a `.zip` with files `*sample<number>.txt<part>-*`, like docTTTTTquery's.
+    """
     pretrained: str | None = None
-    """Or hub name or local folder of a released model: a T5 or another encoder-decoder, safetensors only."""
+    """Or a released encoder-decoder such as T5: hub name or folder, safetensors only."""
     queries: int = setting(40, "per passage", "N", ge=1, le=1000)
-    """Queries appended to each passage. With a `.zip`, this must be set: the samples with the lowest numbers are used.
-    With a model, the number it predicts; with `beams`, as many as there are beams if not set."""
+    """Queries per passage; required with a `.zip`, of which the samples with the lowest numbers are used; with `beams`,
+    the number of beams by default."""
     top_k: int = setting(10, "sample each token from the K most probable ones", "K", ge=1, le=1_000_000)
-    """Sample each token from this many most probable ones, by their probabilities."""
+    """Sample each token from this many most probable ones."""
     beams: int | None = setting(None, "instead of sampling, use beam search of this width", "N", ge=1, le=1000)
-    """Instead of sampling, take the most probable queries of a beam search of this width; doc2query used 5."""
+    """Use beam search of this width instead of sampling; doc2query used 5."""
     passage_length: int = setting(512, "tokens, special tokens included", ge=3, le=65_536)
     """Tokens that a passage is truncated to, special tokens included."""
     query_length: int = setting(64, "tokens, including the one that ends it", ge=2, le=512)
-    """Maximum length of a query in tokens, including the one that ends it."""
+    """Maximum tokens of a query, including its end token."""
 
 
 @section
@@ -94,15 +93,15 @@ class Weigher(Changing):
     """Term weighting: weights, and how they are made."""
 
     file: str | None = None
-    """Published weighted documents of this collection: JSON lines of `id` and `contents`, in which each word is
-    repeated as often as its weight says (`.jsonl`, `.jsonl.gz`, or a `.zip` of such files), as DeepCT's were published.
-    Passages without such a document match no query."""
+    """Published weighted documents of this collection: JSON lines of `id` and `contents`, each word repeated as often
+    as its weight says (`.jsonl`, `.jsonl.gz`, or a `.zip` of them), like DeepCT's. Passages without one match no query.
+    """
     pretrained: str | None = None
-    """Or hub name or local folder of a released model: BERT-like with a WordPiece tokenizer, for token classification
-    with one label, safetensors only."""
+    """Or a released BERT-like token classifier with one label and a WordPiece tokenizer: hub name or folder,
+    safetensors only."""
     passage_length: int = setting(128, "tokens, special tokens included", ge=3, le=65_536)
     """Tokens that a passage is truncated to, special tokens included."""
     scale: int = setting(100, "weight of a word with prediction 1", ge=1, le=10_000)
-    """Weight of a word for which the model predicts 1. Weights are rounded, and words with weights below 1 left out."""
+    """Weight of a word with prediction 1. Weights are rounded; words below 1 are left out."""
     square_root: bool = setting(False, "take the square root of the predictions first")
-    """Take the square root of the model's predictions before scaling."""
+    """Take the square root of predictions before scaling."""

@@ -26,8 +26,8 @@ class Width:
     """Keys of every search whose width an audit can choose."""
 
     recall: float | None = setting(None, "with --audit: of exact retrieval", "R", gt=0, le=1)
-    """With `auto`, recall of the exact top `depth` to reach, as audited on the split `validation`, or on the
-    evaluated split if there is none; 0.99 if not set."""
+    """With `auto`, recall of the exact top `depth` to reach, as audited on `validation`, or on the evaluated split
+    without one; 0.99 by default."""
 
 
 @section
@@ -35,8 +35,8 @@ class OnngSearch(Width):
     """Search of an ONNG."""
 
     epsilon: float | Literal["auto"] = setting(0.1, ge=-1, le=100)
-    """Width of the search; the distance explored is (1 + epsilon) times that of the worst result. `auto` takes the
-    smallest of `audit.epsilons` that reaches `recall`."""
+    """Width of the search: the distance explored is (1 + epsilon) times that of the worst result. `auto`: the smallest
+    of `audit.epsilons` that reaches `recall`."""
 
 
 @section
@@ -44,8 +44,7 @@ class HnswSearch(Width):
     """Search of an HNSW index."""
 
     ef: int | Literal["auto"] = setting(1000, ge=1, le=1_000_000)
-    """Width of the search, the number of candidates it keeps; `depth` or more. `auto` takes the smallest of `audit.efs`
-    that reaches `recall`."""
+    """Width of the search, `depth` or more. `auto`: the smallest of `audit.efs` that reaches `recall`."""
 
 
 @section
@@ -53,11 +52,10 @@ class IvfPqSearch(Width):
     """Search of an IVF-PQ index."""
 
     probes: int | Literal["auto"] = setting(32, ge=1, le=100_000_000)
-    """Width of the search, the lists that are read for each query or, with late interaction, each of its tokens
-    (nprobe). `auto` takes the smallest of `audit.probes` that reaches `recall`."""
+    """Lists read per query, or per query token (nprobe). `auto`: the smallest of `audit.probes` that reaches `recall`.
+    """
     candidates: int = setting(1024, ge=1, le=10_000_000)
-    """Nearest vectors taken for each query or, with late interaction, each of its tokens; the passages of all are
-    scored exactly. With an encoder, `depth` or more."""
+    """Nearest vectors taken per query (`depth` or more), or per query token; their passages are scored exactly."""
 
 
 @section
@@ -65,10 +63,10 @@ class Fusing:
     """How the rankings of several systems are merged."""
 
     systems: tuple[str, ...] = setting(names="systems", unique=True, least=2)
-    """Names of the systems, in order."""
+    """Systems to merge, in order."""
     method: str = setting("interleave", "how the rankings are merged")
-    """`interleave` as above; `rrf`, reciprocal rank fusion: documents by the sum of 1 / (k + rank) over the rankings
-    that have them; or `linear`: by the weighted sum of their normalised scores."""
+    """`interleave` as above; `rrf`, reciprocal rank fusion: by the sum of 1 / (k + rank) over the rankings with the
+    document; or `linear`: by the weighted sum of normalised scores."""
     k: int = setting(60, "constant of rrf, which adds 1 / (k + rank)", "N", ge=1, le=100_000)
     """With `rrf`, the constant k: the larger it is, the less the top ranks count."""
     normalization: str = setting("min-max", "of linear: how scores are normalised")
@@ -79,13 +77,12 @@ class Fusing:
     weights: tuple[float, ...] | str | None = setting(
         None, "of linear: one per run (default: equal)", "X", ge=0, le=1000, least=2
     )
-    """With `linear`, one number per system, in order; or a file of weights that another experiment tuned for systems of
-    these names, `results/<dataset>/weights/<system>.json`. Equal weights without it and without `tune`."""
+    """With `linear`, one number per system, in order, or the file of another experiment's weights for systems of these
+    names, `results/<dataset>/weights/<system>.json`. Equal by default."""
     tune: str | Folds | None = setting(None, measures=True)
-    """With `linear`, the measure that the weights are chosen by on the split `validation`, in steps of 0.05 (of more
-    than two systems 0.1); runs of `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: the
-    weights are chosen by cross-validation on each evaluated split itself; those chosen on all queries of the first
-    such split also serve splits without judgements, and searches."""
+    """With `linear`, choose the weights by this measure on `validation`, in steps of 0.05 (0.1 for more than two
+    systems), or `{measure: ..., folds: 5}` by cross-validation on each evaluated split. Splits without judgements and
+    searches use the weights chosen on all queries of the first such split."""
 
 
 @section
@@ -95,13 +92,12 @@ class Reranking:
     rerank: str = setting(names="systems")
     """System whose top candidates are re-ranked."""
     reranker: str | None = setting(None, names="rerankers")
-    """Name under `rerankers`, with `rerank`."""
+    """Name under `rerankers`."""
     depth: int | None = setting(None, ge=1, le=100_000)
-    """Candidates that are re-ranked, with `rerank`; the others follow in their order."""
+    """With `rerank`, candidates to re-rank; the others follow in their order."""
     weight: float | None = setting(None, "of the re-ranker's scores against the run's own, 0 to 1", "X", ge=0, le=1)
-    """With `rerank`, the weight of the re-ranker's scores; the scores of the re-ranked system get 1 minus it.
-    Both are scaled from 0 to 1 over the candidates of a query. The default is 1 unless there is a `tune`; 0 keeps
-    the order."""
+    """Weight of the re-ranker's scores; those of the re-ranked system get 1 minus it. Both are scaled from 0 to 1 over
+    the candidates of a query. By default 1; 0 keeps the order."""
     tune: str | Folds | None = setting(None, measures=True)
-    """With `rerank`, the measure that `weight` is chosen by on the split `validation`, in steps of 0.05; runs of
-    `validation` then have `depth` results. Or `{measure: ..., folds: 5}`: as for `fuse`, by cross-validation."""
+    """With `rerank`, choose `weight` by this measure on `validation`, in steps of 0.05, or `{measure: ..., folds: 5}`
+    by cross-validation, as for `fuse`."""

@@ -12,5 +12,4 @@ class Folds:
     measure: str = setting(help="what to maximise", metavar="NAME", measures=True)
     """Measure that the best weights maximise."""
     folds: int = setting(help="tune for each fold on the queries of the others", metavar="N", ge=2, le=1000)
-    """Parts of the judged queries of a split, drawn with the seed. The weights of a part's queries are chosen on the
-    other parts."""
+    """Parts of a split's judged queries, drawn with the seed; values for each are chosen on the others."""

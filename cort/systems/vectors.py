@@ -45,8 +45,8 @@ class VectorSearch(System):
 
         retrieve: str
         ivfpq: IvfPqSearch | None = None
-        """With an encoder, or a re-ranker of the kind `late_interaction`, take the candidates from its IVF-PQ index and
-        score these exactly, instead of all passages. Needs faiss, `pip install faiss-cpu==1.15.1`."""
+        """Take candidates from the model's IVF-PQ index and score them exactly, instead of all passages. Needs faiss,
+        `pip install faiss-cpu==1.15.1`."""
         onng: OnngSearch | None = None
         """With an encoder, search its graph index instead of all vectors."""
         hnsw: HnswSearch | None = None

@@ -2,7 +2,7 @@
 
 To add an objective, write a function and, if it has settings, a dataclass for them; enter both under the name that
 experiments use. Settings become keys of the config, params of the rule that trains, and options of its stage; the first
-line of the function's docstring describes the objective in config/README.md. The first entry is the default. The
+line of the function's docstring describes the objective in docs/reference.md. The first entry is the default. The
 workflow reads these entries, too, and must not wait for torch, so only the functions import it.
 """
 

@@ -328,7 +328,7 @@ def test_rerun_after_a_failure_redoes_only_what_was_lost(sandbox, built, finishe
     (finished / "results/tiny/runs/test/cort+bm25-cross.trec").unlink()
     before = len(sandbox.jobs())
     sandbox.inject(["cort.retrieve", "graph", "cort-onng"], cluster.FAIL)
-    # As docs/clusters.md has it; the partition of GPUs is chosen all the same.
+    # As docs/operations.md has it; the partition of GPUs is chosen all the same.
     status, output = cluster.Run(sandbox, finished, profile, *RUNS, "--set-resources", "score:gpu=2").wait()
     assert status == 1
     # The other branch was finished, with the GPUs it asked for.

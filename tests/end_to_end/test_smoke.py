@@ -36,7 +36,7 @@ LEFT_OUT = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "PYTHONPATH")
 LEFT_OUT += ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 SUBMITTING = ["--workflow-profile", "profiles/slurm", "--jobs", "6", "--slurm-init-seconds-before-status-checks", "4"]
 FETCHED = re.compile(r"^download +(\d+)$", re.MULTILINE)
-# All that can be with fewer than four GPUs (docs/papers.md) but three latencies: the queries are no batch of 32. The
+# All that can be (docs/reproduction.md) but three latencies: the queries are no batch of 32. The
 # other numbers of TREC-CAR's papers are of MS MARCO or of other groups' systems.
 COMPUTED = {"config/msmarco.yaml": 269, "config/trec-car.yaml": 8}
 

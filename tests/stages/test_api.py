@@ -1,4 +1,4 @@
-"""cort.open: what docs/api.md shows, on the tiny experiment; the same answers as those of the search command."""
+"""cort.open: what docs/python.md shows, on the tiny experiment; the same answers as those of the search command."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def results(built):
 
 
 def test_the_code_of_the_page_runs(results, monkeypatch):
-    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    page = (ROOT / "docs" / "python.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 3
     names = {'"results/pydocs"': repr(str(results)), '"fused"': '"cort+bm25"', '"cort")': '"encoder")'}
@@ -30,7 +30,7 @@ def test_the_code_of_the_page_runs(results, monkeypatch):
         assert old in code
         code = code.replace(old, new)
     scope = {}
-    exec(compile(code, "docs/api.md", "exec"), scope)  # noqa: S102  # the page is ours
+    exec(compile(code, "docs/python.md", "exec"), scope)  # noqa: S102  # the page is ours
     assert list(scope["run"].columns) == ["query_id", "doc_id", "score", "rank"]
     assert list(scope["compared"].columns)[:3] == ["system", "baseline", "verdict"]
     assert scope["vectors"].shape[0] == 1

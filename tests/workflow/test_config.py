@@ -1,9 +1,8 @@
-"""The experiment files, the schema and config/README.md say the same, and all examples are right."""
+"""The experiment files, the schema and docs/reference.md say the same, and all examples are right."""
 
 import copy
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -22,6 +21,7 @@ from tests.support import coverage
 from tests.support.common import ROOT
 
 README = ROOT / "config" / "README.md"
+REFERENCE = ROOT / "docs" / "reference.md"
 EDITOR = ROOT / "config" / "experiment.schema.json"
 EXPERIMENTS = sorted((ROOT / "config").glob("*.yaml"))
 ABLATIONS = sorted((ROOT / "config" / "ablations").glob("*.yaml"))
@@ -235,38 +235,41 @@ def test_readme_has_an_example_of_every_kind_of_system():
     assert {key for system in systems for key in system} >= {*KEYS, *INDEXES, "depth"}
 
 
-def test_first_examples_take_ten_lines():
-    blocks = re.findall(r"```yaml\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
-    assert [len(block.splitlines()) for block in blocks[:2]] == [10, 10]
-
-
 def run_script(*arguments):
     command = [sys.executable, "-m", "scripts.config_reference", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_readme_is_in_step_with_the_schema():
+def test_reference_is_in_step_with_the_schema():
     done = run_script("--check")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_readme_names_every_key():
-    text = README.read_text("utf-8")
-    assert [path for path in KEYS if f"`{path.replace('*', '<name>')}`" not in text] == []
+def test_reference_names_every_key():
+    """A key has a line in its section, or in the section of a mapping whose keys it shares."""
+    parts = re.split(r"^## (\w+).*$", REFERENCE.read_text("utf-8"), flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for name, text in sections.items():
+        others = re.findall(r"^ +- (?:The keys|`.*`) of `(\w+)\.", text, re.MULTILINE)
+        sections[name] += "".join(sections[other] for other in others if other != name)
+    # Sections have a heading; `*` stands for names.
+    own = [path for path in KEYS if path not in sections and not path.endswith("*")]
+    places = [(path.partition(".")[0] if "." in path else "Top", path.rpartition(".")[2]) for path in own]
+    assert [(section, key) for section, key in places if f"`{key}`" not in sections[section]] == []
 
 
 def test_old_reference_is_refused_and_mended(tmp_path):
-    copy = tmp_path / "README.md"
-    shutil.copy(README, copy)
-    copy.write_text(copy.read_text("utf-8").replace("| `42` |", "| `43` |"), "utf-8")
-    done = run_script("--check", "--readme", str(copy))
+    copy, schema = tmp_path / "reference.md", tmp_path / EDITOR.name
+    copy.write_text(REFERENCE.read_text("utf-8").replace("; `42`)", "; `43`)"), "utf-8")
+    files = ("--reference", str(copy), "--schema", str(schema))
+    done = run_script("--check", *files)
     assert done.returncode == 1
     assert done.stderr == (
         f"{copy}: found other keys than in cort/settings, expected the same; run `python -m scripts.config_reference`\n"
     )
-    assert run_script("--readme", str(copy)).returncode == 0
-    assert copy.read_text("utf-8") == README.read_text("utf-8")
-    assert copy.with_name(EDITOR.name).read_text("utf-8") == EDITOR.read_text("utf-8")
+    assert run_script(*files).returncode == 0
+    assert copy.read_text("utf-8") == REFERENCE.read_text("utf-8")
+    assert schema.read_text("utf-8") == EDITOR.read_text("utf-8")
 
 
 @pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS, *MATRIX[1:], *BEIR], ids=lambda path: path.stem)

@@ -93,7 +93,7 @@ def test_the_plain_triplet_loss_is_trained_with_clipped_gradients(experiments):
 
 
 def test_the_docs_have_the_same_counts(covered):
-    text = (ROOT / "docs" / "papers.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
     computed = Counter(number["paper"] for number, by in covered if by)
     for paper, number in PAPERS.items():
         assert f"| {paper} | {number} | {computed[paper]} |" in text

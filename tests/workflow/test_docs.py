@@ -14,14 +14,15 @@ from cort.runtime.keys import keys_of, part_of
 from cort.runtime.reading import mistakes_in
 from tests.support.common import COMMIT, ROOT
 from tests.support.coverage import published
-from tests.support.workflow import RULES, command_of
+from tests.support.sandbox import TINY, copy_with_tiny
+from tests.support.workflow import RULES, plan_jobs
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 DOCUMENTS = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "config/README.md")), *PAGES]
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
-# Output and diagrams are no code; the examples of the guide, and those of Python, are run by other tests.
-READ = {"text", "mermaid"}
-RUN = {("contributing.md", "python"), ("contributing.md", "diff"), ("api.md", "python")}
+# Output is no code; the examples of the guide, and those of Python, are run by other tests.
+READ = {"text"}
+RUN = {("contributing.md", "python"), ("contributing.md", "diff"), ("python.md", "python")}
 
 
 def anchors(document: Path) -> set[str]:
@@ -100,14 +101,54 @@ def test_code_of_pages_is_of_a_kind_that_is_tested(page):
     assert not unknown, "commands are indented by four; output is ```text"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem.startswith("start-")], ids=lambda path: path.name)
-def test_first_pages_are_short(page):
-    assert len(page.read_text("utf-8").splitlines()) <= 40
+# Questions of readers: a section, and what answers them there.
+ANSWERS = {
+    "my documents": ("docs/documents.md#start", "make verdict FOLDER="),
+    "my model": ("docs/collections.md#released-models", "`pretrained` is a folder, or a hub name with a commit"),
+    "a table of a paper": ("docs/reproduction.md#start", "make plan TABLE=cort/1"),
+    "after a crash": ("docs/operations.md#after-a-crash", "Run the same command again"),
+    "on SLURM": ("docs/operations.md#gpus-and-slurm", "--workflow-profile profiles/slurm"),
+    "a new loss": ("docs/contributing.md#an-encoder-loss", "ENCODER_OBJECTIVES"),
+    "deploy to OpenSearch": ("docs/documents.md#deploy", "targets: [opensearch"),
+    "what was never run": ("docs/results.md#what-was-measured", "Never run: "),
+}
 
 
-def test_rules_that_run_a_stage_of_another_name_are_listed() -> None:
-    found = re.findall(r"`(\w+)`\s+\(`([\w ]+)`\)", (ROOT / "docs" / "outputs.md").read_text("utf-8"))
-    assert found == sorted((rule, command_of(rule)) for rule in RULES if command_of(rule) != rule)
+@pytest.mark.parametrize(("place", "answer"), ANSWERS.values(), ids=ANSWERS)
+def test_a_question_is_answered_two_clicks_from_the_readme(place, answer):
+    """One click on a page that the README links, one on a heading."""
+    page, _, anchor = place.partition("#")
+    assert f"]({page}" in (ROOT / "README.md").read_text("utf-8")
+    headings = re.split(r"^## (.*)$", (ROOT / page).read_text("utf-8"), flags=re.MULTILINE)
+    names = [re.sub(r"[^\w-]", "", name.lower().replace(" ", "-")) for name in headings[1::2]]
+    sections = dict(zip(names, headings[2::2], strict=True))
+    assert answer in sections[anchor]
+
+
+def test_the_documentation_can_be_read():
+    """An upper bound that was agreed on: eleven pages and the README, with the generated reference."""
+    assert len(PAGES) == 11
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 90
+    assert sum(len(path.read_text("utf-8").split()) for path in DOCUMENTS) <= 20_000
+
+
+def test_the_picture_of_the_flow_is_that_of_the_rules(tmp_path, monkeypatch):
+    """A box is a file of rules; what jobs read comes from a box that leads to theirs by the arrows."""
+    picture = (ROOT / "docs" / "images" / "flow.svg").read_text("utf-8")
+    arrows = set(re.findall(r'data-from="(\w+)" data-to="(\w+)"', picture))
+    home = {name: Path(rule.snakefile).stem for name, rule in RULES.items()}
+    published = {name for name, box in home.items() if box == "publish"}
+    home |= {name: "deploy" if name in ("deploy", "submission") else "report" for name in published}
+    assert set(re.findall(r'<g id="(\w+)">', picture)) == {"files", *home.values()}
+    monkeypatch.chdir(copy_with_tiny(tmp_path / "tree"))
+    jobs = [job for job in plan_jobs(["--cores", "2", "--configfile", TINY])[0] if job.rule in home]
+    maker = {path: home[job.rule] for job in jobs for path in job.outputs}
+    read = {(maker.get(path, "files"), home[job.rule]) for job in jobs for path in job.inputs}
+    assert arrows <= read
+    led = set(arrows)
+    while more := {(start, far) for start, near in led for begin, far in led if begin == near} - led:
+        led |= more
+    assert {(start, end) for start, end in read if start != end} <= led
 
 
 def test_the_recall_of_the_method_is_that_of_its_paper() -> None:
@@ -120,7 +161,7 @@ def test_the_recall_of_the_method_is_that_of_its_paper() -> None:
     assert all(bm25[cutoff] < cort[cutoff] for cutoff in bm25)
     expected = tuple(f"{values['R@1000']:.3f}" for values in (bm25, cort, both))
     pattern = r"R@1000 (0\.\d+) for BM25, (0\.\d+) for CoRT and (0\.\d+) for both"
-    assert re.findall(pattern, (ROOT / "README.md").read_text("utf-8")) == [expected]
+    assert re.findall(pattern, (ROOT / "docs" / "results.md").read_text("utf-8")) == [expected]
 
 
 def test_the_version_is_said_alike() -> None:
