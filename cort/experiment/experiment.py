@@ -51,7 +51,7 @@ class Experiment(Results):
         return next((made[key] for key in made if key in settings), settings.get("labels", "human"))
 
     def title_of_split(self, split: str) -> str:
-        """Name a split in tables, figures and verdicts, which say if its labels are not of people."""
+        """Name a split in tables, figures and verdicts, which say if its labels are not human."""
         labels = self.labels_of(split)
         return split if labels == "human" else f"{split} ({labels} labels)"
 

@@ -50,37 +50,35 @@ class Experiment:
     dataset: str = setting(pattern=NAME)
     """Name of the experiment; its files are under `results/<dataset>/`."""
     extends: str | None = setting(None, affects_results=False)
-    """Another experiment file, of which this one is a variation: top-level sections that are missing here are taken
-    from it as a whole, or those of its entries that a list names here; sections that are null here are left out. The
-    path is relative to the project's folder."""
+    """Another experiment file, of which this one is a variation: missing top-level sections are taken from it as a
+    whole, or those of its entries that a list names here; null leaves a section out. The path is relative to the
+    project's folder."""
     title: str = "First-stage ranking"
     """Heading of the report."""
     seed: int = as_key(General, "seed")
     """Seed of every random choice (splits, initial weights, sampling, dropout)."""
     protect: bool = setting(True, affects_results=False)
-    """Write-protect trained models: a change that would train one again is refused before anything runs, until its
-    files are made writable or the changed model gets a new name."""
+    """Write-protect trained models: a change that would retrain one is refused, until its files are made writable or
+    the changed model gets a new name."""
     shards: int = setting(1, ge=1, le=10_000, affects_results=False)
-    """Jobs that encode, expand or weigh the passages, each a share of them and with a GPU. Another number encodes them
-    again, with the same results."""
+    """Jobs that encode, expand or weigh the passages, each with a GPU. Another number encodes them again, with the same
+    results."""
     downloads: Downloads = field(default_factory=Downloads)
-    """Public files. `download:NAME` can be used instead of the path of any raw file; the names are listed in
-    cort/downloads/catalog.yaml."""
+    """Public files. `download:NAME` can replace the path of any raw file; cort/downloads/catalog.yaml has the names."""
     collection: Collection
-    """Where the passages come from; one of `passages` (a file), `documents`, `folder`, `irds`, `hf` and
-    `pydocs`."""
+    """Where the passages come from: one of `passages` (files), `documents`, `folder`, `irds`, `hf` and `pydocs`."""
     splits: dict[str, Split] = named(SPLIT_NAME, required=True)
-    """The sets of queries by name. `train` and `validation` are for training; every other split is ranked and reported,
-    and measured if it has judgements."""
+    """Sets of queries by name. `train` and `validation` serve training and tuning; every other split is ranked and
+    reported, and measured if it has judgements."""
     endpoint: Endpoint | None = None
     """The language model that makes queries (`generate`) and judges (`judge`)."""
     depth: int = as_key(General, "depth")
     """Passages retrieved per query of an evaluated split."""
     training_depth: int = setting(100, ge=1, le=100_000)
-    """Passages retrieved per query of `train` and `validation`, whose runs only provide negatives."""
+    """Passages retrieved per query of `train` and `validation`, for negatives."""
     lexical: dict[str, LexicalIndex] = named(NAME)
-    """The term-based rankers by name: Anserini's BM25 with its analysis of a language, each over its own index;
-    `bm25`, over the original passages, always exists."""
+    """Term-based rankers by name: Anserini's BM25, each over its own index; `bm25`, over the original passages, always
+    exists."""
     expanders: dict[str, Expander] = named(NAME)
     """Sources of queries that are appended to passages (doc2query, docTTTTTquery), by name."""
     weighers: dict[str, Weigher] = named(NAME)
@@ -88,7 +86,7 @@ class Experiment:
     base_models: dict[str, BaseModel] = named(NAME)
     """Starting points of training by name, each a transformer with its tokenizer."""
     encoders: dict[str, Encoder] = named(NAME)
-    """CoRT encoders by name."""
+    """Dense and sparse encoders by name."""
     rerankers: dict[str, Reranker] = named(NAME)
     """Re-rankers by name."""
     systems: dict[str, AnySystem] = named(SYSTEM_NAME, required=True)
@@ -97,18 +95,18 @@ class Experiment:
     evaluation: Evaluation = field(default_factory=Evaluation)
     """What is measured and shown."""
     audit: Audit = field(default_factory=Audit)
-    """Audit of graph and IVF-PQ indexes against exact search: every index that a system uses, on every evaluated split,
-    at `depth` and those of these depths that are below it."""
+    """Audit of the graph and IVF-PQ indexes that systems use against exact search, on every evaluated split, at `depth`
+    and these depths below it."""
     latency: Latency | None = None
-    """Measure how long searches take, by part, for single queries and batches of 32, to the `depth` of runs; results
-    are in `results/<dataset>/latency/<split>.json` and in the report. Without this section, nothing is measured."""
+    """Measure how long searches take, by part, for single queries and batches of 32, to the `depth` of runs
+    (`latency/<split>.json`, report)."""
     papers: tuple[str, ...] = ()
-    """Files of published numbers that the results are compared with, like `config/papers.csv`."""
+    """Files of published numbers to compare with, like `config/papers.csv`."""
     submissions: dict[str, Submission] = named(NAME)
-    """Submission files by name: `results/<dataset>/submissions/<name>.tsv` for the MS MARCO leaderboard, `.trec` for
-    TREC. Runs that would be rejected there are refused."""
+    """Submission files by name, `submissions/<name>.tsv` for the MS MARCO leaderboard or `.trec` for TREC. Runs that
+    would be rejected there are refused."""
     deploy: dict[str, Deployment] = named(NAME)
-    """Systems by a name, in the formats of search engines: `results/<dataset>/deploy/<name>/`."""
+    """Systems by a name, in the formats of search engines: `deploy/<name>/`."""
 
 
 def affecting_results(config: Config, hint: Any = Experiment) -> Config:

@@ -82,8 +82,9 @@ def _check_examples(place: str, source: Config, config: Config) -> Iterator[str]
 def _check_origins(place: str, name: str, encoder: Config, config: Config) -> Iterator[str]:
     """Check what an encoder starts from, and whether it has a teacher."""
     if ENCODER_OBJECTIVES[encoder["loss"]].teacher != ("teacher" in encoder):
-        found = "a teacher" if "teacher" in encoder else "no teacher"
-        yield f"{place}: found {found} with the loss {encoder['loss']}, expected one only with margin_mse; fix it"
+        loss = encoder["loss"]
+        found, fix = (f"a teacher with {loss}", "remove it") if "teacher" in encoder else (loss, "add `teacher: NAME`")
+        yield f"{place}: found {found}, expected a teacher with margin_mse alone; {fix}"
     if encoder["relative_margin"] is not None:
         yield from _check_margin(f"{place}.relative_margin", encoder, config["base_models"])
     if "start" in encoder:

@@ -138,9 +138,9 @@ def _check_folds(experiment: Experiment) -> Iterator[str]:
     fix = "give it fixed values"
     for name in folded:
         for part in {*experiment.with_parts([name])[1:]}.intersection(folded):
-            yield f"systems.{name}: found folds with {part!r}, tuned by folds, too, expected one of them to be; {fix}"
+            yield f"systems.{name}: found {part!r}, also cross-validated, expected one of them, or labels leak; {fix}"
     for name in {*experiment.validated}.intersection(folded):
-        found = f"{name!r} tuned by folds, on whose runs others are trained or tuned"
+        found = f"{name!r} cross-validated, on whose runs others are trained or tuned"
         yield f"systems.{name}: found {found}, expected evaluated queries to teach nothing else; {fix}"
 
 

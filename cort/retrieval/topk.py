@@ -98,7 +98,7 @@ def guess(sampled: Tensor, count: int, depth: int, slack: int) -> Tensor:
 
 
 class Sieve:
-    """Candidates for the top `depth` of queries, provided that as many scores reach the estimated threshold."""
+    """If at least `depth` scores reach the estimated threshold, these are the candidates for the top `depth`."""
 
     def __init__(self, guessed: Tensor, margins: Tensor, depth: int) -> None:
         """Take estimated thresholds, (1, queries), or -inf, and the margins of a `FirstPass`."""

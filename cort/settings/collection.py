@@ -44,7 +44,7 @@ class Aggregation:
     aggregate: Literal["none", "max", "first", "mean3"] = setting("none", "how passages are aggregated to documents")
     """What is measured: passages (`none`), or documents, scored by their best retrieved passage (`max`, the default if
     documents are divided into passages here), their first one (`first`), or the mean of the best three (`mean3`).
-    Passage 3 of the document `docs/a.md` is `docs/a.md#3`. Judgements then name documents, and cannot train models."""
+    Passage 3 of the document `guide/a.md` is `guide/a.md#3`. Judgements then name documents and cannot train models."""
 
 
 @section

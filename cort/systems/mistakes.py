@@ -17,7 +17,7 @@ def check_tuning(place: str, tune: Any, results: Results) -> Iterator[str]:
         if tune and "folds" not in tune and "train" not in results.config["splits"]:
             yield f"{place}: found no split train, expected training queries to tune on; add the split"
         if tune and "folds" in tune and not results.evaluated_splits:
-            yield f"{place}: found no split with judgements, expected one to tune on by folds; add qrels"
+            yield f"{place}: found no split with judgements, expected one to cross-validate on; add qrels"
         return
     if "validation" not in results.config["splits"]:
         yield f"{place}: found no split validation, expected validation queries to tune on; add the split"

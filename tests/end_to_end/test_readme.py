@@ -28,7 +28,9 @@ def blocks(text):
     prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
     # In a list, the text has four as well, and code has eight.
     in_list = re.search(r"^ {8}\S", prose, re.MULTILINE)
-    yield from (line.strip() for line in prose.splitlines() if re.match(r" {8}\S" if in_list else r" {4}\S", line))
+    yield from (
+        line.strip() for line in prose.splitlines() if re.match(r" {8}[^\s-]" if in_list else r" {4}[^\s-]", line)
+    )
 
 
 # Commands of other programs, which these tests do not run.

@@ -206,7 +206,7 @@ def test_tuning_needs_a_split_to_tune_on():
     complete(config, "x.yaml")
     config["splits"]["test"] = {"queries": "q.tsv"}
     config["lexical"] = {"own": {"tune": folds}}
-    fix = "expected one to tune on by folds; add qrels"
+    fix = "expected one to cross-validate on; add qrels"
     places = ("lexical.own.tune", "systems.both.fuse.tune")
     assert mistakes_in(config) == [f"{place}: found no split with judgements, {fix}" for place in places]
 
@@ -220,15 +220,15 @@ def test_judgements_reach_nothing_else_by_folds():
     completed(FOLDED)
     nested = {"systems outer": {"rerank": "middle", "reranker": "cross", "tune": FOLDS}}
     nested |= {"systems middle": {"interleave": ["folded", "cort"]}}
-    twice = "tuned by folds, too, expected one of them to be; give it fixed values"
-    assert complaints(FOLDED | nested) == [f"systems.outer: found folds with 'folded', {twice}"]
+    twice = "also cross-validated, expected one of them, or labels leak; give it fixed values"
+    assert complaints(FOLDED | nested) == [f"systems.outer: found 'folded', {twice}"]
     # What is not tuned may be made of it.
     completed(FOLDED | nested | {"systems outer tune": GONE})
     bm25 = {"lexical own": {"tune": FOLDS}, "systems own": {"retrieve": "own"}}
     inside = bm25 | {"systems folded": {"fuse": {"systems": ["own", "cort"], "method": "linear", "tune": FOLDS}}}
-    assert complaints(inside) == [f"systems.folded: found folds with 'own', {twice}"]
+    assert complaints(inside) == [f"systems.folded: found 'own', {twice}"]
     taught = (
-        "tuned by folds, on whose runs others are trained or tuned, expected evaluated queries to teach nothing else"
+        "cross-validated, on whose runs others are trained or tuned, expected evaluated queries to teach nothing else"
     )
     line = f"systems.own: found 'own' {taught}; give it fixed values"
     assert complaints(bm25 | {"encoders encoder triples system": "own"}) == [line]
