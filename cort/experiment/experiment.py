@@ -31,7 +31,7 @@ class Experiment(Results):
 
     @cached_property
     def copied_from(self) -> str | None:
-        """What queries are made from if it is a part of documents, which the index lacks."""
+        """What queries are made from if it is a part of documents, which is removed from the index."""
         return self.generated_from if self.generated_from in COPIED else None
 
     def splits_with(self, key: str) -> list[str]:

@@ -49,13 +49,14 @@ def check_collection(experiment: Experiment) -> Iterator[str]:
 
 
 def _check_generated(experiment: Experiment) -> Iterator[str]:
-    """Check that splits are generated from one source; from parts of documents, which the index lacks, all splits."""
+    """Check that splits are generated from one source; or, with parts of documents, all splits."""
     config = experiment.config
     origin_of = {name: split.get("generate", {}).get("from", "files") for name, split in config["splits"].items()}
     origins = {*origin_of.values()} - ({"files"} if experiment.copied_from is None else set())
     if len(origins) > 1:
-        expected = "one of these in all splits, as the index lacks what becomes a query; use an experiment for each"
-        yield f"splits: found queries from {listed(sorted(origins))}, expected {expected}"
+        expected = "one of these in all splits, as text used as a query is removed from the index"
+        found = f"queries from {listed(sorted(origins))}"
+        yield f"splits: found {found}, expected {expected}; use an experiment for each"
     for name, origin in origin_of.items():
         place, split = f"splits.{name}", config["splits"][name]
         if origin != "files" and (words := split["generate"])["min_words"] > words["max_words"]:

@@ -9,8 +9,8 @@
 A passage is the title of a document, a space, and its text. Nothing
 is indexed for documents without both, but their ids stay known, as they may be judged.
 
-Arrow parses large TSV files. It lacks our error messages, so a block with anything but plain rows is read again line by
-line, either for the same records or for its error.
+Arrow parses large TSV files. A block that it cannot read exactly as the line parser would is parsed line by line, for
+the same records or for an error with its row.
 """
 
 from collections import deque

@@ -6,7 +6,7 @@ from typing import Literal
 
 from cort.runtime.keys import section, setting
 
-# Parts of documents that become queries; the index lacks them.
+# Parts of documents that become queries; they are removed from the index.
 COPIED = ("titles", "headings", "sentences")
 # Parts of topics, joined with +.
 PARTS = r"^(title|description|narrative)(\+(title|description|narrative))*$"

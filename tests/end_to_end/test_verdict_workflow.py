@@ -1,16 +1,27 @@
-"""A folder of texts without headings becomes a verdict, a searchable experiment and files for search engines."""
+"""The first sections of docs/documents.md, collections.md and reproduction.md, command by command.
+
+A folder of texts without headings becomes a verdict, a searchable experiment and files for search engines.
+"""
 
 import json
 import random
+import re
+import shlex
+import shutil
+import subprocess
 
 import pytest
+import yaml
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from cort.formats.artifacts import read_artifact
+from cort.formats.runs import read_run
 from cort.retrieval.tuning import TunedWeights
+from tests.support.common import ROOT, texts_by_id
 from tests.support.forking import run_module
+from tests.support.processes import Python
 from tests.support.sandbox import copy_with_tiny
 
 pytestmark = pytest.mark.slow
@@ -50,12 +61,38 @@ def test_bm25_may_find_nothing(tree):
     assert "BM25 finds nothing for 2 of 2 queries: is lexical.bm25.language right?" in report_of(output)
 
 
-def test_a_folder_of_texts_becomes_a_verdict_and_files_for_engines(tree):
-    """After another call for the same folder, whose choice of sentences stays."""
-    words = ["--folder", "notes", "--queries", "questions.txt"]
-    status, output = run_module(tree, "workflow.verdict", *words)
-    assert status == 0, output[-5000:]
-    lines = report_of(output)
+def steps(page):
+    """The commands of the first section of a page, in order."""
+    start = re.search(r"^## Start\n(.*?)^## ", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^ {8}(make .*)$", start[1], re.MULTILINE)
+
+
+def follow(tree, command):
+    """Do what make would, and return what was printed; the explorer opens for judging alone, until it has an address."""
+    plan = ["make", "--dry-run", "--assume-old=.venv/.installed", *shlex.split(command)[1:]]
+    lines = subprocess.run(plan, cwd=tree, check=True, capture_output=True, text=True).stdout.replace("\\\n", " ")
+    printed = ""
+    for module, words in re.findall(r"^\S+/python -m (\S+) (.*)$", lines, re.MULTILINE):
+        options = [word for word in shlex.split(words) if word != "--open"]
+        if module == "cort.explore" and "--judgements" not in options:
+            assert (tree / options[1]).is_file()
+        elif module == "cort.explore":
+            with Python("-m", module, *options, "--port", 0, cwd=tree, stdout=subprocess.PIPE) as explorer:
+                assert explorer.stdout.readline().startswith("http://127.0.0.1:")
+        else:
+            status, output = run_module(tree, module, *options)
+            assert status == 0, output[-5000:]
+            printed += output
+    return printed
+
+
+def test_the_start_with_documents(tree):
+    """A verdict on synthetic labels, with user queries and an encoder, in the explorer, and with judgements."""
+    here = [re.sub(r"MODEL=\S+", "MODEL=models/mine", step) for step in steps("documents.md")]
+    first, asked, explore, judge, judged = (re.sub(r"\bdocs\b", "notes", step) for step in here)
+    assert "VERDICT: " in follow(tree, first)
+    shutil.copytree(tree / "models" / "wordllama", tree / "models" / "mine")
+    lines = report_of(follow(tree, asked))
     assert len(lines) <= 15
     assert "made from sentences (synthetic labels)" in lines[1]
     assert [line for line in lines if line.startswith("VERDICT: ")]
@@ -63,14 +100,45 @@ def test_a_folder_of_texts_becomes_a_verdict_and_files_for_engines(tree):
         line.startswith("BM25 finds nothing for 2 of 4 queries: is lexical.bm25.language right?") for line in lines
     )
     results = tree / "results"
-    check = json.loads((results / "notes" / "deploy" / "search" / "check.json").read_text("utf-8"))
-    assert check
-    # Experiments that share weights: those tuned on generated queries merge the runs of people's queries.
+    # Experiments that share weights: those tuned on generated queries merge the runs of real user queries.
     tuned = read_artifact(results / "notes-synthetic" / "weights" / "static+bm25.json", TunedWeights)
     assert tuned.weights[0] <= 0.5
-    log = (results.parent / "logs" / "notes" / "fuse" / "queries.static+bm25.log").read_text("utf-8")
+    log = (tree / "logs" / "notes" / "fuse" / "queries.static+bm25.log").read_text("utf-8")
     assert "--tuned results/notes-synthetic/weights/static+bm25.json" in log
-    assert run_module(tree, "workflow.verdict", *words)[1].count("Nothing to be done") == 2
+    follow(tree, explore)
+    follow(tree, judge)
+    texts = texts_by_id(results / "notes" / "collection" / "passages.parquet")
+    found = read_run(results / "notes" / "runs" / "queries" / "bm25.trec")
+    rows = [{"query_id": one.query_id, "text": texts[one.doc_ids[0]], "relevance": 2} for one in found]
+    (tree / "judged.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
+    # Too few to decide.
+    assert "on synthetic labels" in follow(tree, judged)
+    assert json.loads((results / "notes" / "deploy" / "search" / "check.json").read_text("utf-8"))
+    assert (results / "notes" / "deploy" / "search" / "README.md").is_file()
+    assert follow(tree, judged).count("Nothing to be done") == 3
+
+
+def test_the_start_with_a_collection(tree):
+    """The experiment of the page, with documents and a model that are here; the quickstart has tests of its own."""
+    quickstart, *others = steps("collections.md")
+    assert quickstart == "make results"
+    text = (ROOT / "docs" / "collections.md").read_text("utf-8")
+    config = yaml.safe_load(re.search(r"^ {4}```yaml\n(.*?)```", text, re.MULTILINE | re.DOTALL)[1])
+    config |= {"collection": {"folder": "notes"}, "encoders": {"minilm": {"pretrained": "models/mine"}}}
+    config["splits"] = {"test": {"queries": "questions.txt", "qrels": "judged.jsonl"}}
+    (tree / "my.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    planned, inspected, built, searched = (follow(tree, step) for step in others)
+    assert "retrieve" in planned
+    assert "passages" in inspected
+    assert "TOO FEW QUERIES" in built
+    assert searched == ""
+
+
+def test_the_start_with_a_paper(tree):
+    """What is missing is named; the other commands are tests of their own, or take days."""
+    plan, *others = steps("reproduction.md")
+    assert "train" in follow(tree, plan)
+    assert others == ["make smoke-test", "make results TABLE=cort/1", "make results CONFIG=config/msmarco.yaml"]
 
 
 def test_a_system_that_somebody_added_may_win(tree):

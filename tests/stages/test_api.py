@@ -20,10 +20,10 @@ def results(built):
     return built / "results" / "tiny"
 
 
-def test_the_code_of_the_page_runs(results, monkeypatch):
-    page = (ROOT / "docs" / "python.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
+def test_the_code_of_the_pages_runs(results, monkeypatch):
+    pages = [(ROOT / name).read_text("utf-8") for name in ("docs/python.md", "README.md")]
+    blocks = [block for page in pages for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
+    assert len(blocks) == 4
     names = {'"results/pydocs"': repr(str(results)), '"fused"': '"cort+bm25"', '"cort")': '"encoder")'}
     code = "\n".join(blocks)
     for old, new in names.items():
@@ -34,6 +34,7 @@ def test_the_code_of_the_page_runs(results, monkeypatch):
     assert list(scope["run"].columns) == ["query_id", "doc_id", "score", "rank"]
     assert list(scope["compared"].columns)[:3] == ["system", "baseline", "verdict"]
     assert scope["vectors"].shape[0] == 1
+    scope["x"].close()
 
 
 def test_frames_are_what_the_files_say(results):
