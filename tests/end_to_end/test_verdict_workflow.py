@@ -68,7 +68,7 @@ def steps(page):
 
 
 def follow(tree, command):
-    """Do what make would, and return what was printed; the explorer opens for judging alone, until it has an address."""
+    """Do what make would, and return what was printed; the explorer opens for judging alone, for a moment."""
     plan = ["make", "--dry-run", "--assume-old=.venv/.installed", *shlex.split(command)[1:]]
     lines = subprocess.run(plan, cwd=tree, check=True, capture_output=True, text=True).stdout.replace("\\\n", " ")
     printed = ""
