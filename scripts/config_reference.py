@@ -28,7 +28,8 @@ HEAD = """\
 
 In brackets: the type with its bounds, then the default; a key without a default is unset, unless it is *required*.
 Keys marked † change no result, so changing them reruns nothing. A key that repeats another part of the reference
-refers to it. Examples: [config](../config/README.md).
+refers to it. Names (`<name>`) have letters, digits and `_ . -`, those of splits `_ -`, those of systems also `+`.
+Examples: [config](../config/README.md).
 """
 MODELS = {"encoders": Encoder, "rerankers": Reranker}
 TYPES = {"object": "mapping", "array": "list"}
@@ -45,10 +46,9 @@ def render(schema: Schema) -> str:
         if key not in alone:
             need = " Required." if key in schema["required"] else ""
             pattern = part.get("propertyNames", {}).get("pattern")
-            names = f" Names have {_letters(pattern)}." if pattern else ""
             entries = part["additionalProperties"] if pattern else part
             path = f"{key}.<name>" if pattern else key
-            lines = [f"## {path}", "", f"{part['description']}{need}{names}", "", *_lines(entries, path, seen)]
+            lines = [f"## {path}", "", f"{part['description']}{need}", "", *_lines(entries, path, seen)]
             recipes = _recipes(key) if key in LEARNERS else []
             parts.append("\n".join([*lines, *recipes, ""]))
     return "\n".join(parts)

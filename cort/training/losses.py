@@ -161,15 +161,14 @@ class InfoNCE:
     """Divides the similarities of InfoNCE."""
     relative_margin: float | None = setting(
         None,
-        "of InfoNCE: leave out passages that the start scores above 1 - this of the positive's score",
+        "of InfoNCE: leave out passages that the initial model scores above 1 - this of the positive's score",
         "SHARE",
         nullable=True,
         ge=0,
         lt=1,
     )
-    """With `info_nce`, leave out passages that are probably relevant but unjudged: hard negatives and passages of the
-    batch that the encoder before training scores above (1 - this) times the score of the query's positive; null to
-    leave out none."""
+    """With `info_nce`, leave out probably relevant passages: those that the initial model scores above (1 - this) times
+    the query's positive; null: none."""
 
 
 def info_nce_loss(batch: Batch, settings: InfoNCE, similarity_of: Similarity) -> Tensor:
