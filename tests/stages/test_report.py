@@ -202,7 +202,7 @@ def test_findings_agreements_filters_and_the_kept_model_of_each_training(tmp_pat
         ["dev", "mine", "1,234", "0.500", MISSING, "7", "2", "MRR@10", *[f"{MINUS}1.000"] * 2, "0.500"]
     ]
     assert page.tables["filters-1"][1:] == [
-        ["judgements of mine", "judgements found by id", "9"],
+        ["judgements of mine", "judgements matched by id", "9"],
         ["judgements of mine", "withdrawn", "0"],
     ]
     better = "after update 7; no better than not re-ranking"
@@ -283,7 +283,7 @@ def test_what_is_absent_is_left_out(tmp_path, page_of, capsys):
     [
         ("curves", "e", "a,b\n1,2\n", "curve.csv: found "),
         ("selections", "e", {"a": 1}, "selection.json: found no 'metric'"),
-        ("filters", "pairs of r", {"a": "b"}, "found 'b' at a, expected a whole number"),
+        ("filters", "pairs of r", {"a": "b"}, "found 'b' at a, expected an integer"),
         ("measures", "bm25 on dev", "{", "bm25.json"),
     ],
 )
