@@ -134,7 +134,7 @@ def test_questions_without_judgements_are_ranked_compared_and_shown(german_tree,
         assert table.stem == "overlap" or not re.search(r"(?m)^asked,", table.read_text("utf-8")), table
     index = unpack(results / "report/explore/asked/data/index.js")[1]
     assert (index["ids"], index["queries"]) == (["1", "3", "4"], [text for text in QUESTIONS if text])
-    assert (index["measures"], index["overlap"], index["p"]) == ([], 10, 0.9)
+    assert (index["measures"], index["overlap"]) == ([], 10)
 
 
 def test_judgements_of_the_explorer_are_those_of_a_split(results):
@@ -145,7 +145,7 @@ def test_judgements_of_the_explorer_are_those_of_a_split(results):
     assert json.loads((results / "collection/judgements.test.json").read_text("utf-8")) == {}
     page = (results / "report/index.html").read_text("utf-8")
     assert '<th scope="row">judgements of mine</th>' in page
-    assert '<th scope="row">gone</th><td class="number">1</td>' in page
+    assert '<td>unmatched</td><td class="number">1</td>' in page
     assert "judgements of test" not in page
 
 
