@@ -1,6 +1,8 @@
 """Base and released models, training, and what models compute for texts: vectors, scores, queries, term weights."""
 
-OWN_BASE_MODELS = {name: model for name, model in config["base_models"].items() if experiment.released_model(name) is None}
+OWN_BASE_MODELS = {
+    name: model for name, model in config["base_models"].items() if experiment.released_model(name) is None
+}
 
 
 rule base_model:
