@@ -34,7 +34,7 @@ class Options:
     name: str = required(help="in the catalogue, for example msmarco/qrels.train.tsv")
     catalog: str | None = optional(None, "a catalogue other than this project's", "YAML")
     downloads: str = required("FOLDER", "for complete and partial downloads")
-    folder: str = as_key(Downloads, "folder", "your copies of the files; only read", "FOLDER")
+    folder: str | None = as_key(Downloads, "folder", "your copies of the files; only read", "FOLDER", None)
     output: str = required("FILE")
 
 
