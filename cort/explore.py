@@ -1,9 +1,9 @@
 """Explore an experiment in a browser: the results of a split, and live searches with any open system.
 
 Serves the page that `snakemake` has written to this machine alone, and prints its address, whose random token keeps
-other accounts of the machine away; --no-token leaves it out. Two systems answer any query
-side by side, with the time of each part, the reason for each rank and, for a query of the split, the rank in the stored
-run. The page's API is open to programs: /api/openapi.json. Ctrl-C ends the server.
+other accounts of the machine away; --no-token leaves it out. Two systems answer any query side by side, with the time
+of each part, the reason for each rank and, for a query of the split, the rank in the stored run. The page's API is open
+to programs: /api/openapi.json. Ctrl-C ends the server.
 
 With --judgements, the page also lets a person judge the first results of all systems, one text after the other, and
 appends each judgement to a file, which can be the `qrels` of a split.

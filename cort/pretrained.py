@@ -24,7 +24,7 @@ from cort.models.truncation import read_limits
 from cort.runtime import cli
 from cort.runtime.errors import input_error, naming
 from cort.runtime.files import atomic_folder
-from cort.runtime.options import options_class, required
+from cort.runtime.options import option_of, options_class, required
 from cort.settings.fields import Released, as_key
 from cort.settings.models import Encoder, Pooling, Reranker, Similarity
 
@@ -118,8 +118,7 @@ def settings_of(options: Options) -> dict[str, Any]:
     """Collect the settings that options override; refuse those of another kind of model."""
     given = {name: value for name in SETTINGS if (value := getattr(options, name)) is not None}
     if wrong := sorted(given.keys() - OVERRIDDEN.get(options.kind, ())):
-        option = f"--{wrong[0].replace('_', '-')}"
-        raise input_error(option, str(given[wrong[0]]), f"none with --kind {options.kind}", "leave it out")
+        raise input_error(option_of(wrong[0]), str(given[wrong[0]]), f"none with --kind {options.kind}", "leave it out")
     return given
 
 

@@ -160,19 +160,26 @@ class IvfPqRunOptions(IvfPqOptions, WidthOptions):
     threads: int = thread_count(len(os.sched_getaffinity(0)))
 
 
-def _write(options: SearchOptions, rankings: Iterable[Ranking], queries: int, how: str, passages: int) -> None:
-    """Write the rankings as a run; log the time per query, and how many have fewer results than they could."""
-    started, least, short = time.perf_counter(), min(options.reach, passages), 0
+class Counted:
+    """Rankings on their way into a file; `short` counts those with fewer results than `least`."""
 
-    def counted() -> Iterator[Ranking]:
-        nonlocal short
-        for ranking in track(rankings, queries, "queries"):
-            short += len(ranking.doc_ids) < least
+    def __init__(self, rankings: Iterable[Ranking], least: int) -> None:
+        self._rankings, self._least, self.short = rankings, least, 0
+
+    def __iter__(self) -> Iterator[Ranking]:
+        for ranking in self._rankings:
+            self.short += len(ranking.doc_ids) < self._least
             yield ranking
 
-    lines = write_run(options.output, counted(), options.tag, options.exclusions.apply)
-    if short:
-        log.warning("%d of %d queries have fewer than %d results: search wider, or exactly", short, queries, least)
+
+def _write(options: SearchOptions, rankings: Iterable[Ranking], queries: int, how: str, passages: int) -> None:
+    """Write the rankings as a run; log the time per query, and how many have fewer results than they could."""
+    started, least = time.perf_counter(), min(options.reach, passages)
+    counted = Counted(track(rankings, queries, "queries"), least)
+    lines = write_run(options.output, counted, options.tag, options.exclusions.apply)
+    if counted.short:
+        message = "%d of %d queries have fewer than %d results: search wider, or exactly"
+        log.warning(message, counted.short, queries, least)
     milliseconds = (time.perf_counter() - started) * 1000 / max(queries, 1)
     log.info("%d queries %s, %d results, %.2f ms per query", queries, how, lines, milliseconds)
 
@@ -342,16 +349,9 @@ def _search_lucene(
 ) -> None:
     with LuceneProcess(options.index, options.threads, options.memory_mb, forms) as lucene:
         rankings = track(rank_all(lucene, queries, similarity, options.reach, own), count, "queries")
-        answered = 0
-
-        def counted() -> Iterator[Ranking]:
-            nonlocal answered
-            for ranking in rankings:
-                answered += bool(ranking.doc_ids)
-                yield ranking
-
-        lines = write_run(options.output, counted(), options.tag, options.exclusions.apply)
-    log.info("%d results written; %d queries have none", lines, count - answered)
+        counted = Counted(rankings, least=1)
+        lines = write_run(options.output, counted, options.tag, options.exclusions.apply)
+    log.info("%d results written; %d queries have none", lines, counted.short)
 
 
 @options_class

@@ -31,7 +31,6 @@ from cort.training.losses import ENCODER_OBJECTIVES
 Wildcards: TypeAlias = Any
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja", ".metadata")
-TABLES = ("csv", "md", "tex")
 SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
 # Sections of what changes the texts of an index -> one imported file, and a shard of a model's output.
 ADDITIONS = {

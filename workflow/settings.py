@@ -25,6 +25,7 @@ from cort.experiment.variants import DESCRIBED, OF_TRIPLES
 from cort.retrieval.graphs import INDEXES
 from cort.runtime.checksums import checksum
 from cort.runtime.files import write_text
+from cort.runtime.options import option_of
 from cort.runtime.program import CACHE, ROOT, program_of
 from cort.settings import paths
 from cort.settings.config import (
@@ -86,7 +87,7 @@ class Words(list[str]):
 def option(name: str, value: Any) -> list[str]:
     """Write a long option with its value or list of values; nothing for None or an empty list."""
     values = value if isinstance(value, list) else [] if value is None else [value]
-    return [f"--{name.replace('_', '-')}", *map(str, values)] if values else []
+    return [option_of(name), *map(str, values)] if values else []
 
 
 def look_up(experiment: Experiment, path: str, wildcards: Wildcards) -> tuple[str, Any]:

@@ -31,6 +31,7 @@ from cort.models.settings import PairSettings
 from cort.models.sparse_encoder import SparseEncoder, check_sparse
 from cort.models.transformer import check_length, most_tokens
 from cort.runtime.errors import COMPLAINT_LENGTH, input_error, shorten
+from cort.runtime.options import option_of
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ def _set_lengths(model: Any, wanted: Mapping[str, Any], of_passages: str = "pass
     :param of_passages: setting with the length of passages.
     """
     for kind, name in (("query", "query_length"), ("passage", of_passages)):
-        module, length, option = route(model, kind)[0], wanted.get(name), f"--{name.replace('_', '-')}"
+        module, length, option = route(model, kind)[0], wanted.get(name), option_of(name)
         if not hasattr(module, "model"):
             if length is not None and not hasattr(module.tokenizer, "model_max_length"):
                 raise input_error(option, str(length), "none, as static embeddings read all tokens", "leave it out")

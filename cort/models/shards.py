@@ -1,4 +1,4 @@
-"""Job a model on one shard of texts, on a leased device; imports torch only then.
+"""Run a model on one shard of texts, on a leased device; imports torch only then.
 
 Texts are divided into groups of fixed size, and a shard is a sequence of complete groups, so the number of shards does
 not change the result. A group with many tokens is computed in several blocks. With a folder of checkpoints, finished

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,12 +75,10 @@ class Panel:
         return f"{self.title}: {self.y_label} by {self.x_label}. {'; '.join(ends)}."
 
 
-def lines_of(frame: pd.DataFrame, looks: dict[str, int], label: Callable[[str], str] = str) -> list[Line]:
+def lines_of(frame: pd.DataFrame, looks: dict[str, int]) -> list[Line]:
     """Make a line of each column with values, whose x is the index."""
     columns = {str(name): frame[name].dropna() for name in frame.columns}
-    return [
-        Line(label(name), [*column.index], [*column], looks[name]) for name, column in columns.items() if len(column)
-    ]
+    return [Line(name, [*column.index], [*column], looks[name]) for name, column in columns.items() if len(column)]
 
 
 def thin(values: pd.Series) -> pd.Series:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import floor, log10
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from cort.reporting.format import (
     signed,
 )
 from cort.reporting.results import Job, Latencies
-from cort.reporting.tables import Place, Table, frame_of
+from cort.reporting.tables import Format, Place, Table, frame_of
 from cort.retrieval.audits import Audit
 from cort.systems.timing import PARTS
 from cort.training.outcome import Selection
@@ -370,13 +371,9 @@ def audits_table(audits: Sequence[Audit]) -> Table:
         "relative to the exact ranking of the same depth."
     )
     digits = {"recall of exact": 4, "mean (ms)": 2, "median (ms)": 2, "times faster": 1, "index (MB)": 0}
-    formats = {name: _digits(number) for name, number in digits.items()}
-    formats |= {column: _digits(4) for column in columns[10:]}
+    formats = {name: partial(fixed, digits=number) for name, number in digits.items()}
+    formats |= {column: partial(fixed, digits=4) for column in columns[10:]}
     return Table("audits", caption, frame_of(rows, columns), formats, block="split")
-
-
-def _digits(number: int) -> Callable[[float | None], str]:
-    return lambda value: fixed(value, number)
 
 
 def audit_panels(table: Table) -> list[Panel]:
@@ -436,8 +433,8 @@ def trainings_table(
         "The last loss is the mean over the last fortieth of the updates. The model kept is chosen by its validation "
         "loss (lower is better) or a validation measure; not re-ranked: candidates in the order of the first stage."
     )
-    formats = {column: _digits(4) for column in (*columns[3:5], *columns[6:9])}
-    formats |= {"epochs": _digits(1), "examples per second": _digits(1)}
+    formats = {column: partial(fixed, digits=4) for column in (*columns[3:5], *columns[6:9])}
+    formats |= {"epochs": partial(fixed, digits=1), "examples per second": partial(fixed, digits=1)}
     return Table("trainings", caption, frame_of(rows, columns), formats)
 
 
@@ -474,7 +471,8 @@ def truncations_table(truncations: Iterable[tuple[str, str, Truncation]]) -> Tab
         "Texts longer than the limit of a model, in tokens without special tokens. The limit for passages of a "
         "cross-encoder assumes a query of mean length."
     )
-    formats = {"truncated texts": percent, "truncated tokens": percent, "mean tokens": _digits(1)}
+    formats: dict[str, Format] = dict.fromkeys(("truncated texts", "truncated tokens"), percent)
+    formats["mean tokens"] = partial(fixed, digits=1)
     return Table("truncations", caption, frame_of(rows, columns), formats)
 
 
@@ -505,7 +503,7 @@ def latency_table(latencies: Sequence[Latencies]) -> Table:
     caption += "; ".join(
         f"Top {one.depth} of {plural(one.queries, 'query', 'queries')} on {one.machine}" for one in latencies
     )
-    formats = {column: _digits(1) for column in columns[5:]}
+    formats = {column: partial(fixed, digits=1) for column in columns[5:]}
     return Table("latency", caption, frame_of(rows, columns), formats, block="split")
 
 

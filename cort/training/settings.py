@@ -9,7 +9,7 @@ from typing import Any, Literal
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.runtime.errors import input_error
-from cort.runtime.options import optional, options_class, required, thread_count
+from cort.runtime.options import option_of, optional, options_class, required, thread_count
 from cort.settings.collection import Split
 from cort.settings.fields import General, as_key
 from cort.settings.models import BaseModel, Encoder, Sparsity
@@ -133,4 +133,4 @@ def check_options(options: TrainingOptions, needed: Mapping[str, bool]) -> None:
         if bool(chosen[name]) != wanted:
             found, expected, fix = ("none", "a file", "name it") if wanted else ("a file", "none", "leave it out")
             choices = f"--loss {chosen['loss']} and --best-model-metric {options.best_model_metric}"
-            raise input_error(f"--{name.replace('_', '-')}", found, f"{expected} with {choices}", fix)
+            raise input_error(option_of(name), found, f"{expected} with {choices}", fix)

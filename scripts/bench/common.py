@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from cort.runtime.options import option_of
+
 ROOT = Path(__file__).parents[2]
 Result = TypeVar("Result")
 
@@ -28,7 +30,7 @@ def parse(doc: str | None, **options: Any) -> argparse.Namespace:
     """Read a command line from defaults; a type is a required value, None a path, a list several values."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in options.items():
-        flag = f"--{name.replace('_', '-')}"
+        flag = option_of(name)
         if isinstance(default, bool):
             parser.add_argument(flag, action="store_true")
         elif isinstance(default, type):
@@ -42,7 +44,7 @@ def parse(doc: str | None, **options: Any) -> argparse.Namespace:
 
 def words(options: Mapping[str, object]) -> list[str]:
     """Write options as the words of a command line."""
-    return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [word for name, value in options.items() for word in (option_of(name), str(value))]
 
 
 def run(*command: object, folder: Path = ROOT) -> Cost:
