@@ -170,7 +170,7 @@ def _add_base_model(config: Config, name: str, model: Config) -> None:
     """Make a pretrained model a base model, in place."""
     origin: Config = {key: model[key] for key in ("pretrained", "revision") if key in model}
     model.setdefault("base_model", name)
-    config["base_models"].setdefault(name, with_defaults(origin, BaseModel))
+    config["base_models"].setdefault(name, with_defaults(origin, BaseModel, ("base_models", name)))
 
 
 def with_defaults(values: Config, hint: Any, path: tuple[str, ...] = ()) -> Config:

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 
 from cort.experiment.models import MODELS, released_name
 from cort.settings.config import Config
-from cort.systems.registry import check_overridden
 
 
 def check_conflicts(config: Config) -> Iterator[str]:
     """Yield a line for each setting that another one excludes."""
-    for name in config["systems"]:
-        yield from check_overridden(config, name)
     for section in MODELS:
         for name, model in config.get(section, {}).items():
             place = f"{section}.{name}"

@@ -9,20 +9,16 @@ from cort.experiment.experiment import Experiment
 from cort.experiment.models import ranks_before
 from cort.models.settings import REVISION
 from cort.runtime.errors import check_name, shorten
-from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, is_sparse, is_trained, listed
+from cort.settings.config import LEARNERS, TRAINING_SPLITS, Config, is_sparse, is_trained
 from cort.training.losses import ENCODER_OBJECTIVES
 
 
 def check_base_models(experiment: Experiment) -> Iterator[str]:
     """Check where base models come from."""
     for name, model in experiment.config["base_models"].items():
-        place, origins = experiment.place_of_base_model(name), sorted(model.keys() & {"pretrained", "architecture"})
-        if len(origins) != 1:
-            yield f"{place}: found {listed(origins)}, expected exactly one of pretrained and architecture; keep one"
-        elif "model_type" not in model.get("architecture", {"model_type": ""}):
+        place = experiment.place_of_base_model(name)
+        if "model_type" not in model.get("architecture", {"model_type": ""}):
             yield f"{place}.architecture: found no key model_type, expected it to be set; add it"
-        elif "revision" in model and "architecture" in model:
-            yield f"{place}: found revision, expected it only with pretrained; remove it"
         elif (revision := model.get("revision")) is not None and not REVISION.fullmatch(revision):
             expected = "a commit, 40 hexadecimal digits"
             yield f"{place}.revision: found {shorten(revision)}, expected {expected}; name it, as a branch moves"

@@ -11,7 +11,7 @@ import yaml
 
 from cort.experiment.experiment import Experiment
 from cort.experiment.models import draws_weights, ranks_before
-from cort.experiment.variants import Variant, variant_of
+from cort.experiment.variants import Variant, variant_at
 from cort.settings.config import LEARNERS, Config, leaves
 from cort.training.losses import ENCODER_OBJECTIVES
 
@@ -37,8 +37,8 @@ def with_recipes(config: Config) -> Config:
     :param config: as written, without defaults.
     """
     for section in LEARNERS:
-        for model in config.get(section, {}).values():
-            if (variant := variant_of(section, model)) and "recipe" in variant.keys:
+        for name, model in config.get(section, {}).items():
+            if (variant := variant_at((section, name), model)) and "recipe" in variant.keys:
                 _apply(section, model, config, variant)
     return config
 

@@ -205,8 +205,6 @@ def _check_submission(place: str, name: str, entry: Config, experiment: Experime
             f"{place}: found {system!r}, which has no run on {split}, expected one that has; "
             "add its run file or name another"
         )
-    if entry["form"] == "msmarco" and "run_id" in entry:
-        yield f"{place}.run_id: found run_id with the form msmarco, expected it with trec; remove it"
     if entry["form"] == "trec" and "run_id" not in entry and not re.fullmatch(RUN_ID, name):
         yield f"{place}: found no run_id, expected one, as the name has other than letters, digits, - and _; add it"
     if (depth := experiment.config["depth"]) > SUBMITTED:

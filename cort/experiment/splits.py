@@ -24,24 +24,21 @@ PYDOCS_SPLITS = (*TRAINING_SPLITS, "test")
 def check_collection(experiment: Experiment) -> Iterator[str]:
     """Check the sources of passages and queries."""
     collection, splits = experiment.config["collection"], experiment.config["splits"]
-    origins = ["passages"] if isinstance(collection.get("passages"), str | list) else []
-    origins += [key for key in (*SOURCES, "pydocs") if key in collection]
-    if len(origins) != 1:
-        expected = f"exactly one of passages (a file), {listed([*SOURCES, 'pydocs'])}"
-        yield f"collection: found {listed(origins)}, expected {expected}; keep one"
+    divided, sources = collection.get("passages"), [key for key in SOURCES if key in collection]
+    if isinstance(divided, dict) != bool(sources) and divided is not None:
+        found = f"a file beside {sources[0]}" if sources else f"no file and none of {listed(SOURCES)}"
+        yield f"collection.passages: found {found}, expected one source; name one file, or how documents are divided"
         return
-    yield from _check_source(origins[0], collection)
+    if isinstance(divided, dict) and divided["overlap"] >= divided["words"]:
+        expected = f"fewer than the {divided['words']} words of a passage"
+        yield f"collection.passages.overlap: found {divided['overlap']}, expected {expected}; lower it"
     if not experiment.ranked_splits:
         yield f"splits: found only {listed(splits)}, expected a split to evaluate besides train and validation; add one"
     for name, split in splits.items():
-        files = sorted(split.keys() & {"queries", "qrels", "hold_out", *SPLIT_SOURCES})
-        if "hf" in files and "hf" not in collection:
-            yield f"splits.{name}.hf: found hf without collection.hf, expected both; name files, or irds"
         if "measures" in split and name not in experiment.evaluated_splits:
             found, expected = "found measures", "expected none, as the split is not evaluated"
             yield f"splits.{name}.measures: {found}, {expected}; remove them"
-        check = _check_pydocs_split if "pydocs" in collection else _check_files
-        yield from check(f"splits.{name}", name, files, splits)
+        yield from _check_source(f"splits.{name}", name, collection, splits)
     yield from _check_generated(experiment)
     held = [name for name, split in splits.items() if "hold_out" in split]
     if len(held) > 1:
@@ -71,40 +68,23 @@ def _check_generated(experiment: Experiment) -> Iterator[str]:
             yield from check_name(f"{place}.generate.from", origin, known)
 
 
-def _check_source(origin: str, collection: Config) -> Iterator[str]:
-    """Check the settings that belong to a source of documents."""
-    if origin == "pydocs" and "passages" in collection:
-        yield "collection.passages: found passages with pydocs, expected none, as each docstring is one; remove it"
-    if origin not in ("passages", "documents", "folder") and "fields" in collection:
-        yield f"collection.fields: found fields with {origin}, expected them with files or a folder; remove them"
-    if origin != "folder" and "ids" in collection:
-        yield f"collection.ids: found ids with {origin}, expected them with a folder; remove them"
-    if isinstance(divided := collection.get("passages"), dict) and divided["overlap"] >= divided["words"]:
-        expected = f"fewer than the {divided['words']} words of a passage"
-        yield f"collection.passages.overlap: found {divided['overlap']}, expected {expected}; lower it"
-
-
-def _check_pydocs_split(place: str, name: str, files: list[str], _: Config) -> Iterator[str]:
-    if name not in PYDOCS_SPLITS:
-        yield f"{place}: found the split {name}, expected {listed(PYDOCS_SPLITS)}, as pydocs makes them; remove it"
-    for key in files:
-        yield f"{place}: found {key}, expected none, as pydocs makes the split; remove it"
-
-
-def _check_files(place: str, name: str, files: list[str], splits: Config) -> Iterator[str]:
-    unjudged = files == ["queries"] and name not in TRAINING_SPLITS
-    if files not in (["hold_out"], ["qrels", "queries"], *([source] for source in SPLIT_SOURCES)) and not unjudged:
-        only = "" if name in TRAINING_SPLITS else "only queries (ranked, not measured), "
-        expected = f"queries and qrels, {only}or only one of hold_out, {listed(SPLIT_SOURCES)}"
-        yield f"{place}: found {listed(files)}, expected {expected}; fix the split"
-    if "hold_out" in files and (name == "train" or "train" not in splits):
-        yield f"{place}: found hold_out, expected a split train to draw from; name files"
+def _check_source(place: str, name: str, collection: Config, splits: Config) -> Iterator[str]:
+    """Check where the queries and judgements of a split come from."""
     split = splits[name]
-    for key in split.keys() & {"without", "sample"}:
-        if not {"queries", *SPLIT_SOURCES} & set(files):
-            yield f"{place}.{key}: found {key}, expected it with files of queries; remove it"
-    if "labels" in split and (unjudged or {"generate", "judge"} & set(files)):
-        yield f"{place}.labels: found labels, expected them with judgements of files; remove them"
+    found = [key for key in ("queries", "hold_out", *SPLIT_SOURCES) if key in split]
+    if "pydocs" in collection:
+        if name not in PYDOCS_SPLITS:
+            yield f"{place}: found the split {name}, expected {listed(PYDOCS_SPLITS)}, as pydocs makes them; remove it"
+        for key in found:
+            yield f"{place}: found {key}, expected none, as pydocs makes the split; remove it"
+    elif not found:
+        yield f"{place}: found no queries, expected files, or one of hold_out, {listed(SPLIT_SOURCES)}; add them"
+    elif name in TRAINING_SPLITS and found == ["queries"] and "qrels" not in split:
+        yield f"{place}: found queries without qrels, expected judgements to learn from; add qrels"
+    if "hf" in found and "hf" not in collection:
+        yield f"{place}.hf: found hf without collection.hf, expected both; name files, or irds"
+    if "hold_out" in found and (name == "train" or "train" not in splits):
+        yield f"{place}: found hold_out, expected a split train to draw from; name files"
     for other in one_or_more(split.get("without", [])):
         if name in _reached(splits, other) or "hold_out" in splits.get(other, {}):
             yield f"{place}.without: found {other!r}, expected another split made of whole files; name one"

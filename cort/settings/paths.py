@@ -39,7 +39,6 @@ QRELS = "results/{dataset}/collection/qrels.{split}.parquet"
 # What is odd about a split, in numbers and by ids.
 JUDGEMENT_COUNTS = "results/{dataset}/collection/judgements.{split}.json"
 ODDITIES = "results/{dataset}/collection/oddities.{split}.csv"
-# Queries that a split for training must not have.
 # What is odd about the collection and all splits, in sentences and by ids.
 INSPECTION = "results/{dataset}/collection/inspection.json"
 INSPECTED_IDS = "results/{dataset}/collection/inspection.csv"
@@ -51,7 +50,6 @@ LENGTHS = "results/{dataset}/tokens/{base_model}/{text}.lengths.json"
 EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"
 # Of a model's queries, a shard.
 EXPANSION_SHARD = "results/{dataset}/expansions/{expander}/passages.{shard}.parquet"
-# Of queries that a re-ranker filters: its scores, in shards, what is left, and how much that is.
 TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
 # Of a model's weights, a shard.
 TERM_WEIGHTS_SHARD = "results/{dataset}/term_weights/{weigher}/passages.{shard}.parquet"

@@ -222,10 +222,6 @@ class System(ABC):
         """Check the name that a key has."""
         return check_name(f"{self.place}.{key}", self.entry[key], known)
 
-    def check_overridden(self) -> Iterator[str]:
-        """Yield a line for each setting that another one overrides; the entry is as written, without defaults."""
-        return iter(())
-
     @abstractmethod
     def describe(self) -> str:
         """Describe in a few words how its runs are made."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS, METHOD, NORMALIZATION, NORMALIZATIONS, FusionSettings, fuse, normalize
+from cort.retrieval.fusion import FUSIONS, NORMALIZATION, NORMALIZATIONS, FusionSettings, fuse, normalize
 from cort.runtime.errors import check_name
 from cort.runtime.keys import setting
 from cort.settings.config import Config, flat, is_term_based
@@ -105,11 +105,6 @@ class Fuse(System):
         """Path of this key in the config."""
         return f"{self.place}.fuse.tune"
 
-    def fill(self) -> None:
-        """Drop the settings of other methods, which have no effect."""
-        for key in self.fusion.keys() - {"systems", "method", *FUSIONS[self.method].settings}:
-            del self.fusion[key]
-
     def check(self) -> Iterator[str]:
         """Check the names of method and normalization, and that weights fit."""
         place, fusion, parts = f"{self.place}.fuse", self.fusion, len(self.parts())
@@ -120,20 +115,10 @@ class Fuse(System):
             yield f"{place}.weights: found {len(weights)} weights, expected {parts}, one per system; add or remove some"
         elif weights is not None and not any(weights):
             yield f"{place}.weights: found 0 alone, expected one above 0; raise one"
-        yield from check_tuning(self.tune_place, self.tune, self.results)
-
-    def check_overridden(self) -> Iterator[str]:
-        """Find settings that the method ignores, and weights given together with `tune`."""
-        place, fusion = f"{self.place}.fuse", self.fusion
-        method = fusion.get("method", METHOD)
-        known = FUSIONS[method].settings if method in FUSIONS else tuple(fusion)
-        for key in sorted(fusion.keys() & {key for other in FUSIONS.values() for key in other.settings} - set(known)):
-            methods = " or ".join(name for name, other in FUSIONS.items() if key in other.settings)
-            found = f"found {key} with the method {method}"
-            yield f"{place}.{key}: {found}, expected it with {methods}; remove it or change the method"
         if {"weights", "tune"} <= fusion.keys():
             found = "found weights beside tune"
             yield f"{place}.weights: {found}, expected one of them, as tune chooses the weights; remove one"
+        yield from check_tuning(self.tune_place, self.tune, self.results)
 
     def describe(self) -> str:
         """Name the systems, the method and its settings."""

@@ -63,11 +63,3 @@ def check_entry(results: Results, name: str) -> Iterator[str]:
         found = f"found {key} with {system.noun or system.key()}"
         yield f"{system.place}.{key}: {found}, expected it with {' or '.join(nouns)}; remove it"
     yield from system.check()
-
-
-def check_overridden(config: Config, name: str) -> Iterator[str]:
-    """Yield a line for each setting that another one overrides; the entry is as written, without defaults."""
-    entry = config["systems"][name]
-    for cls in CLASSES:
-        if cls.key() in entry:
-            yield from cls(Results(config), name).check_overridden()

@@ -60,6 +60,9 @@ class Rerank(System):
 
     def check(self) -> Iterator[str]:
         """Check that there is a re-ranker, the depth, the tuning."""
+        if {"weight", "tune"} <= self.entry.keys():
+            found = "found weight beside tune"
+            yield f"{self.place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
         yield from check_tuning(self.tune_place, self.tune, self.results)
         rerankers, name = self.config["rerankers"], self.reranker()
         if name is None:
@@ -70,12 +73,6 @@ class Rerank(System):
                 f"{self.place}.depth: found {self.entry['depth']}, expected at most {most}, the candidates that are "
                 f"retrieved (depth) and scored (rerankers.{name}.depth); lower it or raise these"
             )
-
-    def check_overridden(self) -> Iterator[str]:
-        """Find a weight given together with `tune`."""
-        if {"weight", "tune"} <= self.entry.keys():
-            found = "found weight beside tune"
-            yield f"{self.place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
 
     def describe(self) -> str:
         """Name system, re-ranker and depth, and the weight unless it is 1."""

@@ -1,4 +1,5 @@
 import copy
+import functools
 import re
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,7 @@ from cort.experiment.splits import labelled_twice, pairs_of_splits, splits_apart
 from cort.experiment.variants import VARIANTS
 from cort.reporting.results import files_of
 from cort.runtime.keys import keys_of, part_of
-from cort.settings.config import LEARNERS, any_of, is_trained
+from cort.settings.config import any_of, is_trained
 from cort.settings.paths import MEASURES
 from cort.systems.base import System
 from tests.support.common import COMMIT
@@ -90,6 +91,15 @@ def places_of(lines):
         ("rerankers own", {"pretrained": "model", "kind": "monot5"}, {"training": {}}),
         ("encoders encoder triples", {"last_rank": 20}, {"limit": 0, "sample": 5, "shuffle": True}),
         ("rerankers cross pairs", {"last_rank": 20}, {"unknown_ids": "drop"}),
+        ("collection", {"irds": "antique"}, {"fields": {"id": "sku"}, "ids": "stem"}),
+        ("collection", {"passages": "p.tsv"}, {"ids": "stem"}),
+        ("splits validation", {"hold_out": 5}, {"qrels": "r.tsv", "sample": 3, "without": "test", "labels": "LLM"}),
+        ("splits open", {"queries": "q.tsv"}, {"labels": "LLM"}),
+        ("base_models own", {"pretrained": "model"}, {"architecture": {"model_type": "bert"}, "embeddings": "lsa"}),
+        ("base_models own", {"architecture": {"model_type": "bert"}}, {"revision": COMMIT}),
+        ("systems new fuse", {"systems": ["bm25", "cort"]}, {"k": 60, "tune": "RR@10"}),
+        ("systems new fuse", {"systems": ["bm25", "cort"], "method": "rrf"}, {"weights": [0.5, 0.5]}),
+        ("submissions own", {"system": "bm25", "split": "test", "form": "msmarco"}, {"run_id": "a"}),
     ],
 )
 def test_a_key_that_others_alone_have_is_one_mistake_even_if_it_is_the_default(place, entry, others):
@@ -137,12 +147,9 @@ def test_only_keys_of_a_variant_get_defaults_or_values_of_a_recipe():
 
 
 def test_variants_have_keys_of_the_schema_and_each_key_is_of_a_variant():
-    sections = keys_of(keys.Experiment)
-    for section in VARIANTS.keys() & sections:
-        entry = keys_of(part_of(sections[section].hint, "x").hint)
-        assert set.union(*(variant.keys for variant in VARIANTS[section])) == entry.keys()
-        if (examples := LEARNERS.get(section)) in VARIANTS:
-            assert set.union(*(variant.keys for variant in VARIANTS[examples])) == keys_of(entry[examples].hint).keys()
+    for place, variants in VARIANTS.items():
+        hint = functools.reduce(lambda hint, name: part_of(hint, name).hint, place.split("."), keys.Experiment)
+        assert set.union(*(variant.keys for variant in variants)) == keys_of(hint).keys()
 
 
 def test_all_mistakes_of_the_shape_and_then_all_others_are_reported_at_once():
@@ -522,7 +529,7 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     changes = {"encoders ready": ready, "encoders tuned": tuned, "rerankers again": {"pretrained": "other"}}
     changes["rerankers exact"] = {"pretrained": "other", "precision": "fp32"}
     config = completed({**changes, "training_depth": 100})
-    expected = {"pretrained": "model", "cleaning": "raw", "vocabulary_size": 16000, "embeddings": "random"}
+    expected = {"pretrained": "model", "cleaning": "raw"}
     assert config["base_models"]["encoder.ready"] == expected
     assert config["base_models"]["encoder.tuned"]["revision"] == COMMIT
     encoders = config["encoders"]
