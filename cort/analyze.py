@@ -102,8 +102,8 @@ class OverlapOptions(SplitOptions):
 
     Reads:  a run per system, the queries of the split
     Writes: overlap.json (`cort.evaluation.overlap.Overlap`): for each pair of systems the mean share of top passages
-            that are in both lists, the share of queries with the same top passage, and the mean rank-biased overlap;
-            for each system the mean number of top passages that no other has
+            that are in both lists, and the share of queries with the same top passage; for each system the mean number
+            of top passages that no other has
     """
 
     systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")

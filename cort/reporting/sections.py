@@ -11,7 +11,7 @@ from cort.evaluation.agreement import Agreement
 from cort.evaluation.comparisons import TOO_FEW, Comparison, Comparisons
 from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.measures import FIRST, Measures
-from cort.evaluation.overlap import Overlap, P
+from cort.evaluation.overlap import Overlap
 from cort.models.truncation import Truncation
 from cort.reporting.figures import Line, Panel, lines_of, thin
 from cort.reporting.format import (
@@ -233,7 +233,7 @@ def deeply_judged(measures: Sequence[Measures]) -> list[Measures]:
 
 def overlap_table(overlaps: Sequence[Overlap]) -> Table:
     """Tabulate all pairs of systems on the splits without judgements."""
-    columns = ["split", "system", "other", "queries", "depth", "overlap", "same first", "RBO", "alone", "other alone"]
+    columns = ["split", "system", "other", "queries", "depth", "overlap", "same first", "alone", "other alone"]
     rows = []
     for one in overlaps:
         alone = dict(zip(one.systems, one.alone, strict=True))
@@ -246,7 +246,6 @@ def overlap_table(overlaps: Sequence[Overlap]) -> Table:
                 one.depth,
                 pair.overlap,
                 pair.same_first,
-                pair.rbo,
                 alone[pair.first],
                 alone[pair.second],
             ]
@@ -254,8 +253,7 @@ def overlap_table(overlaps: Sequence[Overlap]) -> Table:
         ]
     caption = (
         "no judgements, so there are no measures. Mean share of the top results (depth) that two systems have in "
-        f"common; share of queries with the same first result; rank-biased overlap (extrapolated, p = {P}); results "
-        "per query that no other system has there."
+        "common; share of queries with the same first result; results per query that no other system has there."
     )
     return Table("overlap", caption, frame_of(rows, columns), block="split")
 

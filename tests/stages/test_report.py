@@ -160,7 +160,7 @@ def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path, page_of):
 
 def test_a_split_without_judgements_shows_overlaps(tmp_path, page_of):
     names = [*SYSTEMS]
-    pairs = [Common(one, other, 0.25, 0.5, 0.375) for one, other in combinations(names, 2)]
+    pairs = [Common(one, other, 0.25, 0.5) for one, other in combinations(names, 2)]
     splits = {name: {"queries": "q", "qrels": name} for name in ("train", "validation")} | {"eval": {"queries": "e"}}
     made = Made(tmp_path, splits=splits)
     made.write("overlaps", "eval", asdict(Overlap("eval", 7, 10, names, pairs, [1.25, 2.0, 3.0])))
@@ -168,8 +168,8 @@ def test_a_split_without_judgements_shows_overlaps(tmp_path, page_of):
     assert "No split has judgements" in text
     assert '<a href="explore/eval/index.html">eval</a>' in text
     assert page.tables["overlap-1"][:2] == [
-        ["system", "other", "queries", "depth", "overlap", "same first", "RBO", "alone", "other alone"],
-        ["bm25", "cort_1", "7", "10", "0.250", "0.500", "0.375", "1.250", "2.000"],
+        ["system", "other", "queries", "depth", "overlap", "same first", "alone", "other alone"],
+        ["bm25", "cort_1", "7", "10", "0.250", "0.500", "1.250", "2.000"],
     ]
     # Systems are described, though nothing of them is measured.
     assert re.findall(r"<h2[^>]*>([^<]*)</h2>", text) == ["Systems", "Splits without judgements"]
