@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from functools import cache
+from functools import cache, reduce
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -54,74 +54,24 @@ DETAIL = re.compile(r" *(?P<value>\S+) = (?P<name>boost|idf|freq|n)\b")
 Similarity: TypeAlias = tuple[str | float, ...]
 BY_IMPACTS: Similarity = ("ImpactSimilarity",)
 
-LUCENE, INVOKE = "org/apache/lucene/", "java/lang/invoke/"
-# The members used of each Java class, described by hand: pyjnius would find them by reflection, which takes seconds for
-# Anserini's classes, and pyserini loads even more of them. Nothing is called on classes without members.
-CLASSES: dict[str, dict[str, str]] = {
-    "io/anserini/analysis/AnalyzerMap": {"static getLanguageSpecificAnalyzer": "(String)Analyzer"},
-    "io/anserini/analysis/DefaultEnglishAnalyzer": {"static newDefaultInstance": "()DefaultEnglishAnalyzer"},
-    "io/anserini/search/similarity/ImpactSimilarity": {"new": "()void"},
-    "io/anserini/search/query/BagOfWordsQueryGenerator": {
-        "new": "()void",
-        "buildQuery": "(String, Analyzer, String)Query",
-    },
-    "java/io/File": {"new": "(String)void", "toPath": "()Path"},
-    "java/lang/Integer": {"new": "(int)void"},
-    f"{INVOKE}MethodHandle": {"asType": "(MethodType)MethodHandle", "type": "()MethodType"},
-    f"{INVOKE}MethodHandleProxies": {"static asInterfaceInstance": "(Class, MethodHandle)Object"},
-    f"{INVOKE}MethodHandles": {
-        "static arrayElementGetter": "(Class)MethodHandle",
-        "static filterReturnValue": "(MethodHandle, MethodHandle)MethodHandle",
-        "static insertArguments": "(MethodHandle, int, [Object)MethodHandle",
-        "static publicLookup": "()MethodHandles$Lookup",
-    },
-    f"{INVOKE}MethodHandles$Lookup": {
-        "findGetter": "(Class, String, Class)MethodHandle",
-        "findStatic": "(Class, String, MethodType)MethodHandle",
-        "findVirtual": "(Class, String, MethodType)MethodHandle",
-    },
-    f"{INVOKE}MethodType": {
-        "static fromMethodDescriptorString": "(String, ClassLoader)MethodType",
-        "changeReturnType": "(Class)MethodType",
-        "parameterType": "(int)Class",
-        "returnType": "()Class",
-    },
-    "java/nio/file/Path": {},
-    "java/util/function/Function": {"apply": "(Object)Object"},
-    "java/util/logging/Level": {"static WARNING": "Level"},
-    "java/util/logging/Logger": {"static getLogger": "(String)Logger", "setLevel": "(Level)void"},
-    "java/util/stream/Collectors": {"static joining": "(CharSequence)Collector"},
-    f"{LUCENE}analysis/Analyzer": {},
-    f"{LUCENE}analysis/core/WhitespaceAnalyzer": {"new": "()void"},
-    f"{LUCENE}index/DirectoryReader": {"static open": "(Directory)DirectoryReader"},
-    f"{LUCENE}index/Term": {"new": "(String, String)void"},
-    f"{LUCENE}search/Explanation": {"toString": "()String"},
-    f"{LUCENE}search/IndexSearcher": {
-        "new": "(IndexReader)void",
-        "static setMaxClauseCount": "(int)void",
-        "setSimilarity": "(Similarity)void",
-        "search": "(Query, int, Sort, boolean)TopFieldDocs",
-        "explain": "(Query, int)Explanation",
-    },
-    f"{LUCENE}search/Query": {},
-    f"{LUCENE}search/ScoreDoc": {"doc": "int"},
-    f"{LUCENE}search/Sort": {"new": "([SortField)void"},
-    f"{LUCENE}search/SortField": {"new": "(String, SortField$Type)void", "static FIELD_SCORE": "SortField"},
-    f"{LUCENE}search/SortField$Type": {"static STRING_VAL": "SortField$Type"},
-    f"{LUCENE}search/TermQuery": {"new": "(Term)void"},
-    f"{LUCENE}search/TopFieldDocs": {"scoreDocs": "[ScoreDoc"},
-    f"{LUCENE}search/similarities/BM25Similarity": {"new": "(float, float)void"},
-    f"{LUCENE}search/similarities/LMDirichletSimilarity": {"new": "(float)void"},
-    f"{LUCENE}search/similarities/Similarity": {},
-    f"{LUCENE}store/FSDirectory": {"static open": "(Path)FSDirectory"},
+# Classes of Java, by package.
+PACKAGES = {
+    "io.anserini": """analysis.AnalyzerMap analysis.DefaultEnglishAnalyzer search.query.BagOfWordsQueryGenerator
+        search.similarity.ImpactSimilarity""",
+    "java.io": "File",
+    "java.lang": "CharSequence Class Integer Object String",
+    "java.lang.invoke": "MethodHandleProxies MethodHandles MethodType",
+    "java.util": """Arrays function.Function function.ToDoubleFunction logging.Level logging.Logger stream.Collector
+        stream.Collectors stream.DoubleStream stream.Stream""",
+    "org.apache.lucene": """analysis.core.WhitespaceAnalyzer index.DirectoryReader index.IndexReader index.Term
+        search.FieldDoc search.IndexSearcher search.ScoreDoc search.Sort search.SortField search.SortField$Type
+        search.TermQuery search.TopDocs search.similarities.BM25Similarity search.similarities.LMDirichletSimilarity
+        store.FSDirectory util.BytesRef""",
 }
-NAMED = [f"{LUCENE}{name}" for name in ("index/IndexReader", "search/FieldDoc", "search/TopDocs", "store/Directory")]
-NAMED += [f"java/lang/{name}" for name in ("CharSequence", "Class", "ClassLoader", "Object", "String")]
-NAMED += [f"java/util/stream/{name}" for name in ("Collector", "DoubleStream", "Stream")]
-NAMED += ["java/util/Arrays", "java/util/function/ToDoubleFunction", f"{LUCENE}util/BytesRef", *CLASSES]
+CLASSES = [f"{package}.{name}" for package, names in PACKAGES.items() for name in names.split()]
 # Types as the signatures of class files spell them.
-TYPES = {"boolean": "Z", "double": "D", "float": "F", "int": "I", "void": "V"}
-TYPES |= {path.rpartition("/")[2]: f"L{path};" for path in NAMED}
+TYPES = {"double": "D", "float": "F", "int": "I"}
+TYPES |= {path.rpartition(".")[2]: f"L{path.replace('.', '/')};" for path in CLASSES}
 
 
 class Parameters(NamedTuple):
@@ -289,7 +239,7 @@ class Lucene:
         self._index = index
         path = java.File(str(Path(index).resolve())).toPath()
         with self._one_line_errors():
-            self._reader = java.DirectoryReader.open(java.FSDirectory.open(path))
+            self._reader = java.cast(java.IndexReader, java.DirectoryReader.open(java.FSDirectory.open(path)))
         if self._text == IMPACTS:
             self._analyzer = java.WhitespaceAnalyzer()
         elif language == LexicalIndex.language:
@@ -297,7 +247,7 @@ class Lucene:
         else:
             self._analyzer = java.AnalyzerMap.getLanguageSpecificAnalyzer(language)
         self._generator = java.BagOfWordsQueryGenerator()
-        self._sort = java.Sort([java.SortField.FIELD_SCORE, java.SortField("id", java.Type.STRING_VAL)])
+        self._sort = java.Sort(java.SortField.FIELD_SCORE, java.SortField("id", java.Type.STRING_VAL))
         self._searchers: dict[Similarity, Any] = {}
         self._pool = ThreadPoolExecutor(threads, "lucene")
 
@@ -379,29 +329,17 @@ def start_java(memory_mb: int, threads: int = 1) -> SimpleNamespace:
         fix = "give at least 16 and no more than this machine's memory"
         raise input_error("--memory-mb", found, expected, fix) from error
 
-    java = SimpleNamespace(JavaException=jnius.JavaException)
-    for path, members in CLASSES.items():
-        described: dict[str, Any] = {"__javaclass__": path, "__javaconstructor__": []}
-        for words, types in members.items():
-            signature = _signature(types)
-            name = words.removeprefix("static ")
-            if name == "new":
-                described["__javaconstructor__"].append((signature, False))
-                continue
-            kind = ("Static" if name != words else "") + ("Method" if "(" in signature else "Field")
-            described[name] = getattr(jnius, f"Java{kind}")(signature)
-        short = re.split(r"[/$]", path)[-1]
-        setattr(java, short, jnius.MetaJavaClass(short, (jnius.JavaClass,), described))
+    java = SimpleNamespace(JavaException=jnius.JavaException, cast=jnius.cast)
+    for path in CLASSES:
+        # Reflection on what is not public would take seconds.
+        found = jnius.autoclass(path, include_protected=False, include_private=False)
+        setattr(java, re.split(r"[.$]", path)[-1], found)
     # Queries may have any number of terms.
     java.IndexSearcher.setMaxClauseCount(2**31 - 1)
     # Otherwise Lucene reports on stderr how it maps files.
     java.Logger.getLogger("").setLevel(java.Level.WARNING)
-    java.scores_of, java.ids_of = (jnius.cast(java.Function, reader) for reader in _readers(java))
+    java.scores_of, java.ids_of = _readers(java)
     return java
-
-
-def _signature(types: str) -> str:
-    return re.sub(r"[\w$]+", lambda word: TYPES[word[0]], types).replace(", ", "")
 
 
 def _readers(java: SimpleNamespace) -> tuple[Any, Any]:
@@ -415,39 +353,33 @@ def _readers(java: SimpleNamespace) -> tuple[Any, Any]:
     handles, lookup = java.MethodHandles, java.MethodHandles.publicLookup()
 
     def types(words: str) -> Any:
-        return java.MethodType.fromMethodDescriptorString(_signature(words), None)
+        return java.MethodType.fromMethodDescriptorString(re.sub(r"[\w$]+", lambda word: TYPES[word[0]], words), None)
 
     def named(word: str) -> Any:
-        return types(f"(){word}").returnType()
+        return java.cast(java.Class, types(f"(){word}").returnType())
+
+    def as_interface(name: str, handle: Any) -> Any:
+        return java.cast(getattr(java, name), java.MethodHandleProxies.asInterfaceInstance(named(name), handle))
 
     def field(owner: str, name: str, kind: str) -> Any:
         return lookup.findGetter(named(owner), name, named(kind))
 
     def method(owner: str, name: str, words: str, *given: Any) -> Any:
-        return with_second(lookup.findVirtual(named(owner), name, types(words)), *given)
+        found = lookup.findVirtual(named(owner), name, types(words))
+        return handles.insertArguments(found, 1, *given) if given else found
 
-    def with_second(handle: Any, *given: Any) -> Any:
-        return handles.insertArguments(handle, 1, given) if given else handle
+    def chained(*steps: Any) -> Any:
+        return reduce(lambda before, step: before.andThen(step), (as_interface("Function", step) for step in steps))
 
-    def function(kind: str, first: Any, *others: Any) -> Any:
-        for handle in others:
-            taken = first.type().changeReturnType(handle.type().parameterType(0))
-            first = handles.filterReturnValue(first.asType(taken), handle)
-        return java.MethodHandleProxies.asInterfaceInstance(named(kind), first)
-
-    score_of = function("ToDoubleFunction", field("ScoreDoc", "score", "float"))
-    second = with_second(handles.arrayElementGetter(named("[Object")), java.Integer(1))
-    text_of = method("BytesRef", "utf8ToString", "()String")
-    id_of = function("Function", field("FieldDoc", "fields", "[Object"), second, text_of)
+    score_of = as_interface("ToDoubleFunction", field("ScoreDoc", "score", "float"))
+    second = handles.insertArguments(handles.arrayElementGetter(named("[Object")), 1, java.Integer(1))
+    id_of = chained(field("FieldDoc", "fields", "[Object"), second, method("BytesRef", "utf8ToString", "()String"))
     stream = lookup.findStatic(named("Arrays"), "stream", types("([Object)Stream"))
     hits = field("TopDocs", "scoreDocs", "[ScoreDoc"), stream
     scores = method("Stream", "mapToDouble", "(ToDoubleFunction)DoubleStream", score_of)
     ids = method("Stream", "map", "(Function)Stream", id_of)
-    lines = method("Stream", "collect", "(Collector)Object", java.Collectors.joining("\n"))
-    return (
-        function("Function", *hits, scores, method("DoubleStream", "toArray", "()[double")),
-        function("Function", *hits, ids, lines),
-    )
+    lines = method("Stream", "collect", "(Collector)Object", java.Collectors.joining(java.String("\n")))
+    return chained(*hits, scores, method("DoubleStream", "toArray", "()[double")), chained(*hits, ids, lines)
 
 
 def read_explanation(text: str) -> list[TermScore]:
