@@ -9,19 +9,17 @@ Usage: python -m cort.expand predict --model base_models/t5 --tokens passages.ar
 from __future__ import annotations
 
 import logging
-import re
 import sys
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from itertools import islice, takewhile
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.expansions import Queries, iter_predictions
-from cort.formats.records import Integers
 from cort.formats.shards import Tokens
 from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
 from cort.models.tokenizer import fingerprint, load_tokenizer
@@ -35,10 +33,8 @@ from cort.settings.fields import General, as_key
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import Tensor
 
     from cort.models.batching import FramedTexts
-    from cort.models.expander import Generator
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +47,7 @@ TOKEN_BUDGETS = {"cpu": 16_384, "cuda": 65_536}
 
 
 @options_class
-class ExpandOptions(PassageOptions):
+class Options(PassageOptions):
     """Document expansion: predict the queries that a passage answers (doc2query, docTTTTTquery), one shard at a time.
 
     Queries are sampled (Nogueira & Lin, 2019) or, with `beams`, found by beam search (Nogueira et al., 2019). Samples
@@ -70,115 +66,74 @@ class ExpandOptions(PassageOptions):
     seed: int = as_key(General, "seed")
 
 
-def generate(
-    rows: Integers,
-    generator: Generator,
-    passages: FramedTexts,
-    job: Job,
-    options: ExpandOptions,
-) -> Tensor:
-    """Generate queries for the passages in some rows; returns tokens of shape (rows, queries, length).
+def expand_block(
+    block: tuple[int, int], job: Job, transformer: Any, passages: FramedTexts, tokenizer: Tokenizer, options: Options
+) -> pa.RecordBatch:
+    """Predict queries for the passages in a range of rows, in batches of similar length; drop empty queries.
 
     :raises InputError: for NaN or infinite values.
     """
-    sequences = passages.sequences(rows)
-    batch = {name: tensor.to(job.device) for name, tensor in sequences.batch(np.arange(len(rows))).items()}
-    job.counter.advance(len(rows))
-    # Batches depend on the collection alone, not on the number of jobs or on interruptions.
-    seed = hash_of(options.seed, passages.tokens.ids[int(rows[0])].as_py()) % 2**63
-    try:
-        return generator.generate(
-            batch, options.queries, options.query_length, seed=seed, top_k=options.top_k, beams=options.beams
-        )
-    except FloatingPointError:
-        doc_id = shorten(passages.tokens.ids[int(rows[0])].as_py())
-        found = (
-            f"NaN or infinite values in {options.precision}, in a batch of {len(rows)} passages that includes {doc_id}"
-        )
-        raise input_error(options.model, found, "finite numbers", "use precision fp32 or another model") from None
-
-
-def expand_block(
-    block: tuple[int, int],
-    generate_rows: Callable[[Integers], Tensor],
-    ends: Container[int],
-    passages: FramedTexts,
-    tokenizer: Tokenizer,
-    budget: int,
-) -> pa.RecordBatch:
-    """Predict queries for the passages in a range of rows, in batches of similar length."""
     import torch
 
     from cort.models.batching import by_length
+    from cort.models.expander import generate
 
     rows = np.arange(*block)
-    queries: list[list[str]] = [[] for _ in rows]
-    for members in by_length(passages.lengths(rows), budget):
-        with torch.inference_mode():
-            tokens = generate_rows(rows[members]).cpu()
-        for member, generated in zip(members.tolist(), tokens.tolist(), strict=True):
-            queries[member] = texts_of(generated, ends, tokenizer)
     ids = passages.tokens.ids.slice(block[0], len(rows)).combine_chunks()
+    queries: list[list[str]] = [[] for _ in rows]
+    budget = TOKEN_BUDGETS[job.device.type] // (options.beams or options.queries)
+    for members in by_length(passages.lengths(rows), budget):
+        tensors = passages.sequences(rows[members]).batch(np.arange(len(members)))
+        batch = {name: tensor.to(job.device) for name, tensor in tensors.items()}
+        job.counter.advance(len(members))
+        # Batches depend on the collection alone, not on the number of jobs or on interruptions.
+        first = ids[int(members[0])].as_py()
+        seed = hash_of(options.seed, first) % 2**63
+        size = options.queries, options.query_length
+        try:
+            with torch.inference_mode():
+                tokens = generate(transformer, batch, *size, seed=seed, top_k=options.top_k, beams=options.beams)
+        except FloatingPointError:
+            found = f"NaN or infinite values in {options.precision}, in a batch of {len(members)} passages that "
+            found += f"includes {shorten(first)}"
+            raise input_error(options.model, found, "finite numbers", "use precision fp32 or another model") from None
+        for member, generated in zip(members.tolist(), tokens.tolist(), strict=True):
+            texts = (" ".join(text.split()) for text in tokenizer.decode_batch(generated))
+            queries[member] = [text for text in texts if text]
     return pa.record_batch([ids, pa.array(queries, tables.EXPANSIONS.field("queries").type)], schema=tables.EXPANSIONS)
 
 
-def texts_of(queries: Sequence[list[int]], ends: Container[int], tokenizer: Tokenizer) -> list[str]:
-    """Decode token ids up to the end token, without special tokens; drop empty queries."""
-    texts = tokenizer.decode_batch([list(takewhile(lambda token: token not in ends, tokens)) for tokens in queries])
-    return [text for text in (" ".join(text.split()) for text in texts) if text]
-
-
-def predict_queries(options: ExpandOptions) -> None:
+def predict_queries(options: Options) -> None:
     """Predict the queries of one shard and write them."""
     from cort.models.batching import FramedTexts
-    from cort.models.expander import Generator, load_expander
+    from cort.models.expander import load_expander
     from cort.models.precision import place
 
-    check(options)
+    if options.beams is not None and options.beams < options.queries:
+        expected = f"{options.queries} or more, as many as --queries"
+        raise input_error("--beams", options.beams, expected, "raise it or lower --queries")
     transformer, template = load_expander(options.model, options.passage_length, options.query_length)
     tokens, tokenizer = Tokens(options.tokens, fingerprint(options.model)), load_tokenizer(options.model)
     passages = FramedTexts(tokens, template, options.passage_length)
+    compute = partial(expand_block, transformer=transformer, passages=passages, tokenizer=tokenizer, options=options)
 
     def prepare(job: Job) -> partial[pa.RecordBatch]:
         place(transformer, transformer, job.device, job.precision)
         # A batch may take long; updating the counter at each step shows that work goes on.
         transformer.register_forward_hook(lambda *_: job.counter.advance(0))
-        generator = Generator(transformer)
-        return partial(
-            expand_block,
-            generate_rows=partial(generate, generator=generator, passages=passages, job=job, options=options),
-            ends=generator.ends,
-            passages=passages,
-            tokenizer=tokenizer,
-            budget=TOKEN_BUDGETS[job.device.type] // (options.beams or options.queries),
-        )
+        return partial(compute, job=job)
 
     decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "seed")
     write, files = table_writer(options.output, tables.EXPANSIONS), [options.tokens]
     # Tokens that are read and, at most, written.
     lengths = passages.lengths(np.arange(len(tokens))) + options.queries * options.query_length
-    shard = options.shard
     done = compute_shard(
-        "cort.expand predict", options, shard, lengths, EXPANDED_BLOCK, prepare, write, decisive, files
+        "cort.expand predict", options, options.shard, lengths, EXPANDED_BLOCK, prepare, write, decisive, files
     )
     log.info("predicted queries for %s", done)
 
 
-def check(options: ExpandOptions) -> None:
-    """Refuse options with which nothing can be generated."""
-    if options.beams is not None and options.beams < options.queries:
-        expected = f"{options.queries} or more, as many as --queries"
-        raise input_error("--beams", options.beams, expected, "raise it or lower --queries")
-
-
 ROWS = 16_384
-# To tell whether predictions fit the collection: passages compared per batch, fewest worth comparing, and how many rows
-# away the other passages may be.
-COMPARED = 200
-FEWEST = 20
-FURTHEST = 5
-# Words of three letters or more, numbers, and single letters of the scripts from Thai on, most of which use no spaces.
-WORD = re.compile(r"[^\W\u0e00-\U0010ffff]{3,}|\d+|[^\W\0-\u0dff]")
 OTHER = "name the predictions for this collection, in its order"
 
 
@@ -187,17 +142,12 @@ def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], sou
 
     :raises InputError: if `source` has too few or too many lines.
     """
-    done, warned = 0, False
+    done = 0
     for batch in passages:
         queries = list(islice(predictions, batch.num_rows))
         if len(queries) < batch.num_rows:
             found = f"{done + len(queries)} lines for more passages"
             raise input_error(source, found, "a line for each passage", OTHER)
-        if not warned and not fit(batch["text"].slice(0, COMPARED).to_pylist(), queries[:COMPARED]):
-            warned = True
-            last = done + min(len(queries), COMPARED)
-            text = "%s: the queries of passages %d to %d share no more words with them than with others; if wrong, %s"
-            log.warning(text, source, done + 1, last, OTHER)
         columns = [batch["doc_id"], pa.array(queries, pa.list_(pa.string()))]
         yield pa.table(columns, schema=tables.EXPANSIONS)
         done += batch.num_rows
@@ -205,26 +155,12 @@ def join(passages: Iterator[pa.RecordBatch], predictions: Iterator[Queries], sou
         raise input_error(source, f"more lines than the {done} passages", "a line for each passage", OTHER)
 
 
-def fit(texts: Sequence[str], queries: Sequence[Queries]) -> bool:
-    """Whether queries share words with their own texts, and at least as many as with the texts before and after."""
-    in_texts = [set(WORD.findall(text.lower())) for text in texts]
-    in_queries = [set(WORD.findall(" ".join(predicted).lower())) for predicted in queries]
-    if len(texts) < FEWEST or not any(in_queries):
-        return True
-
-    def shared(shift: int) -> int:
-        return sum(len(in_texts[(row + shift) % len(in_texts)] & words) for row, words in enumerate(in_queries))
-
-    return shared(0) >= max(1, *(shared(shift) for shift in range(-FURTHEST, FURTHEST + 1) if shift))
-
-
 @options_class
 class ImportOptions:
     """Import published document expansions: queries that doc2query or docTTTTTquery predicted for this collection.
 
     Such files contain no ids: each line belongs to the passage on the same line of the collection. The numbers of lines
-    must therefore agree, and the log warns if queries share no more words with their own passages than with their
-    neighbours.
+    must therefore agree.
 
     Reads:  the predictions (layouts: cort/formats/expansions.py), passages.parquet
     Writes: the doc_id and queries of each passage, as parquet, in the order of the passages
@@ -250,7 +186,7 @@ def import_queries(options: ImportOptions) -> None:
 
 
 COMMANDS: Commands = {
-    "predict": (ExpandOptions, predict_queries),
+    "predict": (Options, predict_queries),
     "import": (ImportOptions, import_queries),
 }
 main = main_of_commands(COMMANDS)

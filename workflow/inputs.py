@@ -32,11 +32,8 @@ Wildcards: TypeAlias = Any
 
 MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja", ".metadata")
 SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
-# Sections of what changes the texts of an index -> one imported file, and a shard of a model's output.
-ADDITIONS = {
-    "expanders": (paths.EXPANSIONS, paths.EXPANSION_SHARD),
-    "weighers": (paths.TERM_WEIGHTS, paths.TERM_WEIGHTS_SHARD),
-}
+# Sections of what changes the texts of an index -> a shard of a model's output.
+ADDITIONS = {"expanders": paths.EXPANSION_SHARD, "weighers": paths.TERM_WEIGHTS_SHARD}
 
 
 def entry_of(experiment: Experiment, section: str, wildcards: Wildcards) -> Config:
@@ -254,11 +251,10 @@ def shard_of_passages(experiment: Experiment, wildcards: Wildcards) -> str | lis
 
 def additions_of(experiment: Experiment, section: str, name: str) -> list[str]:
     """Output of an expander or weigher: one imported file, or the shards of a model."""
-    whole, shard = ADDITIONS[section]
     named = {section.removesuffix("s"): name}
     if "file" in experiment.config[section][name]:
-        return [experiment.at(whole, **named)]
-    return experiment.shards(shard, **named)
+        return [experiment.at(paths.EXPANSIONS, **named)]
+    return experiment.shards(ADDITIONS[section], **named)
 
 
 def index_additions(experiment: Experiment, section: str, wildcards: Wildcards) -> list[str]:

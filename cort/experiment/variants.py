@@ -120,8 +120,7 @@ VARIANTS = {
         Variant("a released expander", RELEASED, _all(Expander) - {"file", "beams"}),
     ],
     "weighers.*": [
-        Variant("a weigher from a file", {"file"}, {"file"}),
-        Variant("a released weigher", RELEASED, _all(Weigher) - {"file"}),
+        Variant("a released weigher", RELEASED, _all(Weigher)),
     ],
     "encoders.*": [
         Variant("a released dense encoder with training", RETRAINED, HUB_DENSE | LEARNT, DENSE, DESCRIBED),

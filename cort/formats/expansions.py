@@ -1,25 +1,23 @@
 """What changes the texts of a BM25 index: predicted queries, which are appended to passages, and term weights.
 
 Our tables of both have a row per passage, in the order of the passages; several files are read one after another. The
-files published for doc2query, docTTTTTquery and DeepCT are read here, too.
+files published for doc2query and docTTTTTquery are read here, too.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
-from cort.formats.lines import Rows, iter_lines, iter_record_batches, iter_records
+from cort.formats.lines import iter_lines
 from cort.formats.members import iter_member_lines, iter_members, names_in, refusing_damage
-from cort.formats.rows import id_of, json_object, text_of
 from cort.runtime.errors import input_error, shorten
 
 #: the predicted queries of one passage
@@ -108,43 +106,3 @@ def _parts(path: str | Path, names: Sequence[str], samples: int | None) -> list[
 
 def _lines(content: IO[bytes], source: str) -> Iterator[str]:
     return (line.strip() for _, line in iter_member_lines(content, source))
-
-
-# Term weights as published for DeepCT: JSON lines of `id` and `contents`, each word repeated according to its weight.
-
-
-class Weighted(NamedTuple):
-    """The words of a passage and their weights, positive integers."""
-
-    doc_id: str
-    terms: list[str]
-    weights: list[int]
-
-
-def iter_documents(path: str | Path) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield (file, documents) in batches; the files in a ``.zip`` are read in the order of their names."""
-    if not str(path).endswith(".zip"):
-        yield from _weighted(str(path), iter_lines(path))
-        return
-    with refusing_damage(path), ZipFile(path) as archive:
-        for name in sorted(name for name in names_in(archive) if name.endswith((".json", ".jsonl"))):
-            with archive.open(name) as content:
-                yield from _weighted(f"{path}: {name}", iter_member_lines(content, f"{path}: {name}"))
-
-
-def to_batch(documents: Iterable[Weighted]) -> pa.RecordBatch:
-    """Put weighted documents into columns."""
-    columns = zip(*documents, strict=True)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, tables.TERM_WEIGHTS.types, strict=True)]
-    return pa.record_batch(arrays, schema=tables.TERM_WEIGHTS)
-
-
-def _weighted(source: str, lines: Rows[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    records = iter_records(source, lines, _parse_weighted)
-    return ((source, batch) for batch in iter_record_batches(records, tables.TERM_WEIGHTS))
-
-
-def _parse_weighted(line: str) -> Weighted:
-    record = json_object(line)
-    counts = Counter(text_of(record, ("contents",)).split())
-    return Weighted(id_of(record, ("id",), "id"), list(counts), list(counts.values()))

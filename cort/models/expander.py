@@ -55,44 +55,36 @@ class Finite(LogitsProcessor):  # type: ignore[misc]
         return scores
 
 
-class Generator:
-    """Generate queries for a batch of passages with an encoder-decoder of transformers."""
+def generate(
+    transformer: Any,
+    batch: Mapping[str, Tensor],
+    queries: int,
+    steps: int,
+    *,
+    seed: int,
+    top_k: int,
+    beams: int | None = None,
+) -> Tensor:
+    """Generate queries for a batch of passages, ``input_ids`` of shape (passages, length).
 
-    def __init__(self, transformer: Any) -> None:
-        self.transformer, config = transformer, transformer.config
-        # A folder's generation settings, such as no repeated n-grams, are for other tasks.
-        transformer.generation_config = GenerationConfig()
-        ends = config.eos_token_id
-        self.ends: list[int] = [ends] if isinstance(ends, int) else list(ends)
-        self.start, self.pad = config.decoder_start_token_id, config.pad_token_id
-
-    def generate(
-        self, batch: Mapping[str, Tensor], queries: int, steps: int, *, seed: int, top_k: int, beams: int | None = None
-    ) -> Tensor:
-        """Generate queries for a batch of passages, ``input_ids`` of shape (passages, length).
-
-        :param steps: tokens of a query at most, including the one that ends it.
-        :param seed: of this batch, for sampling from the `top_k` most probable tokens.
-        :param beams: instead of sampling, find the most probable queries by a beam search of this width, best first.
-        :returns: tokens of shape (passages, queries, at most `steps`), padded after the end.
-        :raises FloatingPointError: for a NaN or infinite number.
-        """
-        how: dict[str, Any] = {"do_sample": True, "top_k": top_k}
-        if beams is not None:
-            how = {"do_sample": False, "num_beams": beams, "early_stopping": False, "length_penalty": 1.0}
-        device = batch["input_ids"].device
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            tokens: Tensor = self.transformer.generate(
-                **{name: batch[name] for name in ("input_ids", "attention_mask")},
-                logits_processor=LogitsProcessorList([Finite()]),
-                generation_config=GenerationConfig(
-                    max_new_tokens=steps,
-                    num_return_sequences=queries,
-                    pad_token_id=self.pad,
-                    eos_token_id=self.ends,
-                    decoder_start_token_id=self.start,
-                    **how,
-                ),
-            )
-        return tokens[:, 1:].reshape(-1, queries, tokens.shape[1] - 1)
+    :param steps: tokens of a query at most, including the one that ends it.
+    :param seed: of this batch, for sampling from the `top_k` most probable tokens.
+    :param beams: instead of sampling, find the most probable queries by a beam search of this width, best first.
+    :returns: tokens of shape (passages, queries, at most `steps`), padded after the end.
+    :raises FloatingPointError: for a NaN or infinite number.
+    """
+    how: dict[str, Any] = {"do_sample": True, "top_k": top_k}
+    if beams is not None:
+        how = {"do_sample": False, "num_beams": beams, "early_stopping": False, "length_penalty": 1.0}
+    # A folder's generation settings, such as no repeated n-grams, are for other tasks.
+    transformer.generation_config = GenerationConfig()
+    how |= {name: getattr(transformer.config, name) for name in NEEDED}
+    device = batch["input_ids"].device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        tokens: Tensor = transformer.generate(
+            **{name: batch[name] for name in ("input_ids", "attention_mask")},
+            logits_processor=LogitsProcessorList([Finite()]),
+            generation_config=GenerationConfig(max_new_tokens=steps, num_return_sequences=queries, **how),
+        )
+    return tokens[:, 1:].reshape(-1, queries, tokens.shape[1] - 1)

@@ -90,14 +90,10 @@ class Expander(Changing):
 
 @section
 class Weigher(Changing):
-    """Term weighting: weights, and how they are made."""
+    """Term weighting by a model."""
 
-    file: str | None = None
-    """Published weighted documents of this collection: JSON lines of `id` and `contents`, each word repeated as often
-    as its weight says (`.jsonl`, `.jsonl.gz`, or a `.zip` of them), like DeepCT's. Passages without one match no query.
-    """
-    pretrained: str | None = None
-    """Or a released BERT-like token classifier with one label and a WordPiece tokenizer: hub name or folder,
+    pretrained: str = setting()
+    """A released BERT-like token classifier with one label and a WordPiece tokenizer: hub name or folder,
     safetensors only."""
     passage_length: int = setting(128, "tokens, special tokens included", ge=3, le=65_536)
     """Tokens that a passage is truncated to, special tokens included."""

@@ -50,8 +50,7 @@ LENGTHS = "results/{dataset}/tokens/{base_model}/{text}.lengths.json"
 EXPANSIONS = "results/{dataset}/expansions/{expander}.parquet"
 # Of a model's queries, a shard.
 EXPANSION_SHARD = "results/{dataset}/expansions/{expander}/passages.{shard}.parquet"
-TERM_WEIGHTS = "results/{dataset}/term_weights/{weigher}.parquet"
-# Of a model's weights, a shard.
+# A shard.
 TERM_WEIGHTS_SHARD = "results/{dataset}/term_weights/{weigher}/passages.{shard}.parquet"
 LEXICAL_INDEX = "results/{dataset}/lexical/{lexical}/index/manifest.json"
 LEXICAL_PARAMETERS = "results/{dataset}/lexical/{lexical}/parameters.json"

@@ -103,7 +103,6 @@ def publish(tree, server):
     # These stay files of this machine.
     config["papers"] = ["mine/paper.csv"]
     config["expanders"]["doc2query"]["file"] = "mine/predictions.zip"
-    config["weighers"]["deepct"]["file"] = "mine/weighted.jsonl"
     text = yaml.safe_dump(config).replace("tiny/data/", "download:tiny/")
     (tree / "public.yaml").write_text(text, "utf-8")
     # Nothing is taken from there.

@@ -90,7 +90,7 @@ def test_predicted_queries_and_weights_of_terms_are_those_of_the_cpu(stage, devi
     lengths = ["--query-length", 8, "--queries", 4]
     calls = {
         "expand": (["predict", "--model", t5, *lengths, *texts], tables.EXPANSIONS, "queries"),
-        "weigh": (["predict", "--model", weigher, *texts], tables.TERM_WEIGHTS, "weights"),
+        "weigh": (["--model", weigher, *texts], tables.TERM_WEIGHTS, "weights"),
     }
     for name, (argv, schema, column) in calls.items():
         found = []

@@ -8,7 +8,6 @@ Usage: python tests/tiny/generate.py FOLDER   writes FOLDER/tiny.yaml and FOLDER
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import zipfile
@@ -61,12 +60,6 @@ def write_predictions(path: Path, texts: list[str]) -> None:
                 archive.writestr(name, "".join(chosen))
 
 
-def make_weighted(number: int, text: str) -> str:
-    """Weigh the words of a passage as DeepCT's documents have them: its own word counts most, topics little."""
-    words = [word(300 + number)] * 40 + text.lower().rstrip(".").split()
-    return json.dumps({"id": f"d{number}", "contents": " ".join(words)})
-
-
 def make_run(query: str, texts: list[str]) -> list[tuple[str, float]]:
     """Rank by shared words, as somebody else's system might."""
     asked = set(query.split())
@@ -98,10 +91,8 @@ def make_config(data: Path) -> dict[str, Any]:
         "lexical": {
             "bm25": {"tune": {"k1": [0.6, 0.9], "b": [0.4], "samples": 2, "sample_size": 20, "measure": "RR@10"}},
             "expanded": {"expand": "doc2query", "b": 0.3},
-            "weighed": {"weigh": "deepct", "k1": 10, "b": 0.9},
         },
         "expanders": {"doc2query": {"file": f"{data}/predictions.zip", "queries": 2}},
-        "weighers": {"deepct": {"file": f"{data}/weighted.jsonl"}},
         "base_models": {"small": {"vocabulary_size": 300, "architecture": architecture}},
         "encoders": {"encoder": encoder | {"training": {**training}}},
         "rerankers": {"cross": cross | {"training": {**training}}},
@@ -114,7 +105,6 @@ def make_config(data: Path) -> dict[str, Any]:
             "cort+bm25-cross": {"rerank": "cort+bm25", "reranker": "cross", "depth": 10},
             "published": {"run": f"{data}/run.{{split}}.trec"},
             "expanded": {"retrieve": "expanded"},
-            "weighed": {"retrieve": "weighed"},
         },
         "evaluation": {
             "measures": ["RR@10", "nDCG@20", "R@20", "R@50"],
@@ -153,7 +143,6 @@ def write_experiment(folder: str | Path, seed: int = 7) -> Path:
     texts = make_passages(generator)
     _write(data / "collection.tsv", [f"d{number}\t{text}" for number, text in enumerate(texts)])
     write_predictions(data / "predictions.zip", texts)
-    _write(data / "weighted.jsonl", [make_weighted(number, text) for number, text in enumerate(texts)])
     targets = iter(generator.sample(range(PASSAGES), k=sum(QUERIES.values())))
     for name, count in QUERIES.items():
         asked = [(f"{name}{number}", target) for number, target in zip(range(count), targets, strict=False)]

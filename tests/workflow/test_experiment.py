@@ -52,7 +52,6 @@ def places_of(lines):
         ("lexical bm25", {"tune": {}}, {"k1": 0.9, "b": 0.4}),
         ("expanders own", {"file": "p.txt"}, {"pretrained": "model", "beams": 5, "query_length": 9}),
         ("expanders own", {"pretrained": "model", "beams": 5}, {"top_k": 9}),
-        ("weighers own", {"file": "w.jsonl"}, {"scale": 50, "square_root": False, "precision": "fp32"}),
         ("encoders own", {"base_model": "small"}, {"revision": COMMIT, "query_prompt": "", "queries": "none"}),
         (
             "encoders own",
@@ -111,7 +110,7 @@ def test_a_key_that_others_alone_have_is_one_mistake_even_if_it_is_the_default(p
 @pytest.mark.parametrize(
     ("place", "entry", "origins"),
     [
-        ("weighers own", {"scale": 50}, "file or pretrained"),
+        ("weighers own", {"scale": 50}, "pretrained"),
         ("encoders own", {"released": "a.ckpt"}, "pretrained or base_model of a dense"),
         ("encoders own", {"kind": "sparse"}, "pretrained or base_model of a sparse"),
         ("rerankers own", {}, "pretrained or base_model of a cross_encoder"),
@@ -384,7 +383,7 @@ def test_kinds_and_names():
     kinds = {name: type(system).__name__ for name, system in experiment.systems.items()}
     expected = {"cort": "Dense", "cort-onng": "Graph", "cort-hnsw": "Graph", "cort+bm25": "Interleave"}
     expected |= {"cort+bm25-cross": "Rerank", "published": "Published", "c.rt": "Dense"}
-    assert kinds == expected | dict.fromkeys(("bm25", "expanded", "weighed"), "Bm25")
+    assert kinds == expected | dict.fromkeys(("bm25", "expanded"), "Bm25")
 
 
 def test_a_reranker_of_late_interaction_retrieves():
@@ -570,7 +569,6 @@ def test_descriptions():
         *("BM25, Anserini", "encoder encoder, exact search", "encoder encoder, ONNG with epsilon 0.2"),
         *("encoder encoder, HNSW with recall 0.9 of exact search", "cort and bm25 interleaved"),
         *("top 10 of cort+bm25 re-ranked by cross", "published run", "BM25, Anserini, passages expanded by doc2query"),
-        "BM25, Anserini, terms weighted by deepct",
     ]
 
 

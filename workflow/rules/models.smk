@@ -462,32 +462,12 @@ rule expand:
         " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
-rule import_term_weights:
-    input:
-        documents=setting("weighers.{weigher}.file"),
-        passages=paths.PASSAGES,
-    output:
-        paths.TERM_WEIGHTS,
-    wildcard_constraints:
-        weigher=having("weighers", "file"),
-    resources:
-        mem_mb=growing(3000),
-        runtime=growing(120),
-    message:
-        "Import the weighted documents {wildcards.weigher}"
-    shell:
-        "exec python -m cort.weigh import --documents {input.documents:q} --passages {input.passages:q}"
-        " --output {output:q} --log {log:q}"
-
-
 rule weigh:
     input:
         model=of(inputs.weights, "weighers"),
         tokens=tokens("weighers.{weigher}", "passages"),
     output:
         paths.TERM_WEIGHTS_SHARD,
-    wildcard_constraints:
-        weigher=having("weighers", "file", wanted=False),
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
@@ -500,5 +480,5 @@ rule weigh:
     message:
         "Weigh the terms of the passages with {wildcards.weigher}, shard {wildcards.shard}"
     shell:
-        "exec python -m cort.weigh predict --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.shard}"
+        "exec python -m cort.weigh --model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.shard}"
         " {params.options:q} --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"

@@ -10,7 +10,6 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import ZIP_DEFLATED
 
 import numpy as np
 import pyarrow as pa
@@ -119,10 +118,6 @@ def _bytes(content):
     return _written(Path.write_bytes, content)
 
 
-def _zipped(name, text):
-    return _bytes(zip_of((name, text), compression=ZIP_DEFLATED))
-
-
 def _block(path):
     blocks = FinishedBlocks(path.parent, lambda: "one")
     list(blocks.each([(0, 3)], lambda value: pa.record_batch({"value": [value]})))
@@ -177,7 +172,6 @@ TSV = "".join(f"{doc_id}\t{text}\n" for doc_id, text in PASSAGES)
 JSONL = "".join(json.dumps({"_id": doc_id, "title": "t", "text": text}) + "\n" for doc_id, text in PASSAGES)
 
 
-WEIGHTED = '{"id": "d1", "contents": "a a b"}\n{"id": "d2", "contents": ""}\n'
 DOCUMENTS = "<DOC>\n<DOCNO>1</DOCNO>\n<TITLE>t</TITLE>\n<TEXT>a &amp; b</TEXT>\n</DOC>\n"
 SGML = "<top>\n<num> Number: 1\n<title> a b\n\n<desc> Description:\nc\n</top>\n<top>\n<num> 2 <title> x\n"
 SMART = ".I 1\n.T\na\n.W\nb\n.I 2\n.W\nc\n"
@@ -216,8 +210,6 @@ READERS = {
     "predictions, packed": ("p.txt.gz", _text("what is it\n\nhow é\n"), _listed(expansions.iter_predictions)),
     "predictions, tar": ("p.tar.gz", _bytes(TAR), _listed(expansions.iter_predictions)),
     "predictions, zip": ("p.zip", _bytes(SAMPLES), _listed(expansions.iter_predictions, 2)),
-    "weighted": ("w.jsonl", _text(WEIGHTED), _listed(expansions.iter_documents)),
-    "weighted, zip": ("w.zip", _zipped("a.json", WEIGHTED), _listed(expansions.iter_documents)),
     "YAML": ("c.yaml", _text("a: [1, {b: 'é'}]\nc: &x {d: 1e3}\ne: *x\n"), _yaml),
     "topics": ("t.qrels", _text(TOPICS), _listed(iter_queries)),
     "queries": ("q.txt", _text(TSV), _listed(iter_queries)),

@@ -8,7 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGe
 
 from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts
-from cort.models.expander import Finite, Generator, load_expander
+from cort.models.expander import Finite, generate, load_expander
 from tests.support.framing import frame_of
 
 K, QUERIES, STEPS = 4, 3, 7
@@ -61,14 +61,14 @@ def test_samples_are_those_of_transformers_and_the_seed(folder, world_of):
     how = {"do_sample": True, "top_k": K, "num_return_sequences": QUERIES, "max_new_tokens": STEPS}
     with torch.inference_mode():
         state = torch.get_rng_state()
-        ours = Generator(model).generate(batch, QUERIES, STEPS, seed=5, top_k=K)
+        ours = generate(model, batch, QUERIES, STEPS, seed=5, top_k=K)
         assert torch.equal(torch.get_rng_state(), state)
         torch.manual_seed(5)
         expected = theirs.generate(batch["input_ids"], attention_mask=batch["attention_mask"], **how)[:, 1:]
         assert ours.flatten(0, 1).tolist() == expected.tolist()
-        assert Generator(model).generate(batch, QUERIES, STEPS, seed=6, top_k=K).tolist() != ours.tolist()
+        assert generate(model, batch, QUERIES, STEPS, seed=6, top_k=K).tolist() != ours.tolist()
         # The most probable token at each step.
-        best = Generator(model).generate(batch, 2, STEPS, seed=5, top_k=1)
+        best = generate(model, batch, 2, STEPS, seed=5, top_k=1)
         assert torch.equal(best[:, 0], best[:, 1])
 
 
@@ -78,9 +78,7 @@ def test_beam_search_finds_the_queries_of_transformers(folder, world_of, beams, 
     rows = [3, 0, 11, 25]
     theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).double().eval()
     with torch.inference_mode():
-        ours = (
-            Generator(model).generate(batch_of(passages, rows), queries, STEPS, seed=1, top_k=K, beams=beams).tolist()
-        )
+        ours = generate(model, batch_of(passages, rows), queries, STEPS, seed=1, top_k=K, beams=beams).tolist()
         for row, found in zip(rows, ours, strict=True):
             ids = torch.from_numpy(frame_of(passages.sequences(np.array([row])))[0])[None]
             settings = {"max_new_tokens": STEPS, "num_beams": beams, "num_return_sequences": queries}

@@ -75,7 +75,7 @@ def test_weights_are_the_predictions_of_transformers(world, released, tmp_path, 
     assert take_in(released, tmp_path / "model") == 0
     texts = [*world.texts[:5], "x", " ".join(world.texts)[:600]]
     tokenized(tmp_path, texts)
-    assert weigh.main(["predict", *options_of(tmp_path, "--passage-length", 20, "--scale", 50)]) == 0
+    assert weigh.main([*options_of(tmp_path, "--passage-length", 20, "--scale", 50)]) == 0
     found = tables.read_table(tmp_path / "weights.parquet", tables.TERM_WEIGHTS).to_pylist()
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(released)
@@ -99,7 +99,7 @@ def test_weights_are_the_predictions_of_transformers(world, released, tmp_path, 
     assert sum(len(row["terms"]) for row in found) > 10
 
     too_long = options_of(tmp_path, "--passage-length", 49)
-    assert "--passage-length: found 49, expected 3 to 48 tokens" in complaint(weigh.main, ["predict", *too_long])
+    assert "--passage-length: found 49, expected 3 to 48 tokens" in complaint(weigh.main, [*too_long])
 
 
 @pytest.mark.usefixtures("bf16")
@@ -123,7 +123,7 @@ def test_the_number_of_shards_does_not_change_the_result(world, released, tmp_pa
 
     def rows(shard):
         options = options_of(tmp_path, "--passage-length", 20, "--shard", shard, "--checkpoints", tmp_path / "kept")
-        assert weigh.main(["predict", *options]) == 0
+        assert weigh.main([*options]) == 0
         return tables.read_table(tmp_path / "weights.parquet", tables.TERM_WEIGHTS).to_pylist()
 
     parts = [rows(f"{number}-of-3") for number in range(1, 4)]
@@ -138,8 +138,7 @@ def test_an_infinite_weight_is_refused(released, tmp_path, complaint):
     change_weights(weights, lambda tensors: tensors["classifier.weight"].fill_(3e38))
     assert take_in(tmp_path / "source", tmp_path / "model") == 0
     tokenized(tmp_path, ["ba ko"])
-    options = ["predict", *options_of(tmp_path, "--passage-length", 20)]
-    line = complaint(weigh.main, options, tmp_path / "weights.parquet")
+    line = complaint(weigh.main, options_of(tmp_path, "--passage-length", 20), tmp_path / "weights.parquet")
     assert "in fp32 a weight that is no finite number of the text '0', expected finite numbers; use precision" in line
 
 

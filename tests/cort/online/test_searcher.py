@@ -300,7 +300,7 @@ def tiny(built):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "system", ["bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "expanded", "weighed"]
+    "system", ["bm25", "cort", "cort-onng", "cort-hnsw", "cort+bm25", "cort+bm25-cross", "expanded"]
 )
 def test_answers_are_the_runs_of_the_workflow(built, tiny, system):
     results = built / "results" / "tiny"
