@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, judged_ranks
 from cort.evaluation.names import needed_depth
-from cort.formats.artifacts import Node, read_artifact
+from cort.formats.artifacts import read_artifact
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
 from cort.formats.runs import run_of, strictly_decreasing
@@ -56,10 +56,6 @@ class TunedWeights:
     best: float
     grid: list[Point]
 
-    def check(self, node: Node) -> None:
-        """Refuse weights that do not sum to 1, or whose number is not that of the parts."""
-        _check_shares(node, self.weights, len(self.parts))
-
 
 @dataclass(frozen=True)
 class Fold:
@@ -75,17 +71,6 @@ class FoldedWeights(TunedWeights):
     """Weights of each fold, besides those chosen on the queries of all folds."""
 
     folds: list[Fold]
-
-    def check(self, node: Node) -> None:
-        """Check the weights of each fold, too."""
-        super().check(node)
-        for own, fold in zip(node["folds"].items(), self.folds, strict=True):
-            _check_shares(own, fold.weights, len(self.parts))
-
-
-def _check_shares(node: Node, weights: Weights, parts: int) -> None:
-    if len(weights) != parts or min(weights, default=-1) < 0 or abs(sum(weights) - 1) > 1e-6:
-        raise node["weights"].complain(f"{list(weights)}", f"{parts} numbers from 0 with the sum 1")
 
 
 def weights_of_folds(path: str | Path | None, folded: bool) -> dict[str, Weights]:
@@ -154,37 +139,20 @@ class Case(NamedTuple):
         return np.hstack([scores, scores.min(axis=1, initial=np.inf, keepdims=True) - below])
 
 
-def ranks_of(scores: Scores, judged: npt.NDArray[np.int64], depth: int) -> npt.NDArray[np.int64]:
-    """Rank the judged documents of a query, given by their places, at each point of a grid, from 0 (grid, judged).
-
-    Scores are compared instead of sorted; ties are ranked in the order of the documents. Ranks from `depth` on are not
-    exact.
-
-    :param scores: of all documents (grid, documents).
-    """
-    count = scores.shape[1]
-    if depth < count:
-        # Only documents that are among the first at some point matter.
-        least = np.partition(scores, count - depth, axis=1)[:, count - depth, None]
-        near = np.flatnonzero((scores >= least).any(axis=0))
-    else:
-        near = np.arange(count)
-    ranks = np.full((len(scores), len(judged)), count)
-    for column, document in enumerate(judged.tolist()):
-        if (place := int(np.searchsorted(near, document))) < len(near) and near[place] == document:
-            own, others = scores[:, [document]], scores[:, near]
-            ranks[:, column] = (others > own).sum(axis=1) + (others[:, :place] == own).sum(axis=1)
-    return ranks
-
-
 def ranks_on_grid(case: Case, grid: Values, judged: Sequence[str], depth: int) -> Iterator[JudgedRanks]:
-    """Rank the judged documents of a query at each point of a grid."""
+    """Rank the judged documents of a query at each point of a grid.
+
+    Scores are compared instead of sorted; ties are ranked in the order of the documents.
+    """
     scores = case.at(grid)
     places = positions(pa.array(judged, "string"), case.doc_ids)
-    found = np.flatnonzero(places >= 0)
-    names, results = [judged[place] for place in found.tolist()], min(depth, len(case.doc_ids))
-    for own in ranks_of(scores, places[found], depth).tolist():
-        yield JudgedRanks({name: rank for name, rank in zip(names, own, strict=True) if rank < results}, results)
+    found, results = np.flatnonzero(places >= 0).tolist(), min(depth, len(case.doc_ids))
+    ranks = np.empty((len(grid), len(found)), dtype=np.int64)
+    for column, place in enumerate(places[found].tolist()):
+        own = scores[:, [place]]
+        ranks[:, column] = (scores > own).sum(axis=1) + (scores[:, :place] == own).sum(axis=1)
+    for row in ranks.tolist():
+        yield JudgedRanks({judged[at]: rank for at, rank in zip(found, row, strict=True) if rank < results}, results)
 
 
 def documents_on_grid(case: Case, grid: Values, judged: Sequence[str], depth: int, how: str) -> Iterator[JudgedRanks]:
@@ -214,25 +182,18 @@ def measure_grid(
     depth = needed_depth(measure, depth, aggregate)
     points, values = np.array(grid), np.zeros((len(grid), len(qrels)))
     columns = {query_id: column for column, query_id in enumerate(qrels)}
-    ranks: dict[str, JudgedRanks] = {}
-    judgements: Qrels = {}
-    uses: dict[str, tuple[int, list[int]]] = {}
-    for case in (case for case in cases if case.query_id in qrels and len(case.doc_ids)):
-        judged = list(qrels[case.query_id])
+    for case in cases:
+        judgements = qrels.get(case.query_id)
+        if not judgements or not len(case.doc_ids):
+            continue
         if aggregate == "none":
-            found = ranks_on_grid(case, points, judged, depth)
+            found = ranks_on_grid(case, points, [*judgements], depth)
         else:
-            found = documents_on_grid(case, points, judged, depth, aggregate)
+            found = documents_on_grid(case, points, [*judgements], depth, aggregate)
         # Neighbours on the grid often rank the same.
-        by_ranks: dict[tuple[tuple[str, int], ...], tuple[JudgedRanks, list[int]]] = {}
-        for point, own in enumerate(found):
-            by_ranks.setdefault(tuple(own.ranks.items()), (own, []))[1].append(point)
-        for own, at in by_ranks.values():
-            name = str(len(uses))
-            ranks[name], judgements[name], uses[name] = own, qrels[case.query_id], (columns[case.query_id], at)
-    for name, value in evaluate_ranks(ranks, judgements, [measure], relevance_level).items():
-        column, at = uses[name]
-        values[at, column] = value[measure]
+        named = [(repr(ranking), ranking) for ranking in found]
+        answers = evaluate_ranks(dict(named), {name: judgements for name, _ in named}, [measure], relevance_level)
+        values[:, columns[case.query_id]] = [answers[name][measure] for name, _ in named]
     return values
 
 
