@@ -45,8 +45,6 @@ Times = dict[str, float]
 PERCENTILES = (50, 95, 99)
 # Seconds after which a warm-up or a measurement ends: re-ranking 1,000 passages can take minutes without a GPU.
 LONGEST = 300
-# How much longer than the parts it waits for the concurrent total may take before the log says so.
-ALLOWED = 1.1
 LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "pyjnius", "ngt", "numpy", "faiss-cpu")
 
 
@@ -89,18 +87,6 @@ def measure(
     return len(sequential), summarize(sequential) | (summarize(concurrent) if concurrent else {})
 
 
-def overlap(statistics: Mapping[str, Times]) -> float | None:
-    """Divide the median of the concurrent total by those of the slower of BM25 and dense ranker, and of later parts.
-
-    1 means that the faster one costs nothing; None that a system does not have both.
-    """
-    if "concurrent" not in statistics:
-        return None
-    median = {name: times["p50"] for name, times in statistics.items()}
-    dense = median["tokenize"] + median["encode"] + median["search"]
-    return median["concurrent"] / (max(median["bm25"], dense) + median.get("merge", 0) + median.get("rerank", 0))
-
-
 def rows_of(
     searcher: Searcher, systems: Sequence[str], texts: Sequence[str], depth: int, batch: int, device: str
 ) -> Iterator[dict[str, Any]]:
@@ -116,15 +102,10 @@ def rows_of(
             if not batches:
                 continue
             searches, statistics = measure(searcher, system, batches, depth)
-            ratio = overlap(statistics)
             words = ", ".join(f"{name} {times['p50']:.2f}" for name, times in statistics.items())
             log.info("%s on %s, %d at a time, median ms: %s", system, device, size, words)
-            if ratio is not None:
-                verdict = "within" if ratio <= ALLOWED else "above"
-                log.info("%s: concurrent / slower part and merge = %.2f, %s %g", system, ratio, verdict, ALLOWED)
-            kind = searcher.opened[system].method
-            row = {"system": system, "kind": kind, "device": device, "batch": size, "searches": searches}
-            yield row | {"overlap": ratio, "milliseconds": statistics}
+            row = {"system": system, "device": device, "batch": size, "searches": searches}
+            yield row | {"milliseconds": statistics}
 
 
 def published_form(experiment: Experiment, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

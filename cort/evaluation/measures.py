@@ -23,11 +23,9 @@ import pyarrow.compute as pc
 
 from cort.evaluation.names import JUDGED, JUDGED_ONLY, Measure, parse_measures
 from cort.formats import tables
-from cort.formats.artifacts import Node
 from cort.formats.ids import positions
-from cort.formats.records import LARGEST_GRADE
 from cort.formats.runs import Run
-from cort.runtime.errors import input_error, shorten
+from cort.runtime.errors import input_error
 
 Qrels = dict[str, dict[str, int]]
 # Query -> measure -> value.
@@ -75,15 +73,6 @@ class Measures:
     without_relevant: int = 0
     short: int = 0
     judged: Judged | None = None
-
-    def check(self, node: Node) -> None:
-        """Refuse values that no measure can have, and inconsistent counts."""
-        for measure, value in self.mean.items():
-            if value is not None:
-                node["mean"][measure].within(float, 0, 1)
-        node["relevance_level"].within(int, 1, LARGEST_GRADE)
-        for name in ("without_results", "without_relevant", "short"):
-            node[name].within(int, 0, self.queries)
 
 
 class JudgedRanks(NamedTuple):
@@ -203,18 +192,11 @@ def means(values: Mapping[str, Mapping[str, float]], measures: Sequence[str]) ->
 
 def read_qrels(path: str | Path, relevance_level: int) -> Qrels:
     """Read the judgements of a split (`tables.QRELS`), which must include a relevant passage."""
-    check_level(relevance_level)
     qrels = qrels_by_query(tables.read_table(path, tables.QRELS), path)
     if without_relevant(qrels, relevance_level) == len(qrels):
         fix = "lower relevance_level or name other qrels"
         raise input_error(path, "no relevant passage", f"one of grade {relevance_level} or higher", fix)
     return qrels
-
-
-def check_level(relevance_level: int) -> None:
-    """Refuse a relevance level at which non-relevant passages would count as relevant."""
-    if relevance_level < 1:
-        raise input_error("--relevance-level", relevance_level, "1 or more", "give the lowest relevant grade")
 
 
 def without_relevant(qrels: Qrels, relevance_level: int) -> int:
@@ -225,21 +207,14 @@ def without_relevant(qrels: Qrels, relevance_level: int) -> int:
 def qrels_by_query(table: pa.Table, source: str | Path = "qrels") -> Qrels:
     """Turn judgements (a table of `tables.QRELS`) into query_id -> doc_id -> relevance, in order of first appearance.
 
-    :raises InputError: if there are no judgements, a pair is judged twice, or a grade is out of bounds.
+    :raises InputError: if there are no judgements.
     """
     if table.num_rows == 0:
         raise input_error(source, "no judgement", "at least one", "build the qrels again or name another file")
     qrels: Qrels = {}
     columns = (table[name].to_pylist() for name in ("query_id", "doc_id", "relevance"))
-    for row, (query_id, doc_id, relevance) in enumerate(zip(*columns, strict=True), start=1):
-        judgements = qrels.setdefault(query_id, {})
-        if doc_id in judgements:
-            found = f"document {shorten(doc_id)} judged again for query {shorten(query_id)}"
-            raise input_error(source, found, "each pair once", "drop one of the two", row)
-        if abs(relevance) > LARGEST_GRADE:
-            expected = f"a grade from -{LARGEST_GRADE} to {LARGEST_GRADE}"
-            raise input_error(source, f"the grade {relevance}", expected, "correct the judgements", row)
-        judgements[doc_id] = relevance
+    for query_id, doc_id, relevance in zip(*columns, strict=True):
+        qrels.setdefault(query_id, {})[doc_id] = relevance
     return qrels
 
 

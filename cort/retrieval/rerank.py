@@ -65,31 +65,18 @@ def rerank_run(
 def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) -> Scores:
     """Look up the re-ranker's score of every result of `run`; NaN below `depth` if there is none.
 
-    :param table: pairs and scores (`tables.SCORES`), read from `source`.
-    :raises InputError: if a pair is scored twice, a score is NaN or infinite, or one of the top `depth` has none.
+    :param table: pairs, each once, and scores (`tables.SCORES`), read from `source`.
+    :raises InputError: if one of the top `depth` has no score.
     """
-    known_scores, fix = table["score"].to_numpy(), "score the candidates again"
-    bad = np.flatnonzero(~np.isfinite(known_scores))
-    if len(bad):
-        raise input_error(source, f"the score {known_scores[bad[0]]}", "a finite number", fix, int(bad[0]) + 1)
     query_ids, doc_ids = pa.array(run.query_ids, "string"), pc.unique(run.doc_ids)
     wanted = run.query_numbers() * len(doc_ids) + positions(run.doc_ids, doc_ids)
-    # Pairs of other queries or documents get the number -1 and match nothing.
     scored_queries, scored_docs = positions(table["query_id"], query_ids), positions(table["doc_id"], doc_ids)
     known = (scored_queries >= 0) & (scored_docs >= 0)
-    pairs = np.where(known, scored_queries * len(doc_ids) + scored_docs, -1)
+    # Pairs of other queries or documents get the number -1 and match nothing, as does the appended one.
+    pairs = np.append(np.where(known, scored_queries * len(doc_ids) + scored_docs, -1), -1)
     by = np.argsort(pairs, kind="stable")
-    ordered = pairs[by]
-    repeated = by[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)]
-    if len(repeated):
-        row = int(repeated.min())
-        query_id, doc_id = (shorten(table[name][row].as_py()) for name in ("query_id", "doc_id"))
-        found = f"document {doc_id} scored again for query {query_id}"
-        raise input_error(source, found, "each pair once", fix, row + 1)
-    place = np.searchsorted(ordered, wanted)
-    # The appended -1 matches no pair.
-    is_known = np.append(ordered, -1)[place] == wanted
-    scores = np.where(is_known, np.append(known_scores[by], np.nan)[place], np.nan).astype(np.float64)
+    rows = by[np.minimum(np.searchsorted(pairs, wanted, sorter=by), len(by) - 1)]
+    scores = np.where(pairs[rows] == wanted, np.append(table["score"].to_numpy(), np.nan)[rows], np.nan)
     missing = np.flatnonzero(np.isnan(scores) & (run.ranks() <= depth))
     if len(missing):
         row = int(missing[0])
@@ -97,4 +84,4 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
         found = f"no score for document {shorten(run.doc_ids[row].as_py())} of query {shorten(query_id)}"
         expected = f"scores for the top {depth} ({len(missing)} are missing)"
         raise input_error(source, found, expected, "score these candidates, or lower the depth")
-    return scores
+    return scores.astype(np.float64)

@@ -4,7 +4,6 @@ from statistics import fmean as mean
 from urllib.parse import parse_qsl
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cort.evaluation.comparisons import judge
@@ -232,31 +231,6 @@ def test_one_query_and_one_system(compared, tmp_path):
 def test_systems_with_other_queries_or_measures_are_refused(options, refused, tmp_path, change, words):
     write_values(tmp_path / "best.parquet", SYSTEMS["best"], **change)
     assert refused("compare", **options()).startswith(f"{tmp_path / 'best.parquet'}: {words}")
-
-
-def with_value(value):
-    """A change that sets the seventh value of a table."""
-
-    def change(table):
-        values = table["value"].to_pylist()
-        return table.set_column(2, "value", pa.array([*values[:6], value, *values[7:]]))
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda table: table.slice(0, 0), "found 0 rows, expected every measure of every query"),
-        (lambda table: table.slice(0, 79), "found 79 rows, expected every measure of every query"),
-        (lambda table: table.take([1, 0, *range(2, 80)]), "found 80 rows"),
-        *((with_value(value), f"row 7: found the value {value}, ") for value in (np.nan, np.inf, -0.5, 1.5)),
-    ],
-)
-def test_damaged_values_are_refused(options, refused, tmp_path, change, words):
-    path = tmp_path / "best.parquet"
-    tables.write_table(path, change(tables.read_table(path, tables.PER_QUERY)))
-    assert refused("compare", **options()).startswith(f"{path}: {words}")
 
 
 @pytest.mark.parametrize(

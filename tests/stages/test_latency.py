@@ -55,15 +55,8 @@ def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured
     assert statistics["concurrent"]["p99"] == 34.1
     assert statistics["encode"]["p50"] == 7
     assert [call[3] for call in searcher.calls] == [False, True]
-    assert latency.overlap(statistics) == pytest.approx(34.1 / (30 + 1))
-    [row] = latency.rows_of(Injected(results, apart, beside), ["both"], ["q"], 10, 5, "cpu")
-    assert row["overlap"] == latency.overlap(statistics)
-    # The dense ranker may be the slower one.
-    slower = Injected(results, {**apart, "search": 40.0}, {**beside, "total": 49.0})
-    assert latency.overlap(latency.measure(slower, "both", [["q"]], 10)[1]) == pytest.approx(49 / (48 + 1))
     _, alone = latency.measure(Injected(results, {"bm25": 30.0, "total": 30.1}), "bm25", [["q"]], 10)
     assert "concurrent" not in alone
-    assert latency.overlap(alone) is None
 
 
 def test_no_query_is_searched_again_at_once(tmp_path):
@@ -98,7 +91,7 @@ def test_slow_searches_are_measured_for_a_while(tmp_path, monkeypatch):
 
 def row(system, batch=1, **means):
     times = {name: dict.fromkeys(("p50", "p95", "p99", "mean"), value) for name, value in means.items()}
-    fields = {"system": system, "kind": "", "device": "cpu", "batch": batch, "searches": 3, "overlap": None}
+    fields = {"system": system, "device": "cpu", "batch": batch, "searches": 3}
     return fields | {"milliseconds": times}
 
 
@@ -219,7 +212,7 @@ def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch, s
     for row in found["rows"]:
         means = {name: times["mean"] for name, times in row["milliseconds"].items()}
         assert means["sequential"] == pytest.approx(sum(means[part] for part in PARTS if part in means))
-        assert ("concurrent" in means) == (row["overlap"] is not None) == ("+" in row["system"])
+        assert ("concurrent" in means) == ("+" in row["system"])
         assert min(means.values()) > 0
     assert {one["system"] for one in found["latencies"]} == {*systems, "encoder-queries"}
     assert "host" not in found["hardware"]

@@ -87,8 +87,6 @@ def test_a_weight_mixes_the_scores_of_the_first_candidates_on_one_scale(run, sta
     [
         ({"rows": SCORES[1:]}, "scores.parquet: found no score for document 'c' of query '2', expected"),
         ({"rows": [], "depth": 1}, "document 'a' of query '2', expected scores for the top 1 (2 are missing)"),
-        ({"rows": [*SCORES, ("1", "a", 3.0)]}, "row 8: found document 'a' scored again for query '1'"),
-        ({"rows": [("2", "a", float("nan")), *SCORES]}, "row 1: found the score nan"),
     ],
 )
 def test_bad_input_is_refused(refused, options, changes, words):

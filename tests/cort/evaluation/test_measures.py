@@ -177,20 +177,12 @@ def test_means_are_exact_and_refuse_nothing_to_average():
 qrels_table = partial(table_of, tables.QRELS)
 
 
-def test_qrels_by_query_keeps_the_order_and_refuses_repeated_pairs_and_empty_tables():
+def test_qrels_by_query_keeps_the_order_and_refuses_empty_tables():
     table = qrels_table([("2", "a", 1), ("1", "b", 0), ("2", "c", 3)])
     assert measures.qrels_by_query(table) == {"2": {"a": 1, "c": 3}, "1": {"b": 0}}
     assert list(measures.qrels_by_query(table)) == ["2", "1"]
-    with pytest.raises(InputError, match=r"x\.parquet: row 2: found document 'a' judged again for query '1'"):
-        measures.qrels_by_query(qrels_table([("1", "a", 1), ("1", "a", 2)]), "x.parquet")
     with pytest.raises(InputError, match="qrels: found no judgement"):
         measures.qrels_by_query(qrels_table([]))
-
-
-@pytest.mark.parametrize("grade", [1001, 999_999_999, -1001, -(2**31)])
-def test_grades_out_of_bounds_are_refused(grade):
-    with pytest.raises(InputError, match=rf"row 2: found the grade {grade}, expected a grade from -1000 to 1000"):
-        measures.qrels_by_query(qrels_table([("1", "a", 1000), ("1", "b", grade)]))
 
 
 def read_qrels(path):
